@@ -1,0 +1,84 @@
+"""The contract every embedding method keeps: feature ids in, vectors out, honest about its size.
+
+Not here: how sizes or masks are searched for (`thresher.search`), nor how tables are stored (`thresher.compact`).
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from thresher.errors import ConfigError
+
+Role = Literal["embeddings", "thresholds", "choices"]
+"""What a parameter is for. The optimizer gives each role its own group, rate and decay; all others are `network`."""
+
+BYTES_PER_VALUE = 4  # float32
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbeddingConfig:
+    """Settings shared by all methods. In TOML: `[embedding]` with `method = "…"` naming the subclass."""
+
+    config_tag: ClassVar[str] = "method"
+
+    embedding_dim: int = 64
+
+    def __post_init__(self) -> None:
+        if self.embedding_dim < 1:
+            raise ConfigError(f"embedding_dim is {self.embedding_dim}; it must be at least 1")
+
+    @classmethod
+    def config_variants(cls) -> Mapping[str, type["EmbeddingConfig"]]:
+        """The configs one may write under `[embedding]`, by method name."""
+        from thresher.embeddings.registry import embedding_configs
+
+        return embedding_configs()
+
+
+class FieldEmbedding(nn.Module, ABC):
+    """Feature ids `[..., F]` → vectors `[..., F, D]`; any leading shape, `F` may be absent.
+
+    Ids are global: field `f`'s feature `i` is row `field_offsets[f] + i` of the one table of `N` rows.
+    Row `field_offsets[f]` (local id 0) is the field's *unknown* feature.
+    """
+
+    search_algorithm: ClassVar[str] = "immediate"
+    """Which algorithm of `thresher.search` turns this method into tickets."""
+
+    def __init__(self, field_sizes: Sequence[int], embedding_dim: int) -> None:
+        super().__init__()
+        self.field_sizes = tuple(int(size) for size in field_sizes)
+        self.embedding_dim = embedding_dim
+
+    @property
+    def num_fields(self) -> int:
+        return len(self.field_sizes)
+
+    @property
+    def num_features(self) -> int:
+        return sum(self.field_sizes)
+
+    @abstractmethod
+    def forward(self, ids: Tensor) -> Tensor:
+        """Look up ids `[...]` (int32 or int64) → vectors `[..., D]`."""
+
+    @abstractmethod
+    def num_parameters(self) -> int:
+        """Embedding parameters as the method's paper counts them, first-order weights excluded."""
+
+    @abstractmethod
+    def storage_bytes(self) -> int:
+        """Bytes of everything a lookup needs: values, indices, codes, projections."""
+
+    def parameter_groups(self) -> Mapping[Role, Sequence[nn.Parameter]]:
+        """Parameters by role, so that training need not know the method."""
+        return {"embeddings": list(self.parameters())}
+
+
+def new_table(num_features: int, embedding_dim: int) -> nn.Parameter:
+    """A fresh table `[N, D]`, Xavier-uniform over the whole table, as the authors' code starts from."""
+    return nn.Parameter(nn.init.xavier_uniform_(torch.empty(num_features, embedding_dim)))
