@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib.metadata import entry_points
-from typing import Literal, Protocol, TypeVar
+from typing import Literal, Protocol, TypeVar, cast
 
 from thresher.embeddings.base import EmbeddingConfig, FieldEmbedding
 from thresher.errors import ConfigError
@@ -86,7 +86,7 @@ def build_embedding(
         feature_counts: how often each of the `N` features occurs in the training split; methods that go by
             popularity need it, others ignore it.
     """
-    build: EmbeddingClass = _find(method_name(config)).embedding
+    build = cast(EmbeddingClass, _find(method_name(config)).embedding)
     return build(field_sizes, config, feature_counts=feature_counts)
 
 

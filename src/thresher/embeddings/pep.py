@@ -1,0 +1,149 @@
+"""PEP at search time: a table whose entries are soft-thresholded after lookup (Eq. 8).
+
+The threshold is `g(clock + deviation)` under `pressure = "plan"`: `deviation` is learned, `clock` is one number the
+search sets so that the kept count follows its plan. Under `pressure = "decay"`, the published way, it is
+`g(raw_threshold)`, and weight decay on `raw_threshold` drives it up.
+
+Not here: the search that moves the clock and cuts tickets (`thresher.search`), nor what a ticket is retrained on
+(`thresher.compact`).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from thresher.embeddings.base import BYTES_PER_VALUE, EmbeddingConfig, FieldEmbedding, Role, new_table
+from thresher.embeddings.granularity import GRANULARITIES, GranularityName, field_of_feature
+from thresher.embeddings.registry import register_embedding
+from thresher.embeddings.soft_threshold import count_kept, soft_threshold
+from thresher.embeddings.threshold_function import THRESHOLD_FUNCTIONS, ThresholdFunctionName
+from thresher.errors import ConfigError
+
+Pressure = Literal["plan", "decay"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PepConfig(EmbeddingConfig):
+    """How the thresholds of a table are shaped and pressed.
+
+    Attributes:
+        pressure: `plan` (budgets arrive exactly and on schedule) or `decay` (the published search, for reproduction).
+        granularity: which entries share a threshold. With `global` under `plan` the deviation cancels against the
+            clock: that is magnitude pruning with a soft threshold.
+        threshold_function: `g`; by default softplus under `plan` and the paper's sigmoid under `decay`.
+        learn_deviation: False fixes the deviation at 0, the ablation that shows what learning it is worth.
+        raw_threshold_init: the paper's `s_init`, used under `decay`: −15 on MovieLens-1M, −150 on Criteo and Avazu.
+    """
+
+    pressure: Pressure = "plan"
+    granularity: GranularityName = "feature-dimension"
+    threshold_function: ThresholdFunctionName | None = None
+    learn_deviation: bool = True
+    raw_threshold_init: float = -15.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.pressure == "decay" and not self.learn_deviation:
+            raise ConfigError('learn_deviation = false belongs to pressure = "plan"; a "decay" search has no deviation')
+
+
+@register_embedding("pep", PepConfig)
+class PepEmbedding(FieldEmbedding):
+    """Ids `[...]` → `sign(v) · relu(|v| − threshold)` `[..., D]`.
+
+    Args:
+        weight: the table to prune, `[N, D]`; a fresh one when absent.
+        thresholds: the deviation (or raw threshold) to share with other tables; its own when absent.
+        padding_id: a row that is no feature: it stays outside `N·D` and is never kept.
+    """
+
+    search_algorithm = "threshold"
+
+    def __init__(
+        self,
+        field_sizes: Sequence[int],
+        config: PepConfig,
+        *,
+        feature_counts: Sequence[int] | None = None,
+        weight: nn.Parameter | None = None,
+        thresholds: nn.Parameter | None = None,
+        padding_id: int | None = None,
+    ) -> None:
+        super().__init__(field_sizes, config.embedding_dim)
+        self.config = config
+        self.padding_id = padding_id
+        self.granularity = GRANULARITIES[config.granularity]
+        default: ThresholdFunctionName = "softplus" if config.pressure == "plan" else "sigmoid"
+        self.threshold_function = THRESHOLD_FUNCTIONS[config.threshold_function or default]
+        self.weight = new_table(self.num_features, self.embedding_dim) if weight is None else weight
+
+        if thresholds is None:
+            start = 0.0 if config.pressure == "plan" else config.raw_threshold_init
+            shape = self.granularity.shape(self.field_sizes, self.embedding_dim)
+            thresholds = nn.Parameter(torch.full(shape, start), requires_grad=config.learn_deviation)
+        if config.pressure == "plan":
+            self.deviation = thresholds
+        else:
+            self.raw_threshold = thresholds
+        # clock = −∞ makes the threshold exactly 0: nothing is pruned until the search says so
+        self.register_buffer("clock", torch.tensor(-torch.inf if config.pressure == "plan" else 0.0))
+        self.register_buffer("seen", torch.zeros(self.num_features, dtype=torch.bool))
+        self.register_buffer("field_of_feature", field_of_feature(self.field_sizes), persistent=False)
+        self.clock: Tensor
+        self.seen: Tensor  # rows training has looked up; the others carry no information
+        self.field_of_feature: Tensor
+
+    @property
+    def thresholds(self) -> nn.Parameter:
+        """The learned parameter, of the granularity's shape: `deviation` or `raw_threshold`."""
+        return self.deviation if self.config.pressure == "plan" else self.raw_threshold
+
+    def forward(self, ids: Tensor) -> Tensor:
+        distinct, places = torch.unique(ids, return_inverse=True)  # [U], [...]
+        if self.training:
+            self.seen[distinct.long()] = True
+        values = functional.embedding(distinct, self.weight)  # [U, D]
+        raw = functional.embedding(self.granularity.rows_of(distinct, self.field_of_feature), self.thresholds)
+        pruned = soft_threshold(values, self.threshold_function(self.clock + raw))  # [U, D]
+        return functional.embedding(places, pruned)  # [..., D]
+
+    def threshold(self) -> Tensor:
+        """`g(clock + deviation)` or `g(raw_threshold)`, broadcastable to `[N, D]`."""
+        expanded = self.granularity.expand(self.thresholds, self.field_of_feature)
+        return self.threshold_function(self.clock + expanded)
+
+    def pruned_weight(self) -> Tensor:
+        """The whole table after Eq. 8, `[N, D]`."""
+        return soft_threshold(self.weight, self.threshold())
+
+    @torch.no_grad()
+    def scores(self) -> Tensor:
+        """`g⁻¹(|V|) − deviation`, `[N, D]`: an entry survives while its score is above the clock.
+
+        −∞ for entries that are exactly 0, for rows training never saw, and for the padding row.
+        """
+        expanded = self.granularity.expand(self.thresholds, self.field_of_feature)
+        scores = self.threshold_function.inverse(self.weight.abs()) - expanded
+        scores[~self.seen] = -torch.inf
+        if self.padding_id is not None:
+            scores[self.padding_id] = -torch.inf
+        return scores
+
+    def num_entries(self) -> int:
+        """`N·D`, the padding row left out: what budgets are counted against."""
+        return (self.num_features - (self.padding_id is not None)) * self.embedding_dim
+
+    @torch.no_grad()
+    def num_parameters(self) -> int:
+        return count_kept(self.weight, self.threshold())
+
+    def storage_bytes(self) -> int:
+        """The search holds the whole table and its thresholds; what a ticket saves shows after retraining."""
+        return (self.weight.numel() + self.thresholds.numel()) * BYTES_PER_VALUE
+
+    def parameter_groups(self) -> Mapping[Role, Sequence[nn.Parameter]]:
+        return {"embeddings": [self.weight], "thresholds": [self.thresholds]}
