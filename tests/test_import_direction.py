@@ -1,0 +1,145 @@
+"""The path of the data is executable: a module imports only from its own stage or from earlier ones."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import thresher
+
+LAYERS = [
+    "errors",
+    "files",
+    "toml_text",
+    "config",
+    "kernels",
+    "data",
+    "embeddings",
+    "compact",
+    "attach",
+    "models",
+    "training",
+    "tickets",
+    "search",
+    "retrain",
+    "export",
+    "report",
+    "testing",
+    "pipeline",
+    "cli",
+    "integrations",
+]
+
+# Stage → what it may take from another stage; anything else of that stage is closed to it.
+ONLY = {
+    ("embeddings", "data"): {"data.schema"},
+    ("models", "embeddings"): {"embeddings.base", "embeddings.registry"},
+    ("training", "embeddings"): {"embeddings.base"},  # training names no method
+}
+NEVER = {
+    "compact": {"training", "search", "retrain"},
+    "export": {"training", "search", "retrain"},  # serving stays light
+}
+# Optional or slow to load: imported inside the function that needs them.
+INSIDE_FUNCTIONS = {"matplotlib", "onnx", "onnxscript", "onnxruntime", "sklearn", "scipy", "pandas", "pyarrow"}
+INSIDE_FUNCTIONS |= {"lightning", "torchrec", "ray", "jinja2", "deepctr_torch", "torchfm", "torch_rechub"}
+
+ROOT = Path(thresher.__file__).parent
+FILES = sorted(ROOT.rglob("*.py"))
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_name(path) for path in FILES}
+
+
+def imports(path: Path, root: Path = ROOT) -> Iterator[tuple[str, bool]]:
+    """Every import of a file, wherever it stands, as (dotted name, whether it runs when the module is loaded)."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    deferred = {
+        id(node)
+        for scope in ast.walk(tree)
+        if isinstance(scope, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        or (isinstance(scope, ast.If) and "TYPE_CHECKING" in ast.dump(scope.test))
+        for node in ast.walk(scope)
+    }
+    package = ["thresher", *path.relative_to(root).parts[:-1]]
+    for node in ast.walk(tree):
+        at_load = id(node) not in deferred
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield alias.name, at_load
+        elif isinstance(node, ast.ImportFrom):
+            base = [] if node.level == 0 else package[: len(package) - node.level + 1]
+            source = ".".join([*base, *([node.module] if node.module else [])])
+            for alias in node.names:
+                inside = f"{source}.{alias.name}"
+                yield inside if inside.removeprefix("thresher.") in MODULES else source, at_load
+
+
+def own_imports(path: Path) -> set[str]:
+    """The modules of ours that a file imports, without the leading `thresher.`."""
+    names = {name for name, _ in imports(path)}
+    assert "thresher" not in names or path == ROOT / "__init__.py", f"{path} imports the top level"
+    return {name.removeprefix("thresher.") for name in names if name.startswith("thresher.")}
+
+
+def stage(module: str) -> str:
+    return module.split(".")[0]
+
+
+def test_every_module_belongs_to_a_stage():
+    assert {stage(module) for module in MODULES if module} <= set(LAYERS)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: module_name(path) or "thresher")
+def test_imports_go_only_to_the_left(path):
+    module = module_name(path)
+    if not module:  # the top level offers names of all stages
+        return
+    place = LAYERS.index(stage(module))
+    for imported in own_imports(path):
+        assert LAYERS.index(stage(imported)) <= place, f"{module} imports {imported}, a later stage"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: module_name(path) or "thresher")
+def test_narrower_rules(path):
+    module = module_name(path)
+    for imported in own_imports(path):
+        if stage(imported) == stage(module):
+            continue
+        allowed = ONLY.get((stage(module), stage(imported)))
+        assert allowed is None or imported in allowed, f"{module} may take only {allowed}, not {imported}"
+        assert stage(imported) not in NEVER.get(stage(module), ()), f"{module} must not import {imported}"
+        assert stage(imported) not in {"cli", "integrations"}, f"{module} imports {imported}, which nobody may"
+    for name, at_load in imports(path):
+        package = name.split(".")[0]
+        assert package not in {"benchmarks", "tests", "examples"}
+        if at_load and stage(module) != "integrations":
+            assert package not in INSIDE_FUNCTIONS, f"{module} loads {package}; import it inside the function"
+        if at_load and stage(module) == "report":
+            assert package != "torch", f"{module} loads torch; reports are made from files"
+
+
+def test_the_check_sees_imports_everywhere(tmp_path):
+    """Guards the guard: nested, relative and aliased imports are all found."""
+    (tmp_path / "data").mkdir()
+    source = tmp_path / "data" / "probe.py"
+    source.write_text(
+        "import thresher.search.plan as plan\n"
+        "from ..config import load_toml\n"
+        "from thresher.data import schema\n"
+        "from .schema import Schema\n"
+        "def f():\n    import matplotlib\n"
+    )
+    assert set(imports(source, tmp_path)) >= {
+        ("thresher.search.plan", True),
+        ("thresher.config", True),
+        ("thresher.data.schema" if "data.schema" in MODULES else "thresher.data", True),
+        ("thresher.data.schema", True),
+        ("matplotlib", False),
+    }
