@@ -1,0 +1,68 @@
+"""AutoInt (Song et al., *Automatic Feature Interaction Learning via Self-Attentive Neural Networks*, CIKM 2019)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from thresher.embeddings.base import FieldEmbedding
+from thresher.errors import ConfigError
+from thresher.models.bags import Bag
+from thresher.models.base import CtrModel
+from thresher.models.layers import DeepTerm, DeepTermConfig, LinearTerm, SelfAttention
+from thresher.models.registry import register_model
+
+
+@dataclass(frozen=True, kw_only=True)
+class AutoIntConfig(DeepTermConfig):
+    """With `deep_term` it is AutoInt+, which the authors of PEP ran; with `linear_term` their AutoInt+LR."""
+
+    num_layers: int = 3
+    num_heads: int = 2
+    attention_dim: int = 64  # all heads together
+    attention_dropout: float = 0.0
+    residual: bool = True
+    deep_term: bool = True
+    linear_term: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if min(self.num_layers, self.num_heads, self.attention_dim) < 1:
+            raise ConfigError("num_layers, num_heads and attention_dim must be at least 1")
+        if not 0 <= self.attention_dropout < 1:
+            raise ConfigError(f"attention_dropout is {self.attention_dropout}; it must be at least 0 and below 1")
+        if self.attention_dim % self.num_heads:
+            raise ConfigError(f"attention_dim={self.attention_dim} is not a multiple of num_heads={self.num_heads}")
+
+
+@register_model("autoint", AutoIntConfig)
+class AutoInt(CtrModel):
+    """Layers of self-attention over a row's vectors; the last one's output is read by one linear unit."""
+
+    def __init__(self, embedding: FieldEmbedding, config: AutoIntConfig, *, num_dense: int = 0) -> None:
+        super().__init__(embedding)
+        if num_dense and not (config.deep_term or config.linear_term):
+            raise ConfigError("AutoInt takes dense inputs through its deep or linear term; turn one of them on")
+        width, num_fields = embedding.embedding_dim, embedding.num_fields
+        layers = [
+            attention_layer(width if layer == 0 else config.attention_dim, config) for layer in range(config.num_layers)
+        ]
+        self.attention = nn.Sequential(*layers)
+        self.output = nn.Linear(num_fields * config.attention_dim, 1)
+        self.deep_term = DeepTerm(num_fields, width, num_dense, config) if config.deep_term else None
+        self.linear_term = LinearTerm(embedding.num_features, num_dense) if config.linear_term else None
+
+    def forward(self, ids: Tensor, dense: Tensor | None = None, bags: Sequence[Bag] = ()) -> Tensor:
+        vectors = self.vectors(ids, bags)  # [B, F, D]
+        logits: Tensor = self.output(self.attention(vectors).flatten(1)).squeeze(1)  # [B]
+        if self.deep_term is not None:
+            logits = logits + self.deep_term(vectors, dense)
+        if self.linear_term is not None:
+            logits = logits + self.linear_term(ids, dense, bags)
+        return logits
+
+
+def attention_layer(width: int, config: AutoIntConfig) -> SelfAttention:
+    return SelfAttention(
+        width, config.attention_dim, config.num_heads, dropout=config.attention_dropout, residual=config.residual
+    )

@@ -1,0 +1,32 @@
+"""DeepFM (Guo et al., *DeepFM: A Factorization-Machine based Neural Network for CTR Prediction*, IJCAI 2017)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from thresher.embeddings.base import FieldEmbedding
+from thresher.models.bags import Bag
+from thresher.models.base import CtrModel
+from thresher.models.layers import DeepTerm, DeepTermConfig, LinearTerm, fm_term
+from thresher.models.registry import register_model
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeepFmConfig(DeepTermConfig):
+    """The settings of the perceptron."""
+
+
+@register_model("deepfm", DeepFmConfig)
+class DeepFm(CtrModel):
+    """FM and a perceptron over the same vectors; their logits are added."""
+
+    def __init__(self, embedding: FieldEmbedding, config: DeepFmConfig, *, num_dense: int = 0) -> None:
+        super().__init__(embedding)
+        self.linear_term = LinearTerm(embedding.num_features, num_dense)
+        self.deep_term = DeepTerm(embedding.num_fields, embedding.embedding_dim, num_dense, config)
+
+    def forward(self, ids: Tensor, dense: Tensor | None = None, bags: Sequence[Bag] = ()) -> Tensor:
+        vectors = self.vectors(ids, bags)  # [B, F, D]
+        logits: Tensor = self.linear_term(ids, dense, bags) + fm_term(vectors) + self.deep_term(vectors, dense)  # [B]
+        return logits

@@ -1,0 +1,156 @@
+"""The blocks models are made of: linear term, FM term, deep term, self-attention. No model, no table of vectors."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from thresher.embeddings.base import Role
+from thresher.errors import ConfigError
+from thresher.models.bags import Bag, embed_fields
+from thresher.models.base import ModelConfig
+
+
+class LinearTerm(nn.Module):
+    """First-order weights: `bias + Σ_f w[id_f] + u · dense`. Ids `[B, F]` → `[B]`.
+
+    The weights are a table of width 1: the optimizer treats them as embeddings, and no search prunes them unasked.
+    """
+
+    def __init__(self, num_features: int, num_dense: int = 0) -> None:
+        super().__init__()
+        self.weights = nn.Embedding(num_features, 1)
+        nn.init.xavier_uniform_(self.weights.weight)
+        self.dense = nn.Linear(num_dense, 1, bias=False) if num_dense else None
+        self.bias = nn.Parameter(torch.zeros(1))
+
+    def forward(self, ids: Tensor, dense: Tensor | None = None, bags: Sequence[Bag] = ()) -> Tensor:
+        logits = embed_fields(self.weights, ids, bags).sum((1, 2)) + self.bias  # [B]
+        check_dense(dense, 0 if self.dense is None else self.dense.in_features)
+        return logits if self.dense is None else logits + self.dense(dense).squeeze(1)  # [B]
+
+    def parameter_groups(self) -> Mapping[Role, Sequence[nn.Parameter]]:
+        return {"embeddings": list(self.weights.parameters())}
+
+
+def fm_term(vectors: Tensor) -> Tensor:
+    """Sum of the dot products of all pairs of fields, as `½ Σ_d ((Σ_f v)² − Σ_f v²)`. Vectors `[B, F, D]` → `[B]`."""
+    if torch.compiler.is_compiling():  # the compiler fuses the plain formula
+        return 0.5 * (vectors.sum(1).square() - vectors.square().sum(1)).sum(1)
+    if not (torch.is_grad_enabled() and vectors.requires_grad):
+        return _fm_term(vectors, vectors.sum(1))
+    logits: Tensor = _FmTerm.apply(vectors)[0]  # type: ignore[no-untyped-call]
+    return logits
+
+
+def _fm_term(vectors: Tensor, total: Tensor) -> Tensor:
+    squares: Tensor = torch.linalg.vector_norm(vectors, dim=(1, 2)).square()  # [B], without a squared copy of the vectors
+    return 0.5 * (total.square().sum(1) - squares)
+
+
+def _fm_gradient(vectors: Tensor, total: Tensor, grad: Tensor) -> Tensor:
+    return torch.addcmul(total.unsqueeze(1) * grad, vectors, grad, value=-1)  # [B, F, D] in one pass
+
+
+class _FmTerm(torch.autograd.Function):
+    """The term with its gradient `(Σ_f v − v) · grad` written out: one tensor of the vectors' size instead of four."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(vectors: Tensor) -> tuple[Tensor, Tensor]:
+        total = vectors.sum(1)  # [B, D]
+        return _fm_term(vectors, total), total
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):  # type: ignore[no-untyped-def]
+        ctx.save_for_backward(*inputs, output[1])
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    def backward(ctx, grad, grad_total):  # type: ignore[no-untyped-def]
+        vectors, total = ctx.saved_tensors
+        gradient = None if grad is None else _fm_gradient(vectors, total, grad[:, None, None])
+        if grad_total is None:
+            return gradient
+        through_total = grad_total.unsqueeze(1).expand_as(vectors)  # only second derivatives come this way
+        return through_total if gradient is None else gradient + through_total
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeepTermConfig(ModelConfig):
+    """The settings of a model's perceptron."""
+
+    hidden_sizes: tuple[int, ...] = (100, 100)
+    dropout: float = 0.2
+    batch_norm: bool = True
+
+    def __post_init__(self) -> None:
+        if any(size < 1 for size in self.hidden_sizes):
+            raise ConfigError(f"hidden_sizes is {self.hidden_sizes}; each size must be at least 1")
+        if not 0 <= self.dropout < 1:
+            raise ConfigError(f"dropout is {self.dropout}; it must be at least 0 and below 1")
+
+
+class DeepTerm(nn.Module):
+    """A perceptron over all vectors of a row, dense inputs appended. Vectors `[B, F, D]` → `[B]`.
+
+    Hidden layers are linear, batch norm, ReLU, dropout; the output is one linear unit.
+    """
+
+    def __init__(self, num_fields: int, embedding_dim: int, num_dense: int, config: DeepTermConfig) -> None:
+        super().__init__()
+        self.num_dense = num_dense
+        width = num_fields * embedding_dim + num_dense
+        layers: list[nn.Module] = []
+        for size in config.hidden_sizes:
+            layers.append(nn.Linear(width, size))
+            if config.batch_norm:
+                layers.append(nn.BatchNorm1d(size))
+            layers += [nn.ReLU(), nn.Dropout(config.dropout)]
+            width = size
+        self.layers = nn.Sequential(*layers, nn.Linear(width, 1))
+
+    def forward(self, vectors: Tensor, dense: Tensor | None = None) -> Tensor:
+        check_dense(dense, self.num_dense)
+        inputs = vectors.flatten(1)  # [B, F·D]
+        logits: Tensor = self.layers(inputs if dense is None else torch.cat((inputs, dense), dim=1))  # [B, 1]
+        return logits.squeeze(1)
+
+
+class SelfAttention(nn.Module):
+    """One interacting layer of AutoInt (Song et al. 2019, Eq. 5–8). Vectors `[B, F, D]` → `[B, F, A]`.
+
+    Heads attend over the fields with plain dot products (no scaling, no output projection); their outputs are
+    concatenated to width `A = attention_dim`, a projection of the input is added, and ReLU ends the layer.
+    """
+
+    def __init__(self, width: int, attention_dim: int, num_heads: int, *, dropout: float, residual: bool) -> None:
+        super().__init__()
+        self.num_heads, self.dropout = num_heads, dropout
+        self.query, self.key, self.value = (nn.Linear(width, attention_dim, bias=False) for _ in range(3))
+        self.residual = nn.Linear(width, attention_dim, bias=False) if residual else None
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        query, key, value = (
+            projection(vectors).unflatten(2, (self.num_heads, -1)).transpose(1, 2)  # [B, H, F, A/H]
+            for projection in (self.query, self.key, self.value)
+        )
+        dropout = self.dropout if self.training else 0.0
+        attended = functional.scaled_dot_product_attention(
+            query, key, value, dropout_p=dropout, scale=1.0
+        )  # [B, H, F, A/H]
+        joined = attended.transpose(1, 2).flatten(2)  # [B, F, A]
+        return functional.relu(joined if self.residual is None else joined + self.residual(vectors))
+
+
+def check_dense(dense: Tensor | None, num_dense: int) -> None:
+    """Raise when a batch's dense inputs are not the ones the model was built for."""
+    given = 0 if dense is None else dense.shape[1]
+    if given != num_dense:
+        raise ConfigError(
+            f"the model was built with num_dense={num_dense}, the batch has {given} dense inputs; "
+            "pass num_dense=… to build_model, or the same number of inputs to the model"
+        )

@@ -1,0 +1,22 @@
+"""Model settings per data set, as the paper's appendix and the authors' training scripts have them. Data, no logic.
+
+The paper names Adam, rate 0.001, batch 1024 and D = 64 and leaves the network to the cited works; the sizes below
+are those of the authors' published scripts (their FM and logistic regression have no network).
+Where the scripts run AutoInt they add its deep term (AutoInt+) and leave out the linear one.
+"""
+
+from collections.abc import Mapping
+
+from thresher.models.autoint import AutoIntConfig
+from thresher.models.base import ModelConfig
+from thresher.models.deepfm import DeepFmConfig
+
+RECORDED_SETTINGS: Mapping[tuple[str, str], ModelConfig] = {
+    ("movielens-1m", "deepfm"): DeepFmConfig(hidden_sizes=(100, 100), dropout=0.2),
+    ("movielens-1m", "autoint"): AutoIntConfig(hidden_sizes=(100, 100), dropout=0.2, attention_dropout=0.4),
+    ("criteo", "deepfm"): DeepFmConfig(hidden_sizes=(400, 400, 400), dropout=0.2),
+    ("criteo", "autoint"): AutoIntConfig(hidden_sizes=(400, 400, 400), dropout=0.2, attention_dropout=0.0),
+    ("avazu", "deepfm"): DeepFmConfig(hidden_sizes=(400, 400, 400), dropout=0.2),
+    ("avazu", "autoint"): AutoIntConfig(hidden_sizes=(400, 400, 400), dropout=0.2, attention_dropout=0.0),
+}
+"""(data set, model name) → config; a pair that is absent has nothing to set."""
