@@ -1,0 +1,60 @@
+"""The names a user may rely on, pinned: a change here is a change of the public interface."""
+
+import ast
+import importlib.metadata
+import inspect
+from pathlib import Path
+
+import pytest
+
+import thresher
+
+PUBLIC_NAMES = [
+    "PepConfig",
+    "ThresherError",
+    "UniformConfig",
+    "register_embedding",
+]
+
+
+def test_public_names_are_pinned():
+    assert thresher.__all__ == PUBLIC_NAMES
+    assert len(PUBLIC_NAMES) <= 25
+    assert set(dir(thresher)) == {*PUBLIC_NAMES, "__version__"}
+
+
+@pytest.mark.parametrize("name", PUBLIC_NAMES)
+def test_public_name_loads_and_is_documented(name):
+    thing = getattr(thresher, name)
+    assert thing.__name__ == name
+    assert thing.__module__.startswith("thresher.")
+    assert inspect.getdoc(thing)
+
+
+def test_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="has no attribute 'prun'"):
+        thresher.prun  # noqa: B018
+
+
+def test_no_public_name_hides_a_module():
+    root = Path(thresher.__file__).parent
+    modules = {path.stem for path in root.iterdir() if path.suffix == ".py" or path.is_dir()}
+    assert not modules & set(PUBLIC_NAMES)
+
+
+def test_type_checkers_see_the_same_names():
+    tree = ast.parse(Path(thresher.__file__).read_text(encoding="utf-8"))
+    typed = {
+        alias.name: node.module
+        for branch in tree.body
+        if isinstance(branch, ast.If)
+        for node in branch.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert typed == thresher._HOMES
+    assert sorted(typed) == PUBLIC_NAMES
+
+
+def test_version_is_the_installed_one():
+    assert thresher.__version__ == importlib.metadata.version("thresher")
