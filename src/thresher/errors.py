@@ -18,6 +18,10 @@ class BudgetError(ThresherError):
     """A budget cannot be read, or cannot be met by the model at hand."""
 
 
+class NonFiniteError(ThresherError):
+    """A weight, a threshold or a gradient is NaN or infinite, so that training cannot go on."""
+
+
 class FormatError(ThresherError):
     """A file of ours is damaged, incomplete, or of a version this release cannot read."""
 

@@ -1,0 +1,152 @@
+"""The distinct ids of a batch and where each occurs: found once per step, used by every lookup and every gradient.
+
+A bitmap over the table replaces sorting: `O(batch + N/64)`. Not here: what is looked up with them.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from numba import types
+from numba.extending import intrinsic
+from torch import Tensor
+
+from thresher.errors import DataError
+from thresher.kernels.parallel import runs_on_kernels, serial_kernel
+
+
+@dataclass(frozen=True, eq=False)
+class DistinctIds:
+    """The ids of one batch, each once.
+
+    Attributes:
+        ids: int64 `[U]`, ascending.
+        places: int32 or int64 of the batch's shape `[...]`; `ids[places]` is the batch.
+        num_features: rows of the table the ids point into (`N`).
+    """
+
+    ids: Tensor
+    places: Tensor
+    num_features: int
+
+    @property
+    def num_ids(self) -> int:
+        return self.ids.numel()
+
+    @cached_property
+    def occurrences(self) -> tuple[Tensor, Tensor]:
+        """Starts `[U + 1]` and positions `[batch]`, int32: id `u` stands at `positions[starts[u]:starts[u + 1]]`."""
+        return find_occurrences(self.places, self.num_ids)
+
+
+def find_distinct(ids: Tensor, num_features: int) -> DistinctIds:
+    """Distinct ids of a batch of any shape, int32 or int64.
+
+    The answer is kept with the tensor: a second table looked up with the same ids finds nothing anew.
+    """
+    known = getattr(ids, "_thresher_distinct", None)
+    if known is not None and known[0] == ids._version and known[1].num_features == num_features:
+        found: DistinctIds = known[1]
+        return found
+    found = _find_by_kernel(ids, num_features) if runs_on_kernels(ids) else _find_by_torch(ids, num_features)
+    if not torch.compiler.is_compiling() and not ids.is_inference():
+        ids._thresher_distinct = (ids._version, found)  # type: ignore[attr-defined]
+    return found
+
+
+def find_occurrences(places: Tensor, num_ids: int) -> tuple[Tensor, Tensor]:
+    """Where each of `num_ids` distinct ids stands in a batch; see `DistinctIds.occurrences`."""
+    if not runs_on_kernels(places):
+        order = torch.sort(places.flatten(), stable=True)
+        bounds = torch.arange(num_ids + 1, device=places.device, dtype=order.values.dtype)
+        return torch.searchsorted(order.values, bounds).int(), order.indices.int()
+    starts = torch.zeros(num_ids + 1, dtype=torch.int32)
+    positions = torch.empty(places.numel(), dtype=torch.int32)
+    _place_occurrences(places.flatten().numpy(), starts.numpy(), positions.numpy())
+    return starts, positions
+
+
+def _find_by_kernel(ids: Tensor, num_features: int) -> DistinctIds:
+    size = min(ids.numel(), num_features)
+    distinct = torch.empty(size, dtype=torch.int64)
+    places = torch.empty(ids.shape, dtype=torch.int32)
+    flat = ids.flatten().numpy()
+    num_ids = _mark_and_rank(flat, num_features, distinct.numpy(), places.view(-1).numpy())
+    if num_ids < 0:
+        raise _outside(int(flat[-num_ids - 1]), num_features)
+    return DistinctIds(distinct[:num_ids], places, num_features)
+
+
+def _find_by_torch(ids: Tensor, num_features: int) -> DistinctIds:
+    distinct, places = torch.unique(ids, return_inverse=True)
+    if not torch.compiler.is_compiling() and distinct.numel():
+        for id_ in (int(distinct[0]), int(distinct[-1])):
+            if not 0 <= id_ < num_features:
+                raise _outside(id_, num_features)
+    return DistinctIds(distinct.long(), places, num_features)
+
+
+def _outside(id_: int, num_features: int) -> DataError:
+    return DataError(
+        f"feature id {id_} is outside the table of {num_features} rows; "
+        "ids are global (field offset + local id): encode the rows with the schema the model was built from"
+    )
+
+
+@intrinsic
+def _count_ones(typingctx, word):  # type: ignore[no-untyped-def]
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        return builder.ctpop(args[0])
+
+    return types.uint64(types.uint64), codegen
+
+
+@intrinsic
+def _lowest_one(typingctx, word):  # type: ignore[no-untyped-def]
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        return builder.cttz(args[0], context.get_constant(types.boolean, False))
+
+    return types.uint64(types.uint64), codegen
+
+
+@serial_kernel
+def _mark_and_rank(ids, num_features, distinct, places):  # type: ignore[no-untyped-def]
+    """Fill `distinct` and `places`; returns how many are distinct, or −1 − i when `ids[i]` is outside the table."""
+    one = np.uint64(1)
+    words = np.zeros((num_features + 63) >> 6, np.uint64)
+    ranks = np.empty(words.shape[0], np.int32)  # distinct ids before the first of each word
+    for i in range(ids.shape[0]):
+        id_ = np.int64(ids[i])
+        if id_ < 0 or id_ >= num_features:
+            return -1 - i
+        words[id_ >> 6] |= one << np.uint64(id_ & 63)
+    num_ids = 0
+    for word in range(words.shape[0]):
+        bits = words[word]
+        ranks[word] = num_ids
+        while bits:
+            distinct[num_ids] = (word << 6) + np.int64(_lowest_one(bits))  # type: ignore[call-arg]
+            num_ids += 1
+            bits &= bits - one
+    for i in range(ids.shape[0]):
+        id_ = np.int64(ids[i])
+        below = (one << np.uint64(id_ & 63)) - one
+        ones = _count_ones(words[id_ >> 6] & below)  # type: ignore[call-arg, var-annotated]
+        places[i] = ranks[id_ >> 6] + np.int32(ones)
+    return num_ids
+
+
+@serial_kernel
+def _place_occurrences(places, starts, positions):  # type: ignore[no-untyped-def]
+    """Counting sort, stable; `starts` holds zeros on entry."""
+    for i in range(places.shape[0]):
+        starts[places[i] + 1] += 1
+    for u in range(1, starts.shape[0]):
+        starts[u] += starts[u - 1]
+    for i in range(places.shape[0]):
+        positions[starts[places[i]]] = i
+        starts[places[i]] += 1
+    for u in range(starts.shape[0] - 1, 0, -1):
+        starts[u] = starts[u - 1]
+    starts[0] = 0

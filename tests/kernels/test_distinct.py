@@ -1,0 +1,70 @@
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from thresher.errors import DataError
+from thresher.kernels import distinct as module
+from thresher.kernels.distinct import find_distinct, find_occurrences
+
+
+@st.composite
+def batches(draw):
+    num_features = draw(st.integers(1, 200))
+    shape = draw(st.sampled_from([(0,), (0, 3), (1,), (1, 1), (7,), (5, 4), (2, 3, 2)]))
+    size = torch.Size(shape).numel()
+    ids = draw(st.lists(st.integers(0, num_features - 1), min_size=size, max_size=size))
+    dtype = draw(st.sampled_from([torch.int32, torch.int64]))
+    return torch.tensor(ids, dtype=dtype).reshape(shape), num_features
+
+
+@given(batches())
+def test_the_kernel_and_its_twin_find_the_same(batch):
+    ids, num_features = batch
+    ours, twin = module._find_by_kernel(ids, num_features), module._find_by_torch(ids, num_features)
+    assert torch.equal(ours.ids, twin.ids)
+    assert ours.places.shape == ids.shape
+    assert torch.equal(ours.places.long(), twin.places.long())
+
+
+@given(batches())
+def test_distinct_ids_give_the_batch_back_in_ascending_order(batch):
+    ids, num_features = batch
+    found = find_distinct(ids, num_features)
+    assert torch.equal(found.ids[found.places.long()], ids.long())
+    assert bool((found.ids.diff() > 0).all())
+
+
+@given(batches())
+def test_occurrences_list_every_position_of_each_id(batch):
+    ids, num_features = batch
+    found = find_distinct(ids, num_features)
+    starts, positions = found.occurrences
+    flat = ids.flatten()
+    for u, id_ in enumerate(found.ids.tolist()):
+        assert positions[starts[u] : starts[u + 1]].tolist() == (flat == id_).nonzero().flatten().tolist()
+
+
+@given(batches())
+def test_occurrences_of_kernel_and_twin_are_equal(batch):
+    ids, num_features = batch
+    found = module._find_by_torch(ids, num_features)
+    twin = find_occurrences(found.places.to(torch.int16), found.num_ids)  # int16 is the twin's alone
+    ours = find_occurrences(found.places, found.num_ids)
+    assert all(torch.equal(a, b) for a, b in zip(ours, twin, strict=True))
+
+
+@pytest.mark.parametrize("find", [module._find_by_kernel, module._find_by_torch])
+@pytest.mark.parametrize("bad", [-1, 10, 2**31 - 1])
+def test_an_id_outside_the_table_is_refused_by_name(find, bad):
+    with pytest.raises(DataError, match=f"feature id {bad} is outside the table of 10 rows"):
+        find(torch.tensor([[3, bad]], dtype=torch.int32), 10)
+
+
+def test_the_answer_is_found_once_per_batch_and_again_when_the_batch_changes():
+    ids = torch.tensor([[1, 2], [2, 1]], dtype=torch.int32)
+    first = find_distinct(ids, 5)
+    assert find_distinct(ids, 5) is first
+    assert find_distinct(ids, 6) is not first
+    ids[0, 0] = 4
+    assert find_distinct(ids, 5).ids.tolist() == [1, 2, 4]
