@@ -1,0 +1,8 @@
+"""Trained embedding → CompactTable: only the kept values, and where they belong."""
+
+from thresher.compact.convert import to_compact
+from thresher.compact.embedding import CompactEmbedding
+from thresher.compact.layouts import compact_bytes
+from thresher.compact.table import CompactTable
+
+__all__ = ["CompactEmbedding", "CompactTable", "compact_bytes", "to_compact"]
