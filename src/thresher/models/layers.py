@@ -46,7 +46,7 @@ def fm_term(vectors: Tensor) -> Tensor:
 
 
 def _fm_term(vectors: Tensor, total: Tensor) -> Tensor:
-    squares: Tensor = torch.linalg.vector_norm(vectors, dim=(1, 2)).square()  # [B], without a squared copy of the vectors
+    squares: Tensor = torch.linalg.vector_norm(vectors, dim=(1, 2)).square()  # [B]; no squared copy is made
     return 0.5 * (total.square().sum(1) - squares)
 
 
