@@ -1,0 +1,100 @@
+"""Budget: how much of the searched tables may stay, in parameters, as a share, or in bytes.
+
+`30k` and `25000` are parameters, `2%` is a share of all entries `N·D`, `1MB` is bytes of the compact form.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from thresher.errors import BudgetError
+
+Unit = Literal["parameters", "share", "bytes"]
+
+_PARAMETER_FACTORS = {"": 1, "k": 1_000, "M": 1_000_000, "B": 1_000_000_000}
+_BYTE_FACTORS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+_FORM = re.compile(r"(?P<number>\d[\d_,]*(?:\.\d+)?)\s*(?P<suffix>%|[A-Za-z]*)")
+_EXAMPLES = "write parameters as 30k or 25000, a share as 2%, bytes as 1MB"
+
+
+@dataclass(frozen=True)
+class Budget:
+    """One size a user asks for; units are part of the value.
+
+    >>> Budget.parse("30k"), Budget.parse("2%"), Budget.parse("1MB")
+    (Budget('30k'), Budget('2%'), Budget('1MB'))
+    >>> Budget.parse("2%").max_entries(264_256)
+    5285
+    """
+
+    unit: Unit
+    amount: float
+    text: str
+
+    @classmethod
+    def parse(cls, text: "str | int | Budget") -> "Budget":
+        """Read a budget as people write it; a whole number is parameters."""
+        if isinstance(text, Budget):
+            return text
+        written = str(text).strip()
+        form = _FORM.fullmatch(written)
+        if form is None:
+            raise BudgetError(f"budget {written!r} cannot be read; {_EXAMPLES}")
+        number, suffix = float(form["number"].replace(",", "").replace("_", "")), form["suffix"]
+        if number <= 0:
+            raise BudgetError(f"budget {written!r} keeps nothing; it must be above 0")
+        if suffix == "%":
+            if number > 100:
+                raise BudgetError(f"budget {written!r} is more than the whole table; a share ends at 100%")
+            return cls("share", number / 100, written)
+        # "30K" and "30m" are clear enough; "30b" might be bytes or billions, so only the exact forms count there
+        suffix = {"K": "k", "m": "M"}.get(suffix, suffix)
+        if suffix in _PARAMETER_FACTORS and suffix != "B":
+            parameters = number * _PARAMETER_FACTORS[suffix]
+            if parameters != int(parameters):
+                raise BudgetError(f"budget {written!r} is not a whole number of parameters; {_EXAMPLES}")
+            return cls("parameters", int(parameters), written)
+        bytes_suffix = {known.lower(): known for known in _BYTE_FACTORS if known != "B"}.get(suffix.lower())
+        if bytes_suffix is not None:
+            return cls("bytes", int(number * _BYTE_FACTORS[bytes_suffix]), written)
+        raise BudgetError(f"budget {written!r} has the unknown unit {suffix!r}; {_EXAMPLES}")
+
+    def max_entries(self, num_entries: int) -> int:
+        """The most entries it can allow in tables of `num_entries` in all; for bytes, were values all there is."""
+        if self.unit == "parameters":
+            return int(self.amount)
+        # the small term undoes float error: 2% of 50 is one entry, not 0.99…
+        return int(self.amount * num_entries + 1e-9) if self.unit == "share" else int(self.amount // 4)
+
+    @property
+    def slug(self) -> str:
+        """The budget as a file name."""
+        return re.sub(r"[,_\s]", "", self.text).replace("%", "pct")
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __repr__(self) -> str:
+        return f"Budget({self.text!r})"
+
+
+def parse_budgets(texts: "str | Iterable[str | int | Budget]") -> tuple[Budget, ...]:
+    """Several budgets, from `"50k,25k,2%"` or a list; doubles are dropped, the order stays."""
+    parts: Iterable[str | int | Budget] = (
+        [part for part in re.split(r"\s*,\s*", texts.strip()) if part] if isinstance(texts, str) else texts
+    )
+    budgets = tuple(dict.fromkeys(Budget.parse(part) for part in parts))
+    if not budgets:
+        raise BudgetError(f"no budget given; {_EXAMPLES}")
+    return budgets
+
+
+def check_budgets(budgets: Iterable[Budget], num_entries: int) -> None:
+    """Refuse, before any work is done, budgets that tables of `num_entries` cannot meet."""
+    for budget in budgets:
+        most = budget.max_entries(num_entries)
+        if most < 1:
+            raise BudgetError(f"budget {budget} leaves not one of {num_entries:,} entries; raise it")
+        if most > num_entries and budget.unit != "bytes":
+            raise BudgetError(f"budget {budget} is above the {num_entries:,} entries of the searched tables; lower it")

@@ -1,0 +1,53 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from thresher.errors import BudgetError
+from thresher.tickets.budget import Budget, check_budgets, parse_budgets
+
+
+@pytest.mark.parametrize(
+    ("text", "unit", "amount"),
+    [("25000", "parameters", 25_000), ("30k", "parameters", 30_000), ("30K", "parameters", 30_000),
+     ("1.5M", "parameters", 1_500_000), ("25,000", "parameters", 25_000), ("2%", "share", 0.02),
+     ("0.5 %", "share", 0.005),
+     ("1MB", "bytes", 1_000_000), ("1mb", "bytes", 1_000_000), ("512KiB", "bytes", 524_288), ("1.5GB", "bytes", 1.5e9)],
+)  # fmt: skip
+def test_reads_budgets_as_people_write_them(text, unit, amount):
+    budget = Budget.parse(text)
+    assert (budget.unit, budget.amount) == (unit, amount)
+
+
+@pytest.mark.parametrize("text", ["", "many", "-3", "0", "0%", "101%", "3x", "1.5", "2 %%", "nan", "5b", "1e3", "0.02"])
+def test_refuses_nonsense_and_says_how_to_write_it(text):
+    with pytest.raises(BudgetError, match=r"budget .*(30k|above 0|100%)"):
+        Budget.parse(text)
+
+
+@given(st.integers(1, 10**12))
+def test_whole_numbers_are_parameters(count):
+    assert Budget.parse(count).max_entries(10**13) == count
+
+
+@given(st.integers(1, 100), st.integers(1, 10**9))
+def test_a_share_never_exceeds_itself(percent, num_entries):
+    most = Budget.parse(f"{percent}%").max_entries(num_entries)
+    assert most <= num_entries * percent / 100 + 1e-6 < most + 1 + 1e-6
+
+
+def test_lists():
+    assert [str(budget) for budget in parse_budgets("50k, 25k,2%,50k")] == ["50k", "25k", "2%"]
+    assert len(parse_budgets([1000, "2%", Budget.parse("1MB")])) == 3
+    with pytest.raises(BudgetError, match="no budget"):
+        parse_budgets(" ")
+
+
+def test_impossible_budgets_are_told_before_the_work():
+    with pytest.raises(BudgetError, match="above the 1,000 entries"):
+        check_budgets(parse_budgets("2k"), 1_000)
+    with pytest.raises(BudgetError, match="not one of 10 entries"):
+        check_budgets(parse_budgets("2%"), 10)
+
+
+def test_slug_is_a_file_name():
+    assert [budget.slug for budget in parse_budgets(["2.5%", "25,000", "1 MB"])] == ["2.5pct", "25000", "1MB"]
