@@ -1,0 +1,169 @@
+"""Searcher: the threshold search as an object one steps, in our loop or in anybody's.
+
+    searcher = Searcher(model, budgets=["50k", "2%"], steps=20_000)
+    ...
+    loss.backward(); optimizer.step(); searcher.step()
+
+It never sees a batch: it looks at the tables, moves their clock, and cuts a ticket when the count falls to a budget.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from thresher.compact.layouts import compact_bytes
+from thresher.errors import BudgetError, ConfigError
+from thresher.search.plan import Plan
+from thresher.search.pressure import DecayPressure, PlanPressure, PressureOn, Scores, searched_tables
+from thresher.tickets.budget import Budget, check_budgets, parse_budgets
+from thresher.tickets.ticket import MaskTicket, Provenance, kept_weights, top_entries
+
+# compact bytes an entry takes at most in practice: 4 of value, 2 of place
+BYTES_PER_ENTRY = 6
+
+
+class Searcher:
+    """Presses a model's PEP tables towards a list of budgets, one search for all of them.
+
+    Args:
+        model: a model with PEP tables; its state at this moment is what tickets rewind to.
+        budgets: sizes to cut tickets for, over all searched tables together.
+        steps: optimizer steps of the whole search.
+        warmup_steps: how many of them leave everything kept (a third by default); `end_warmup` ends it earlier.
+        every: steps between two looks at the tables.
+        seed: written into the tickets.
+        on_ticket: called with each ticket as it is cut.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        budgets: str | Iterable[str | int | Budget],
+        *,
+        steps: int,
+        warmup_steps: int | None = None,
+        every: int = 20,
+        seed: int = 0,
+        on_ticket: Callable[[MaskTicket], None] | None = None,
+    ) -> None:
+        self.model = model
+        self.tables = searched_tables(model)
+        self.budgets = parse_budgets(budgets)
+        self.num_entries = sum(table.num_entries() for table in self.tables.values())
+        self.warmup_steps = steps // 3 if warmup_steps is None else warmup_steps
+        self.every, self.seed, self.on_ticket = every, seed, on_ticket
+        self.tickets: list[MaskTicket] = []
+        self.num_kept = self.num_entries
+        self.current_step = 0
+        self.epoch = 0  # for whoever counts in epochs: written into tickets and histories, never decides anything
+        self._pressing_since: int | None = None
+        self.initial_state = {name: value.detach().clone() for name, value in model.state_dict().items()}
+
+        check_budgets(self.budgets, self.num_entries)
+        planned = next(iter(self.tables.values())).config.pressure == "plan"
+        if planned and self.warmup_steps >= steps:
+            raise ConfigError(
+                f"the warm-up of {self.warmup_steps} steps leaves nothing of the search's {steps}: no budget would be "
+                "reached; make the search longer or the warm-up shorter"
+            )
+        self.plan = Plan(self.num_entries, min(map(self._least_entries, self.budgets)), steps - self.warmup_steps)
+        self._pressure: PressureOn = PlanPressure(self.tables, self.plan) if planned else DecayPressure(self.tables)
+
+    @property
+    def finished(self) -> bool:
+        """Every budget has its ticket."""
+        return len(self.tickets) == len(self.budgets)
+
+    @property
+    def warming_up(self) -> bool:
+        return self._pressing_since is None
+
+    @property
+    def next_budget(self) -> Budget | None:
+        """The largest budget still without a ticket."""
+        return max(self._open_budgets(), key=lambda budget: budget.max_entries(self.num_entries), default=None)
+
+    def end_warmup(self) -> None:
+        """Start pressing now; the plan keeps its own length."""
+        if self._pressing_since is None:
+            self._pressing_since = self.current_step
+
+    def step(self) -> None:
+        """To be called after each `optimizer.step()`."""
+        self.current_step += 1
+        if self.current_step >= self.warmup_steps:
+            self.end_warmup()
+        if self._pressing_since is None or self.finished:
+            return
+        pressed_steps = self.current_step - self._pressing_since
+        if pressed_steps % self.every == 0 or pressed_steps == self.plan.num_steps:
+            scores = {name: table.scores() for name, table in self.tables.items()}
+            self.num_kept = self._pressure.press(pressed_steps, scores)
+            for budget in self._open_budgets():
+                num_kept = self._entries_at(budget, scores)
+                if num_kept is not None:
+                    self._cut(budget, top_entries(scores, num_kept))
+
+    def _open_budgets(self) -> list[Budget]:
+        cut = {ticket.budget for ticket in self.tickets}
+        return [budget for budget in self.budgets if budget not in cut]
+
+    def _least_entries(self, budget: Budget) -> int:
+        """How far the plan must fall for this budget; for bytes a cautious guess, since places cost bytes too."""
+        if budget.unit != "bytes":
+            return budget.max_entries(self.num_entries)
+        empty = sum(compact_bytes(torch.zeros_like(table.weight, dtype=torch.bool)) for table in self.tables.values())
+        if budget.amount < empty + BYTES_PER_ENTRY:
+            raise BudgetError(f"budget {budget} is less than the {empty:,} bytes an empty index takes; raise it")
+        return min(self.num_entries, int(budget.amount - empty) // BYTES_PER_ENTRY)
+
+    def _entries_at(self, budget: Budget, scores: Scores) -> int | None:
+        """How many entries a ticket for `budget` holds if it is due now, else None."""
+        most = min(budget.max_entries(self.num_entries), self.num_entries)
+        if self.num_kept > most:
+            return None
+        if budget.unit != "bytes":
+            return most
+        if _bytes_of(top_entries(scores, self.num_kept)) > budget.amount:
+            return None
+        # bytes rise with the entries kept: bisect for the most that fit
+        fits, exceeds = self.num_kept, most + 1
+        while exceeds - fits > 1:
+            middle = (fits + exceeds) // 2
+            if _bytes_of(top_entries(scores, middle)) <= budget.amount:
+                fits = middle
+            else:
+                exceeds = middle
+        return fits
+
+    def _cut(self, budget: Budget, masks: Mapping[str, Tensor]) -> None:
+        ticket = MaskTicket(
+            budget=budget,
+            masks=masks,
+            initial=kept_weights(self.model, masks, self.initial_state),
+            final=kept_weights(self.model, masks),
+            provenance=Provenance(method="pep", seed=self.seed, step=self.current_step, epoch=self.epoch),
+        )
+        self.tickets.append(ticket)
+        if self.on_ticket is not None:
+            self.on_ticket(ticket)
+
+    def position(self) -> dict[str, int | None]:
+        """Where the search stands, as plain data; with the tables' own state it is all a resumed search needs."""
+        return {"step": self.current_step, "epoch": self.epoch, "pressing_since": self._pressing_since,
+                "num_kept": self.num_kept}  # fmt: skip
+
+    def restore(
+        self, position: Mapping[str, int | None], initial_state: Mapping[str, Tensor], tickets: Sequence[MaskTicket]
+    ) -> None:
+        """Go on from `position`; the model's own state must have been loaded by the caller."""
+        self.current_step, self.epoch = int(position["step"] or 0), int(position["epoch"] or 0)
+        self._pressing_since = position["pressing_since"]
+        self.num_kept = int(position["num_kept"] or 0)
+        self.initial_state = dict(initial_state)
+        self.tickets = list(tickets)
+
+
+def _bytes_of(masks: Mapping[str, Tensor]) -> int:
+    return sum(compact_bytes(mask) for mask in masks.values())

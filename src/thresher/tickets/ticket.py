@@ -1,0 +1,132 @@
+"""Ticket: what a search found for one budget, and all that is needed to train it from the start.
+
+A mask ticket says which entries of which tables stay, with the whole model's state before the first step of the search
+(to rewind to) and at the moment the mask was cut (for the ablation that goes on from there).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from thresher.compact.embedding import CompactEmbedding
+from thresher.embeddings.base import FieldEmbedding
+from thresher.errors import ThresherError
+from thresher.tickets.budget import Budget
+
+Rewind = Literal["initial", "random", "final"]
+"""Where retraining starts: the weights before the search, the model's own fresh ones, or those at the cut."""
+
+
+@dataclass(frozen=True)
+class Weights:
+    """A model's weights as a ticket keeps them: the kept values of searched tables, and the rest of the state.
+
+    Attributes:
+        values: table name → its kept values `[K]`, in row-major order of the mask.
+        state: every other entry of the model's `state_dict`.
+    """
+
+    values: Mapping[str, Tensor]
+    state: Mapping[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Where a ticket comes from, for whoever finds the file."""
+
+    method: str
+    seed: int
+    step: int
+    epoch: int
+    config: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class MaskTicket:
+    """The entries that stay, over all searched tables together.
+
+    Attributes:
+        masks: table name → bool `[N, D]`, True = kept.
+        initial: weights before the first step of the search.
+        final: weights when the mask was cut.
+    """
+
+    budget: Budget
+    masks: Mapping[str, Tensor]
+    initial: Weights
+    final: Weights
+    provenance: Provenance
+
+    @property
+    def num_parameters(self) -> int:
+        return sum(int(mask.sum()) for mask in self.masks.values())
+
+    def sizes(self) -> Mapping[str, Tensor]:
+        """Kept dimensions per feature, `[N]` per table: the embedding sizes the paper speaks of."""
+        return {name: mask.sum(dim=1) for name, mask in self.masks.items()}
+
+    def apply_(self, model: nn.Module, *, rewind: Rewind = "initial") -> Sequence[str]:
+        """Put compact tables that hold just the kept entries into `model`, and rewind the whole of it.
+
+        With `rewind="random"` the model's own present weights are kept (masked): build it anew with another seed.
+        Returns the names of the tables it replaced.
+        """
+        if rewind == "random":
+            weights = kept_weights(model, self.masks)
+        else:
+            weights = self.initial if rewind == "initial" else self.final
+        for name, mask in self.masks.items():
+            table = _table(model, name)
+            positions = mask.reshape(-1).nonzero().squeeze(1)
+            compact = CompactEmbedding(table.field_sizes, mask.shape[1], positions, weights.values[name])
+            for alias in _aliases(model, table):
+                model.set_submodule(alias, compact)
+        missing, unexpected = model.load_state_dict(dict(weights.state), strict=False)
+        missing = [key for key in missing if not key.startswith(tuple(f"{name}." for name in self.masks))]
+        if missing or unexpected:
+            raise ThresherError(
+                f"the ticket is for another model: missing {missing[:3]}, unexpected {unexpected[:3]}; "
+                "build the model with the settings the search had"
+            )
+        return list(self.masks)
+
+
+def kept_weights(model: nn.Module, masks: Mapping[str, Tensor], state: Mapping[str, Tensor] | None = None) -> Weights:
+    """The weights of `model` (or of a `state_dict` of it) in the form a ticket keeps."""
+    state = model.state_dict() if state is None else state
+    owned = tuple(f"{alias}." for name in masks for alias in _aliases(model, model.get_submodule(name)))
+    return Weights(
+        values={name: state[f"{name}.weight"][mask].clone() for name, mask in masks.items()},
+        state={key: value.clone() for key, value in state.items() if not key.startswith(owned)},
+    )
+
+
+def _table(model: nn.Module, name: str) -> FieldEmbedding:
+    try:
+        table = model.get_submodule(name)
+    except AttributeError:
+        table = None
+    if not isinstance(table, FieldEmbedding):
+        raise ThresherError(
+            f"the ticket prunes table {name!r}, which this model does not have; build the model as the search did"
+        )
+    return table
+
+
+def _aliases(model: nn.Module, table: nn.Module) -> list[str]:
+    """Every name under which the model holds this module."""
+    return [name for name, module in model.named_modules(remove_duplicate=False) if module is table]
+
+
+def top_entries(scores: Mapping[str, Tensor], num_kept: int) -> dict[str, Tensor]:
+    """Masks `[N, D]` of the `num_kept` highest scores over all tables together; ties go to the lower index."""
+    flat = torch.cat([table.reshape(-1) for table in scores.values()])
+    cut = torch.kthvalue(flat, flat.numel() - num_kept + 1).values
+    kept = flat > cut
+    tied = torch.nonzero(flat == cut).squeeze(1)
+    kept[tied[: num_kept - int(kept.sum())]] = True
+    parts = torch.split(kept, [table.numel() for table in scores.values()])
+    return {name: part.view_as(table) for (name, table), part in zip(scores.items(), parts, strict=True)}

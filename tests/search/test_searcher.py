@@ -1,0 +1,150 @@
+"""The searcher: exact counts over all tables, on plan, whatever loop drives it."""
+
+import pytest
+import torch
+from torch import nn
+
+from thresher.compact import compact_bytes
+from thresher.embeddings.pep import PepConfig, PepEmbedding
+from thresher.errors import AttachError, BudgetError, ConfigError
+from thresher.search.pressure import clock_for
+from thresher.search.searcher import Searcher
+
+
+class TwoTables(nn.Module):
+    """Two PEP tables of different width and a linear layer, fed with ids of both."""
+
+    def __init__(self, **settings):
+        super().__init__()
+        torch.manual_seed(3)
+        self.left = PepEmbedding((30,), PepConfig(embedding_dim=8, **settings))
+        self.right = PepEmbedding((20,), PepConfig(embedding_dim=4, **settings))
+        self.head = nn.Linear(12, 1)
+
+    def forward(self, left, right):
+        return self.head(torch.cat([self.left(left), self.right(right)], dim=-1)).squeeze(-1)
+
+
+NUM_ENTRIES = 30 * 8 + 20 * 4
+
+
+def run(model, searcher, *, steps, lr=1e-2, threshold_decay=0.0):
+    thresholds = [p for t in (model.left, model.right) for p in t.parameter_groups()["thresholds"]]
+    others = [p for p in model.parameters() if all(p is not t for t in thresholds)]
+    optimizer = torch.optim.Adam([{"params": others}, {"params": thresholds, "weight_decay": threshold_decay}], lr=lr)
+    generator = torch.Generator().manual_seed(0)
+    counts = []
+    for _ in range(steps):
+        left = torch.randint(30, (64,), generator=generator)
+        right = torch.randint(20, (64,), generator=generator)
+        labels = ((left + right) % 2).float()
+        optimizer.zero_grad()
+        nn.functional.binary_cross_entropy_with_logits(model(left, right), labels).backward()
+        optimizer.step()
+        searcher.step()
+        counts.append(model.left.num_parameters() + model.right.num_parameters())
+    return counts
+
+
+@pytest.mark.parametrize("granularity", ["global", "dimension", "feature-dimension"])
+def test_every_budget_gets_exactly_its_entries_over_all_tables(granularity):
+    model = TwoTables(granularity=granularity)
+    searcher = Searcher(model, ["100", "10%", "5"], steps=60, warmup_steps=20, every=5)
+    run(model, searcher, steps=60)
+    assert searcher.finished
+    assert {str(t.budget): t.num_parameters for t in searcher.tickets} == {"100": 100, "10%": 32, "5": 5}
+    for ticket in searcher.tickets:
+        assert sum(int(mask.sum()) for mask in ticket.masks.values()) == ticket.num_parameters
+
+
+def test_the_count_follows_the_plan_after_a_warm_up_that_prunes_nothing():
+    model = TwoTables()
+    searcher = Searcher(model, ["10"], steps=120, warmup_steps=40, every=1)
+    counts = run(model, searcher, steps=120)
+    assert set(counts[:39]) == {NUM_ENTRIES}
+    for pressed in range(0, 80, 10):
+        # the forward before the next clock sees one more optimizer step, so the count may be off by a few entries
+        assert abs(counts[39 + pressed] - searcher.plan.num_kept(pressed)) <= 1
+    assert searcher.finished
+
+
+def test_masks_keep_the_highest_scores():
+    model = TwoTables()
+    searcher = Searcher(model, ["50"], steps=40, warmup_steps=20, every=5)
+    run(model, searcher, steps=40)
+    (ticket,) = searcher.tickets
+    for name, table in searcher.tables.items():
+        scores, mask = table.scores(), ticket.masks[name]
+        other = searcher.tables["right" if name == "left" else "left"].scores()[
+            ~ticket.masks["right" if name == "left" else "left"]
+        ]
+        assert scores[mask].min() >= scores[~mask].max()
+        assert scores[mask].min() >= other.max()
+
+
+def test_tickets_hold_the_state_before_the_first_step():
+    model = TwoTables()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    searcher = Searcher(model, ["50"], steps=40, warmup_steps=20)
+    run(model, searcher, steps=40)
+    (ticket,) = searcher.tickets
+    assert torch.equal(ticket.initial.values["left"], before["left.weight"][ticket.masks["left"]])
+    assert torch.equal(ticket.initial.state["head.weight"], before["head.weight"])
+    assert not torch.equal(ticket.final.state["head.weight"], before["head.weight"])
+    assert set(ticket.initial.state) == {"head.weight", "head.bias"}
+
+
+def test_a_byte_budget_is_met_by_the_largest_mask_that_fits():
+    model = TwoTables()
+    searcher = Searcher(model, ["500KB", "400 KB"], steps=30, warmup_steps=10)
+    assert searcher.budgets[0].amount == 500_000
+    searcher = Searcher(model, ["0.4KB"], steps=30, warmup_steps=10, every=5)
+    run(model, searcher, steps=30)
+    (ticket,) = searcher.tickets
+    assert sum(compact_bytes(mask) for mask in ticket.masks.values()) <= 400
+    scores = torch.cat([t.scores().flatten() for t in searcher.tables.values()])
+    kept = torch.cat([mask.flatten() for mask in ticket.masks.values()])
+    more = kept.clone()
+    more[torch.where(kept, -torch.inf, scores).argmax()] = True
+    left, right = more.split([240, 80])
+    assert compact_bytes(left.view(30, 8)) + compact_bytes(right.view(20, 4)) > 400
+
+
+def test_warm_up_can_be_ended_early_and_the_plan_keeps_its_length():
+    model = TwoTables()
+    searcher = Searcher(model, ["10"], steps=100, warmup_steps=60, every=5)
+    run(model, searcher, steps=10)
+    assert searcher.warming_up
+    searcher.end_warmup()
+    run(model, searcher, steps=39)
+    assert not searcher.finished
+    run(model, searcher, steps=1)
+    assert searcher.finished
+
+
+def test_decay_pressure_watches_the_count_and_cuts_exactly():
+    model = TwoTables(pressure="decay", raw_threshold_init=-6.0)
+    searcher = Searcher(model, ["100", "20"], steps=400, every=1)
+    counts = run(model, searcher, steps=400, lr=5e-2, threshold_decay=1e-3)
+    assert counts[0] > 200
+    assert [t.num_parameters for t in searcher.tickets] == [100, 20]
+
+
+def test_impossible_searches_are_refused_before_they_start():
+    with pytest.raises(BudgetError, match="above the 320 entries"):
+        Searcher(TwoTables(), ["1k"], steps=10)
+    with pytest.raises(ConfigError, match="warm-up of 10 steps leaves nothing"):
+        Searcher(TwoTables(), ["10"], steps=10, warmup_steps=10)
+    with pytest.raises(BudgetError, match="empty index"):
+        Searcher(TwoTables(), ["0.005KB"], steps=10)
+    with pytest.raises(AttachError, match="no PEP table"):
+        Searcher(nn.Linear(2, 2), ["10"], steps=10)
+
+
+def test_ties_go_to_the_lower_index_and_the_clock_lies_below_the_kept():
+    scores = {"a": torch.tensor([[1.0, 2.0], [2.0, -torch.inf]])}
+    from thresher.tickets.ticket import top_entries
+
+    assert top_entries(scores, 1)["a"].tolist() == [[False, True], [False, False]]
+    assert clock_for(scores, 2).item() == 1.0
+    assert clock_for(scores, 4).item() == -torch.inf

@@ -1,0 +1,92 @@
+"""Tickets: stored without loss, applied to a model, refused when they do not belong."""
+
+import pytest
+import torch
+from torch import nn
+
+from thresher.compact import CompactEmbedding
+from thresher.embeddings.pep import PepConfig, PepEmbedding
+from thresher.errors import FormatError, ThresherError
+from thresher.tickets.budget import Budget
+from thresher.tickets.store import load_ticket, save_ticket
+from thresher.tickets.ticket import MaskTicket, Provenance, kept_weights, top_entries
+
+
+class Model(nn.Module):
+    def __init__(self, seed=0):
+        super().__init__()
+        torch.manual_seed(seed)
+        self.table = PepEmbedding((5, 4), PepConfig(embedding_dim=3))
+        self.head = nn.Linear(3, 1)
+
+    def forward(self, ids):
+        return self.head(self.table(ids).sum(1)).squeeze(1)
+
+
+@pytest.fixture
+def ticket():
+    start, end = Model(seed=1), Model(seed=2)
+    masks = top_entries({"table": torch.randn(9, 3, generator=torch.Generator().manual_seed(0))}, 11)
+    return MaskTicket(
+        Budget.parse("11"), masks, kept_weights(start, masks), kept_weights(end, masks), Provenance("pep", 7, 40, 2)
+    )
+
+
+def test_stored_and_loaded_without_loss(ticket, tmp_path):
+    save_ticket(ticket, tmp_path / "11")
+    loaded = load_ticket(tmp_path / "11")
+    assert (loaded.budget, loaded.provenance, loaded.num_parameters) == (ticket.budget, ticket.provenance, 11)
+    assert torch.equal(loaded.masks["table"], ticket.masks["table"])
+    for kept, again in ((ticket.initial, loaded.initial), (ticket.final, loaded.final)):
+        assert torch.equal(kept.values["table"], again.values["table"])
+        assert kept.state.keys() == again.state.keys()
+        assert all(torch.equal(value, again.state[name]) for name, value in kept.state.items())
+    assert [path.name for path in tmp_path.iterdir()] == ["11"]
+
+
+@pytest.mark.parametrize(("rewind", "seed"), [("initial", 1), ("final", 2), ("random", 5)])
+def test_apply_masks_and_rewinds_the_whole_model(ticket, rewind, seed):
+    model, origin = Model(seed=5), Model(seed=seed)
+    assert ticket.apply_(model, rewind=rewind) == ["table"]
+    assert isinstance(model.table, CompactEmbedding)
+    dense = origin.table.weight * ticket.masks["table"]
+    ids = torch.tensor([[0, 6], [4, 8], [2, 5]])
+    assert torch.equal(model.table(ids), dense[ids])
+    assert torch.equal(model.head.weight, origin.head.weight)
+    assert model.table.num_parameters() == 11
+
+
+def test_a_ticket_for_another_model_is_refused(ticket):
+    other = nn.ModuleDict({"table": PepEmbedding((9,), PepConfig(embedding_dim=3)), "tail": nn.Linear(1, 1)})
+    with pytest.raises(ThresherError, match="another model"):
+        ticket.apply_(other)
+    with pytest.raises(ThresherError, match="does not have"):
+        ticket.apply_(nn.Linear(3, 1))
+
+
+def test_sizes_are_the_kept_dimensions_of_each_feature(ticket):
+    assert torch.equal(ticket.sizes()["table"], ticket.masks["table"].long().sum(1))
+
+
+@pytest.mark.parametrize("name", ["mask.safetensors", "initial.safetensors", "ticket.json"])
+def test_damaged_files_are_named(ticket, tmp_path, name):
+    save_ticket(ticket, tmp_path / "t")
+    path = tmp_path / "t" / name
+    path.write_bytes(path.read_bytes()[:-3])
+    with pytest.raises(FormatError, match=r"(damaged|\bt\b)"):
+        load_ticket(tmp_path / "t")
+
+
+def test_foreign_versions_and_lies_about_the_mask_are_refused(ticket, tmp_path):
+    save_ticket(ticket, tmp_path / "t")
+    facts = tmp_path / "t" / "ticket.json"
+    text = facts.read_text()
+    facts.write_text(text.replace('"version": 1', '"version": 99'))
+    with pytest.raises(FormatError, match="version 99"):
+        load_ticket(tmp_path / "t")
+    facts.write_text(text.replace('"num_parameters": 11', '"num_parameters": 12'))
+    with pytest.raises(FormatError, match="keeps 11 entries"):
+        load_ticket(tmp_path / "t")
+    facts.write_text(text.replace("[\n      9,", "[\n      9000000,"))
+    with pytest.raises(FormatError, match="damaged"):
+        load_ticket(tmp_path / "t")
