@@ -11,7 +11,6 @@ What is not said stays as the default has it, also inside a table. Unknown keys 
 
 import dataclasses
 import json
-import os
 import tomllib
 import types
 from collections.abc import Iterable, Mapping
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from thresher.errors import ConfigError
+from thresher.files import write_text
 from thresher.toml_text import format_document, format_value, line_of, read_value
 
 T = TypeVar("T")
@@ -92,13 +92,7 @@ def load_toml(cls: type[T], path: str | Path) -> T:
 
 def save_toml(config: Any, path: str | Path) -> None:
     """Write `to_toml(config)` to a file, whole or not at all."""
-    path = Path(path)
-    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        beside.write_text(to_toml(config), encoding="utf-8")
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
+    write_text(Path(path), to_toml(config))
 
 
 def to_toml(config: Any) -> str:
