@@ -1,0 +1,145 @@
+"""AUC and logloss over a whole split, calibration, and AUC on the rows with rare features. Plain numpy.
+
+Not here: running a model over a split (`loop.evaluate`).
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from thresher.errors import ThresherError
+
+RARE_SHARE = 10  # one row in ten counts as rare
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metrics:
+    """How good the predictions for one split are; all means respect the sample weights."""
+
+    auc: float
+    logloss: float
+    mean_prediction: float
+    """Mean probability. Against `mean_label` it shows the calibration."""
+    mean_label: float
+    rare_auc: float | None
+    """AUC over `rare_rows`; None when they are all of one class or when no counts were given."""
+    num_rows: int
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, facts: Mapping[str, Any]) -> "Metrics":
+        return cls(**facts)
+
+
+def auc(labels: ArrayLike, predictions: ArrayLike, weights: ArrayLike | None = None) -> float:
+    """Area under the ROC curve: how often a positive row is ranked above a negative one; a tie counts half.
+
+    Args:
+        labels: 0 or 1 per row.
+        predictions: logits or probabilities; only their order matters.
+        weights: sample weights, 0 or more; a pair of rows weighs the product of theirs.
+
+    Raises:
+        ThresherError: all rows are of one class, or something is not finite.
+    """
+    positive, scores, row_weights = _checked(labels, predictions, weights)
+    value = _auc(positive, scores, row_weights)
+    if value is None:
+        raise ThresherError(
+            f"AUC needs rows of both classes; {len(scores)} rows were given and all that count have label "
+            f"{1 if positive.any() else 0}. Check the label column, or take a larger split"
+        )
+    return value
+
+
+def logloss(labels: ArrayLike, logits: ArrayLike, weights: ArrayLike | None = None) -> float:
+    """Mean binary cross-entropy in nats, from logits: no probability is ever rounded to 0 or 1."""
+    positive, scores, row_weights = _checked(labels, logits, weights)
+    z = scores.astype(np.float64)
+    losses = np.maximum(z, 0.0) - z * positive + np.log1p(np.exp(-np.abs(z)))
+    return float(np.average(losses, weights=row_weights))
+
+
+def rare_rows(row_counts: ArrayLike) -> NDArray[np.int64]:
+    """The tenth of the rows (rounded up) whose rarest feature is least frequent, as ascending row numbers.
+
+    Args:
+        row_counts: for each row the smallest training count among its features. Of equal ones the earlier row is taken.
+    """
+    counts = np.asarray(row_counts)
+    num_rare = -(-len(counts) // RARE_SHARE)
+    return np.sort(np.argsort(counts, kind="stable")[:num_rare]).astype(np.int64)
+
+
+def compute_metrics(
+    labels: ArrayLike, logits: ArrayLike, *, weights: ArrayLike | None = None, row_counts: ArrayLike | None = None
+) -> Metrics:
+    """All metrics of a split from its labels and logits; `row_counts` as in `rare_rows`."""
+    positive, scores, row_weights = _checked(labels, logits, weights)
+    rare_auc = None
+    if row_counts is not None:
+        rare = rare_rows(row_counts)
+        rare_auc = _auc(positive[rare], scores[rare], None if row_weights is None else row_weights[rare])
+    probabilities = 0.5 * (1.0 + np.tanh(0.5 * scores.astype(np.float64)))
+    return Metrics(
+        auc=auc(positive, scores, row_weights),
+        logloss=logloss(positive, scores, row_weights),
+        mean_prediction=float(np.average(probabilities, weights=row_weights)),
+        mean_label=float(np.average(positive, weights=row_weights)),
+        rare_auc=rare_auc,
+        num_rows=len(scores),
+    )
+
+
+def _auc(positive: NDArray[np.bool_], scores: NDArray[Any], weights: NDArray[np.float64] | None) -> float | None:
+    """AUC by ranks; None when one class is missing. Both classes are sorted apart, which is faster than one argsort."""
+    if weights is None:
+        positives, negatives = np.sort(scores[positive]), np.sort(scores[~positive])
+        if not len(positives) or not len(negatives):
+            return None
+        # Twice the number of (positive, negative) pairs in the right order, a tie counting half: exact in int64.
+        twice = int(np.searchsorted(negatives, positives, "left").sum(dtype=np.int64))
+        twice += int(np.searchsorted(negatives, positives, "right").sum(dtype=np.int64))
+        return twice / (2 * len(positives) * len(negatives))
+    up, down = np.argsort(scores[positive]), np.argsort(scores[~positive])
+    positives, negatives = scores[positive][up], scores[~positive][down]
+    positive_weights = weights[positive][up]
+    below = np.concatenate(([0.0], np.cumsum(weights[~positive][down])))  # weight of the first k negatives
+    total = positive_weights.sum() * below[-1]
+    if total == 0.0:
+        return None
+    wins = below[np.searchsorted(negatives, positives, "left")] + below[np.searchsorted(negatives, positives, "right")]
+    return float(positive_weights @ wins / (2.0 * total))
+
+
+def _checked(
+    labels: ArrayLike, predictions: ArrayLike, weights: ArrayLike | None
+) -> tuple[NDArray[np.bool_], NDArray[Any], NDArray[np.float64] | None]:
+    """The inputs as flat arrays: labels as bool, predictions in their own precision, weights in float64."""
+    truth, scores = np.asarray(labels).reshape(-1), np.asarray(predictions).reshape(-1)
+    if len(truth) != len(scores):
+        raise ThresherError(f"{len(truth)} labels but {len(scores)} predictions; there must be one of each per row")
+    if not len(truth):
+        raise ThresherError("metrics need at least one row; the split is empty")
+    positive = truth.astype(bool)
+    if not np.array_equal(positive, truth):
+        wrong = truth[positive != truth][0]
+        raise ThresherError(f"labels must be 0 or 1; found {wrong}")
+    if not np.isfinite(scores).all():
+        raise ThresherError(
+            f"{int((~np.isfinite(scores)).sum())} of {len(scores)} predictions are NaN or infinite: the model has "
+            "diverged. Lower the learning rate, or look for extreme values in the dense columns"
+        )
+    if weights is None:
+        return positive, scores, None
+    row_weights = np.asarray(weights, dtype=np.float64).reshape(-1)
+    if len(row_weights) != len(truth):
+        raise ThresherError(f"{len(truth)} rows but {len(row_weights)} sample weights; there must be one per row")
+    if not np.isfinite(row_weights).all() or (row_weights < 0).any() or not row_weights.any():
+        raise ThresherError("sample weights must be finite and not negative, and at least one must be above 0")
+    return positive, scores, row_weights

@@ -1,0 +1,98 @@
+"""Which parameter gets which learning rate and decay: four groups, as the embeddings themselves declare them.
+
+Decay is *coupled* (added to the gradient before Adam scales it), as in the PEP authors' code. That matters: on
+thresholds it is what drives the published search, and decoupled decay would silently disable it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, get_args
+
+import torch
+from torch import nn
+
+from thresher.embeddings.base import Role
+from thresher.errors import ConfigError
+
+NETWORK = "network"
+GROUP_NAMES = (NETWORK, *get_args(Role))
+FUSED_DEVICES = frozenset({"cpu", "cuda"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimizerConfig:
+    """Adam's settings per role. In TOML: `[training.optimizer]`."""
+
+    learning_rate: float = 1e-3
+    """Of the network and of the embeddings."""
+    weight_decay: float = 1e-5
+    """Coupled L2 on the network and on the embeddings."""
+    threshold_learning_rate: float = 1e-3
+    threshold_decay: float = 0.0
+    choice_learning_rate: float = 1e-3
+    """Of the parameters that choose among candidate sizes."""
+    choice_decay: float = 0.0
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if not 0.0 <= value < float("inf"):
+                raise ConfigError(f"{field.name} is {value}; it must be 0 or more, and finite")
+
+
+def build_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.Optimizer:
+    """Adam over the model's trainable parameters, in groups that carry their `name`.
+
+    Groups without a parameter are left out, and so are parameters with `requires_grad=False`.
+    """
+    settings = {
+        NETWORK: (config.learning_rate, config.weight_decay),
+        "embeddings": (config.learning_rate, config.weight_decay),
+        "thresholds": (config.threshold_learning_rate, config.threshold_decay),
+        "choices": (config.choice_learning_rate, config.choice_decay),
+    }
+    groups: list[dict[str, Any]] = [
+        {"name": name, "params": parameters, "lr": settings[name][0], "weight_decay": settings[name][1]}
+        for name, parameters in parameters_by_role(model).items()
+    ]
+    if not groups:
+        raise ConfigError("the model has no trainable parameter; set requires_grad on those that should learn")
+    fused = all(_can_fuse(parameter) for group in groups for parameter in group["params"])
+    return torch.optim.Adam(groups, fused=fused)
+
+
+def parameters_by_role(model: nn.Module) -> dict[str, list[nn.Parameter]]:
+    """The trainable parameters by group name, each once, in the model's own order; empty groups left out.
+
+    Every submodule with a `parameter_groups()` method is asked; what nobody claims is `network`.
+    """
+    roles = _declared_roles(model)
+    found: dict[str, list[nn.Parameter]] = {name: [] for name in GROUP_NAMES}
+    for parameter in model.parameters():  # a shared parameter comes once
+        if parameter.requires_grad:
+            found[roles.get(parameter, NETWORK)].append(parameter)
+    return {name: parameters for name, parameters in found.items() if parameters}
+
+
+def _declared_roles(model: nn.Module) -> dict[nn.Parameter, str]:
+    roles: dict[nn.Parameter, str] = {}
+    for module_name, module in model.named_modules():
+        declare = getattr(module, "parameter_groups", None)
+        if not callable(declare):
+            continue
+        declared: Mapping[str, Sequence[nn.Parameter]] = declare()
+        for role, parameters in declared.items():
+            where = f"{type(module).__name__} {module_name!r}"
+            if role not in GROUP_NAMES:
+                raise ConfigError(f"{where} declares the group {role!r}; known groups: {', '.join(GROUP_NAMES)}")
+            for parameter in parameters:
+                if roles.setdefault(parameter, role) != role:
+                    raise ConfigError(
+                        f"{where} declares a parameter of shape {list(parameter.shape)} as {role!r}, but another "
+                        f"module declares it as {roles[parameter]!r}; a parameter has one role: mend parameter_groups()"
+                    )
+    return roles
+
+
+def _can_fuse(parameter: nn.Parameter) -> bool:
+    return parameter.device.type in FUSED_DEVICES and parameter.is_floating_point()

@@ -1,0 +1,204 @@
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from training_toys import TOY_CONFIG, fit_toy, toy_model, toy_sources
+
+from thresher.config import config_from_mapping, config_to_mapping
+from thresher.errors import ConfigError, FormatError
+from thresher.training.checkpoint import Checkpoint
+from thresher.training.fit import TrainingConfig, fit
+from thresher.training.history import read_history
+from thresher.training.loop import evaluate
+from thresher.training.seeding import capture_rng_state
+
+
+def same_weights(one, other):
+    return all(torch.equal(tensor, other[name]) for name, tensor in one.items())
+
+
+def without_seconds(records):
+    return [{key: value for key, value in record.items() if key != "seconds"} for record in records]
+
+
+def assert_same_run(model, result, expected_model, expected):
+    assert same_weights(model.state_dict(), expected_model.state_dict())
+    assert without_seconds(result.history) == without_seconds(expected.history)
+    assert replace(result, seconds=0.0, history=()) == replace(expected, seconds=0.0, history=())
+
+
+@pytest.fixture(scope="module")
+def uninterrupted():
+    return fit_toy(None)
+
+
+def test_the_best_weights_are_restored_and_learn_something(uninterrupted):
+    model, result = uninterrupted
+    _, validation = toy_sources()
+    assert evaluate(model, validation).auc == result.validation.auc
+    aucs = [record["validation"]["auc"] for record in result.history]
+    assert result.validation.auc == max(aucs) == aucs[result.best_epoch - 1]
+    assert result.validation.auc > 0.7
+    assert result.best_epoch < result.num_epochs == len(aucs)  # so that the last weights are not the best
+    assert result.validation.rare_auc is not None
+
+
+def test_stops_when_patience_is_over():
+    train, validation = toy_sources()
+    config = replace(TOY_CONFIG, max_epochs=50, patience=1)
+    result = fit(toy_model(), train, validation, config, seed=0)
+    assert result.num_epochs == result.best_epoch + 1 < 50
+
+
+def test_the_seed_decides_and_the_global_generators_are_left_alone(uninterrupted):
+    torch.manual_seed(123)
+    before = capture_rng_state()
+    model, result = fit_toy(None)
+    assert all(torch.equal(before[name], tensor) for name, tensor in capture_rng_state().items())
+    assert_same_run(model, result, *uninterrupted)
+    train, validation = toy_sources()
+    other = toy_model()
+    fit(other, train, validation, TOY_CONFIG, seed=4)
+    assert not same_weights(other.state_dict(), model.state_dict())  # other dropout
+
+
+def test_writing_files_changes_nothing_and_history_matches(tmp_path, uninterrupted):
+    model, result = fit_toy(tmp_path)
+    assert_same_run(model, result, *uninterrupted)
+    assert read_history(tmp_path / "history.jsonl") == list(result.history)
+
+
+def test_a_finished_run_is_reopened_at_once_with_the_same_result(tmp_path):
+    model, result = fit_toy(tmp_path)
+    train, _ = toy_sources()
+
+    def never(epoch, batch):
+        raise AssertionError("no batch should be read")
+
+    train.on_batch = never
+    again, same = fit_toy(tmp_path, train)
+    assert same == result
+    assert same_weights(again.state_dict(), model.state_dict())
+
+
+@pytest.mark.parametrize(("epoch", "batch"), [(1, 0), (1, 7), (2, 13), (3, 19)])
+def test_ctrl_c_in_the_middle_of_an_epoch_is_taken_up_exactly(tmp_path, uninterrupted, epoch, batch):
+    train, _ = toy_sources()
+
+    def press(at_epoch, at_batch):
+        if (at_epoch, at_batch) == (epoch, batch):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    train.on_batch = press
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        fit_toy(tmp_path, train)
+    assert signal.getsignal(signal.SIGINT) is before
+    facts = Checkpoint.load(tmp_path / "checkpoint.safetensors").facts
+    assert (facts["epoch"], facts["step"]) == (epoch, batch + 1)  # the step under way was completed
+    assert_same_run(*fit_toy(tmp_path), *uninterrupted)
+    assert [record["epoch"] for record in read_history(tmp_path / "history.jsonl")] == list(
+        range(1, uninterrupted[1].num_epochs + 1)
+    )
+
+
+def test_ctrl_c_while_evaluating_is_taken_up_exactly(tmp_path, uninterrupted):
+    model, (train, validation) = toy_model(), toy_sources()
+
+    def press(epoch, batch):
+        if batch == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(5)  # never over: the signal need not wait for the evaluation's end
+
+    validation.on_batch = press
+    started = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        fit(model, train, validation, TOY_CONFIG, seed=3, checkpoint=tmp_path / "checkpoint.safetensors")
+    assert time.monotonic() - started < 4
+    assert Checkpoint.load(tmp_path / "checkpoint.safetensors").facts["step"] == len(train)
+    assert_same_run(*fit_toy(tmp_path), *uninterrupted)
+
+
+def test_an_error_in_the_middle_leaves_the_last_epochs_checkpoint(tmp_path, uninterrupted):
+    train, _ = toy_sources()
+
+    def fail(epoch, batch):
+        if (epoch, batch) == (3, 4):
+            raise RuntimeError("the disk is gone")
+
+    train.on_batch = fail
+    with pytest.raises(RuntimeError, match="the disk is gone"):
+        fit_toy(tmp_path, train)
+    with (tmp_path / "history.jsonl").open("a") as file:
+        file.write('{"epoch": 3, "from": "a run that was ahead of its checkpoint"}\n{"epo')
+    assert_same_run(*fit_toy(tmp_path), *uninterrupted)
+    assert without_seconds(read_history(tmp_path / "history.jsonl")) == without_seconds(uninterrupted[1].history)
+
+
+@pytest.mark.parametrize("slow_from", [10, 47])
+def test_a_process_killed_outright_is_taken_up_bit_for_bit(tmp_path, uninterrupted, slow_from):
+    toys = Path(__file__).with_name("training_toys.py")
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen([sys.executable, toys, tmp_path, str(slow_from)], env=environment)
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "reached").exists():
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    assert (tmp_path / "checkpoint.safetensors").exists() == (slow_from >= 20)  # an epoch has 20 batches
+    subprocess.run([sys.executable, toys, tmp_path, "1000000"], env=environment, check=True)
+    assert same_weights(load_file(tmp_path / "final.safetensors"), uninterrupted[0].state_dict())
+    assert without_seconds(read_history(tmp_path / "history.jsonl")) == without_seconds(uninterrupted[1].history)
+
+
+def test_other_settings_or_a_foreign_checkpoint_are_told(tmp_path):
+    path = tmp_path / "checkpoint.safetensors"
+    fit_toy(tmp_path)
+    train, validation = toy_sources()
+    with pytest.raises(ConfigError, match=r"other settings \(patience 2 → 1; seed 3 → 9\); use the same"):
+        fit(toy_model(), train, validation, replace(TOY_CONFIG, patience=1), seed=9, checkpoint=path)
+    Checkpoint(facts={"kind": "search"}).save(path)
+    with pytest.raises(FormatError, match=r"something else \(search\)"):
+        fit_toy(tmp_path)
+
+
+def test_watched_splits_are_recorded_and_decide_nothing(uninterrupted):
+    model, (train, validation) = toy_model(), toy_sources()
+    result = fit(model, train, validation, TOY_CONFIG, seed=3, watch={"test": train})
+    assert same_weights(model.state_dict(), uninterrupted[0].state_dict())
+    last = result.history[-1]["watch"]["test"]
+    assert last["num_rows"] == train.num_rows
+    assert "watch" not in uninterrupted[1].history[-1]
+
+
+def test_progress_is_told_the_stage_and_the_end():
+    states = []
+
+    class Recorder:
+        def update(self, state):
+            states.append(state)
+
+    train, validation = toy_sources()
+    result = fit(toy_model(), train, validation, TOY_CONFIG, seed=3, progress=Recorder(), stage="retrain 30k")
+    assert {state.stage for state in states} == {"retrain 30k"}
+    assert states[-1].finished
+    assert not states[-2].finished
+    assert (states[-1].metric, states[-1].best) == ("auc", result.validation.auc)
+
+
+def test_config_is_checked_and_survives_toml():
+    with pytest.raises(ConfigError, match="max_epochs is 0"):
+        TrainingConfig(max_epochs=0)
+    with pytest.raises(ConfigError, match="patience is 0"):
+        TrainingConfig(patience=0)
+    assert config_from_mapping(TrainingConfig, config_to_mapping(TOY_CONFIG)) == TOY_CONFIG
+    assert asdict(TrainingConfig())["early_stopping_metric"] == "auc"

@@ -1,0 +1,107 @@
+import pytest
+import torch
+from torch import nn
+
+from thresher.errors import ConfigError
+from thresher.training.optimizers import OptimizerConfig, build_optimizer, parameters_by_role
+
+
+class Table(nn.Module):
+    def __init__(self, threshold=None):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(4, 2))
+        self.threshold = nn.Parameter(torch.zeros(1)) if threshold is None else threshold
+        self.choice = nn.Parameter(torch.zeros(3))
+
+    def parameter_groups(self):
+        return {"embeddings": [self.weight], "thresholds": [self.threshold], "choices": [self.choice]}
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.tables = nn.ModuleList([Table()])
+        self.tables.append(Table(threshold=self.tables[0].threshold))
+        self.top = nn.Linear(2, 1)
+
+
+def names(model, parameters):
+    by_parameter = {parameter: name for name, parameter in model.named_parameters()}
+    return [by_parameter[parameter] for parameter in parameters]
+
+
+def test_groups_follow_the_modules_and_shared_parameters_come_once():
+    model = Model()
+    config = OptimizerConfig(
+        learning_rate=0.1, weight_decay=0.2, threshold_learning_rate=0.3, threshold_decay=0.4,
+        choice_learning_rate=0.5, choice_decay=0.6,
+    )  # fmt: skip
+    groups = {group["name"]: group for group in build_optimizer(model, config).param_groups}
+    assert list(groups) == ["network", "embeddings", "thresholds", "choices"]
+    assert {name: (group["lr"], group["weight_decay"]) for name, group in groups.items()} == {
+        "network": (0.1, 0.2),
+        "embeddings": (0.1, 0.2),
+        "thresholds": (0.3, 0.4),
+        "choices": (0.5, 0.6),
+    }
+    assert names(model, groups["network"]["params"]) == ["top.weight", "top.bias"]
+    assert names(model, groups["embeddings"]["params"]) == ["tables.0.weight", "tables.1.weight"]
+    assert names(model, groups["thresholds"]["params"]) == ["tables.0.threshold"]
+
+
+def test_frozen_parameters_and_empty_groups_are_left_out():
+    model = Model()
+    model.tables[0].threshold.requires_grad_(False)
+    model.tables[1].weight.requires_grad_(False)
+    groups = parameters_by_role(model)
+    assert "thresholds" not in groups
+    assert names(model, groups["embeddings"]) == ["tables.0.weight"]
+
+
+def test_decay_is_coupled_so_a_parameter_without_loss_moves_by_the_learning_rate():
+    """The authors' search rests on this: Adam scales the decay term up to a full step."""
+    model = Table()
+    with torch.no_grad():
+        model.threshold.fill_(-15.0)
+    optimizer = build_optimizer(model, OptimizerConfig(threshold_learning_rate=1e-3, threshold_decay=1e-5))
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    assert model.threshold.item() == pytest.approx(-15.0 + 1e-3, abs=1e-5)
+
+
+def test_adam_is_fused_on_cpu_and_takes_the_plain_steps():
+    models = [nn.Linear(3, 1), nn.Linear(3, 1)]
+    models[1].load_state_dict(models[0].state_dict())
+    ours = build_optimizer(models[0], OptimizerConfig(learning_rate=0.1, weight_decay=0.01))
+    assert ours.param_groups[0]["fused"]
+    plain = torch.optim.Adam(models[1].parameters(), lr=0.1, weight_decay=0.01, fused=False)
+    x = torch.randn(8, 3)
+    for _ in range(5):
+        for model, optimizer in zip(models, (ours, plain), strict=True):
+            optimizer.zero_grad()
+            model(x).square().sum().backward()
+            optimizer.step()
+    torch.testing.assert_close(models[0].weight, models[1].weight)
+
+
+def test_contradictions_and_unknown_groups_are_told():
+    class Outer(nn.Module):
+        def __init__(self, role):
+            super().__init__()
+            self.inner, self.role = Table(), role
+
+        def parameter_groups(self):
+            return {self.role: list(self.parameters())}
+
+    with pytest.raises(ConfigError, match=r"Table 'inner' declares a parameter of shape \[1\] as 'thresholds'"):
+        build_optimizer(Outer("embeddings"), OptimizerConfig())
+    with pytest.raises(ConfigError, match="'weights'; known groups: network, embeddings, thresholds, choices"):
+        build_optimizer(Outer("weights"), OptimizerConfig())
+
+
+def test_nothing_to_train_and_senseless_settings_are_told():
+    with pytest.raises(ConfigError, match="no trainable parameter"):
+        build_optimizer(nn.ReLU(), OptimizerConfig())
+    with pytest.raises(ConfigError, match="learning_rate is -1"):
+        OptimizerConfig(learning_rate=-1.0)
