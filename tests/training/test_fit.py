@@ -166,8 +166,8 @@ def test_other_settings_or_a_foreign_checkpoint_are_told(tmp_path):
     train, validation = toy_sources()
     with pytest.raises(ConfigError, match=r"other settings \(patience 2 → 1; seed 3 → 9\); use the same"):
         fit(toy_model(), train, validation, replace(TOY_CONFIG, patience=1), seed=9, checkpoint=path)
-    Checkpoint(facts={"kind": "search"}).save(path)
-    with pytest.raises(FormatError, match=r"something else \(search\)"):
+    Checkpoint(facts={"stage": "search"}).save(path)
+    with pytest.raises(FormatError, match=r"another stage \(search, not fit\)"):
         fit_toy(tmp_path)
 
 

@@ -7,36 +7,24 @@ the caller, after this.
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from thresher.errors import ConfigError, FormatError
-from thresher.training.checkpoint import (
-    Checkpoint,
-    pack_model,
-    pack_optimizer,
-    pack_rng,
-    unpack_model_,
-    unpack_optimizer_,
-    unpack_rng_,
-)
+from thresher.errors import ConfigError
 from thresher.training.early_stopping import EarlyStopping, StoppingMetric
-from thresher.training.history import History, Record
-from thresher.training.interrupts import SafeInterrupt, deferred_interrupts
-from thresher.training.loop import RunningLoss, evaluate, train_epoch
+from thresher.training.epochs import EpochData, EpochFiles, run_epochs
+from thresher.training.history import Record
 from thresher.training.metrics import Metrics
 from thresher.training.optimizers import OptimizerConfig, build_optimizer
-from thresher.training.progress import Progress, StageProgress
-from thresher.training.seeding import derive_seed, isolated_rng, seed_all
+from thresher.training.progress import Progress
 
 if TYPE_CHECKING:
     from thresher.data.batches import BatchSource
 
-KIND = "fit"
+STAGE = "fit"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,138 +92,60 @@ def fit(
         watch: further splits to evaluate after each epoch, only for the record; no decision sees them.
         optimizer: instead of the one `config.optimizer` describes.
     """
-    optimizer = build_optimizer(model, config.optimizer) if optimizer is None else optimizer
-    run = _Run(model, optimizer, config, seed, len(train), train.num_rows, checkpoint, History(history))
-    show = StageProgress(progress, stage=stage, max_epochs=config.max_epochs, num_steps=len(train))
-    with isolated_rng(), deferred_interrupts() as interrupts:
-        run.start()
-        show.report(epoch=run.epoch, step=run.step, metric=config.early_stopping_metric, best=run.stopping.best)
-
-        def on_step(step: int, loss: Tensor) -> None:
-            run.step = step + 1
-            interrupts.raise_if_pending()
-
-        try:
-            while not run.finished:
-                loss = train_epoch(
-                    model, train, optimizer, run.epoch,
-                    start=run.step, on_step=on_step, progress=show, running=run.loss,
-                )  # fmt: skip
-                with interrupts.immediate():
-                    metrics = evaluate(model, validation, feature_counts=feature_counts)
-                    watched = {
-                        name: evaluate(model, source, feature_counts=feature_counts).to_json()
-                        for name, source in (watch or {}).items()
-                    }
-                run.end_epoch(loss, metrics, watched)
-                run.save()
-                show.report(best=run.stopping.best)
-                interrupts.raise_if_pending()
-        except SafeInterrupt:
-            run.save()
-            raise KeyboardInterrupt from None
-        run.stopping.restore_best_(model)
-        show.report(finished=True)
-        return run.result()
+    judge = _FitJudge(model, config)
+    epochs = run_epochs(
+        model,
+        build_optimizer(model, config.optimizer) if optimizer is None else optimizer,
+        judge,
+        EpochData(train=train, validation=validation, feature_counts=feature_counts, watch=watch or {}),
+        EpochFiles(checkpoint=checkpoint, history=history),
+        stage=STAGE,
+        settings=asdict(config),
+        seed=seed,
+        max_epochs=config.max_epochs,
+        title=stage,
+        progress=progress,
+    )
+    judge.stopping.restore_best_(model)
+    assert judge.stopping.best_epoch is not None
+    assert judge.stopping.best_metrics is not None
+    return FitResult(
+        best_epoch=judge.stopping.best_epoch,
+        num_epochs=len(epochs.history),
+        validation=judge.stopping.best_metrics,
+        seconds=epochs.seconds,
+        history=epochs.history,
+    )
 
 
-@dataclass
-class _Run:
-    """A training on its way: everything that a checkpoint holds, and the reading and writing of it."""
+class _FitJudge:
+    """Ends a training when validation no longer improves, or at `max_epochs`; keeps the best weights."""
 
-    model: nn.Module
-    optimizer: torch.optim.Optimizer
-    config: TrainingConfig
-    seed: int
-    num_steps: int
-    num_rows: int
-    path: Path | None
-    history: History
-
-    def __post_init__(self) -> None:
-        self.stopping = self.config.early_stopping()
-        self.epoch, self.step, self.seconds, self.finished = 1, 0, 0.0, False  # the epoch under way, from 1
-        self.loss = RunningLoss()
-        self._clock = perf_counter()
+    def __init__(self, model: nn.Module, config: TrainingConfig) -> None:
+        self.model, self.max_epochs, self.stopping = model, config.max_epochs, config.early_stopping()
+        self.epoch = 0
 
     @property
-    def settings(self) -> dict[str, Any]:
-        """What must be the same for a run to be the same."""
-        return {**asdict(self.config), "seed": self.seed, "num_steps": self.num_steps, "num_rows": self.num_rows}
+    def finished(self) -> bool:
+        return self.stopping.should_stop or self.epoch >= self.max_epochs
 
-    def start(self) -> None:
-        if self.path is not None and self.path.exists():
-            self._resume(Checkpoint.load(self.path), self.path)
-        else:
-            seed_all(derive_seed(self.seed, KIND))
-            self.history.restore([])
+    def after_step(self) -> None:
+        pass
 
-    def end_epoch(self, loss: float, metrics: Metrics, watched: Mapping[str, Any]) -> None:
-        self.stopping.update(self.epoch, metrics, self.model)
-        self._count_time()
-        spent = self.seconds - sum(record["seconds"] for record in self.history.records)
-        record: Record = {"epoch": self.epoch, "train_loss": loss, "validation": metrics.to_json(), "seconds": spent}
-        self.history.append(record | ({"watch": dict(watched)} if watched else {}))
-        self.finished = self.stopping.should_stop or self.epoch >= self.config.max_epochs
-        self.epoch, self.step, self.loss = self.epoch + 1, 0, RunningLoss()
+    def after_epoch(self, epoch: int, metrics: Metrics) -> Mapping[str, Any]:
+        self.epoch = epoch
+        self.stopping.update(epoch, metrics, self.model)
+        return {}
 
-    def save(self) -> None:
-        if self.path is None:
-            return
-        self._count_time()
-        checkpoint = Checkpoint(
-            facts={
-                "kind": KIND,
-                "settings": self.settings,
-                "epoch": self.epoch,
-                "step": self.step,
-                "loss": self.loss.state(self.epoch),
-                "seconds": self.seconds,
-                "finished": self.finished,
-                "early_stopping": self.stopping.facts(),
-                "history": self.history.records,
-            }
-        )
-        checkpoint.add("best", self.stopping.tensors())
-        pack_model(checkpoint, self.model)
-        pack_optimizer(checkpoint, self.optimizer)
-        pack_rng(checkpoint)
-        checkpoint.save(self.path)
+    def progress(self) -> Mapping[str, Any]:
+        return {"metric": self.stopping.metric, "best": self.stopping.best}
 
-    def result(self) -> FitResult:
-        assert self.stopping.best_epoch is not None
-        assert self.stopping.best_metrics is not None
-        return FitResult(
-            best_epoch=self.stopping.best_epoch,
-            num_epochs=len(self.history.records),
-            validation=self.stopping.best_metrics,
-            seconds=self.seconds,
-            history=tuple(self.history.records),
-        )
+    def facts(self) -> dict[str, Any]:
+        return {**self.stopping.facts(), "epoch": self.epoch}
 
-    def _count_time(self) -> None:
-        now = perf_counter()
-        self.seconds, self._clock = self.seconds + now - self._clock, now
+    def tensors(self) -> dict[str, Tensor]:
+        return self.stopping.tensors()
 
-    def _resume(self, checkpoint: Checkpoint, path: Path) -> None:
-        facts = checkpoint.facts
-        if facts.get("kind") != KIND:
-            raise FormatError(f"{path} is the checkpoint of something else ({facts.get('kind')}); choose another file")
-        stored = facts["settings"]
-        changed = [
-            f"{name} {stored.get(name)!r} → {value!r}"
-            for name, value in self.settings.items()
-            if stored.get(name) != value
-        ]
-        if changed:
-            raise ConfigError(
-                f"{path} was written with other settings ({'; '.join(changed)}); "
-                "use the same settings, or delete it to start anew"
-            )
-        unpack_model_(checkpoint, self.model)
-        unpack_optimizer_(checkpoint, self.optimizer)
-        unpack_rng_(checkpoint)
-        self.stopping.load(facts["early_stopping"], checkpoint.under("best"))
-        self.epoch, self.step, self.seconds = facts["epoch"], facts["step"], facts["seconds"]
-        self.loss, self.finished = RunningLoss(**facts["loss"]), facts["finished"]
-        self.history.restore(facts["history"])
+    def load(self, facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+        self.epoch = facts["epoch"]
+        self.stopping.load(facts, tensors)

@@ -1,0 +1,103 @@
+import os
+import signal
+
+import pytest
+import torch
+from training_toys import toy_model, toy_sources
+
+from thresher.training.epochs import EpochData, EpochFiles, run_epochs
+from thresher.training.history import read_history
+from thresher.training.optimizers import OptimizerConfig, build_optimizer
+
+
+class StepCounter:
+    """A judge that ends after two epochs, counts steps, and shrinks a weight at each: its state must survive."""
+
+    def __init__(self, model):
+        self.model, self.steps, self.epochs = model, 0, 0
+        self.sum = torch.zeros(())
+
+    @property
+    def finished(self):
+        return self.epochs == 2
+
+    def after_step(self):
+        self.steps += 1
+        with torch.no_grad():
+            self.sum += self.model.out.weight.sum()
+            self.model.out.weight.mul_(1 - 1e-3 * torch.sigmoid(self.sum))
+
+    def after_epoch(self, epoch, metrics):
+        self.epochs = epoch
+        return {"steps": self.steps}
+
+    def progress(self):
+        return {"kept_parameters": 1000 - self.steps, "next_budget": "900"}
+
+    def facts(self):
+        return {"steps": self.steps, "epochs": self.epochs}
+
+    def tensors(self):
+        return {"sum": self.sum}
+
+    def load(self, facts, tensors):
+        self.steps, self.epochs, self.sum = facts["steps"], facts["epochs"], tensors["sum"]
+
+
+def run(folder, *, press_at=None, progress=None):
+    model, (train, validation) = toy_model(), toy_sources()
+
+    def on_batch(epoch, batch):
+        if (epoch, batch) == press_at:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    train.on_batch = on_batch
+    judge = StepCounter(model)
+    result = run_epochs(
+        model,
+        build_optimizer(model, OptimizerConfig()),
+        judge,
+        EpochData(train=train, validation=validation),
+        EpochFiles(checkpoint=folder / "checkpoint.safetensors", history=folder / "history.jsonl"),
+        stage="count",
+        settings={"a_tuple": (1, 2), "a_path": folder},
+        seed=0,
+        max_epochs=2,
+        progress=progress,
+    )
+    return model, judge, result
+
+
+def test_a_judge_is_asked_after_each_step_and_its_state_goes_on_exactly(tmp_path):
+    whole, halted = tmp_path / "whole", tmp_path / "halted"
+    model, judge, result = run(whole)
+    assert judge.steps == 40
+    assert [record["steps"] for record in result.history] == [20, 40]
+    with pytest.raises(KeyboardInterrupt):
+        run(halted, press_at=(2, 5))
+    assert [record["epoch"] for record in read_history(halted / "history.jsonl")] == [1]
+    resumed, resumed_judge, _ = run(halted)
+    assert resumed_judge.steps == 40
+    assert torch.equal(resumed_judge.sum, judge.sum)
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(resumed.state_dict()[name], tensor), name
+
+
+def test_ctrl_c_in_the_last_step_of_an_epoch_is_a_plain_interrupt_with_its_checkpoint(tmp_path):
+    with pytest.raises(KeyboardInterrupt) as raised:
+        run(tmp_path, press_at=(1, 19))
+    assert raised.type is KeyboardInterrupt
+    _, judge, result = run(tmp_path)
+    assert (judge.steps, len(result.history)) == (40, 2)
+
+
+def test_what_the_judge_shows_reaches_the_progress(tmp_path):
+    states = []
+
+    class Recorder:
+        def update(self, state):
+            states.append(state)
+
+    run(tmp_path, progress=Recorder())
+    assert (states[0].stage, states[0].kept_parameters, states[0].next_budget) == ("count", 1000, "900")
+    assert (states[-1].kept_parameters, states[-1].finished) == (960, True)
