@@ -196,9 +196,11 @@ def _new_figure(width: float, height: float) -> "Figure":
 
 
 def _save(figure: "Figure", stem: str | Path) -> tuple[Path, ...]:
-    written = []
+    stem, written = Path(stem), []
+    if stem.suffix.removeprefix(".") in FORMATS:  # who names one of the files means both
+        stem = stem.with_suffix("")
     for suffix in FORMATS:
-        path = Path(stem).with_name(f"{Path(stem).name}.{suffix}")
+        path = stem.with_name(f"{stem.name}.{suffix}")
         metadata = {"Date": None} if suffix == "svg" else None
         with replacing_file(path) as beside:
             figure.savefig(beside, format=suffix, dpi=200, metadata=metadata)
