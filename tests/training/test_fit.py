@@ -115,13 +115,11 @@ def test_ctrl_c_while_evaluating_is_taken_up_exactly(tmp_path, uninterrupted):
     def press(epoch, batch):
         if batch == 2:
             os.kill(os.getpid(), signal.SIGINT)
-            time.sleep(5)  # never over: the signal need not wait for the evaluation's end
+            raise AssertionError("the signal should not have waited for the evaluation's end")
 
     validation.on_batch = press
-    started = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         fit(model, train, validation, TOY_CONFIG, seed=3, checkpoint=tmp_path / "checkpoint.safetensors")
-    assert time.monotonic() - started < 4
     assert Checkpoint.load(tmp_path / "checkpoint.safetensors").facts["step"] == len(train)
     assert_same_run(*fit_toy(tmp_path), *uninterrupted)
 

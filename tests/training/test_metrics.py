@@ -1,5 +1,3 @@
-import time
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -63,14 +61,11 @@ def test_logloss_of_extreme_logits_stays_exact():
     assert logloss([1, 0], [-1000.0, 1000.0]) == 1000.0
 
 
-def test_a_million_float32_rows_with_ties_are_fast_and_exact():
+def test_a_million_float32_rows_with_ties_are_exact():
     rng = np.random.default_rng(0)
     labels = rng.random(1_000_000) < 0.3
     logits = np.round(rng.normal(size=1_000_000) + labels, 3).astype(np.float32)
-    started = time.process_time()
-    value = auc(labels, logits)
-    assert time.process_time() - started < 2.0  # about 0.15; scikit-learn's takes several times as long
-    assert value == pytest.approx(roc_auc_score(labels, logits), abs=1e-9)
+    assert auc(labels, logits) == pytest.approx(roc_auc_score(labels, logits), abs=1e-9)
 
 
 def test_one_class_is_told():
