@@ -1,0 +1,5 @@
+"""Named data sources, one per file: columns, label rule, nothing else. Importing this registers them."""
+
+from thresher.data.datasets import movielens, synthetic
+
+__all__ = ["movielens", "synthetic"]

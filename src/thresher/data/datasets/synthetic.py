@@ -1,0 +1,116 @@
+"""Made-up rows with planted truth: signal fields carry a first-order and a low-rank pairwise logit, noise fields none.
+
+Value frequencies follow Zipf's law. Rows are a function of the settings alone, made in chunks, so any size will do.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from thresher.data.raw_files import RawChunk
+from thresher.data.schema import Label
+from thresher.data.sources import DataConfig, EncodingPlan, FieldPlan, SyntheticConfig, register_source
+
+_CHUNK_ROWS = 65_536
+_CALIBRATION_ROWS = 65_536
+
+
+@dataclass(frozen=True)
+class SyntheticSource:
+    """Rows of a `SyntheticConfig`; `signal_fields` names the fields that decide the label."""
+
+    config: SyntheticConfig
+    plan: EncodingPlan
+
+    @property
+    def signal_fields(self) -> tuple[str, ...]:
+        return tuple(f"signal_{at}" for at in range(self.config.num_signal_fields))
+
+    @property
+    def noise_fields(self) -> tuple[str, ...]:
+        return tuple(f"noise_{at}" for at in range(self.config.num_noise_fields))
+
+    @property
+    def num_bytes(self) -> int | None:
+        return None
+
+    def inputs(self) -> Mapping[str, Any]:
+        return {"synthetic": asdict(self.config)}
+
+    def chunks(self) -> Iterator[RawChunk]:
+        truth = PlantedTruth(self.config)
+        for at, start in enumerate(range(0, self.config.num_rows, _CHUNK_ROWS)):
+            rows = min(_CHUNK_ROWS, self.config.num_rows - start)
+            yield RawChunk(self._frame(truth, rows, at))
+
+    def frame(self) -> pl.DataFrame:
+        """All rows at once."""
+        return pl.concat([chunk.frame for chunk in self.chunks()])
+
+    def _frame(self, truth: "PlantedTruth", rows: int, chunk: int) -> pl.DataFrame:
+        generator = np.random.default_rng([self.config.seed, 1, chunk])
+        signal = truth.draw(generator, rows, self.config.num_signal_fields)
+        noise = truth.draw(generator, rows, self.config.num_noise_fields)
+        chance = 1 / (1 + np.exp(-truth.logits(signal)))
+        columns: dict[str, Any] = {"label": (generator.random(rows) < chance).astype(np.uint8)}
+        columns |= dict(zip(self.signal_fields, signal.T, strict=True))
+        columns |= dict(zip(self.noise_fields, noise.T, strict=True))
+        return pl.DataFrame(columns).with_columns(pl.exclude("label").cast(pl.String))
+
+
+class PlantedTruth:
+    """The hidden model: one weight and one vector of `rank` numbers per value of each signal field."""
+
+    def __init__(self, config: SyntheticConfig) -> None:
+        generator = np.random.default_rng([config.seed, 0])
+        shape = (config.num_signal_fields, config.field_size)
+        self._weights = generator.normal(size=shape)
+        self._vectors = generator.normal(size=(*shape, config.rank))
+        shares = 1 / np.arange(1, config.field_size + 1) ** config.zipf
+        self._edges = np.cumsum(shares / shares.sum())
+        self._scale, self._bias = 1.0, 0.0
+        logits = self.logits(self.draw(generator, _CALIBRATION_ROWS, config.num_signal_fields))
+        self._scale = config.signal / float(logits.std()) if logits.std() > 0 else 1.0
+        self._bias = _bias_for(logits * self._scale, config.positive_share)
+
+    def draw(self, generator: np.random.Generator, rows: int, num_fields: int) -> NDArray[np.int64]:
+        """Values 0, 1, … [rows, num_fields], frequent ones first."""
+        return np.minimum(np.searchsorted(self._edges, generator.random((rows, num_fields))), len(self._edges) - 1)
+
+    def logits(self, values: NDArray[np.int64]) -> NDArray[np.float64]:
+        fields = np.arange(values.shape[1])
+        first_order = self._weights[fields, values].sum(axis=1)
+        vectors = self._vectors[fields, values]  # [rows, fields, rank]
+        pairs = (vectors.sum(axis=1) ** 2 - (vectors**2).sum(axis=1)).sum(axis=1) / 2
+        logits: NDArray[np.float64] = (first_order + pairs) * self._scale + self._bias
+        return logits
+
+
+@register_source("synthetic")
+def build_synthetic_source(config: DataConfig) -> SyntheticSource:
+    made = config.synthetic
+    names = [f"signal_{at}" for at in range(made.num_signal_fields)]
+    names += [f"noise_{at}" for at in range(made.num_noise_fields)]
+    plan = EncodingPlan(
+        fields=tuple(FieldPlan(name=name, column=name, min_count=config.min_count or 1) for name in names),
+        label=Label(column="label"),
+        split_seed=config.split_seed,
+        vocabulary_from=config.vocabulary_from,
+    )
+    return SyntheticSource(made, plan)
+
+
+def _bias_for(logits: NDArray[np.float64], share: float) -> float:
+    """The number to add so that the mean probability is `share`, by bisection."""
+    low, high = -50.0, 50.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        if float(np.mean(1 / (1 + np.exp(-(logits + middle))))) < share:
+            low = middle
+        else:
+            high = middle
+    return (low + high) / 2

@@ -1,0 +1,115 @@
+"""What a file's columns probably are, from its first rows, with the reason for each guess so that it can be shown."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from thresher.data.labels import label_of
+from thresher.data.raw_files import read_chunks, resolve_format
+from thresher.data.schema import FileFormat
+from thresher.data.sources import DataConfig, FieldConfig
+from thresher.data.transforms import as_numbers, as_text
+from thresher.errors import DataError
+
+SAMPLE_ROWS = 10_000
+MANY_VALUES = 256
+"""An integer column with more distinct values than this is taken for a quantity, unless its name says otherwise."""
+_LABEL_NAMES = (
+    "label",
+    "click",
+    "clicked",
+    "is_click",
+    "is_clicked",
+    "target",
+    "y",
+    "class",
+    "conversion",
+    "converted",
+)
+_ROW_ID_NAMES = ("id", "index", "row", "row_id", "rowid", "row_number", "uuid", "")
+_CODE_ENDINGS = ("id", "ids", "code", "zip", "zipcode", "postcode", "hash", "key", "type", "category", "ip", "phone")
+
+
+@dataclass(frozen=True)
+class Guess:
+    """Label and fields as guessed, and one line per column that says why."""
+
+    label: str
+    fields: tuple[FieldConfig, ...]
+    reasons: tuple[tuple[str, str], ...]  # (column, what it is taken for and why)
+
+
+def guess_fields(path: Path, file_format: FileFormat, config: DataConfig | None = None) -> Guess:
+    """Guess label and fields of a file; what `config` says (label, fields, drop, positive) is taken as said."""
+    config = config or DataConfig()
+    header = not config.columns
+    resolved = resolve_format(path, file_format if not header else config.file_format)
+    chunk = next(read_chunks(path, resolved, header=header, block_bytes=1 << 22), None)
+    if chunk is None or not len(chunk.frame):
+        raise DataError("there are no rows", file=path)
+    sample = chunk.frame.head(SAMPLE_ROWS)
+    label, why = _guess_label(sample, config, path)
+    reasons = [(label, f"label: {why}")]
+    fields = []
+    for name in sample.columns:
+        if name == label:
+            continue
+        if name in config.drop:
+            reasons.append((name, "left out: dropped by the settings"))
+            continue
+        field, reason = _guess_column(name, sample[name])
+        reasons.append((name, reason))
+        if field is not None:
+            fields.append(field)
+    if not fields and not config.fields:
+        raise DataError("no column is left to be a field; name the fields", file=path)
+    return Guess(label, tuple(fields), tuple(reasons))
+
+
+def _guess_label(sample: pl.DataFrame, config: DataConfig, path: Path) -> tuple[str, str]:
+    if config.label is not None:
+        return config.label, "as said"
+    binary = [name for name in sample.columns if name not in config.drop and _binary(sample[name], config.positive)]
+    for wanted in _LABEL_NAMES:
+        for name in binary:
+            if name.lower() == wanted:
+                return name, "its name, and it is 0/1"
+    if len(binary) == 1:
+        return binary[0], "the only 0/1 column"
+    for name, place in ((sample.columns[0], "first"), (sample.columns[-1], "last")):
+        if name in binary:
+            return name, f"the {place} column is 0/1"
+    found = f"several are 0/1: {', '.join(binary[:8])}" if binary else "none is 0/1"
+    raise DataError(f"cannot tell which column is the label ({found}); name it (--label, label = …)", file=path)
+
+
+def _binary(column: pl.Series, positive: tuple[str, ...]) -> bool:
+    distinct = as_text(column).unique().to_list()
+    if len(distinct) > 2 and not positive:
+        return False
+    meanings = {label_of(value, positive) for value in distinct}
+    return meanings == {0, 1}
+
+
+def _guess_column(name: str, column: pl.Series) -> tuple[FieldConfig | None, str]:
+    if column.dtype.is_nested():
+        return None, "left out: a list or struct column"
+    text = as_text(column)
+    distinct, rows = text.n_unique(), len(text)
+    if name.lower() in _ROW_ID_NAMES and rows > 1 and distinct == rows:
+        return None, "left out: a row number, different in every row"
+    numbers, broken = as_numbers(column) if column.dtype != pl.Boolean else (np.array([np.nan]), np.array([True]))
+    present = numbers[~np.isnan(numbers)]
+    said = f"{distinct:,} distinct values in {rows:,} rows"
+    if broken.any() or not len(present):
+        return FieldConfig(name=name), f"categorical: text, {said}"
+    lowered = name.lower().replace("-", "_")
+    if lowered.endswith(_CODE_ENDINGS):
+        return FieldConfig(name=name), f"categorical: numbers, but the name says a code; {said}"
+    if not np.array_equal(present, np.floor(present)):
+        return FieldConfig(name=name, transform="log2"), f"numeric: fractions, log² buckets; {said}"
+    if distinct > MANY_VALUES:
+        return FieldConfig(name=name, transform="log2"), f"numeric: many whole numbers, log² buckets; {said}"
+    return FieldConfig(name=name), f"categorical: few whole numbers, {said}"

@@ -1,0 +1,107 @@
+"""A text file → blocks of whole lines as bytes, with line numbers; plain, gzip or zstd, never the whole file at once.
+
+Knows lines and quotes, not columns.
+"""
+
+import gzip
+import zlib
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from thresher.errors import DataError
+
+BLOCK_BYTES = 1 << 25
+MAX_LINE_BYTES = 1 << 28
+_BOM = b"\xef\xbb\xbf"
+_WIDE_BOMS = (b"\xff\xfe", b"\xfe\xff")
+
+
+@dataclass(frozen=True)
+class Block:
+    """Whole lines of one file. A line break inside quotes does not end a line."""
+
+    data: bytes
+    first_line: int  # 1 is the first line of the file
+
+
+def read_blocks(path: Path, *, quote: str = '"', block_bytes: int = BLOCK_BYTES) -> Iterator[Block]:
+    """The file's lines in order, in blocks of about `block_bytes`."""
+    carry, line, first = b"", 1, True
+    for piece in _pieces(path, block_bytes):
+        if first:
+            first = False
+            if piece.startswith(_WIDE_BOMS):
+                raise DataError("the file is UTF-16; save it as UTF-8", file=path, line=1)
+            piece = piece.removeprefix(_BOM)
+        data = carry + piece
+        if b"\0" in piece:
+            at = line + data.count(b"\n", 0, data.index(b"\0"))
+            raise DataError("a NUL byte: the file is binary or damaged", file=path, line=at)
+        cut = _last_line_end(data, quote)
+        if cut == 0 and len(data) > MAX_LINE_BYTES:
+            raise DataError(
+                f"no end of line within {len(data):,} bytes; if a quote is left open here, read with quote = ''",
+                file=path,
+                line=line,
+            )
+        carry = data[cut:]
+        if cut:
+            yield Block(data[:cut], line)
+            line += data.count(b"\n", 0, cut)
+    if carry:
+        yield Block(carry, line)
+
+
+def _last_line_end(data: bytes, quote: str) -> int:
+    """Index just after the last line break that is not inside quotes; 0 if there is none."""
+    if not quote or quote.encode() not in data:
+        return data.rfind(b"\n") + 1
+    codes = np.frombuffer(data, dtype=np.uint8)
+    inside = np.bitwise_xor.accumulate((codes == ord(quote)).view(np.uint8))
+    ends = np.flatnonzero((codes == ord("\n")) & (inside == 0))
+    return int(ends[-1]) + 1 if len(ends) else 0
+
+
+def _pieces(path: Path, block_bytes: int) -> Iterator[bytes]:
+    """The file's bytes, unpacked on the way."""
+    name = path.name.lower()
+    if name.endswith((".zst", ".zstd")):
+        yield from _zstd_pieces(path, block_bytes)
+        return
+    try:
+        with gzip.open(path) if name.endswith((".gz", ".gzip")) else path.open("rb") as stream:
+            while piece := stream.read(block_bytes):
+                yield piece
+    except FileNotFoundError as error:
+        raise DataError("no such file", file=path) from error
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise DataError(
+            f"the gzip file is cut off or damaged ({error}); fetch it again, `gzip -t` checks it", file=path
+        ) from error
+    except OSError as error:
+        raise DataError(f"cannot be read: {error.strerror or error}", file=path) from error
+
+
+def _zstd_pieces(path: Path, block_bytes: int) -> Iterator[bytes]:
+    # The standard library of Python 3.11 has no zstd; polars unpacks it line by line in its streaming engine.
+    if not path.exists():
+        raise DataError("no such file", file=path)
+    try:
+        held: list[bytes] = []
+        size = 0
+        for frame in pl.scan_lines(path).collect_batches(chunk_size=50_000, maintain_order=True):
+            with suppress(IndexError):
+                held.append((frame.to_series().str.join("\n")[0] + "\n").encode())
+                size += len(held[-1])
+            if size >= block_bytes:
+                yield b"".join(held)
+                held, size = [], 0
+        if held:
+            yield b"".join(held)
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise DataError(f"the zstd file cannot be read: {error}", file=path) from error

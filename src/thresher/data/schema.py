@@ -1,0 +1,158 @@
+"""Field and Schema: what the columns of an `EncodedTable` mean, and how raw values become feature ids.
+
+A schema is plain data and says everything needed to encode a raw row again at prediction time, but for the
+vocabularies themselves (`vocabulary.py`). It reads no files but its own JSON.
+
+Feature `i` of field `f` is row `field_offsets[f] + i` of the one table of `N` rows; `i = 0` is the field's *unknown*.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from itertools import accumulate
+from typing import Any, Literal, get_args
+
+from thresher.errors import DataError, FormatError
+
+SCHEMA_VERSION = 1
+UNKNOWN_ID = 0
+"""Local id of the unknown feature of every field."""
+
+Transform = Literal["none", "log2"]
+TRANSFORMS: tuple[str, ...] = get_args(Transform)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Field:
+    """One categorical input: a raw column, how its values are transformed, and how many features it has."""
+
+    name: str
+    size: int
+    """Features of this field, the unknown one included."""
+    column: str = ""
+    """The raw column; the field's name when empty."""
+    transform: Transform = "none"
+    shift: float = 0.0
+    """Subtracted from a number before its transform."""
+    min_count: int = 1
+
+    def __post_init__(self) -> None:
+        if not self.column:
+            object.__setattr__(self, "column", self.name)
+        if self.size < 1:
+            raise DataError(f"field {self.name!r} has size {self.size}; it needs at least its unknown feature")
+        if self.transform not in TRANSFORMS:
+            raise DataError(
+                f"field {self.name!r}: unknown transform {self.transform!r}; one of {', '.join(TRANSFORMS)}"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class DenseColumn:
+    """One numeric input passed through to the model as `(x - mean) / scale`."""
+
+    name: str
+    column: str = ""
+    mean: float = 0.0
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not self.column:
+            object.__setattr__(self, "column", self.name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Label:
+    """The column to predict. `positive` lists the raw values that mean 1; empty: the column is 0/1 itself."""
+
+    column: str
+    positive: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileFormat:
+    """How a text file is to be read. Parquet needs none of it."""
+
+    delimiter: str = ""
+    """Empty: from the extension (`.csv` comma, `.tsv` tab), else from the first line."""
+    columns: tuple[str, ...] = ()
+    """Column names of a file without a header line; empty: the first line names the columns."""
+    quote: str = '"'
+    """Empty: quotes are ordinary characters."""
+    encoding: Literal["utf-8", "latin-1"] = "utf-8"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schema:
+    """The fields in the order of the id columns, the label, and the optional dense and weight columns."""
+
+    fields: tuple[Field, ...]
+    label: Label
+    dense: tuple[DenseColumn, ...] = ()
+    weight: str | None = None
+    file_format: FileFormat = FileFormat()
+
+    def __post_init__(self) -> None:
+        names = [field.name for field in self.fields]
+        repeated = sorted({name for name in names if names.count(name) > 1})
+        if repeated:
+            raise DataError(f"two fields are called {repeated[0]!r}; give each its own name")
+        if not self.fields:
+            raise DataError("a schema needs at least one field")
+
+    @property
+    def num_fields(self) -> int:
+        return len(self.fields)
+
+    @property
+    def num_dense(self) -> int:
+        return len(self.dense)
+
+    @property
+    def field_names(self) -> tuple[str, ...]:
+        return tuple(field.name for field in self.fields)
+
+    @property
+    def field_sizes(self) -> tuple[int, ...]:
+        return tuple(field.size for field in self.fields)
+
+    @property
+    def field_offsets(self) -> tuple[int, ...]:
+        return tuple(accumulate(self.field_sizes, initial=0))[:-1]
+
+    @property
+    def num_features(self) -> int:
+        return sum(self.field_sizes)
+
+    def to_json(self) -> str:
+        return json.dumps({"version": SCHEMA_VERSION, **asdict(self)}, indent=2, ensure_ascii=False) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> "Schema":
+        try:
+            mapping = json.loads(text)
+            version = mapping.pop("version")
+        except (ValueError, KeyError, AttributeError) as error:
+            raise FormatError(f"schema.json is damaged ({error!r}); encode the data again") from error
+        if version != SCHEMA_VERSION:
+            raise FormatError(
+                f"schema.json has version {version}, this release reads {SCHEMA_VERSION}; encode the data again"
+            )
+        try:
+            return cls(
+                fields=tuple(_from(Field, entry) for entry in mapping["fields"]),
+                label=_from(Label, mapping["label"]),
+                dense=tuple(_from(DenseColumn, entry) for entry in mapping["dense"]),
+                weight=mapping["weight"],
+                file_format=_from(FileFormat, mapping["file_format"]),
+            )
+        except (KeyError, TypeError) as error:
+            raise FormatError(f"schema.json is damaged ({error}); encode the data again") from error
+
+
+def _from(cls: Any, entry: Mapping[str, Any]) -> Any:
+    known = {field.name for field in fields(cls)}
+    unknown = sorted(set(entry) - known)
+    if unknown:
+        raise FormatError(f"schema.json: unknown key {unknown[0]!r} in {cls.__name__}; written by a newer release?")
+    return cls(**{key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()})

@@ -1,0 +1,57 @@
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from thresher.data.guess import guess_fields
+from thresher.data.raw_files import resolve_format
+from thresher.data.schema import FileFormat
+from thresher.data.sources import DataConfig
+from thresher.errors import DataError
+
+
+def guess(path: Path, frame: pl.DataFrame, config: DataConfig | None = None) -> dict[str, str]:
+    frame.write_csv(path)
+    result = guess_fields(path, resolve_format(path, FileFormat()), config)
+    return {"label": result.label} | {field.name: field.transform for field in result.fields}
+
+
+def test_columns_are_taken_for_what_they_look_like(tmp_path: Path) -> None:
+    rows = 1000
+    frame = pl.DataFrame(
+        {
+            "id": range(rows),
+            "click": [row % 2 for row in range(rows)],
+            "banner": [row % 7 for row in range(rows)],
+            "user_id": range(10_000, 10_000 + rows),
+            "views": [row * row for row in range(rows)],
+            "price": [row / 8 for row in range(rows)],
+            "site": [f"s{row % 30}" for row in range(rows)],
+        }
+    )
+    assert guess(tmp_path / "a.csv", frame) == {
+        "label": "click",
+        "banner": "none",
+        "user_id": "none",
+        "views": "log2",
+        "price": "log2",
+        "site": "none",
+    }
+    result = guess_fields(tmp_path / "a.csv", FileFormat())
+    assert dict(result.reasons)["id"].startswith("left out")
+    assert set(dict(result.reasons)) == set(frame.columns)
+
+
+def test_label_by_name_then_only_then_place(tmp_path: Path) -> None:
+    binary, other = [0, 1, 1], ["x", "y", "z"]
+    assert guess(tmp_path / "a.csv", pl.DataFrame({"b": binary, "Label": binary, "c": other}))["label"] == "Label"
+    assert guess(tmp_path / "a.csv", pl.DataFrame({"a": other, "b": binary, "c": other}))["label"] == "b"
+    assert guess(tmp_path / "a.csv", pl.DataFrame({"a": binary, "b": binary, "c": other}))["label"] == "a"
+    with pytest.raises(DataError, match="cannot tell which column is the label"):
+        guess(tmp_path / "a.csv", pl.DataFrame({"a": other, "c": other}))
+
+
+def test_what_is_said_is_kept(tmp_path: Path) -> None:
+    frame = pl.DataFrame({"stars": ["1", "5", "4"], "click": [0, 1, 0], "c": ["x", "y", "z"]})
+    config = DataConfig(label="stars", positive=("4", "5"), drop=("click",))
+    assert guess(tmp_path / "a.csv", frame, config) == {"label": "stars", "c": "none"}

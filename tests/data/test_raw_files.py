@@ -1,0 +1,144 @@
+import gzip
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from thresher.data.raw_blocks import read_blocks
+from thresher.data.raw_files import expand_paths, read_chunks, resolve_format
+from thresher.data.schema import FileFormat
+from thresher.errors import DataError
+
+PLAIN = b"label,a,b\n0,x,1\n1,y,\n"
+ROWS = [("0", "x", "1"), ("1", "y", "")]
+
+
+def rows_of(path: Path, block_bytes: int = 1 << 20, **settings: object) -> list[tuple[str, ...]]:
+    wanted = FileFormat(**settings)  # type: ignore[arg-type]
+    resolved = resolve_format(path, wanted)
+    chunks = read_chunks(path, resolved, header=not wanted.columns, block_bytes=block_bytes)
+    return [row for chunk in chunks for row in chunk.frame.rows()]
+
+
+def write(path: Path, data: bytes) -> Path:
+    path.write_bytes(data)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("plain.csv", PLAIN),
+        ("no_last_newline.csv", PLAIN[:-1]),
+        ("crlf.csv", PLAIN.replace(b"\n", b"\r\n")),
+        ("bom.csv", b"\xef\xbb\xbf" + PLAIN),
+        ("blank_lines.csv", b"\nlabel,a,b\n\n0,x,1\n\r\n1,y,\n\n"),
+        ("quoted.csv", b'"label","a",b\n"0","x","1"\n\n1,y,""\n'),
+        ("tabs.tsv", PLAIN.replace(b",", b"\t")),
+        ("semicolons.txt", PLAIN.replace(b",", b";")),
+    ],
+)
+@pytest.mark.parametrize("block_bytes", [4, 1 << 20])
+def test_same_rows_in_every_dress(tmp_path: Path, name: str, data: bytes, block_bytes: int) -> None:
+    assert rows_of(write(tmp_path / name, data), block_bytes) == ROWS
+
+
+def test_gzip_and_zstd(tmp_path: Path) -> None:
+    assert rows_of(write(tmp_path / "a.csv.gz", gzip.compress(PLAIN))) == ROWS
+    pl.DataFrame(ROWS, schema=["label", "a", "b"], orient="row").lazy().sink_csv(
+        tmp_path / "a.csv.zst", compression="zstd"
+    )
+    assert rows_of(tmp_path / "a.csv.zst") == ROWS
+
+
+def test_headerless_file_takes_the_given_names(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.txt", b"0\tx\n1\ty\n")
+    resolved = resolve_format(path, FileFormat(columns=("label", "a")))
+    frame = next(iter(read_chunks(path, resolved, header=False))).frame
+    assert frame.columns == ["label", "a"]
+    assert frame.rows() == [("0", "x"), ("1", "y")]
+
+
+def test_quoted_separators_and_line_breaks(tmp_path: Path) -> None:
+    path = write(tmp_path / "q.csv", b'label,a\n0,"x,1"\n1,"two\nlines"\n0,"a ""word"""\n1,z\n')
+    for block_bytes in (3, 1 << 20):
+        assert rows_of(path, block_bytes) == [("0", "x,1"), ("1", "two\nlines"), ("0", 'a "word"'), ("1", "z")]
+    chunk = list(read_chunks(path, resolve_format(path, FileFormat())))[-1]
+    assert chunk.line_of is not None
+    assert [chunk.line_of(row) for row in range(4)] == [2, 3, 5, 6]
+
+
+def test_quotes_may_be_ordinary_text(tmp_path: Path) -> None:
+    path = write(tmp_path / "q.csv", b'label,a\n0,5" pipe\n')
+    assert rows_of(path, quote="") == [("0", '5" pipe')]
+    assert rows_of(path) == [("0", '5" pipe')]
+    path = write(tmp_path / "q.csv", b'label,a\n0,"pipe" 5\n')
+    with pytest.raises(DataError, match=r"q\.csv:2: .*quote = ''"):
+        rows_of(path)
+
+
+@pytest.mark.parametrize("block_bytes", [5, 1 << 20])
+@pytest.mark.parametrize("bad", [b"1,y\n", b"1,y,2,3\n", b'"1",y\n'])
+def test_ragged_row_is_named_by_line(tmp_path: Path, bad: bytes, block_bytes: int) -> None:
+    path = write(tmp_path / "r.csv", b"label,a,b\n0,x,1\n\n" + bad + b"0,x,1\n")
+    with pytest.raises(DataError, match=r"r\.csv:4: \d columns, expected 3"):
+        rows_of(path, block_bytes)
+
+
+def test_latin1_and_non_utf8(tmp_path: Path) -> None:
+    path = write(tmp_path / "l.csv", b"label,a\n0,x\n1,\xe9t\xe9\n")
+    assert rows_of(path, encoding="latin-1")[1] == ("1", "été")
+    with pytest.raises(DataError, match=r"l\.csv:3: byte 0xe9 is not UTF-8"):
+        rows_of(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "message"),
+    [
+        ("empty.csv", b"", "empty.csv:1: the file is empty"),
+        ("nul.csv", b"label,a\n0,x\n1,\0\n", "nul.csv:3: a NUL byte"),
+        ("wide.csv", "label,a\n".encode("utf-16"), "UTF-16"),
+        ("twice.csv", b"a,b,a\n1,2,3\n", "two columns are called 'a'"),
+        ("cut.csv.gz", gzip.compress(PLAIN * 1000)[:-20], "cut off or damaged"),
+        ("no.csv.gz", b"no gzip", "cut off or damaged"),
+        ("no.parquet", b"no parquet", "not a readable Parquet"),
+        ("open.csv", b'a,b\n1,"2\n', "open.csv:2"),
+    ],
+)
+def test_damaged_files_get_one_clear_message(tmp_path: Path, name: str, data: bytes, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        rows_of(write(tmp_path / name, data))
+
+
+def test_parquet_keeps_types_and_rows(tmp_path: Path) -> None:
+    frame = pl.DataFrame({"label": [0, 1], "a": ["x", None], "b": [0.5, 2.0]})
+    frame.write_parquet(tmp_path / "a.parquet")
+    assert rows_of(tmp_path / "a.parquet") == frame.rows()
+
+
+def test_globs_come_in_name_order_and_must_match(tmp_path: Path) -> None:
+    for name in ("b.csv", "a.csv"):
+        write(tmp_path / name, PLAIN)
+    assert [path.name for path in expand_paths([str(tmp_path / "*.csv")])] == ["a.csv", "b.csv"]
+    with pytest.raises(DataError, match="no file matches"):
+        expand_paths([str(tmp_path / "*.tsv")])
+    with pytest.raises(DataError, match="no such file"):
+        expand_paths([tmp_path / "c.csv"])
+    with pytest.raises(DataError, match="is a folder"):
+        expand_paths([tmp_path])
+
+
+def test_blocks_hold_whole_lines_and_count_them(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.txt", b"one\ntwo\nthree\nfour")
+    blocks = list(read_blocks(path, block_bytes=5))
+    assert b"".join(block.data for block in blocks) == b"one\ntwo\nthree\nfour"
+    for block in blocks:
+        assert b"one\ntwo\nthree\nfour".split(b"\n")[block.first_line - 1] == block.data.split(b"\n")[0]
+
+
+def test_truncated_zstd_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv.zst"
+    pl.DataFrame({"label": range(100_000), "a": range(100_000)}).lazy().sink_csv(path, compression="zstd")
+    path.write_bytes(path.read_bytes()[:-1000])
+    with pytest.raises(DataError, match="zstd"):
+        rows_of(path)
