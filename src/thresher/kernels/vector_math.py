@@ -14,7 +14,6 @@ from thresher.kernels.parallel import exact_kernel
 SOFTPLUS, SIGMOID = 0, 1
 FUNCTION_CODES: dict[Literal["softplus", "sigmoid"], int] = {"softplus": SOFTPLUS, "sigmoid": SIGMOID}
 
-LARGEST = float32(np.finfo(np.float32).max)
 _LOG2_E = float32(1.44269504088896341)
 _LN2_HIGH, _LN2_LOW = float32(0.693359375), float32(-2.12194440e-4)
 _SQRT_HALF_BITS = int32(0x3F3504F3)
@@ -58,11 +57,30 @@ def log(x):  # type: ignore[no-untyped-def]
 
 @exact_kernel
 def softplus(x):  # type: ignore[no-untyped-def]
-    """`log(1 + eˣ)`."""
-    y = exp(-abs(x))
-    u = float32(1.0) + y
-    # the second term gives back what rounding 1 + y lost, which is all of y when y is tiny
-    return max(x, float32(0.0)) + (log(u) - ((u - float32(1.0)) - y) / u)
+    """`log(1 + eˣ)` as `max(x, 0) + log1p(e^−|x|)`."""
+    y = exp(-abs(x))  # 0 … 1
+    p = float32(-3.1760570e-3)  # log1p(y) / y, interpolated at Chebyshev's points
+    p = p * y + float32(1.9542528e-2)
+    p = p * y + float32(-5.6373615e-2)
+    p = p * y + float32(1.0543624e-1)
+    p = p * y + float32(-1.5269667e-1)
+    p = p * y + float32(1.9663274e-1)
+    p = p * y + float32(-2.4951616e-1)
+    p = p * y + float32(3.3329710e-1)
+    p = p * y + float32(-4.9999893e-1)
+    p = p * y + float32(1.0)
+    return max(x, float32(0.0)) + p * y
+
+
+@exact_kernel
+def softplus_inverse(x):  # type: ignore[no-untyped-def]
+    """`log(eˣ − 1)` for a normal, positive `x`."""
+    # small: log x and the series of log((eˣ − 1) / x); large: x + log(1 − e⁻ˣ); one logarithm serves both
+    square = x * x
+    series = float32(1 / 181440) * square - float32(1 / 2880)
+    series = (series * square + float32(1 / 24)) * square + float32(0.5) * x
+    small = x <= float32(1.0)
+    return (series if small else x) + log(x if small else float32(1.0) - exp(-x))
 
 
 @exact_kernel
@@ -70,3 +88,9 @@ def sigmoid(x):  # type: ignore[no-untyped-def]
     """`1 / (1 + e⁻ˣ)`; also the derivative of softplus."""
     y = exp(-abs(x))
     return (float32(1.0) if x >= float32(0.0) else y) / (float32(1.0) + y)
+
+
+@exact_kernel
+def sigmoid_inverse(x):  # type: ignore[no-untyped-def]
+    """`log(x / (1 − x))` for a normal `x` in 0 … 1; beyond that the largest it gives."""
+    return log(x / max(float32(1.0) - x, float32(1e-30)))

@@ -1,0 +1,83 @@
+"""The FM term straight from distinct rows: `½ Σ_d ((Σ_f v)² − Σ_f v²)` without spreading them to `[B, F, D]`.
+
+Not here: the linear term, and the term over vectors that are already spread (`thresher.models.layers.fm_term`).
+"""
+
+import torch
+from numba import prange
+from numpy import float32
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from thresher.kernels.distinct import DistinctIds
+from thresher.kernels.parallel import parallel_kernel, runs_on_kernels
+from thresher.kernels.rows import CHUNKS_PER_THREAD, expand_rows, first_row_of_chunk
+
+
+def fm_from_rows(rows: Tensor, distinct: DistinctIds) -> Tensor:
+    """Sum of the dot products of all pairs of fields: rows `[U, D]` at places `[B, F]` → `[B]`."""
+    if runs_on_kernels(rows, distinct.places):
+        term: Tensor = _FmFromRows.apply(rows, distinct)  # type: ignore[no-untyped-call]
+        return term
+    vectors = expand_rows(rows, distinct)  # [B, F, D]
+    return 0.5 * (vectors.sum(1).square() - vectors.square().sum(1)).sum(1)
+
+
+class _FmFromRows(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, rows, distinct):  # type: ignore[no-untyped-def]
+        num_samples = distinct.places.shape[0]
+        totals, term = torch.empty(num_samples, rows.shape[1]), torch.empty(num_samples)
+        _fm_forward(rows.detach().numpy(), distinct.places.numpy(), totals.numpy(), term.numpy())
+        ctx.save_for_backward(rows, totals)
+        ctx.distinct = distinct
+        return term
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad):  # type: ignore[no-untyped-def]
+        rows, totals = ctx.saved_tensors
+        starts, positions = ctx.distinct.occurrences
+        row_grads = torch.empty_like(rows)
+        num_chunks = CHUNKS_PER_THREAD * torch.get_num_threads()
+        _fm_backward(
+            grad.contiguous().numpy(), rows.detach().numpy(), totals.numpy(), starts.numpy(), positions.numpy(),
+            ctx.distinct.places.shape[1], num_chunks, row_grads.numpy(),
+        )  # fmt: skip
+        return row_grads, None
+
+
+@parallel_kernel
+def _fm_forward(rows, places, totals, term):  # type: ignore[no-untyped-def]
+    for b in prange(places.shape[0]):
+        total = totals[b]
+        total[:] = float32(0.0)
+        squares = float32(0.0)
+        for f in range(places.shape[1]):
+            row = rows[places[b, f]]
+            for j in range(row.shape[0]):
+                total[j] += row[j]
+                squares += row[j] * row[j]
+        for j in range(total.shape[0]):
+            squares -= total[j] * total[j]
+        term[b] = float32(-0.5) * squares
+
+
+@parallel_kernel
+def _fm_backward(grad, rows, totals, starts, positions, num_fields, num_chunks, row_grads):  # type: ignore[no-untyped-def]
+    """Row `u` gets `Σ grad_b · (total_b − v_u)` over the samples `b` it occurs in."""
+    for chunk in prange(num_chunks):
+        first = first_row_of_chunk(starts, chunk, num_chunks)
+        last = first_row_of_chunk(starts, chunk + 1, num_chunks)
+        for u in range(first, last):
+            out, row = row_grads[u], rows[u]
+            out[:] = float32(0.0)
+            weight = float32(0.0)
+            for k in range(starts[u], starts[u + 1]):
+                b = positions[k] // num_fields
+                weight += grad[b]
+                total = totals[b]
+                for j in range(out.shape[0]):
+                    out[j] += grad[b] * total[j]
+            for j in range(out.shape[0]):
+                out[j] -= weight * row[j]

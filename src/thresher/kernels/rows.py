@@ -1,0 +1,85 @@
+"""Distinct rows and the batch: each row looked up once, spread to every place where its id stands, gradients back.
+
+Not here: thresholds (`threshold_lookup`), and sums over the batch that never spread the rows (`fm`).
+"""
+
+import torch
+from numba import prange
+from torch import Tensor
+from torch.autograd.function import FunctionCtx, once_differentiable
+from torch.nn import functional
+
+from thresher.kernels.distinct import DistinctIds
+from thresher.kernels.parallel import parallel_kernel, runs_on_kernels, serial_kernel
+
+CHUNKS_PER_THREAD = 4
+
+
+def lookup_rows(weight: Tensor, distinct: DistinctIds, *, row_gradients: bool = True) -> Tensor:
+    """The distinct rows of a table `[N, D]` → `[U, D]`; the table's gradient is row-sparse unless told otherwise."""
+    return functional.embedding(distinct.ids, weight, sparse=row_gradients)
+
+
+def expand_rows(rows: Tensor, distinct: DistinctIds) -> Tensor:
+    """Distinct rows `[U, D]` → one per place of the batch, `[..., D]`."""
+    if not runs_on_kernels(rows, distinct.places):
+        return functional.embedding(distinct.places, rows)
+    expanded: Tensor = _ExpandRows.apply(rows, distinct)  # type: ignore[no-untyped-call]
+    return expanded
+
+
+def row_gradient(shape: torch.Size, ids: Tensor, values: Tensor) -> Tensor:
+    """A gradient that is 0 outside the rows `ids` (int64 `[U]`, ascending), as PyTorch writes it: coalesced COO."""
+    return torch.sparse_coo_tensor(ids.unsqueeze(0), values, shape, check_invariants=False, is_coalesced=True)
+
+
+class _ExpandRows(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: FunctionCtx, rows: Tensor, distinct: DistinctIds) -> Tensor:
+        ctx.distinct = distinct  # type: ignore[attr-defined]
+        return functional.embedding(distinct.places, rows)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad):  # type: ignore[no-untyped-def]
+        return collect_rows(grad, ctx.distinct), None
+
+
+def collect_rows(grad: Tensor, distinct: DistinctIds) -> Tensor:
+    """The transpose of `expand_rows`: `[..., D]` → the sum over each id's places, `[U, D]`."""
+    grad = grad.reshape(-1, grad.shape[-1]).contiguous()
+    collected = grad.new_empty(distinct.num_ids, grad.shape[-1])
+    if not runs_on_kernels(grad):
+        return collected.zero_().index_add_(0, distinct.places.flatten(), grad)
+    starts, positions = distinct.occurrences
+    num_chunks = CHUNKS_PER_THREAD * torch.get_num_threads()
+    _collect(grad.numpy(), starts.numpy(), positions.numpy(), num_chunks, collected.numpy())
+    return collected
+
+
+@serial_kernel
+def first_row_of_chunk(starts, chunk, num_chunks):  # type: ignore[no-untyped-def]
+    """Where a chunk begins when rows and occurrences together are split evenly: hot ids crowd at a field's start."""
+    num_rows = starts.shape[0] - 1
+    wanted = (num_rows + starts[num_rows]) * chunk // num_chunks
+    first, last = 0, num_rows
+    while first < last:
+        middle = (first + last) >> 1
+        if middle + starts[middle] < wanted:
+            first = middle + 1
+        else:
+            last = middle
+    return first
+
+
+@parallel_kernel
+def _collect(grad, starts, positions, num_chunks, collected):  # type: ignore[no-untyped-def]
+    for chunk in prange(num_chunks):
+        first = first_row_of_chunk(starts, chunk, num_chunks)
+        last = first_row_of_chunk(starts, chunk + 1, num_chunks)
+        for u in range(first, last):
+            for j in range(collected.shape[1]):
+                collected[u, j] = grad[positions[starts[u]], j]
+            for k in range(starts[u] + 1, starts[u + 1]):
+                for j in range(collected.shape[1]):
+                    collected[u, j] += grad[positions[k], j]

@@ -1,0 +1,114 @@
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.nn import functional
+
+from thresher.errors import NonFiniteError
+from thresher.kernels import threshold_lookup as module
+from thresher.kernels.distinct import find_distinct
+from thresher.kernels.threshold_lookup import threshold_lookup
+
+CLOCKS = [-torch.inf, -300.0, -15.0, -3.0, 0.0, 2.0, 50.0]
+
+
+@st.composite
+def lookups(draw):
+    """Weight `[N, D]`, deviation, deviation rows or None, ids, clock, function."""
+    N, D = draw(st.integers(1, 30)), draw(st.sampled_from([1, 2, 5, 16, 33]))
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 1000)))
+    weight = torch.randn(N, D, generator=generator)
+    weight[torch.rand(N, D, generator=generator) < 0.1] = 0.0
+    columns = draw(st.sampled_from([1, D]))
+    num_groups = draw(st.sampled_from([None, 1, 3]))
+    deviation = torch.randn(num_groups or N, columns, generator=generator)
+    ids = torch.randint(N, draw(st.sampled_from([(0, 3), (1, 1), (4, 3), (7,)])), generator=generator)
+    groups = None if num_groups is None else torch.randint(num_groups, (N,), generator=generator)
+    return weight, deviation, groups, ids, draw(st.sampled_from(CLOCKS)), draw(st.sampled_from(["softplus", "sigmoid"]))
+
+
+def run(lookup, forward, backward):
+    weight, deviation, groups, ids, clock, function = lookup
+    distinct = find_distinct(ids, weight.shape[0])
+    used = distinct.ids if groups is None else groups[distinct.ids]
+    rows, forward_finite = forward(weight, deviation, clock, distinct.ids, used, function)
+    grad = torch.randn(rows.shape, generator=torch.Generator().manual_seed(7))
+    values, deviation_values, backward_finite = backward(grad, rows, deviation, clock, used, function, True)
+    assert forward_finite
+    assert backward_finite
+    return rows, values, deviation_values
+
+
+@given(lookups())
+def test_kernel_and_twin_agree(lookup):
+    ours = run(lookup, module._forward_by_kernel, module._backward_by_kernel)
+    twin = run(lookup, module._forward_by_torch, module._backward_by_torch)
+    for a, b in zip(ours, twin, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
+
+
+@given(lookups())
+def test_values_and_gradients_are_those_of_thresholding_the_whole_table(lookup):
+    weight, deviation, groups, ids, clock, function = lookup
+    weight, deviation = weight.requires_grad_(), deviation.requires_grad_()
+    g = functional.softplus if function == "softplus" else torch.sigmoid
+    threshold = g(clock + (deviation if groups is None else deviation[groups]))
+    whole = torch.sign(weight) * torch.relu(weight.abs() - threshold)
+    distinct = find_distinct(ids, weight.shape[0])
+    upstream = torch.randn(distinct.num_ids, weight.shape[1], generator=torch.Generator().manual_seed(3))
+    expected_rows = whole[distinct.ids]
+    expected = torch.autograd.grad((expected_rows * upstream).sum(), (weight, deviation))
+
+    rows = threshold_lookup(
+        weight, deviation, clock, distinct, None if groups is None else groups[distinct.ids], function=function
+    )
+    (rows * upstream).sum().backward()
+    torch.testing.assert_close(rows, expected_rows, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(weight.grad.to_dense(), expected[0])
+    if clock == -torch.inf:
+        assert deviation.grad is None
+        assert not expected[1].any()
+    else:
+        torch.testing.assert_close(deviation.grad.to_dense(), expected[1], rtol=1e-4, atol=1e-5)
+
+
+def test_gradients_are_row_sparse_and_hold_only_the_rows_of_the_batch():
+    weight, deviation = torch.randn(100, 4, requires_grad=True), torch.zeros(100, 4, requires_grad=True)
+    distinct = find_distinct(torch.tensor([[7, 3], [3, 99]]), 100)
+    threshold_lookup(weight, deviation, -2.0, distinct).sum().backward()
+    for grad in (weight.grad, deviation.grad):
+        assert grad.is_sparse
+        assert grad._indices().tolist() == [[3, 7, 99]]
+        assert grad._values().shape == (3, 4)
+
+
+def test_a_fixed_deviation_gets_no_gradient():
+    weight, deviation = torch.randn(5, 4, requires_grad=True), torch.zeros(5, 4)
+    threshold_lookup(weight, deviation, -2.0, find_distinct(torch.tensor([1]), 5)).sum().backward()
+    assert weight.grad is not None
+
+
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("where", ["weight", "deviation"])
+@pytest.mark.parametrize("contiguous", [True, False])
+def test_non_finite_rows_are_refused_only_when_looked_up(bad, where, contiguous):
+    clock = -1.0
+    tables = {"weight": torch.randn(5, 8), "deviation": torch.randn(5, 8)}
+    tables[where][2, 5] = bad
+    if not contiguous:  # the twin's case
+        tables["weight"] = tables["weight"].T.contiguous().T
+    threshold_lookup(tables["weight"], tables["deviation"], clock, find_distinct(torch.tensor([0, 1, 4]), 5))
+    with pytest.raises(NonFiniteError, match="NaN or infinity"):
+        threshold_lookup(tables["weight"], tables["deviation"], clock, find_distinct(torch.tensor([1, 2]), 5))
+
+
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("clock", [-torch.inf, -3.0, 100.0])
+def test_non_finite_gradients_are_refused_even_at_pruned_entries(bad, clock):
+    weight, deviation = torch.randn(5, 8, requires_grad=True), torch.zeros(5, 8, requires_grad=True)
+    rows = threshold_lookup(weight, deviation, clock, find_distinct(torch.tensor([1, 2]), 5))
+    grad = torch.zeros_like(rows)
+    grad[1, 3] = bad
+    with pytest.raises(NonFiniteError, match="gradient"):
+        rows.backward(grad)
+    assert weight.grad is None
