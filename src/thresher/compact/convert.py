@@ -6,7 +6,10 @@ import torch
 from torch import nn
 
 from thresher.compact.embedding import CompactEmbedding
+from thresher.compact.stored import StoredEmbedding
 from thresher.compact.table import CompactTable
+from thresher.embeddings.pep import PepEmbedding
+from thresher.embeddings.uniform import UniformEmbedding
 
 
 @singledispatch
@@ -27,6 +30,23 @@ def _(embedding: CompactEmbedding) -> CompactTable:
 
 
 @to_compact.register
-def _(embedding: nn.Embedding) -> CompactTable:
-    weight = embedding.weight
+def _(embedding: StoredEmbedding) -> CompactTable:
+    return embedding.table
+
+
+@to_compact.register
+def _(embedding: PepEmbedding) -> CompactTable:
+    weight = embedding.pruned_weight().detach()
+    return CompactTable.from_mask(weight != 0, weight)
+
+
+@to_compact.register(UniformEmbedding)
+@to_compact.register(nn.Embedding)
+def _(embedding: UniformEmbedding | nn.Embedding) -> CompactTable:
+    weight = embedding.weight.detach()
     return CompactTable.from_mask(torch.ones_like(weight, dtype=torch.bool), weight)
+
+
+def has_compact_form(module: nn.Module) -> bool:
+    """Whether `to_compact` knows this kind of module."""
+    return to_compact.dispatch(type(module)) is not to_compact.dispatch(nn.Module)

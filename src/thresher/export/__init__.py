@@ -1,0 +1,1 @@
+"""CompactTable + model → files others can run."""

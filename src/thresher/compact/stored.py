@@ -1,0 +1,33 @@
+"""StoredEmbedding: a `CompactTable` in the place of an embedding, to predict with and nothing else.
+
+It has no parameters: what it holds is the memory-mapped table itself. To train on, use `CompactEmbedding.from_table`.
+"""
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from thresher.compact.table import CompactTable
+from thresher.embeddings.base import FieldEmbedding
+
+
+class StoredEmbedding(FieldEmbedding):
+    """Looks up ids `[...]` straight in a stored table → vectors `[..., D]`, without gradients."""
+
+    def __init__(self, field_sizes: Sequence[int], table: CompactTable) -> None:
+        if table.num_features != sum(field_sizes):
+            raise ValueError(f"the table has {table.num_features} rows, field_sizes sum to {sum(field_sizes)}")
+        super().__init__(field_sizes, table.embedding_dim)
+        self.table = table
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.table.lookup(ids)
+
+    def num_parameters(self) -> int:
+        return self.table.num_parameters
+
+    def storage_bytes(self) -> int:
+        return self.table.storage_bytes
+
+    def extra_repr(self) -> str:
+        return repr(self.table)

@@ -1,0 +1,191 @@
+"""The bundle: a folder with all a prediction needs, and nothing that could run code.
+
+    bundle.json               format, version, model settings, checksums of every other file, facts of the run
+    schema.json  vocabularies/<k>.parquet
+    network.safetensors       every weight that is in no table
+    tables/<module>.safetensors   one compact table per embedding, the first-order weights among them
+
+`save_bundle` writes it, `open_bundle` checks it and builds the model from these files alone. Predicting: `predictor`.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+import thresher
+from thresher.compact.convert import has_compact_form, to_compact
+from thresher.compact.stored import StoredEmbedding
+from thresher.compact.table import CompactTable
+from thresher.config import config_from_mapping, config_to_mapping
+from thresher.data.row_encoder import RowEncoder
+from thresher.errors import ConfigError, FormatError
+from thresher.files import read_json, replacing_folder, write_json
+from thresher.models.base import CtrModel, ModelConfig
+from thresher.models.registry import build_model
+
+FORMAT = "thresher.bundle"
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """An opened bundle: the encoder of raw rows, the model in its compact form, and what is known about it."""
+
+    folder: Path
+    encoder: RowEncoder
+    model: CtrModel
+    model_config: ModelConfig
+    tables: Mapping[str, CompactTable]
+    facts: Mapping[str, Any]
+
+    @property
+    def num_parameters(self) -> int:
+        """Kept embedding parameters, first-order weights excluded."""
+        return self.model.num_parameters()
+
+    @property
+    def storage_bytes(self) -> int:
+        """Bytes of all tables: values and everything a lookup reads."""
+        return sum(table.storage_bytes for table in self.tables.values())
+
+
+def save_bundle(
+    folder: str | Path,
+    model: CtrModel,
+    model_config: ModelConfig,
+    encoder: RowEncoder,
+    *,
+    facts: Mapping[str, Any] | None = None,
+) -> Path:
+    """Write all a prediction needs; an older bundle at the same place is replaced as a whole.
+
+    Args:
+        folder: where; parents are made.
+        model: the trained model; every table in it is stored in its compact form.
+        model_config: the settings the model was built with.
+        encoder: schema and vocabularies, for instance `RowEncoder.load(encoded_table.folder)`.
+        facts: anything worth keeping as JSON: budget, AUC, seed.
+    """
+    folder = Path(folder)
+    tables = {name: to_compact(module) for name, module in find_tables(model).items()}
+    if model.embedding is not None and "embedding" not in tables:
+        raise FormatError(
+            f"{type(model.embedding).__qualname__} has no compact form, so a bundle cannot hold it; "
+            "register one with @to_compact.register"
+        )
+    inside = tuple(f"{name}." for name in tables)
+    network = {
+        name: tensor.detach().cpu().contiguous()
+        for name, tensor in model.state_dict().items()
+        if not name.startswith(inside)
+    }
+    with replacing_folder(folder) as beside:
+        encoder.save(beside)
+        for name, table in tables.items():
+            table.save(beside / "tables" / f"{name}.safetensors")
+        save_file(network, beside / "network.safetensors")
+        files = sorted(path for path in beside.rglob("*") if path.is_file())
+        write_json(
+            beside / "bundle.json",
+            {
+                "format": FORMAT,
+                "version": VERSION,
+                "thresher": thresher.__version__,
+                "model": config_to_mapping(model_config),
+                "tables": {name: list(table.shape) for name, table in tables.items()},
+                "facts": dict(facts or {}),
+                "files": {path.relative_to(beside).as_posix(): sha256(path) for path in files},
+            },
+        )
+    return folder
+
+
+def open_bundle(folder: str | Path, *, verify: bool = True) -> Bundle:
+    """Check a bundle and build its model from files alone. Tables are memory-mapped.
+
+    Args:
+        folder: a folder `save_bundle` wrote.
+        verify: compare every file with its checksum; without it only structure and sizes are checked.
+    """
+    folder = Path(folder)
+    about = read_json(folder / "bundle.json")
+    if about.get("format") != FORMAT or about.get("version") != VERSION:
+        raise FormatError(
+            f"{folder} holds {about.get('format')!r} version {about.get('version')!r}; "
+            f"this release reads {FORMAT!r} version {VERSION}: upgrade thresher, or export the model again"
+        )
+    try:
+        _check_files(folder, about["files"], verify=verify)
+        config = config_from_mapping(ModelConfig, about["model"], where=str(folder / "bundle.json"))
+        shapes = {name: (int(rows), int(columns)) for name, (rows, columns) in about["tables"].items()}
+        facts = dict(about["facts"])
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise FormatError(f"{folder / 'bundle.json'} is damaged ({error!r}); export the model again") from None
+    except ConfigError as error:
+        raise FormatError(f"{folder}: the model cannot be built: {error}") from error
+    encoder = RowEncoder.load(folder)
+    tables = {name: _load_table(folder, name, shape) for name, shape in shapes.items()}
+    model = _build(folder, config, encoder, tables)
+    return Bundle(folder, encoder, model, config, tables, facts)
+
+
+def find_tables(model: nn.Module) -> dict[str, nn.Module]:
+    """The modules of a model that have a compact form, by name; not those inside another such module."""
+    tables: dict[str, nn.Module] = {}
+    for name, module in model.named_modules():
+        if has_compact_form(module) and not any(name.startswith(f"{outer}.") for outer in tables):
+            tables[name] = module
+    return tables
+
+
+def sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _build(folder: Path, config: ModelConfig, encoder: RowEncoder, tables: Mapping[str, CompactTable]) -> CtrModel:
+    schema = encoder.schema
+    try:
+        stored = {name: StoredEmbedding(schema.field_sizes, table) for name, table in tables.items()}
+        # a model without vectors reads only the sizes of its embedding
+        embedding = stored.get("embedding") or next(iter(stored.values()))
+        network = load_file(folder / "network.safetensors")
+        # on "meta" nothing is allocated or initialised that the files will replace
+        for device in ("meta", "cpu"):
+            with torch.device(device):
+                model = build_model(embedding, config, num_dense=schema.num_dense)
+            for name, module in stored.items():
+                model.set_submodule(name, module)
+            model.load_state_dict(network, assign=True)
+            if not any(buffer.is_meta for buffer in model.buffers()):  # one that no file holds: built, not loaded
+                break
+    except (RuntimeError, ValueError, AttributeError, StopIteration, SafetensorError, OSError) as error:
+        raise FormatError(f"{folder}: its files do not fit its model ({error}); export the model again") from error
+    return model.eval().requires_grad_(False)
+
+
+def _load_table(folder: Path, name: str, shape: tuple[int, int]) -> CompactTable:
+    if not all(part.isidentifier() or part.isdigit() for part in name.split(".")):
+        raise FormatError(f"{folder}: {name!r} cannot be the name of a table")
+    table = CompactTable.load(folder / "tables" / f"{name}.safetensors")
+    if table.shape != shape:
+        raise FormatError(f"{folder}: table {name!r} has shape {table.shape}, bundle.json says {shape}")
+    return table
+
+
+def _check_files(folder: Path, checksums: Mapping[str, str], *, verify: bool) -> None:
+    for name, checksum in checksums.items():
+        path = folder / name
+        if Path(name).is_absolute() or ".." in Path(name).parts:
+            raise FormatError(f"{folder}: bundle.json names {name!r}, which is outside the bundle")
+        if not path.is_file():
+            raise FormatError(f"{path} is missing; copy the bundle again")
+        if verify and sha256(path) != checksum:
+            raise FormatError(f"{path} is damaged: its checksum is not the one in bundle.json; copy the bundle again")

@@ -1,0 +1,140 @@
+"""Raw rows in whatever form people have them → polars frames with the columns a schema needs.
+
+A dict, a list of dicts, a polars or pandas frame, a CSV, TSV or Parquet file, a stream of JSON lines. Missing columns
+are told by name, missing values are missing values. What the values mean is the `RowEncoder`'s business.
+"""
+
+import csv
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import IO, Any, TypeAlias
+
+import polars as pl
+
+from thresher.data.raw_blocks import read_blocks
+from thresher.data.raw_files import expand_paths, is_parquet, read_chunks, resolve_format
+from thresher.data.row_encoder import unknown_column
+from thresher.data.schema import FileFormat, Schema
+from thresher.errors import DataError
+
+Row: TypeAlias = Mapping[str, Any]
+Rows: TypeAlias = Row | Sequence[Row] | pl.DataFrame | Any
+"""One row, several, or a frame; a pandas frame is recognised by its looks, pandas itself is never imported."""
+
+JSON_CHUNK_ROWS = 10_000
+
+
+def needed_columns(schema: Schema) -> tuple[str, ...]:
+    """The raw columns a prediction reads; the label is not among them."""
+    return tuple(dict.fromkeys([*(field.column for field in schema.fields), *(one.column for one in schema.dense)]))
+
+
+def rows_to_frame(rows: Rows, schema: Schema) -> pl.DataFrame:
+    """Rows in memory as one frame of the needed columns."""
+    columns = needed_columns(schema)
+    if isinstance(rows, pl.DataFrame):
+        check_columns(rows.columns, columns)
+        return rows.select(columns)
+    if isinstance(rows, Mapping):
+        rows = [rows]
+    if isinstance(rows, Sequence) and not isinstance(rows, str | bytes):
+        return _from_dicts(rows, columns)
+    if hasattr(rows, "columns") and hasattr(rows, "iloc"):
+        check_columns([str(name) for name in rows.columns], columns)
+        return pl.DataFrame([_from_pandas(name, rows[name]) for name in columns])
+    raise DataError(
+        f"rows must be a dict, a list of dicts, a polars or a pandas frame; this is a {type(rows).__name__}"
+    )
+
+
+def read_frames(path: str | Path, schema: Schema) -> Iterator[pl.DataFrame]:
+    """A CSV, TSV, Parquet or JSON lines file (a glob: several) as frames of the needed columns, chunk by chunk."""
+    columns = needed_columns(schema)
+    for file in expand_paths([path]):
+        if file.suffix.lower() in (".jsonl", ".ndjson"):
+            with file.open(encoding="utf-8") as lines:
+                yield from read_json_lines(lines, schema, name=str(file))
+            continue
+        file_format, header = _resolve(file, schema, columns)
+        for chunk in read_chunks(file, file_format, header=header):
+            yield chunk.frame.select(columns)
+
+
+def read_json_lines(lines: IO[str] | Iterable[str], schema: Schema, *, name: str = "stdin") -> Iterator[pl.DataFrame]:
+    """JSON objects, one a line, as frames of the needed columns."""
+    rows = (_parse(line, number, name) for number, line in enumerate(lines, 1) if line.strip())
+    while chunk := list(islice(rows, JSON_CHUNK_ROWS)):
+        yield _from_dicts(chunk, needed_columns(schema))
+
+
+def check_columns(found: Sequence[str], columns: Sequence[str], *, file: str | Path | None = None) -> None:
+    for column in columns:
+        if column not in found:
+            raise DataError(unknown_column(column, list(found)), file=file)
+
+
+def _from_dicts(rows: Sequence[Any], columns: Sequence[str]) -> pl.DataFrame:
+    for number, row in enumerate(rows):
+        if not isinstance(row, Mapping):
+            raise DataError(f"row {number} is a {type(row).__name__}; each row must be a dict of column: value")
+    if rows:  # a column no row has is a typing error, not a missing value
+        check_columns(list(dict.fromkeys(name for row in rows for name in row)), columns)
+    return pl.DataFrame([_from_values(name, [row.get(name) for row in rows]) for name in columns])
+
+
+def _from_values(name: str, values: list[Any]) -> pl.Series:
+    kinds = {type(value) for value in values if value is not None}
+    if kinds <= {str}:
+        return pl.Series(name, values, pl.String)
+    if kinds <= {int} or kinds <= {float}:
+        return pl.Series(name, values, strict=False)
+    return pl.Series(name, [None if value is None else str(value) for value in values], pl.String)
+
+
+def _from_pandas(name: str, column: Any) -> pl.Series:
+    """A pandas column; NaN is a missing value, and whole numbers that only NaN made floats are whole again."""
+    values = [None if value != value else value for value in column.tolist()]
+    if any(value is None for value in values) and all(
+        value is None or (isinstance(value, float) and value.is_integer()) for value in values
+    ):
+        values = [None if value is None else int(value) for value in values]
+    return _from_values(name, values)
+
+
+def _parse(line: str, number: int, name: str) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError as error:
+        raise DataError(f"not a JSON object ({error}); each line must be one", file=name, line=number) from None
+
+
+def _resolve(file: Path, schema: Schema, columns: Sequence[str]) -> tuple[FileFormat, bool]:
+    """How to read a file, and whether its first line names the columns: as in training, or as the file itself says."""
+    known = schema.file_format
+    if is_parquet(file):
+        found = resolve_format(file, known)
+        check_columns(found.columns, columns, file=file)
+        return found, True
+    for delimiter in (known.delimiter, ""):
+        # names given, so that a first line which is data is not taken for names
+        told = resolve_format(file, replace(known, delimiter=delimiter, columns=("unread",)))
+        cells = _first_cells(file, told)
+        if set(columns) <= set(cells):
+            return resolve_format(file, replace(told, columns=())), True
+        without_label = tuple(name for name in known.columns if name != schema.label.column)
+        if not set(columns) & set(cells):  # no header: the columns are those of training
+            for names in (known.columns, without_label):
+                if len(cells) == len(names):
+                    return replace(told, columns=names), False
+    check_columns(cells, columns, file=file)
+    raise AssertionError("unreachable: some column is missing")
+
+
+def _first_cells(file: Path, file_format: FileFormat) -> list[str]:
+    first = next(read_blocks(file, quote=file_format.quote, block_bytes=1 << 16))
+    lines = first.data.decode(file_format.encoding, "replace").lstrip("\r\n").splitlines()
+    quoting: Any = {"quotechar": file_format.quote} if file_format.quote else {"quoting": csv.QUOTE_NONE}
+    return next(csv.reader(lines, delimiter=file_format.delimiter, **quoting))

@@ -1,0 +1,130 @@
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from thresher.compact.stored import StoredEmbedding
+from thresher.embeddings.registry import build_embedding, embedding_config
+from thresher.errors import FormatError
+from thresher.export.bundle import open_bundle, save_bundle
+from thresher.models.registry import build_model
+
+
+@pytest.mark.parametrize("num_dense", [0, 2])
+@pytest.mark.parametrize("name", ["lr", "fm", "deepfm", "autoint"])
+def test_the_rebuilt_model_gives_the_same_logits_from_files_alone(tmp_path, make_encoder, make_model, name, num_dense):
+    encoder = make_encoder(num_dense)
+    model, config = make_model(encoder, name)
+    save_bundle(tmp_path / "bundle", model, config, encoder, facts={"budget": "1k"})
+    bundle = open_bundle(tmp_path / "bundle")
+    ids = torch.randint(encoder.schema.num_features, (20, 3), dtype=torch.int32)
+    inputs = (ids, torch.randn(20, 2)) if num_dense else (ids,)
+    with torch.no_grad():
+        torch.testing.assert_close(bundle.model(*inputs), model(*inputs), rtol=0, atol=0)
+    assert bundle.facts == {"budget": "1k"}
+    assert bundle.model_config == config
+    assert bundle.num_parameters == model.num_parameters()
+
+
+def test_every_table_is_compact_and_nothing_of_it_is_in_the_network_file(tmp_path, make_encoder, make_model):
+    model, config = make_model(make_encoder(), "deepfm")
+    save_bundle(tmp_path, model, config, make_encoder())
+    bundle = open_bundle(tmp_path)
+    assert set(bundle.tables) == {"embedding", "linear_term.weights"}
+    assert isinstance(bundle.model.linear_term.weights, StoredEmbedding)
+    assert bundle.storage_bytes == model.embedding.storage_bytes() + 4 * make_encoder().schema.num_features
+    assert not any("embedding" in name or "weights" in name for name in bundle.model.state_dict())
+    assert not any(tensor.is_meta for tensor in bundle.model.state_dict().values())
+
+
+@pytest.mark.parametrize("method", ["uniform", "pep"])
+def test_dense_and_searched_embeddings_have_bundles_too(tmp_path, make_encoder, make_model, method):
+    encoder = make_encoder()
+    _, config = make_model(encoder)
+    embedding = build_embedding(encoder.schema.field_sizes, embedding_config(method))
+    if method == "pep":
+        embedding.clock.fill_(-3.0)
+    model = build_model(embedding, config).eval()
+    save_bundle(tmp_path, model, config, encoder)
+    ids = torch.randint(encoder.schema.num_features, (20, 3))
+    with torch.no_grad():
+        torch.testing.assert_close(open_bundle(tmp_path).model(ids), model(ids))
+
+
+def test_files_hold_no_pickle(tmp_path, make_encoder, make_model):
+    model, config = make_model(make_encoder(), "deepfm")
+    save_bundle(tmp_path, model, config, make_encoder())
+    suffixes = {path.suffix for path in tmp_path.rglob("*") if path.is_file()}
+    assert suffixes == {".json", ".parquet", ".safetensors"}
+
+
+def test_an_embedding_without_compact_form_is_refused_before_anything_is_written(tmp_path, make_encoder, make_model):
+    class Strange(nn.Module):
+        pass
+
+    model, config = make_model(make_encoder())
+    shutil.rmtree(tmp_path)
+    model.embedding = Strange()
+    with pytest.raises(FormatError, match="Strange has no compact form"):
+        save_bundle(tmp_path, model, config, make_encoder())
+    assert not tmp_path.exists()
+
+
+@pytest.fixture
+def saved(tmp_path, make_encoder, make_model):
+    model, config = make_model(make_encoder(), "deepfm")
+    return save_bundle(tmp_path / "bundle", model, config, make_encoder())
+
+
+def test_any_changed_file_is_noticed(saved):
+    for path in sorted(saved.rglob("*")):
+        if path.is_file() and path.name != "bundle.json":
+            content = path.read_bytes()
+            path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+            with pytest.raises(FormatError, match=path.name):
+                open_bundle(saved)
+            path.unlink()
+            with pytest.raises(FormatError, match=f"{path.name} is missing"):
+                open_bundle(saved)
+            path.write_bytes(content)
+    open_bundle(saved)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"version": 99}, "version 99"),
+        ({"format": "other"}, "'other'"),
+        ({"model": {"name": "nothing"}}, "cannot be built"),
+        ({"model": {"name": "fm"}}, "do not fit"),
+        ({"tables": {"embedding": [3, 4]}}, "has shape"),
+        ({"tables": {"../embedding": [3, 4]}}, "cannot be the name"),
+        ({"tables": 3}, "damaged"),
+        ({"files": {"../../etc/passwd": ""}}, "outside"),
+        ({"facts": None}, "damaged"),
+    ],
+)
+def test_a_bundle_that_contradicts_itself_is_refused(saved, change, message):
+    path = saved / "bundle.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(FormatError, match=message):
+        open_bundle(saved)
+
+
+def test_saving_again_replaces_the_whole_bundle(saved, make_encoder, make_model):
+    model, config = make_model(make_encoder(), "lr")
+    (saved / "left_over").write_text("old")
+    save_bundle(saved, model, config, make_encoder())
+    assert not (saved / "left_over").exists()
+    assert set(open_bundle(saved).tables) == {"linear_term.weights"}
+    assert [path.name for path in saved.parent.iterdir()] == ["bundle"]
+
+
+def test_values_are_stored_exactly(tmp_path, make_encoder, make_model):
+    model, config = make_model(make_encoder())
+    save_bundle(tmp_path, model, config, make_encoder())
+    table = open_bundle(tmp_path).tables["embedding"]
+    np.testing.assert_array_equal(table.entries()[1], model.embedding.values.detach().numpy())

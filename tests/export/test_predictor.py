@@ -1,0 +1,128 @@
+import json
+import threading
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+
+from thresher.errors import DataError
+from thresher.export.bundle import save_bundle
+from thresher.export.predictor import Predictor, load_bundle
+
+
+@pytest.fixture(scope="module", params=[0, 2], ids=["ids", "ids+dense"])
+def served(request, tmp_path_factory, make_encoder, make_model, raw_frame):
+    """A predictor, raw rows, and the probabilities the trained model itself gives them."""
+    encoder = make_encoder(request.param)
+    model, config = make_model(encoder, "deepfm")
+    folder = save_bundle(tmp_path_factory.mktemp("bundle"), model, config, encoder)
+    frame = raw_frame(50, request.param)
+    rows = encoder.encode_frame(frame)
+    inputs = [torch.from_numpy(part) for part in (rows.ids, rows.dense) if part is not None]
+    with torch.no_grad():
+        expected = torch.sigmoid(model(*inputs)).numpy()
+    return load_bundle(folder), frame, expected
+
+
+def test_every_form_of_rows_gives_the_trained_models_probabilities(served):
+    predictor, frame, expected = served
+    dicts = frame.to_dicts()
+    for rows in (frame, dicts, tuple(dicts), frame.select(reversed(frame.columns)).to_pandas()):
+        np.testing.assert_allclose(predictor.predict(rows), expected, atol=1e-6)
+    one = predictor.predict(dicts[3])
+    assert isinstance(one, float)
+    assert one == pytest.approx(expected[3], abs=1e-6)
+
+
+def test_files_of_every_kind_give_the_same(served, tmp_path):
+    predictor, frame, expected = served
+    frame.write_csv(tmp_path / "rows.csv")
+    frame.write_csv(tmp_path / "rows.tsv", separator="\t")
+    frame.write_csv(tmp_path / "rows.txt", separator=";")
+    frame.write_parquet(tmp_path / "rows.parquet")
+    frame.write_ndjson(tmp_path / "rows.jsonl")
+    for path in tmp_path.iterdir():
+        np.testing.assert_allclose(predictor.predict(path), expected, atol=1e-6, err_msg=path.name)
+    both = predictor.predict(str(tmp_path / "rows.[ct]s?"))
+    np.testing.assert_allclose(both, np.concatenate([expected, expected]), atol=1e-6)
+
+
+def test_a_file_without_header_is_read_as_in_training_with_or_without_its_label(served, tmp_path):
+    predictor, frame, expected = served
+    frame = frame.drop("extra")
+    frame.write_csv(tmp_path / "unlabelled.csv", include_header=False)
+    frame.insert_column(0, pl.Series("clicked", [1] * 50)).write_csv(tmp_path / "labelled.csv", include_header=False)
+    for path in tmp_path.iterdir():
+        np.testing.assert_allclose(predictor.predict(path), expected, atol=1e-6, err_msg=path.name)
+
+
+def test_values_never_seen_count_as_unknown(served):
+    predictor, frame, _ = served
+    row = frame.to_dicts()[0]
+    strange = [row | {"city": value} for value in ("Nowhere", "never seen", "\0", "Köln ")]
+    assert len(set(predictor.predict(strange).tolist())) == 1
+    assert predictor.predict([row | {"city": None}]) == predictor.predict([row | {"city": ""}])
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda frame: frame.rename({"city": "citty"}), "no column 'city'; did you mean 'citty'"),
+        (lambda frame: frame.drop("age").to_dicts(), "no column 'age'"),
+        (lambda frame: frame.drop("kind").to_dicts()[0], "no column 'kind'"),
+        (lambda frame: frame.drop("kind").to_pandas(), "no column 'kind'"),
+        (lambda frame: [1, 2], "row 0 is a int"),
+        (lambda frame: 3, "this is a int"),
+    ],
+)
+def test_rows_that_do_not_fit_are_told_by_column(served, spoil, message):
+    predictor, frame, _ = served
+    with pytest.raises(DataError, match=message):
+        predictor.predict(spoil(frame))
+
+
+def test_a_file_that_does_not_fit_is_told_by_name_and_line(served, tmp_path):
+    predictor, frame, _ = served
+    frame.drop("age").write_csv(tmp_path / "rows.csv")
+    with pytest.raises(DataError, match=r"rows\.csv: no column 'age'"):
+        predictor.predict(tmp_path / "rows.csv")
+    (tmp_path / "rows.jsonl").write_text(json.dumps(frame.to_dicts()[0]) + "\n\n{broken\n")
+    with pytest.raises(DataError, match=r"rows\.jsonl:3: not a JSON object"):
+        predictor.predict(tmp_path / "rows.jsonl")
+    with pytest.raises(DataError, match="no such file"):
+        predictor.predict(tmp_path / "absent.csv")
+
+
+def test_no_rows_give_no_probabilities(served):
+    predictor, frame, _ = served
+    assert predictor.predict([]).shape == (0,)
+    assert predictor.predict(frame.head(0)).shape == (0,)
+
+
+def test_large_batches_are_cut_without_effect(served, monkeypatch):
+    predictor, frame, expected = served
+    monkeypatch.setattr("thresher.export.predictor.BATCH_ROWS", 7)
+    np.testing.assert_allclose(predictor.predict(frame), expected, atol=1e-6)
+
+
+def test_threads_may_share_a_predictor(served):
+    predictor, frame, expected = served
+    results = []
+
+    def serve():
+        results.extend(predictor.predict(frame) for _ in range(5))
+
+    threads = [threading.Thread(target=serve) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(results) == 30
+    assert all(np.allclose(result, expected, atol=1e-6) for result in results)
+
+
+def test_loading_twice_gives_two_independent_predictors(served):
+    predictor, frame, expected = served
+    again = Predictor.load(predictor.bundle.folder, verify=False)
+    np.testing.assert_allclose(again.predict(frame), expected, atol=1e-6)
