@@ -1,0 +1,145 @@
+"""attach_ and detach_: PEP in and out of any PyTorch model, in place.
+
+The model keeps its type, its Parameters and its `state_dict` names; a few entries for the thresholds are added. An
+optimizer made before goes on working; give it the thresholds too: `optimizer.add_param_group(threshold_group(model))`.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from thresher.attach.become import become_, become_again_
+from thresher.attach.find import FoundTable, Where, find_tables
+from thresher.attach.tables import ForeignTable, foreign_table
+from thresher.embeddings.granularity import GRANULARITIES
+from thresher.embeddings.pep import PepConfig
+from thresher.errors import AttachError
+
+
+@dataclass(frozen=True)
+class AttachedTable:
+    """One table that was touched.
+
+    Attributes:
+        name: its qualified name in the model.
+        other_names: further places that hold the same table: shared modules, tied layers.
+    """
+
+    name: str
+    num_features: int
+    embedding_dim: int
+    other_names: tuple[str, ...] = ()
+
+
+def attach_(
+    model: nn.Module,
+    config: PepConfig | None = None,
+    *,
+    where: Where | None = None,
+    min_features: int = 0,
+    min_embedding_dim: int = 2,
+) -> list[AttachedTable]:
+    """Put PEP on the embedding tables of `model`, in place; its outputs do not change until a search presses.
+
+    Thresholds of granularity `global` and `dimension` are shared by all attached tables of one width. A table counts as
+    one field, so `field` has one threshold per table.
+
+    Args:
+        model: any module that holds `nn.Embedding` or `nn.EmbeddingBag`, at any depth.
+        config: how thresholds are shaped and pressed; `embedding_dim` is each table's own, whatever it says.
+        where: which tables: a name pattern (`"user_*"`) or a function of module and name; all when absent.
+        min_features: only tables of at least so many rows: small ones hold little.
+        min_embedding_dim: tables of width 1 (first-order weights) are left alone; 1 asks for them too.
+
+    Returns:
+        What was touched. Each table once, whatever the number of modules that hold it.
+
+    Raises:
+        AttachError: nothing matched, or a matching table cannot be pruned faithfully; nothing has been changed then.
+    """
+    config = PepConfig() if config is None else config
+    found = find_tables(model, where, min_features, min_embedding_dim)
+    shared = _shared_thresholds(model, config)
+    for table in found:
+        thresholds = _thresholds_for(table, config, shared)
+        for module in dict.fromkeys(table.modules.values()):
+            become_(module, foreign_table(module, config, thresholds))
+    return [_touched(table) for table in found]
+
+
+def detach_(model: nn.Module, *, prune: bool = True) -> list[AttachedTable]:
+    """Give `model` its plain modules back, in place, with the same Parameters.
+
+    Args:
+        model: a model that was attached before.
+        prune: write the thresholded values into the tables, so that outputs stay as they are; False leaves the tables
+            as trained, unpruned.
+
+    Returns:
+        What was touched.
+    """
+    holders: dict[nn.Parameter, dict[str, nn.Module]] = {}
+    for name, module in model.named_modules(remove_duplicate=False):
+        if isinstance(module, ForeignTable):
+            holders.setdefault(module.weight, {})[name] = module
+    if not holders:
+        raise AttachError(f"{type(model).__qualname__} has no attached table; there is nothing to detach")
+    found = [FoundTable(weight, modules) for weight, modules in holders.items()]
+    for table in found:
+        modules = list(dict.fromkeys(table.modules.values()))
+        if prune:
+            _write_pruned_(modules[0])
+        for module in modules:
+            become_again_(module)
+    return [_touched(table) for table in found]
+
+
+def threshold_group(model: nn.Module, *, learning_rate: float = 1e-3, decay: float = 0.0) -> dict[str, Any]:
+    """The thresholds of attached tables as a group for the optimizer you have: `add_param_group(threshold_group(…))`.
+
+    The name of the learning rate is PyTorch's (`lr`); decay is off unless asked for, whatever your optimizer's default.
+    """
+    tables = [module for module in model.modules() if isinstance(module, ForeignTable)]
+    parameters = list(dict.fromkeys(table.thresholds for table in tables if table.thresholds.requires_grad))
+    if not parameters:
+        raise AttachError(f"{type(model).__qualname__} has no thresholds to learn; call attach_ on it first")
+    return {"name": "thresholds", "params": parameters, "lr": learning_rate, "weight_decay": decay}
+
+
+def _shared_thresholds(model: nn.Module, config: PepConfig) -> dict[tuple[Any, ...], nn.Parameter]:
+    """Thresholds that earlier calls made for all tables of a width."""
+    tables = [module for module in model.modules() if isinstance(module, ForeignTable)]
+    alike = [table for table in tables if (table.config.granularity, table.config.pressure) == _kind(config)]
+    return {_sharing(table.weight): table.thresholds for table in alike}
+
+
+def _thresholds_for(table: FoundTable, config: PepConfig, shared: dict[tuple[Any, ...], nn.Parameter]) -> nn.Parameter:
+    granularity = GRANULARITIES[config.granularity]
+    num_features, embedding_dim = table.weight.shape
+    start = 0.0 if config.pressure == "plan" else config.raw_threshold_init
+    shape = granularity.shape([num_features], embedding_dim)
+    fresh = torch.full(shape, start, dtype=table.weight.dtype, device=table.weight.device)
+    thresholds = nn.Parameter(fresh, requires_grad=config.learn_deviation)
+    return shared.setdefault(_sharing(table.weight), thresholds) if granularity.rows == "all" else thresholds
+
+
+def _kind(config: PepConfig) -> tuple[str, str]:
+    return config.granularity, config.pressure
+
+
+def _sharing(weight: nn.Parameter) -> tuple[Any, ...]:
+    return weight.shape[1], weight.dtype, weight.device
+
+
+@torch.no_grad()
+def _write_pruned_(table: nn.Module) -> None:
+    assert isinstance(table, ForeignTable)
+    table.weight.copy_(table.pruned_weight())
+
+
+def _touched(table: FoundTable) -> AttachedTable:
+    name, *other_names = table.modules
+    num_features, embedding_dim = table.weight.shape
+    return AttachedTable(name, num_features, embedding_dim, tuple(other_names))

@@ -1,0 +1,29 @@
+"""One module takes another's place by becoming it: the object stays, its class and content change.
+
+So whoever holds the module sees the change: parents, plain Python lists, closures, hooks. Nothing is left behind that
+still looks up the old way.
+"""
+
+from typing import Any
+
+from torch import nn
+
+
+def become_(module: nn.Module, replacement: nn.Module) -> None:
+    """Turn `module` into `replacement`; its hooks and its mode stay."""
+    before = (type(module), dict(vars(module)))
+    _change(module, type(replacement), vars(replacement))
+    vars(module)["_before"] = before
+
+
+def become_again_(module: nn.Module) -> None:
+    """Turn `module` back into what it was; Parameters it has now under the same names are kept."""
+    kind, content = vars(module)["_before"]
+    parameters = {name: module._parameters.get(name, value) for name, value in content["_parameters"].items()}
+    _change(module, kind, {**content, "_parameters": parameters})
+
+
+def _change(module: nn.Module, kind: type[nn.Module], content: dict[str, Any]) -> None:
+    own = {key: value for key, value in vars(module).items() if "hook" in key or key == "training"}
+    module.__class__ = kind
+    module.__dict__ = {**content, **own}
