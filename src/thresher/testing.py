@@ -1,0 +1,213 @@
+"""Contract checks for people who add a method or a model, the same that ours pass.
+
+    from thresher.testing import check_embedding, check_model
+    check_embedding(MyEmbedding, MyConfig(embedding_dim=8))
+
+Each raises `AssertionError` with what is missing. They run on a small table in about a second and need no data.
+"""
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, cast, get_args
+
+import torch
+from safetensors.torch import load, save
+from torch import Tensor, nn
+
+from thresher.config import config_from_mapping, config_to_mapping
+from thresher.embeddings.base import EmbeddingConfig, FieldEmbedding, Role
+from thresher.embeddings.registry import EmbeddingClass
+from thresher.embeddings.uniform import UniformConfig, UniformEmbedding
+from thresher.models.base import CtrModel, ModelConfig
+from thresher.models.registry import ModelClass
+from thresher.training.optimizers import OptimizerConfig, build_optimizer
+
+FIELD_SIZES = (7, 2, 12, 30)
+BATCH_SIZE = 64
+
+
+@dataclass(frozen=True)
+class ToyBatch:
+    """Rows whose label follows from their first and last field: `ids` `[B, F]` int32, `labels` `[B]`."""
+
+    ids: Tensor
+    labels: Tensor
+    feature_counts: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class _Bag:
+    field: int
+    values: Tensor
+    offsets: Tensor
+    pooling: Literal["mean", "sum"] = "mean"
+
+
+def toy_batch(field_sizes: Sequence[int] = FIELD_SIZES, num_rows: int = BATCH_SIZE, seed: int = 0) -> ToyBatch:
+    """A batch anybody can test with, the same for the same seed."""
+    generator = torch.Generator().manual_seed(seed)
+    local = [torch.randint(size, (num_rows,), generator=generator) for size in field_sizes]
+    offsets = [sum(field_sizes[:field]) for field in range(len(field_sizes))]
+    ids = torch.stack([column + offset for column, offset in zip(local, offsets, strict=True)], dim=1).int()
+    labels = ((local[0] + local[-1]) % 2).float()
+    counts = torch.bincount(ids.flatten(), minlength=sum(field_sizes))
+    return ToyBatch(ids, labels, tuple(counts.tolist()))
+
+
+def check_embedding(embedding: EmbeddingClass | type[FieldEmbedding], config: EmbeddingConfig) -> None:
+    """Check that a method keeps the contract of `FieldEmbedding`.
+
+    Args:
+        embedding: the class, built as `embedding(field_sizes, config, feature_counts=…)`.
+        config: settings for a small table of 51 features in fields of 7, 2, 12 and 30.
+    """
+    batch = toy_batch()
+    build = cast(EmbeddingClass, embedding)
+
+    def new(seed: int) -> FieldEmbedding:
+        torch.manual_seed(seed)
+        return build(FIELD_SIZES, config, feature_counts=batch.feature_counts)
+
+    _check_config(config)
+    table = new(seed=0)
+    D = config.embedding_dim
+    _require(isinstance(table, FieldEmbedding), "it must be a subclass of FieldEmbedding")
+    _require(table.num_features == sum(FIELD_SIZES), "num_features must be the sum of field_sizes")
+    _require(table.embedding_dim == D, "embedding_dim must be the config's")
+    _require(bool(table.search_algorithm), "search_algorithm must name the search that serves it")
+    _check_groups(table)
+    _check_sizes(table)
+
+    _check_step(lambda: table(batch.ids).square().mean(), table, "a training step")
+    table.eval()
+    vectors = table(batch.ids)
+    _require(
+        vectors.shape == (BATCH_SIZE, len(FIELD_SIZES), D), f"ids [B, F] give {tuple(vectors.shape)}, not [B, F, D]"
+    )
+    _require(bool(vectors.isfinite().all()), "vectors must be finite")
+    _require(torch.equal(table(batch.ids), vectors), "a lookup in eval mode must give the same vectors each time")
+    _require_close(table(batch.ids.long()), vectors, "int32 and int64 ids must give the same vectors")
+    _require_close(table(batch.ids[3]), vectors[3], "one row [F] must give the vectors it has in a batch")
+    _require_close(table(batch.ids[:, 1]), vectors[:, 1], "one column [B] must give the vectors it has in a batch")
+    _require_close(table(batch.ids.flip(0)), vectors.flip(0), "a vector must depend on its id alone, not on the batch")
+    _require(table(batch.ids[:0]).shape == (0, len(FIELD_SIZES), D), "an empty batch must give [0, F, D]")
+    _check_copies(table, new(seed=1), (batch.ids,))
+
+
+def check_model(model: ModelClass | type[CtrModel], config: ModelConfig) -> None:
+    """Check that a model keeps the contract of `CtrModel`.
+
+    Args:
+        model: the class, built as `model(embedding, config, num_dense=…)`.
+        config: its settings.
+    """
+    batch = toy_batch()
+    build = cast(ModelClass, model)
+    dense = torch.randn(BATCH_SIZE, 3, generator=torch.Generator().manual_seed(1))
+
+    def new(seed: int, num_dense: int) -> CtrModel:
+        torch.manual_seed(seed)
+        return build(UniformEmbedding(FIELD_SIZES, UniformConfig(embedding_dim=8)), config, num_dense=num_dense)
+
+    _check_config(config)
+    for inputs in ((batch.ids,), (batch.ids, dense)):
+        num_dense = 0 if len(inputs) == 1 else dense.shape[1]
+        ctr = new(0, num_dense)
+        _require(isinstance(ctr, CtrModel), "it must be a subclass of CtrModel")
+        _check_learns(ctr, inputs, batch.labels)
+        ctr.eval()
+        logits = ctr(*inputs)
+        _require(logits.shape == (BATCH_SIZE,), f"logits must be [B], not {tuple(logits.shape)}")
+        _require(torch.equal(ctr(*inputs), logits), "a prediction in eval mode must be the same each time")
+        _require_close(ctr(batch.ids.long(), *inputs[1:]), logits, "int32 and int64 ids must give the same logits")
+        _require_close(ctr(*(part.flip(0) for part in inputs)), logits.flip(0), "a row must not depend on its batch")
+        _require_close(ctr(*(part[:1] for part in inputs)), logits[:1], "a batch of one row must do")
+        bag = _Bag(1, batch.ids[:, 1], torch.arange(BATCH_SIZE + 1))
+        single = torch.cat([batch.ids[:, :1], batch.ids[:, 2:]], dim=1)
+        bagged = ctr(single, dense if num_dense else None, (bag,))
+        _require_close(bagged, logits, "a multi-valued field of one value each must be that field")
+        _check_copies(ctr, new(1, num_dense), inputs)
+        uses = ctr.embedding is not None
+        _require(uses == ctr.uses_embedding, "embedding must be None exactly when uses_embedding is False")
+        expected = ctr.embedding.num_parameters() if ctr.embedding is not None else 0
+        _require(ctr.num_parameters() == expected, "num_parameters must be the embedding's own count")
+    _require(not torch.equal(ctr(batch.ids, dense), ctr(batch.ids, dense + 1)), "dense inputs must reach the logits")
+
+
+def _check_config(config: EmbeddingConfig | ModelConfig) -> None:
+    if type(config) not in type(config).config_variants().values():
+        return  # not registered yet: nobody can name it in a file
+    try:
+        again = config_from_mapping(type(config), config_to_mapping(config))
+    except Exception as error:
+        raise AssertionError(f"the config must survive a round trip through TOML: {error}") from error
+    _require(again == config, f"the config came back from TOML as {again}")
+
+
+def _check_groups(table: FieldEmbedding) -> None:
+    own = set(table.parameters())
+    declared: Mapping[Role, Sequence[nn.Parameter]] = table.parameter_groups()
+    for role, parameters in declared.items():
+        _require(role in get_args(Role), f"parameter_groups() knows {get_args(Role)}, not {role!r}")
+        _require(own >= set(parameters), "parameter_groups() must hold the table's own parameters")
+    listed = [parameter for parameters in declared.values() for parameter in parameters]
+    _require(len(listed) == len(set(listed)), "parameter_groups() must give each parameter one role")
+
+
+def _check_sizes(table: FieldEmbedding) -> None:
+    for name in ("num_parameters", "storage_bytes"):
+        size = getattr(table, name)()
+        _require(type(size) is int and size >= 0, f"{name}() must be an int of at least 0, not {size!r}")
+
+
+def _check_step(loss: Callable[[], Tensor], module: nn.Module, what: str) -> None:
+    optimizer = build_optimizer(module, OptimizerConfig(learning_rate=0.01, weight_decay=0.0))
+    before = {name: parameter.detach().clone() for name, parameter in module.named_parameters()}
+    value = loss()
+    _require(value.requires_grad, "vectors must carry gradients while training")
+    torch.autograd.backward(value)
+    optimizer.step()
+    moved = [name for name, parameter in module.named_parameters() if not torch.equal(parameter, before[name])]
+    _require(bool(moved), f"{what} must change at least one parameter")
+    _require(bool(torch.isfinite(loss())), f"{what} must leave the loss finite")
+
+
+def _check_learns(model: CtrModel, inputs: tuple[Tensor, ...], labels: Tensor) -> None:
+    """Thirty steps on one batch must bring the loss down: gradients reach where they should."""
+    optimizer = build_optimizer(model, OptimizerConfig(learning_rate=0.03, weight_decay=0.0))
+    losses = []
+    for _ in range(30):
+        optimizer.zero_grad()
+        loss = nn.functional.binary_cross_entropy_with_logits(model(*inputs), labels)
+        torch.autograd.backward(loss)
+        optimizer.step()
+        losses.append(loss.item())
+    _require(
+        min(losses[-5:]) < 0.9 * losses[0],
+        f"the loss must fall while training; it went {losses[0]:.4f} → {losses[-1]:.4f}",
+    )
+    if model.embedding is not None:
+        reached = any(parameter.grad is not None for parameter in model.embedding.parameters())
+        _require(reached, "gradients must reach the embedding")
+
+
+def _check_copies(module: nn.Module, other: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+    """Saved and loaded, or deep-copied, it must answer alike."""
+    expected = module.eval()(*inputs)
+    stored = save({name: value.contiguous().clone() for name, value in module.state_dict().items()})
+    other.load_state_dict(load(stored))
+    _require(
+        torch.equal(other.eval()(*inputs), expected),
+        "state_dict must hold all that a fresh instance needs to answer alike",
+    )
+    _require(torch.equal(copy.deepcopy(module)(*inputs), expected), "a deep copy must answer alike")
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise AssertionError(message)
+
+
+def _require_close(found: Tensor, expected: Tensor, message: str) -> None:
+    _require(found.shape == expected.shape and torch.allclose(found, expected, rtol=1e-4, atol=1e-5), message)

@@ -1,0 +1,117 @@
+"""The contract checks must fail on what breaks the contract, and say what it was."""
+
+import pytest
+import torch
+from torch import nn
+
+from thresher.embeddings.uniform import UniformConfig, UniformEmbedding
+from thresher.models.fm import Fm, FmConfig
+from thresher.testing import check_embedding, check_model, toy_batch
+
+CONFIG = UniformConfig(embedding_dim=4)
+
+
+def test_toy_batch_is_the_same_for_the_same_seed():
+    assert torch.equal(toy_batch(seed=3).ids, toy_batch(seed=3).ids)
+    assert not torch.equal(toy_batch(seed=3).ids, toy_batch(seed=4).ids)
+
+
+class WrongShape(UniformEmbedding):
+    def forward(self, ids):
+        return super().forward(ids).flatten(1)
+
+
+class Noisy(UniformEmbedding):
+    def forward(self, ids):
+        return super().forward(ids) + torch.randn(self.embedding_dim)
+
+
+class BatchDependent(UniformEmbedding):
+    def forward(self, ids):
+        vectors = super().forward(ids)
+        return vectors - vectors.flatten(0, -2)[:1] if vectors.numel() else vectors
+
+
+class Frozen(UniformEmbedding):
+    def forward(self, ids):
+        return super().forward(ids).detach()
+
+
+class ForeignGroup(UniformEmbedding):
+    def parameter_groups(self):
+        return {"embeddings": [nn.Parameter(torch.zeros(1))]}
+
+
+class UnknownRole(UniformEmbedding):
+    def parameter_groups(self):
+        return {"tables": [self.weight]}
+
+
+class FloatSize(UniformEmbedding):
+    def num_parameters(self):
+        return 1.5
+
+
+class HiddenState(UniformEmbedding):
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.shift = torch.randn(self.embedding_dim)
+
+    def forward(self, ids):
+        return super().forward(ids) + self.shift
+
+
+@pytest.mark.parametrize(
+    ("broken", "message"),
+    [
+        (WrongShape, r"not \[B, F, D\]"),
+        (Noisy, "same vectors each time"),
+        (BatchDependent, r"in a batch|not on the batch"),
+        (Frozen, "must carry gradients"),
+        (ForeignGroup, "own parameters"),
+        (UnknownRole, "'tables'"),
+        (FloatSize, "num_parameters"),
+        (HiddenState, "state_dict must hold all"),
+    ],
+)
+def test_a_broken_embedding_is_told_what_is_missing(broken, message):
+    with pytest.raises(AssertionError, match=message):
+        check_embedding(broken, CONFIG)
+
+
+class Relative(Fm):
+    def forward(self, ids, dense=None, bags=()):
+        logits = super().forward(ids, dense, bags)
+        return logits - logits[0].detach()
+
+
+class IgnoresBags(Fm):
+    def forward(self, ids, dense=None, bags=()):
+        return super().forward(ids, dense)
+
+
+class IgnoresDense(Fm):
+    def __init__(self, embedding, config, *, num_dense=0):
+        super().__init__(embedding, config)
+
+    def forward(self, ids, dense=None, bags=()):
+        return super().forward(ids, None, bags)
+
+
+class Constant(Fm):
+    def forward(self, ids, dense=None, bags=()):
+        return self.linear_term.bias.expand(len(ids))
+
+
+@pytest.mark.parametrize(
+    ("broken", "message"),
+    [
+        (Relative, "must not depend on its batch"),
+        (IgnoresBags, "multi-valued"),
+        (IgnoresDense, "dense inputs must reach"),
+        (Constant, "loss must fall"),
+    ],
+)
+def test_a_broken_model_is_told_what_is_missing(broken, message):
+    with pytest.raises(AssertionError, match=message):
+        check_model(broken, FmConfig())
