@@ -5,7 +5,8 @@ import pytest
 import torch
 from training_toys import toy_model, toy_sources
 
-from thresher.training.epochs import EpochData, EpochFiles, run_epochs
+from thresher.data.split_batches import SplitBatches
+from thresher.training.epochs import run_epochs
 from thresher.training.history import read_history
 from thresher.training.optimizers import OptimizerConfig, build_optimizer
 
@@ -57,8 +58,8 @@ def run(folder, *, press_at=None, progress=None):
         model,
         build_optimizer(model, OptimizerConfig()),
         judge,
-        EpochData(train=train, validation=validation),
-        EpochFiles(checkpoint=folder / "checkpoint.safetensors", history=folder / "history.jsonl"),
+        SplitBatches(train=train, validation=validation),
+        folder=folder,
         stage="count",
         settings={"a_tuple": (1, 2), "a_path": folder},
         seed=0,

@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 from training_toys import TOY_CONFIG, fit_toy, toy_model, toy_sources
 
 from thresher.config import config_from_mapping, config_to_mapping
+from thresher.data.split_batches import SplitBatches
 from thresher.errors import ConfigError, FormatError
 from thresher.training.checkpoint import Checkpoint
 from thresher.training.fit import TrainingConfig, fit
@@ -53,7 +54,7 @@ def test_the_best_weights_are_restored_and_learn_something(uninterrupted):
 def test_stops_when_patience_is_over():
     train, validation = toy_sources()
     config = replace(TOY_CONFIG, max_epochs=50, patience=1)
-    result = fit(toy_model(), train, validation, config, seed=0)
+    result = fit(toy_model(), SplitBatches(train=train, validation=validation), config, seed=0)
     assert result.num_epochs == result.best_epoch + 1 < 50
 
 
@@ -65,7 +66,7 @@ def test_the_seed_decides_and_the_global_generators_are_left_alone(uninterrupted
     assert_same_run(model, result, *uninterrupted)
     train, validation = toy_sources()
     other = toy_model()
-    fit(other, train, validation, TOY_CONFIG, seed=4)
+    fit(other, SplitBatches(train=train, validation=validation), TOY_CONFIG, seed=4)
     assert not same_weights(other.state_dict(), model.state_dict())  # other dropout
 
 
@@ -119,7 +120,7 @@ def test_ctrl_c_while_evaluating_is_taken_up_exactly(tmp_path, uninterrupted):
 
     validation.on_batch = press
     with pytest.raises(KeyboardInterrupt):
-        fit(model, train, validation, TOY_CONFIG, seed=3, checkpoint=tmp_path / "checkpoint.safetensors")
+        fit(model, SplitBatches(train=train, validation=validation), TOY_CONFIG, seed=3, folder=tmp_path)
     assert Checkpoint.load(tmp_path / "checkpoint.safetensors").facts["step"] == len(train)
     assert_same_run(*fit_toy(tmp_path), *uninterrupted)
 
@@ -163,7 +164,13 @@ def test_other_settings_or_a_foreign_checkpoint_are_told(tmp_path):
     fit_toy(tmp_path)
     train, validation = toy_sources()
     with pytest.raises(ConfigError, match=r"other settings \(patience 2 → 1; seed 3 → 9\); use the same"):
-        fit(toy_model(), train, validation, replace(TOY_CONFIG, patience=1), seed=9, checkpoint=path)
+        fit(
+            toy_model(),
+            SplitBatches(train=train, validation=validation),
+            replace(TOY_CONFIG, patience=1),
+            seed=9,
+            folder=tmp_path,
+        )
     Checkpoint(facts={"stage": "search"}).save(path)
     with pytest.raises(FormatError, match=r"another stage \(search, not fit\)"):
         fit_toy(tmp_path)
@@ -171,7 +178,7 @@ def test_other_settings_or_a_foreign_checkpoint_are_told(tmp_path):
 
 def test_watched_splits_are_recorded_and_decide_nothing(uninterrupted):
     model, (train, validation) = toy_model(), toy_sources()
-    result = fit(model, train, validation, TOY_CONFIG, seed=3, watch={"test": train})
+    result = fit(model, SplitBatches(train=train, validation=validation), TOY_CONFIG, seed=3, watch={"test": train})
     assert same_weights(model.state_dict(), uninterrupted[0].state_dict())
     last = result.history[-1]["watch"]["test"]
     assert last["num_rows"] == train.num_rows
@@ -186,7 +193,14 @@ def test_progress_is_told_the_stage_and_the_end():
             states.append(state)
 
     train, validation = toy_sources()
-    result = fit(toy_model(), train, validation, TOY_CONFIG, seed=3, progress=Recorder(), stage="retrain 30k")
+    result = fit(
+        toy_model(),
+        SplitBatches(train=train, validation=validation),
+        TOY_CONFIG,
+        seed=3,
+        progress=Recorder(),
+        stage="retrain 30k",
+    )
     assert {state.stage for state in states} == {"retrain 30k"}
     assert states[-1].finished
     assert not states[-2].finished

@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from thresher.data.split_batches import SplitBatches
 from thresher.training.fit import FitResult, TrainingConfig, fit
 from thresher.training.optimizers import OptimizerConfig
 from thresher.training.seeding import isolated_rng, seed_all
@@ -97,16 +98,12 @@ TOY_CONFIG = TrainingConfig(max_epochs=9, patience=2, optimizer=OptimizerConfig(
 
 def fit_toy(folder: Path | None, train: ToySource | None = None) -> tuple[ToyModel, FitResult]:
     model, (default_train, validation) = toy_model(), toy_sources()
-    result = fit(
-        model,
-        default_train if train is None else train,
-        validation,
-        TOY_CONFIG,
-        seed=3,
+    data = SplitBatches(
+        train=default_train if train is None else train,
+        validation=validation,
         feature_counts=np.bincount(default_train.ids.flatten().numpy(), minlength=NUM_FEATURES),
-        checkpoint=None if folder is None else folder / "checkpoint.safetensors",
-        history=None if folder is None else folder / "history.jsonl",
     )
+    result = fit(model, data, TOY_CONFIG, seed=3, folder=folder)
     return model, result
 
 

@@ -5,14 +5,13 @@ presses thresholds and cuts tickets.
 """
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from thresher.errors import ConfigError, FormatError
@@ -34,6 +33,10 @@ from thresher.training.seeding import derive_seed, isolated_rng, seed_all
 
 if TYPE_CHECKING:
     from thresher.data.batches import BatchSource
+    from thresher.data.split_batches import SplitBatches
+
+CHECKPOINT = "checkpoint.safetensors"
+HISTORY = "history.jsonl"
 
 
 class Judge(Protocol):
@@ -61,24 +64,6 @@ class Judge(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EpochData:
-    """What an epoch runs on: training batches, the validation that judges, and splits watched only for the record."""
-
-    train: "BatchSource"
-    validation: "BatchSource"
-    feature_counts: Sequence[int] | NDArray[Any] | Tensor | None = None
-    watch: Mapping[str, "BatchSource"] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, kw_only=True)
-class EpochFiles:
-    """Where a training keeps its checkpoint (taken up again when it exists) and its history; both optional."""
-
-    checkpoint: Path | None = None
-    history: Path | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
 class EpochsResult:
     """What happened: one record per epoch, and the seconds spent, interruptions not counted."""
 
@@ -90,14 +75,15 @@ def run_epochs(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
     judge: Judge,
-    data: EpochData,
-    files: EpochFiles,
+    data: "SplitBatches",
     *,
     stage: str,
     settings: Mapping[str, Any],
     seed: int,
     max_epochs: int,
     title: str | None = None,
+    folder: Path | None = None,
+    watch: "Mapping[str, BatchSource] | None" = None,
     progress: Progress | None = None,
 ) -> EpochsResult:
     """Train until the judge has finished.
@@ -108,13 +94,17 @@ def run_epochs(
         seed: of the randomness inside training (dropout). The global generators are left as they were found.
         max_epochs: for the progress display; the judge decides.
         title: what to call this training in the progress display, where not by its stage.
+        folder: where `checkpoint.safetensors` is written after each epoch and on Ctrl-C, and `history.jsonl`, one
+            record per epoch. If the checkpoint exists, training goes on from it.
+        watch: further splits to evaluate after each epoch, only for the record; no decision sees them.
 
     Raises:
         KeyboardInterrupt: Ctrl-C was pressed; the step under way was completed and the checkpoint holds it.
     """
     same = {**settings, "seed": seed, "num_steps": len(data.train), "num_rows": data.train.num_rows}
     same = json.loads(json.dumps(same, default=str))  # tuples and paths as a checkpoint will give them back
-    run = _Run(model, optimizer, judge, stage, same, files.checkpoint, History(files.history))
+    checkpoint, history = (None, None) if folder is None else (folder / CHECKPOINT, folder / HISTORY)
+    run = _Run(model, optimizer, judge, stage, same, checkpoint, History(history))
     show = StageProgress(progress, stage=title or stage, max_epochs=max_epochs, num_steps=len(data.train))
     with isolated_rng(), deferred_interrupts() as interrupts:
         run.start(seed)
@@ -137,7 +127,7 @@ def run_epochs(
                     metrics = evaluate(model, data.validation, feature_counts=data.feature_counts)
                     watched = {
                         name: evaluate(model, source, feature_counts=data.feature_counts).to_json()
-                        for name, source in data.watch.items()
+                        for name, source in (watch or {}).items()
                     }
                 run.end_epoch(loss, metrics, watched)
                 run.save()

@@ -4,18 +4,17 @@ Not here: what is trained (any model that maps a batch's inputs to logits), nor 
 the caller, after this.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from thresher.errors import ConfigError
 from thresher.training.early_stopping import EarlyStopping, StoppingMetric
-from thresher.training.epochs import EpochData, EpochFiles, run_epochs
+from thresher.training.epochs import run_epochs
 from thresher.training.history import Record
 from thresher.training.metrics import Metrics
 from thresher.training.optimizers import OptimizerConfig, build_optimizer
@@ -23,6 +22,7 @@ from thresher.training.progress import Progress
 
 if TYPE_CHECKING:
     from thresher.data.batches import BatchSource
+    from thresher.data.split_batches import SplitBatches
 
 STAGE = "fit"
 
@@ -66,28 +66,24 @@ class FitResult:
 
 def fit(
     model: nn.Module,
-    train: "BatchSource",
-    validation: "BatchSource",
+    data: "SplitBatches",
     config: TrainingConfig,
     *,
     seed: int,
-    feature_counts: Sequence[int] | NDArray[Any] | Tensor | None = None,
-    checkpoint: Path | None = None,
-    history: Path | None = None,
-    progress: Progress | None = None,
+    folder: Path | None = None,
     stage: str = "train",
-    watch: Mapping[str, "BatchSource"] | None = None,
+    watch: "Mapping[str, BatchSource] | None" = None,
     optimizer: torch.optim.Optimizer | None = None,
+    progress: Progress | None = None,
 ) -> FitResult:
     """Train a model with early stopping on validation; afterwards it holds the weights of the best epoch.
 
     Args:
+        data: its training and validation splits; the test split is not touched.
         seed: of the randomness inside training (dropout); initial weights and batch order are the caller's. The global
             generators are left as they were found.
-        feature_counts: training counts of the `N` features, for the AUC on rows with rare features.
-        checkpoint: file written after each epoch and on Ctrl-C. If it exists, training goes on from it, and ends with
-            the very weights and metrics of an uninterrupted run; if that run had ended, its result is returned at once.
-        history: JSON-lines file, one record per epoch.
+        folder: checkpoint and history go there. If it holds a checkpoint, training goes on from it, and ends with the
+            very weights and metrics of an uninterrupted run; if that run had ended, its result is returned at once.
         stage: what to call this training in the progress display.
         watch: further splits to evaluate after each epoch, only for the record; no decision sees them.
         optimizer: instead of the one `config.optimizer` describes.
@@ -97,13 +93,14 @@ def fit(
         model,
         build_optimizer(model, config.optimizer) if optimizer is None else optimizer,
         judge,
-        EpochData(train=train, validation=validation, feature_counts=feature_counts, watch=watch or {}),
-        EpochFiles(checkpoint=checkpoint, history=history),
+        data,
         stage=STAGE,
         settings=asdict(config),
         seed=seed,
         max_epochs=config.max_epochs,
         title=stage,
+        folder=folder,
+        watch=watch,
         progress=progress,
     )
     judge.stopping.restore_best_(model)

@@ -1,0 +1,38 @@
+"""SplitBatches: the three splits of a data set as batches; all that training, search and retraining are given."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thresher.data.batches import Batches, BatchSource
+from thresher.data.encoded_table import EncodedTable
+
+EVALUATION_BATCH_SIZE = 16_384
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitBatches:
+    """Any three batch sources will do; `SplitBatches.of` makes them from an encoded table.
+
+    Attributes:
+        train: what weights are learned on.
+        validation: what every choice is made on.
+        test: read once per reported model, at the end.
+        feature_counts: how often each feature occurs in `train`, `[N]`, for the AUC on rows with rare features.
+    """
+
+    train: BatchSource
+    validation: BatchSource
+    test: BatchSource | None = None
+    feature_counts: NDArray[np.int64] | None = None
+
+    @classmethod
+    def of(cls, table: EncodedTable, batch_size: int, *, seed: int) -> "SplitBatches":
+        """Shuffled training batches, and the other splits in file order."""
+        return cls(
+            train=Batches(table.split("train"), batch_size, seed=seed),
+            validation=Batches(table.split("validation"), EVALUATION_BATCH_SIZE),
+            test=Batches(table.split("test"), EVALUATION_BATCH_SIZE),
+            feature_counts=table.feature_counts,
+        )

@@ -1,0 +1,192 @@
+"""prune(): the whole path on one screen. Each stage is a function that calls one folder and fills one of the run's.
+
+    raw files → encoded → dense | tickets → retrained → bundles → results, report
+
+Every stage takes up its own unfinished work and passes over what is done, so a run killed anywhere can be resumed.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Protocol
+
+from thresher.data.encode import encode
+from thresher.data.encoded_table import EncodedTable
+from thresher.data.row_encoder import RowEncoder
+from thresher.data.sources import build_source
+from thresher.data.split_batches import SplitBatches
+from thresher.embeddings.base import EmbeddingConfig
+from thresher.embeddings.registry import build_embedding, method_name
+from thresher.embeddings.uniform import UniformConfig
+from thresher.export.bundle import save_bundle
+from thresher.files import read_json, write_json
+from thresher.models.base import CtrModel
+from thresher.models.registry import build_model, model_name
+from thresher.report.frontier import Frontier, FrontierPoint
+from thresher.report.plots import plot_frontier
+from thresher.retrain import Trained, retrain_ticket, train_model
+from thresher.runs import Run, RunConfig
+from thresher.search.find_tickets import find_tickets
+from thresher.tickets.store import load_ticket
+from thresher.tickets.ticket import MaskTicket
+from thresher.training.progress import Progress
+from thresher.training.seeding import derive_seed, isolated_rng, seed_all
+
+
+class RunProgress(Progress, Protocol):
+    """A `Progress` that can also show the reading of raw files."""
+
+    def encoding(self, done: int, total: int | None, message: str) -> None: ...
+
+
+@dataclass(frozen=True)
+class PruneResult:
+    """What a run came to: sizes and metrics, and where its files are.
+
+    Attributes:
+        frontier: the dense model's point and one per budget.
+        recommended: the smallest within `max_auc_drop`, where that was asked for and one was found.
+    """
+
+    run: Run
+    frontier: Frontier
+    recommended: FrontierPoint | None
+
+
+def prune(
+    config: RunConfig,
+    *,
+    out: str | Path,
+    resume: bool = False,
+    force: bool = False,
+    progress: RunProgress | None = None,
+) -> PruneResult:
+    """From raw files to pruned models that predict: encode, train dense, search once, retrain, export, report.
+
+    Args:
+        config: all settings; `RunConfig(data=…)` is enough.
+        out: folder of the run.
+        resume: go on with the run in `out`.
+        force: throw away the run in `out`.
+    """
+    run, started = Run.start(Path(out), config, resume=resume, force=force), perf_counter()
+    table = encode_data(run, progress)
+    data = SplitBatches.of(table, config.training.batch_size, seed=derive_seed(config.seed, "batches"))
+    dense = train_dense(run, table, data, progress)
+    tickets = search(run, table, data, progress)
+    points = [retrain(run, table, data, ticket, progress) for ticket in tickets]
+    return report(run, table, dense, points, seconds=perf_counter() - started)
+
+
+def encode_data(run: Run, progress: RunProgress | None = None) -> EncodedTable:
+    """Raw files → EncodedTable."""
+    return encode(build_source(run.config.data), run.encoded, progress=None if progress is None else progress.encoding)
+
+
+def train_dense(run: Run, table: EncodedTable, data: SplitBatches, progress: Progress | None = None) -> FrontierPoint:
+    """The model with a plain table of the same width: what pruning is measured against."""
+    done = run.dense / "point.json"
+    if not done.exists():
+        model = new_model(run.config, table, UniformConfig(embedding_dim=run.config.embedding.embedding_dim))
+        trained = train_model(
+            model, data, run.config.training, seed=run.config.seed, folder=run.dense, stage="dense", progress=progress
+        )
+        _finish(run.dense, _point(trained, label="dense", budget=None, seed=run.config.seed))
+    return FrontierPoint.from_json(read_json(done))
+
+
+def search(run: Run, table: EncodedTable, data: SplitBatches, progress: Progress | None = None) -> Sequence[MaskTicket]:
+    """One search → a ticket for every budget."""
+    done = run.tickets / "tickets.json"
+    if done.exists():
+        return [load_ticket(run.tickets / slug) for slug in read_json(done)["tickets"]]
+    tickets = find_tickets(
+        new_model(run.config, table, run.config.embedding),
+        data,
+        run.config.wanted_budgets(),
+        run.config.search,
+        seed=run.config.seed,
+        folder=run.tickets,
+        progress=progress,
+    )
+    write_json(done, {"tickets": [ticket.budget.slug for ticket in tickets]})
+    (run.tickets / "checkpoint.safetensors").unlink(missing_ok=True)
+    return tickets
+
+
+def retrain(
+    run: Run, table: EncodedTable, data: SplitBatches, ticket: MaskTicket, progress: Progress | None = None
+) -> FrontierPoint:
+    """Ticket → retrained model → bundle, and its point on the frontier."""
+    config, folder = run.config, run.retrained(ticket.budget)
+    done = folder / "point.json"
+    if not done.exists():
+        # rewind = "random" asks for other initial weights than the search had
+        fresh = "retrain" if config.rewind == "random" else "initial"
+        model = new_model(config, table, config.embedding, purpose=fresh)
+        trained = retrain_ticket(
+            ticket,
+            model,
+            data,
+            config.training,
+            rewind=config.rewind,
+            seed=config.seed,
+            folder=folder,
+            progress=progress,
+        )
+        save_bundle(run.bundle(ticket.budget), model, config.model, RowEncoder.load(run.encoded))
+        label = method_name(config.embedding)
+        _finish(folder, _point(trained, label=label, budget=str(ticket.budget), seed=config.seed))
+    return FrontierPoint.from_json(read_json(done))
+
+
+def report(
+    run: Run, table: EncodedTable, dense: FrontierPoint, points: Sequence[FrontierPoint], *, seconds: float
+) -> PruneResult:
+    """Points → results.json, and the frontier as a picture."""
+    facts = {
+        "source": run.config.data.source,
+        "model": model_name(run.config.model),
+        "method": method_name(run.config.embedding),
+        "seed": run.config.seed,
+        "num_rows": table.num_rows,
+        "num_features": table.schema.num_features,
+        "seconds": seconds,
+    }
+    frontier = Frontier(points=tuple(points), dense=dense, facts=facts)
+    drop = run.config.max_auc_drop
+    recommended = None if drop is None else frontier.smallest_within(drop)
+    if drop is not None:
+        facts["recommended"] = None if recommended is None else recommended.budget
+    frontier.save(run.results)
+    plot_frontier(frontier, run.report / "frontier.png")
+    return PruneResult(run, frontier, recommended)
+
+
+def new_model(
+    config: RunConfig, table: EncodedTable, embedding: EmbeddingConfig, *, purpose: str = "initial"
+) -> CtrModel:
+    """A fresh model for a table; the same seed gives every method the same initial weights."""
+    with isolated_rng():
+        seed_all(derive_seed(config.seed, purpose))
+        tables = build_embedding(table.schema.field_sizes, embedding, feature_counts=table.feature_counts.tolist())
+        return build_model(tables, config.model, num_dense=table.schema.num_dense)
+
+
+def _point(trained: Trained, *, label: str, budget: str | None, seed: int) -> FrontierPoint:
+    return FrontierPoint.from_metrics(
+        label=label,
+        budget=budget,
+        num_parameters=trained.num_parameters,
+        storage_bytes=trained.storage_bytes,
+        validation=trained.fit.validation,
+        test=trained.test,
+        seed=seed,
+    )
+
+
+def _finish(folder: Path, point: FrontierPoint) -> None:
+    """A stage is done once its point is written; its checkpoint is of no more use."""
+    write_json(folder / "point.json", point.to_json())
+    (folder / "checkpoint.safetensors").unlink(missing_ok=True)

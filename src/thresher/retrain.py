@@ -1,0 +1,105 @@
+"""retrain_ticket(): a model rewound to its ticket's initial weights → trained on what is kept alone, tested once."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from torch import nn
+
+from thresher.embeddings.base import FieldEmbedding
+from thresher.tickets.ticket import MaskTicket, Rewind
+from thresher.training.fit import FitResult, TrainingConfig, fit
+from thresher.training.loop import evaluate
+from thresher.training.metrics import Metrics
+from thresher.training.progress import Progress
+
+if TYPE_CHECKING:
+    from thresher.data.batches import BatchSource
+    from thresher.data.split_batches import SplitBatches
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trained:
+    """A model with its best weights, what it weighs, and how well it predicts.
+
+    Attributes:
+        num_parameters: embedding parameters, first-order weights excluded, as the paper counts.
+        storage_bytes: bytes of everything a lookup of them needs.
+        fit: how training went; `fit.validation` is what decisions are made on.
+        test: metrics of the test split, read once, after all decisions; None if the data has none.
+    """
+
+    model: nn.Module
+    num_parameters: int
+    storage_bytes: int
+    fit: FitResult
+    test: Metrics | None
+
+
+def train_model(
+    model: nn.Module,
+    data: "SplitBatches",
+    config: TrainingConfig | None = None,
+    *,
+    seed: int = 0,
+    folder: Path | None = None,
+    stage: str = "train",
+    watch: "Mapping[str, BatchSource] | None" = None,
+    progress: Progress | None = None,
+) -> Trained:
+    """Train a model with early stopping on validation, restore its best weights, then read the test split once.
+
+    Args:
+        folder: history and checkpoint go there; a training found there is taken up again.
+        watch: splits to follow over epochs, only for figures that ask for such curves by name.
+    """
+    result = fit(
+        model,
+        data,
+        TrainingConfig() if config is None else config,
+        seed=seed,
+        folder=folder,
+        stage=stage,
+        watch=watch,
+        progress=progress,
+    )
+    tables = [module for module in model.modules() if isinstance(module, FieldEmbedding)]
+    return Trained(
+        model=model,
+        num_parameters=sum(table.num_parameters() for table in tables),
+        storage_bytes=sum(table.storage_bytes() for table in tables),
+        fit=result,
+        test=None if data.test is None else evaluate(model, data.test, feature_counts=data.feature_counts),
+    )
+
+
+def retrain_ticket(
+    ticket: MaskTicket,
+    model: nn.Module,
+    data: "SplitBatches",
+    config: TrainingConfig | None = None,
+    *,
+    rewind: Rewind = "initial",
+    seed: int = 0,
+    folder: Path | None = None,
+    watch: "Mapping[str, BatchSource] | None" = None,
+    progress: Progress | None = None,
+) -> Trained:
+    """Lines 5 to 8 of the paper's Algorithm 1: reset what survives, train it, keep the best.
+
+    Args:
+        model: built as for the search. It is changed: compact tables take the place of the searched ones.
+        rewind: `initial` as in the paper; `random` keeps the model's own fresh weights, `final` the search's last ones.
+    """
+    ticket.apply_(model, rewind=rewind)
+    return train_model(
+        model,
+        data,
+        config,
+        seed=seed,
+        folder=folder,
+        stage=f"retrain {ticket.budget}",
+        watch=watch,
+        progress=progress,
+    )

@@ -1,0 +1,131 @@
+"""Run: the folder one pruning lives in, and the settings it was started with.
+
+    runs/<name>/{config.toml,encoded,dense,tickets,retrained,bundles,report,results.json}
+
+The folders bear the names of the stages that fill them. Not here: the stages (`thresher.pipeline`).
+"""
+
+import shutil
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from thresher.config import load_toml, to_toml
+from thresher.data.sources import DataConfig
+from thresher.embeddings.base import EmbeddingConfig
+from thresher.embeddings.pep import PepConfig
+from thresher.errors import ConfigError
+from thresher.files import write_text
+from thresher.models.base import ModelConfig
+from thresher.models.fm import FmConfig
+from thresher.search.config import SearchConfig
+from thresher.tickets.budget import Budget, parse_budgets
+from thresher.tickets.ticket import Rewind
+from thresher.training.fit import TrainingConfig
+
+LADDER = ("20%", "10%", "5%", "2%", "1%", "0.5%", "0.2%")
+"""Sizes that are tried when the user says what may be lost instead of what may stay."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """Everything a run depends on, one to one with its `config.toml`.
+
+    Attributes:
+        budgets: sizes to cut tickets for: parameters (`30k`), shares (`2%`) or bytes (`1MB`).
+        max_auc_drop: instead of budgets: what validation AUC may fall by against the dense model. A ladder of sizes is
+            searched, and the smallest within it is recommended.
+        rewind: where retraining starts; the paper's is `initial`.
+        seed: of initial weights, batch order and dropout; the split has its own, `data.split_seed`.
+    """
+
+    data: DataConfig = field(default_factory=DataConfig)
+    model: ModelConfig = field(default_factory=FmConfig)
+    embedding: EmbeddingConfig = field(default_factory=PepConfig)
+    search: SearchConfig = field(default_factory=SearchConfig)
+    training: TrainingConfig = field(default_factory=TrainingConfig)
+    budgets: tuple[str, ...] = ("10%", "5%", "2%", "1%")
+    max_auc_drop: float | None = None
+    rewind: Rewind = "initial"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        parse_budgets(self.budgets)
+        if self.max_auc_drop is not None and not 0 <= self.max_auc_drop < 0.5:
+            raise ConfigError(f"max_auc_drop is {self.max_auc_drop}; it is a difference of AUC, such as 0.001")
+
+    def wanted_budgets(self) -> tuple[Budget, ...]:
+        """The budgets to search for: the user's, or the ladder."""
+        return parse_budgets(self.budgets if self.max_auc_drop is None else LADDER)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run's folder and its settings."""
+
+    folder: Path
+    config: RunConfig
+
+    @classmethod
+    def start(cls, folder: Path, config: RunConfig, *, resume: bool = False, force: bool = False) -> "Run":
+        """Make the folder, or take up the run that is in it.
+
+        Args:
+            resume: go on with a run that was started here with the same settings.
+            force: throw away what is here.
+        """
+        settings = folder / "config.toml"
+        if settings.exists() and force:
+            shutil.rmtree(folder)
+        if settings.exists():
+            if not resume:
+                raise ConfigError(
+                    f"{folder} already holds a run; go on with it (--resume), throw it away (--force), or choose "
+                    "another folder (--out)"
+                )
+            stored = load_toml(RunConfig, settings)
+            if stored != config:
+                raise ConfigError(
+                    f"the run in {folder} was started with other settings (see {settings}); resume it with those, or "
+                    "choose another folder (--out)"
+                )
+        elif folder.exists() and any(folder.iterdir()):
+            raise ConfigError(f"{folder} is not empty and holds no run; choose another folder (--out)")
+        write_text(settings, to_toml(config))
+        return cls(folder, config)
+
+    @classmethod
+    def open(cls, folder: Path) -> "Run":
+        """A run that exists, with the settings it was started with."""
+        if not (folder / "config.toml").exists():
+            raise ConfigError(f"{folder} holds no run (config.toml is missing); start one with: thresher prune … --out")
+        return cls(folder, load_toml(RunConfig, folder / "config.toml"))
+
+    def with_config(self, **changes: object) -> "Run":
+        """The same folder with some settings changed, for a stage that is asked for something else."""
+        return replace(self, config=replace(self.config, **changes))  # type: ignore[arg-type]
+
+    @property
+    def encoded(self) -> Path:
+        return self.folder / "encoded"
+
+    @property
+    def dense(self) -> Path:
+        return self.folder / "dense"
+
+    @property
+    def tickets(self) -> Path:
+        return self.folder / "tickets"
+
+    @property
+    def report(self) -> Path:
+        return self.folder / "report"
+
+    @property
+    def results(self) -> Path:
+        return self.folder / "results.json"
+
+    def retrained(self, budget: Budget) -> Path:
+        return self.folder / "retrained" / budget.slug
+
+    def bundle(self, budget: Budget) -> Path:
+        return self.folder / "bundles" / budget.slug

@@ -1,0 +1,58 @@
+"""Search algorithms by name. A method declares which one serves it; a third party may register another."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from torch import nn
+
+from thresher.errors import ConfigError
+from thresher.search.config import SearchConfig
+from thresher.tickets.budget import Budget
+from thresher.tickets.ticket import MaskTicket
+from thresher.training.progress import Progress
+
+if TYPE_CHECKING:
+    from thresher.data.split_batches import SplitBatches
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchTask:
+    """All a search is given.
+
+    Attributes:
+        model: to be searched, and changed by it.
+        folder: where tickets, history and checkpoint go; a search found there is taken up again. None: memory only.
+    """
+
+    model: nn.Module
+    data: "SplitBatches"
+    budgets: tuple[Budget, ...]
+    config: SearchConfig
+    seed: int
+    folder: Path | None = None
+    progress: Progress | None = None
+
+
+SearchAlgorithm = Callable[[SearchTask], Sequence[MaskTicket]]
+_registered: dict[str, SearchAlgorithm] = {}
+
+
+def register_search(name: str) -> Callable[[SearchAlgorithm], SearchAlgorithm]:
+    """Function decorator: make an algorithm available to methods that declare its name."""
+
+    def register(algorithm: SearchAlgorithm) -> SearchAlgorithm:
+        if _registered.setdefault(name, algorithm) is not algorithm:
+            raise ConfigError(f"search algorithm {name!r} is already registered")
+        return algorithm
+
+    return register
+
+
+def search_algorithm(name: str) -> SearchAlgorithm:
+    import thresher.search.threshold  # noqa: F401  (registers ours)
+
+    if name not in _registered:
+        raise ConfigError(f"no search algorithm is called {name!r}; known: {', '.join(sorted(_registered))}")
+    return _registered[name]

@@ -1,0 +1,137 @@
+"""PEP's search: train; when the kept count falls to a budget, cut its ticket; end after the last.
+
+Algorithm 1 of the paper up to its line 4, for all budgets in one run. The stepping is `Searcher`'s; here our own
+training loop drives it, with a warm-up that validation ends, and a folder from which a killed search goes on.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from thresher.errors import BudgetError, ConfigError
+from thresher.search.config import SearchConfig
+from thresher.search.registry import SearchTask, register_search
+from thresher.search.searcher import Searcher
+from thresher.tickets.store import load_ticket, save_ticket
+from thresher.tickets.ticket import MaskTicket
+from thresher.training.early_stopping import EarlyStopping
+from thresher.training.epochs import run_epochs
+from thresher.training.metrics import Metrics
+from thresher.training.optimizers import OptimizerConfig, build_optimizer
+
+STAGE = "search"
+
+
+@register_search("threshold")
+def search_thresholds(task: SearchTask) -> Sequence[MaskTicket]:
+    """Run the search a task describes; tickets come in the order they were cut, largest first."""
+    steps_per_epoch, config = len(task.data.train), task.config
+    warmup_epochs = config.max_warmup_epochs if config.warmup_epochs is None else config.warmup_epochs
+    warmup_steps = round(warmup_epochs * steps_per_epoch)
+    searcher = Searcher(
+        task.model,
+        task.budgets,
+        steps=warmup_steps + max(1, round(config.plan_epochs * steps_per_epoch)),
+        warmup_steps=warmup_steps,
+        every=config.clock_steps,
+        seed=task.seed,
+        on_ticket=None if task.folder is None else _saver(task.folder),
+    )
+    judge = _SearchJudge(searcher, config, task.folder)
+    _check_reachable(judge, config.optimizer)
+    run_epochs(
+        task.model,
+        build_optimizer(task.model, config.optimizer),
+        judge,
+        task.data,
+        stage=STAGE,
+        settings={**asdict(config), "budgets": [str(budget) for budget in task.budgets]},
+        seed=task.seed,
+        max_epochs=judge.max_epochs(steps_per_epoch),
+        folder=task.folder,
+        progress=task.progress,
+    )
+    if not searcher.finished:
+        missing = ", ".join(str(budget) for budget in searcher.budgets if budget not in judge.cut_budgets())
+        raise BudgetError(
+            f"after {config.max_epochs} epochs {searcher.num_kept:,} parameters are left, and budget {missing} was not "
+            'reached: decay stalls as thresholds near 0. Use pressure = "plan", or a larger budget'
+        )
+    return searcher.tickets
+
+
+class _SearchJudge:
+    """Ends a search when every budget has its ticket, and its warm-up when validation no longer improves."""
+
+    def __init__(self, searcher: Searcher, config: SearchConfig, folder: Path | None) -> None:
+        self.searcher, self.config, self.folder = searcher, config, folder
+        self.planned = next(iter(searcher.tables.values())).config.pressure == "plan"
+        self.warmup = EarlyStopping(metric="auc", patience=1)
+        if not self.planned:
+            searcher.end_warmup()
+
+    @property
+    def finished(self) -> bool:
+        gave_up = not self.planned and self.searcher.epoch >= self.config.max_epochs
+        return self.searcher.finished or gave_up
+
+    def max_epochs(self, steps_per_epoch: int) -> int:
+        """The most epochs it can take."""
+        steps = self.searcher.warmup_steps + self.searcher.plan.num_steps
+        return -(-steps // steps_per_epoch) if self.planned else self.config.max_epochs
+
+    def cut_budgets(self) -> set[Any]:
+        return {ticket.budget for ticket in self.searcher.tickets}
+
+    def after_step(self) -> None:
+        self.searcher.step()
+
+    def after_epoch(self, epoch: int, metrics: Metrics) -> Mapping[str, Any]:
+        searcher = self.searcher
+        searcher.epoch = epoch
+        if searcher.warming_up and self.config.warmup_epochs is None:
+            self.warmup.update(epoch, metrics)
+            if self.warmup.should_stop:
+                searcher.end_warmup()
+        thresholds = [table.threshold().detach() for table in searcher.tables.values()]
+        return {
+            "step": searcher.current_step,
+            "num_kept": sum(table.num_parameters() for table in searcher.tables.values()),
+            "warming_up": searcher.warming_up,
+            "threshold_min": min(float(threshold.min()) for threshold in thresholds),
+            "threshold_max": max(float(threshold.max()) for threshold in thresholds),
+            "tickets": [str(ticket.budget) for ticket in searcher.tickets],
+        }
+
+    def progress(self) -> Mapping[str, Any]:
+        budget = self.searcher.next_budget
+        return {"kept_parameters": self.searcher.num_kept, "next_budget": None if budget is None else str(budget)}
+
+    def facts(self) -> dict[str, Any]:
+        slugs = [ticket.budget.slug for ticket in self.searcher.tickets]
+        return {"position": self.searcher.position(), "tickets": slugs, "warmup": self.warmup.facts()}
+
+    def tensors(self) -> dict[str, Tensor]:
+        return dict(self.searcher.initial_state)
+
+    def load(self, facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+        assert self.folder is not None, "only a search with a folder has a checkpoint"
+        tickets = [load_ticket(self.folder / slug) for slug in facts["tickets"]]
+        self.searcher.restore(facts["position"], tensors, tickets)
+        self.warmup.load(facts["warmup"], {})
+
+
+def _saver(folder: Path) -> Any:
+    return lambda ticket: save_ticket(ticket, folder / ticket.budget.slug)
+
+
+def _check_reachable(judge: _SearchJudge, optimizer: OptimizerConfig) -> None:
+    """Refuse, before it starts, a search that cannot press."""
+    if not judge.planned and optimizer.threshold_decay * optimizer.threshold_learning_rate == 0:
+        raise ConfigError(
+            'pressure = "decay" moves thresholds by their weight decay alone, and search.optimizer.threshold_decay (or '
+            "threshold_learning_rate) is 0, so no budget would ever be reached; the authors' value is 1e-5"
+        )
