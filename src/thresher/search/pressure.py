@@ -4,7 +4,8 @@
 thresholds does the pressing, inside the optimizer, as published.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -26,22 +27,19 @@ class PressureOn(Protocol):
 class PlanPressure:
     """Threshold `g(clock + deviation)`: the clock is set between the scores that stay and those that go."""
 
-    def __init__(self, tables: Mapping[str, PepEmbedding], plan: Plan) -> None:
+    def __init__(self, tables: Sequence[PepEmbedding], plan: Plan) -> None:
         self.tables, self.plan = tables, plan
 
     def press(self, pressed_steps: int, scores: Scores) -> int:
         num_kept = self.plan.num_kept(pressed_steps)
         clock = clock_for(scores, num_kept)
-        for table in self.tables.values():
-            table.clock.copy_(clock)
+        for table in self.tables:
+            table.set_clock(clock)
         return num_kept
 
 
 class DecayPressure:
     """Threshold `g(raw_threshold)`: an entry is left while its score is above 0."""
-
-    def __init__(self, tables: Mapping[str, PepEmbedding]) -> None:
-        self.tables = tables
 
     def press(self, pressed_steps: int, scores: Scores) -> int:
         return sum(int((table > 0).sum()) for table in scores.values())
@@ -55,11 +53,32 @@ def clock_for(scores: Scores, num_kept: int) -> Tensor:
     return torch.kthvalue(flat, flat.numel() - num_kept).values
 
 
-def searched_tables(model: nn.Module) -> dict[str, PepEmbedding]:
-    """Every table of `model` that a threshold search prunes, by name; a table held twice counts once."""
-    tables = {name: module for name, module in model.named_modules() if isinstance(module, PepEmbedding)}
-    if not tables:
+@dataclass(frozen=True)
+class SearchedTable:
+    """One table a threshold search prunes, and every module that looks it up: a table may be shared or tied."""
+
+    holders: tuple[PepEmbedding, ...]
+
+    def num_entries(self) -> int:
+        return self.holders[0].num_entries()
+
+    def scores(self) -> Tensor:
+        """Its scores `[N, D]`; a row is seen when any holder looked it up."""
+        first, *others = self.holders
+        for other in others:
+            first.seen |= other.seen
+        return first.scores()
+
+
+def searched_tables(model: nn.Module) -> dict[str, SearchedTable]:
+    """Every table of `model` that a threshold search prunes, each once, under the first name it has."""
+    holders: dict[nn.Parameter, dict[str, PepEmbedding]] = {}
+    for name, module in model.named_modules():
+        if isinstance(module, PepEmbedding):
+            holders.setdefault(module.weight, {})[name] = module
+    if not holders:
         raise AttachError("the model has no PEP table to search; build it with PepConfig or call attach_ on it first")
-    if len({table.config.pressure for table in tables.values()}) > 1:
+    tables = {next(iter(named)): SearchedTable(tuple(named.values())) for named in holders.values()}
+    if len({holder.config.pressure for table in tables.values() for holder in table.holders}) > 1:
         raise ConfigError('some tables have pressure = "plan", others "decay"; one search presses all of them one way')
     return tables

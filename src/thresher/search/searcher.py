@@ -61,14 +61,15 @@ class Searcher:
         self.initial_state = {name: value.detach().clone() for name, value in model.state_dict().items()}
 
         check_budgets(self.budgets, self.num_entries)
-        planned = next(iter(self.tables.values())).config.pressure == "plan"
-        if planned and self.warmup_steps >= steps:
+        holders = [holder for table in self.tables.values() for holder in table.holders]
+        self.planned = holders[0].config.pressure == "plan"
+        if self.planned and self.warmup_steps >= steps:
             raise ConfigError(
                 f"the warm-up of {self.warmup_steps} steps leaves nothing of the search's {steps}: no budget would be "
                 "reached; make the search longer or the warm-up shorter"
             )
         self.plan = Plan(self.num_entries, min(map(self._least_entries, self.budgets)), steps - self.warmup_steps)
-        self._pressure: PressureOn = PlanPressure(self.tables, self.plan) if planned else DecayPressure(self.tables)
+        self._pressure: PressureOn = PlanPressure(holders, self.plan) if self.planned else DecayPressure()
 
     @property
     def finished(self) -> bool:
@@ -113,7 +114,8 @@ class Searcher:
         """How far the plan must fall for this budget; for bytes a cautious guess, since places cost bytes too."""
         if budget.unit != "bytes":
             return budget.max_entries(self.num_entries)
-        empty = sum(compact_bytes(torch.zeros_like(table.weight, dtype=torch.bool)) for table in self.tables.values())
+        weights = [table.holders[0].weight for table in self.tables.values()]
+        empty = sum(compact_bytes(torch.zeros_like(weight, dtype=torch.bool)) for weight in weights)
         if budget.amount < empty + BYTES_PER_ENTRY:
             raise BudgetError(f"budget {budget} is less than the {empty:,} bytes an empty index takes; raise it")
         return min(self.num_entries, int(budget.amount - empty) // BYTES_PER_ENTRY)

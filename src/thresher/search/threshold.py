@@ -68,20 +68,19 @@ class _SearchJudge:
 
     def __init__(self, searcher: Searcher, config: SearchConfig, folder: Path | None) -> None:
         self.searcher, self.config, self.folder = searcher, config, folder
-        self.planned = next(iter(searcher.tables.values())).config.pressure == "plan"
         self.warmup = EarlyStopping(metric="auc", patience=1)
-        if not self.planned:
+        if not searcher.planned:
             searcher.end_warmup()
 
     @property
     def finished(self) -> bool:
-        gave_up = not self.planned and self.searcher.epoch >= self.config.max_epochs
+        gave_up = not self.searcher.planned and self.searcher.epoch >= self.config.max_epochs
         return self.searcher.finished or gave_up
 
     def max_epochs(self, steps_per_epoch: int) -> int:
         """The most epochs it can take."""
         steps = self.searcher.warmup_steps + self.searcher.plan.num_steps
-        return -(-steps // steps_per_epoch) if self.planned else self.config.max_epochs
+        return -(-steps // steps_per_epoch) if self.searcher.planned else self.config.max_epochs
 
     def cut_budgets(self) -> set[Any]:
         return {ticket.budget for ticket in self.searcher.tickets}
@@ -96,10 +95,11 @@ class _SearchJudge:
             self.warmup.update(epoch, metrics)
             if self.warmup.should_stop:
                 searcher.end_warmup()
-        thresholds = [table.threshold().detach() for table in searcher.tables.values()]
+        tables = [table.holders[0] for table in searcher.tables.values()]
+        thresholds = [table.threshold().detach() for table in tables]
         return {
             "step": searcher.current_step,
-            "num_kept": sum(table.num_parameters() for table in searcher.tables.values()),
+            "num_kept": sum(table.num_parameters() for table in tables),
             "warming_up": searcher.warming_up,
             "threshold_min": min(float(threshold.min()) for threshold in thresholds),
             "threshold_max": max(float(threshold.max()) for threshold in thresholds),
@@ -130,7 +130,7 @@ def _saver(folder: Path) -> Any:
 
 def _check_reachable(judge: _SearchJudge, optimizer: OptimizerConfig) -> None:
     """Refuse, before it starts, a search that cannot press."""
-    if not judge.planned and optimizer.threshold_decay * optimizer.threshold_learning_rate == 0:
+    if not judge.searcher.planned and optimizer.threshold_decay * optimizer.threshold_learning_rate == 0:
         raise ConfigError(
             'pressure = "decay" moves thresholds by their weight decay alone, and search.optimizer.threshold_decay (or '
             "threshold_learning_rate) is 0, so no budget would ever be reached; the authors' value is 1e-5"

@@ -11,8 +11,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from thresher.compact.embedding import CompactEmbedding
-from thresher.embeddings.base import FieldEmbedding
+from thresher.attach.compact import put_compact_
 from thresher.errors import ThresherError
 from thresher.tickets.budget import Budget
 
@@ -79,11 +78,8 @@ class MaskTicket:
         else:
             weights = self.initial if rewind == "initial" else self.final
         for name, mask in self.masks.items():
-            table = _table(model, name)
-            positions = mask.reshape(-1).nonzero().squeeze(1)
-            compact = CompactEmbedding(table.field_sizes, mask.shape[1], positions, weights.values[name])
-            for alias in _aliases(model, table):
-                model.set_submodule(alias, compact)
+            _check_table(model, name, mask)
+            put_compact_(model, name, mask.reshape(-1).nonzero().squeeze(1), weights.values[name])
         missing, unexpected = model.load_state_dict(dict(weights.state), strict=False)
         missing = [key for key in missing if not key.startswith(tuple(f"{name}." for name in self.masks))]
         if missing or unexpected:
@@ -97,28 +93,29 @@ class MaskTicket:
 def kept_weights(model: nn.Module, masks: Mapping[str, Tensor], state: Mapping[str, Tensor] | None = None) -> Weights:
     """The weights of `model` (or of a `state_dict` of it) in the form a ticket keeps."""
     state = model.state_dict() if state is None else state
-    owned = tuple(f"{alias}." for name in masks for alias in _aliases(model, model.get_submodule(name)))
+    owned = tuple(f"{holder}." for name in masks for holder in _holders(model, model.get_submodule(name)))
     return Weights(
         values={name: state[f"{name}.weight"][mask].clone() for name, mask in masks.items()},
         state={key: value.clone() for key, value in state.items() if not key.startswith(owned)},
     )
 
 
-def _table(model: nn.Module, name: str) -> FieldEmbedding:
+def _check_table(model: nn.Module, name: str, mask: Tensor) -> None:
     try:
-        table = model.get_submodule(name)
+        weight = getattr(model.get_submodule(name), "weight", None)
     except AttributeError:
-        table = None
-    if not isinstance(table, FieldEmbedding):
+        weight = None
+    if not isinstance(weight, Tensor) or weight.shape != mask.shape:
         raise ThresherError(
-            f"the ticket prunes table {name!r}, which this model does not have; build the model as the search did"
+            f"the ticket prunes a table {name!r} of {mask.shape[0]} × {mask.shape[1]}, which this model does not have; "
+            "build the model as the search did"
         )
-    return table
 
 
-def _aliases(model: nn.Module, table: nn.Module) -> list[str]:
-    """Every name under which the model holds this module."""
-    return [name for name, module in model.named_modules(remove_duplicate=False) if module is table]
+def _holders(model: nn.Module, table: nn.Module) -> list[str]:
+    """Every name under which the model holds this module, or another one with the same weight."""
+    modules = model.named_modules(remove_duplicate=False)
+    return [name for name, module in modules if getattr(module, "weight", None) is table.weight]
 
 
 def top_entries(scores: Mapping[str, Tensor], num_kept: int) -> dict[str, Tensor]:
