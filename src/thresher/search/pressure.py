@@ -34,7 +34,7 @@ class PlanPressure:
         num_kept = self.plan.num_kept(pressed_steps)
         clock = clock_for(scores, num_kept)
         for table in self.tables:
-            table.set_clock(clock)
+            table.clock.copy_(clock)
         return num_kept
 
 
