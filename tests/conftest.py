@@ -27,3 +27,14 @@ def movielens_dir(data_dir: Path) -> Path:
     if not (folder / "ratings.dat").is_file():
         pytest.skip(f"needs MovieLens-1M: {folder}/ratings.dat does not exist")
     return folder
+
+
+@pytest.fixture(scope="session")
+def small_table(tmp_path_factory):
+    """An encoded table with three fields of signal and three of noise, made on the fly."""
+    from thresher.data.encode import encode
+    from thresher.data.sources import DataConfig, SyntheticConfig, build_source
+
+    rows = SyntheticConfig(num_rows=6_000, num_signal_fields=3, num_noise_fields=3, field_size=40, seed=1)
+    source = build_source(DataConfig(source="synthetic", synthetic=rows))
+    return encode(source, tmp_path_factory.mktemp("small") / "encoded")

@@ -1,6 +1,6 @@
 """prune(): the whole path on one screen. Each stage is a function that calls one folder and fills one of the run's.
 
-    raw files → encoded → dense | tickets → retrained → bundles → results, report
+    raw files → encoded → tickets → dense → retrained → bundles → results, report
 
 Every stage takes up its own unfinished work and passes over what is done, so a run killed anywhere can be resumed.
 """
@@ -62,7 +62,7 @@ def prune(
     force: bool = False,
     progress: RunProgress | None = None,
 ) -> PruneResult:
-    """From raw files to pruned models that predict: encode, train dense, search once, retrain, export, report.
+    """From raw files to pruned models that predict: encode, search once, train dense, retrain, export, report.
 
     Args:
         config: all settings; `RunConfig(data=…)` is enough.
@@ -73,8 +73,8 @@ def prune(
     run, started = Run.start(Path(out), config, resume=resume, force=force), perf_counter()
     table = encode_data(run, progress)
     data = SplitBatches.of(table, config.training.batch_size, seed=derive_seed(config.seed, "batches"))
+    tickets = search(run, table, data, progress)  # before anything long, so that impossible settings are told at once
     dense = train_dense(run, table, data, progress)
-    tickets = search(run, table, data, progress)
     points = [retrain(run, table, data, ticket, progress) for ticket in tickets]
     return report(run, table, dense, points, seconds=perf_counter() - started)
 

@@ -1,0 +1,28 @@
+"""Planted truth: where only some fields carry signal, the ticket keeps those."""
+
+from thresher.data.encode import encode
+from thresher.data.sources import DataConfig, SyntheticConfig, build_source
+from thresher.data.split_batches import SplitBatches
+from thresher.embeddings.pep import PepConfig
+from thresher.pipeline import new_model
+from thresher.runs import RunConfig
+from thresher.search.config import SearchConfig
+from thresher.search.find_tickets import find_tickets
+from thresher.training.optimizers import OptimizerConfig
+
+
+def test_the_ticket_keeps_several_times_more_of_the_signal_fields(tmp_path):
+    rows = SyntheticConfig(num_rows=60_000, num_signal_fields=4, num_noise_fields=4, field_size=100, seed=3)
+    source = build_source(DataConfig(source="synthetic", synthetic=rows))
+    table = encode(source, tmp_path / "encoded")
+    config = RunConfig(embedding=PepConfig(embedding_dim=8))
+    data = SplitBatches.of(table, 512, seed=0)
+    search = SearchConfig(warmup_epochs=2, plan_epochs=4, optimizer=OptimizerConfig(learning_rate=1e-2))
+    (ticket,) = find_tickets(new_model(config, table, config.embedding), data, ["5%"], search)
+
+    sizes = ticket.sizes()["embedding"]
+    by_field = dict(zip(table.schema.field_names, sizes.split(list(table.schema.field_sizes)), strict=True))
+    kept = {name: int(sizes.sum()) for name, sizes in by_field.items()}
+    signal, noise = ([kept[name] for name in names] for names in (source.signal_fields, source.noise_fields))
+    assert sum(signal) > 5 * sum(noise)
+    assert min(signal) > max(noise)

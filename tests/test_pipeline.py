@@ -1,0 +1,165 @@
+"""The whole path on made-up rows: exact budgets, honest files, a bundle that predicts, kills that leave no trace."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from thresher.data.sources import DataConfig, SyntheticConfig, build_source
+from thresher.embeddings.pep import PepConfig
+from thresher.errors import BudgetError, ConfigError
+from thresher.export.predictor import load_bundle
+from thresher.pipeline import prune
+from thresher.runs import RunConfig
+from thresher.search.config import SearchConfig
+from thresher.training.fit import TrainingConfig
+from thresher.training.optimizers import OptimizerConfig
+
+FAST = OptimizerConfig(learning_rate=1e-2)
+CONFIG = RunConfig(
+    data=DataConfig(
+        source="synthetic",
+        synthetic=SyntheticConfig(num_rows=8_000, num_signal_fields=3, num_noise_fields=3, field_size=40, seed=2),
+    ),
+    embedding=PepConfig(embedding_dim=8),
+    search=SearchConfig(warmup_epochs=2, plan_epochs=4, clock_steps=5, optimizer=FAST),
+    training=TrainingConfig(max_epochs=6, batch_size=256, patience=2, optimizer=FAST),
+    budgets=("300", "5%", "1KB"),
+)
+
+
+def files_of(folder):
+    return {path.relative_to(folder).as_posix() for path in Path(folder).rglob("*") if path.is_file()}
+
+
+@pytest.fixture(scope="module")
+def pruned(tmp_path_factory):
+    return prune(CONFIG, out=tmp_path_factory.mktemp("runs") / "whole")
+
+
+def test_every_budget_is_met_and_stored(pruned):
+    dense, points = pruned.frontier.dense, {point.budget: point for point in pruned.frontier.points}
+    assert points["300"].num_parameters == 300
+    assert points["5%"].num_parameters == int(0.05 * dense.num_parameters)
+    assert 700 < points["1KB"].storage_bytes <= 1_000
+    assert dense.storage_bytes == dense.num_parameters * 4
+    for point in points.values():
+        assert point.test_auc > 0.6
+        assert point.storage_bytes < dense.storage_bytes
+
+
+def test_results_hold_what_a_script_needs(pruned):
+    results = json.loads(pruned.run.results.read_text())
+    wanted = {"num_parameters", "storage_bytes", "validation_auc", "validation_logloss", "test_auc", "test_logloss"}
+    assert wanted <= set(results["dense"])
+    assert all(wanted | {"budget"} <= set(point) for point in results["points"])
+    assert [point["budget"] for point in results["points"]] == ["300", "1KB", "5%"]  # as the search came to them
+    written = files_of(pruned.run.folder)
+    assert {"config.toml", "results.json", "report/frontier.png", "tickets/300/ticket.json"} <= written
+    assert not [name for name in written if "partial" in name or name.endswith("checkpoint.safetensors")]
+
+
+def test_the_bundle_predicts_what_the_trained_model_did(pruned):
+    source = build_source(CONFIG.data)
+    frame = source.frame()
+    predictor = load_bundle(pruned.run.folder / "bundles" / "300")
+    probabilities = predictor.predict(frame)
+    labels = frame["label"].cast(int).to_numpy()
+    assert probabilities.shape == (8_000,)
+    assert np.corrcoef(probabilities, labels)[0, 1] > 0.2
+    row = frame.row(0, named=True)
+    assert predictor.predict(row) == pytest.approx(float(probabilities[0]), abs=1e-6)
+    unseen = dict.fromkeys(row, "never seen")
+    assert 0 < predictor.predict(unseen) < 1
+
+
+def test_a_run_is_neither_overwritten_nor_mixed(pruned):
+    with pytest.raises(ConfigError, match="already holds a run"):
+        prune(CONFIG, out=pruned.run.folder)
+    with pytest.raises(ConfigError, match="other settings"):
+        prune(replace(CONFIG, seed=1), out=pruned.run.folder, resume=True)
+    again = prune(CONFIG, out=pruned.run.folder, resume=True)
+    assert again.frontier.points == pruned.frontier.points
+
+
+def test_what_may_be_lost_instead_of_what_may_stay(tmp_path):
+    config = replace(
+        CONFIG,
+        max_auc_drop=0.1,
+        search=replace(CONFIG.search, warmup_epochs=1, plan_epochs=2),
+        training=replace(CONFIG.training, max_epochs=3),
+    )
+    result = prune(config, out=tmp_path / "ladder")
+    assert result.recommended is not None
+    floor = result.frontier.dense.validation_auc - 0.1
+    assert result.recommended.validation_auc >= floor
+    smaller = [p for p in result.frontier.points if p.num_parameters < result.recommended.num_parameters]
+    assert all(point.validation_auc < floor for point in smaller)
+    assert json.loads((tmp_path / "ladder" / "results.json").read_text())["recommended"] == result.recommended.budget
+
+
+def test_settings_that_cannot_reach_a_budget_are_told_before_the_search(tmp_path):
+    decay = replace(CONFIG, embedding=PepConfig(embedding_dim=8, pressure="decay"))
+    with pytest.raises(ConfigError, match=r"threshold_decay.*is 0"):
+        prune(decay, out=tmp_path / "a")
+    with pytest.raises(BudgetError, match="above the"):
+        prune(replace(CONFIG, budgets=("1M",)), out=tmp_path / "b")
+    assert not (tmp_path / "b" / "dense").exists()
+
+
+SCRIPT = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from test_pipeline import CONFIG, prune
+prune(CONFIG, out=sys.argv[2], resume=True)
+"""
+
+
+def run_until(out, reached, *, timeout=120):
+    """Run the path in a process of its own and kill it outright once `reached()` says so."""
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    here = str(Path(__file__).parent)
+    process = subprocess.Popen([sys.executable, "-c", SCRIPT, here, str(out)], env=environment)
+    deadline = time.monotonic() + timeout
+    while reached is not None and not reached():
+        assert process.poll() is None, "the run ended before it could be killed"
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    if reached is None:
+        assert process.wait(timeout) == 0
+        return
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+
+
+def lines_of(path):
+    return len(path.read_text().splitlines()) if path.exists() else 0
+
+
+@pytest.mark.slow
+def test_a_run_killed_in_search_and_in_retraining_ends_bit_for_bit_the_same(tmp_path):
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    run_until(whole, None)
+    run_until(killed, lambda: lines_of(killed / "tickets" / "history.jsonl") >= 3)
+    assert not (killed / "tickets" / "tickets.json").exists()
+    run_until(killed, lambda: lines_of(killed / "retrained" / "300" / "history.jsonl") >= 2)
+    assert not (killed / "results.json").exists()
+    run_until(killed, None)
+
+    one, other = (json.loads((run / "results.json").read_text()) for run in (whole, killed))
+    assert {**one, "seconds": 0} == {**other, "seconds": 0}
+    tensors = sorted(path.relative_to(whole) for path in whole.rglob("*.safetensors"))
+    assert [path.relative_to(killed) for path in sorted(killed.rglob("*.safetensors"))] == tensors
+    for path in tensors:
+        left, right = load_file(whole / path), load_file(killed / path)
+        assert left.keys() == right.keys()
+        assert all(torch.equal(value, right[name]) for name, value in left.items()), path
