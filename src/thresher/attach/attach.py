@@ -40,6 +40,7 @@ def attach_(
     where: Where | None = None,
     min_features: int = 0,
     min_embedding_dim: int = 2,
+    trained: bool = False,
 ) -> list[AttachedTable]:
     """Put PEP on the embedding tables of `model`, in place; its outputs do not change until a search presses.
 
@@ -52,6 +53,8 @@ def attach_(
         where: which tables: a name pattern (`"user_*"`) or a function of module and name; all when absent.
         min_features: only tables of at least so many rows: small ones hold little.
         min_embedding_dim: tables of width 1 (first-order weights) are left alone; 1 asks for them too.
+        trained: the model has been trained already, so that rows the search does not meet may be kept too. Without it,
+            rows never looked up while training are taken to carry no information, and go first.
 
     Returns:
         What was touched. Each table once, whatever the number of modules that hold it.
@@ -65,7 +68,9 @@ def attach_(
     for table in found:
         thresholds = _thresholds_for(table, config, shared)
         for module in dict.fromkeys(table.modules.values()):
-            become_(module, foreign_table(module, config, thresholds))
+            attached = foreign_table(module, config, thresholds, table.padding_id)
+            attached.seen.fill_(trained)
+            become_(module, attached, remember=True)
     return [_touched(table) for table in found]
 
 

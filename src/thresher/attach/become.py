@@ -9,11 +9,18 @@ from typing import Any
 from torch import nn
 
 
-def become_(module: nn.Module, replacement: nn.Module) -> None:
-    """Turn `module` into `replacement`; its hooks and its mode stay."""
-    before = (type(module), dict(vars(module)))
-    _change(module, type(replacement), vars(replacement))
-    vars(module)["_before"] = before
+def become_(module: nn.Module, replacement: nn.Module, *, remember: bool) -> None:
+    """Turn `module` into `replacement`; its hooks, its mode and the plain module's public attributes stay.
+
+    Args:
+        remember: keep what it was, Parameters and all, for `become_again_`.
+    """
+    kind, content = vars(module).get("_before", (type(module), dict(vars(module))))
+    plain = issubclass(kind, nn.Embedding | nn.EmbeddingBag | nn.Linear)
+    public = {key: value for key, value in content.items() if plain and not key.startswith("_")}
+    _change(module, type(replacement), {**public, **vars(replacement)})
+    if remember:
+        vars(module)["_before"] = (kind, content)
 
 
 def become_again_(module: nn.Module) -> None:

@@ -5,12 +5,13 @@ is called (bags), who else holds it (shared modules) and what is tied to it (lin
 """
 
 from dataclasses import dataclass
+from typing import cast
 
 from torch import Tensor, nn
 from torch.nn import functional
 
 from thresher.attach.become import become_
-from thresher.attach.tables import AttachedBag, AttachedLinear, pool_bags
+from thresher.attach.tables import pool_bags
 from thresher.compact.embedding import CompactEmbedding
 from thresher.embeddings.pep import PepEmbedding
 from thresher.errors import AttachError
@@ -55,29 +56,29 @@ class CompactedTable:
 
 
 def put_compact_(model: nn.Module, name: str, positions: Tensor, values: Tensor) -> CompactEmbedding:
-    """Replace the PEP table called `name`, wherever `model` holds it, by a trainable compact one.
+    """Replace the table called `name`, wherever `model` holds it, by a trainable compact one.
+
+    The table may be under PEP or plain: a ticket also serves a model that was never attached.
 
     Args:
         positions: which entries stay, as flat positions `row · D + column` `[K]`, ascending.
         values: what they hold, `[K]`.
     """
-    named = model.get_submodule(name)
-    if not isinstance(named, PepEmbedding):
-        raise AttachError(f"{name} is a {type(named).__qualname__}, not a table under PEP; call attach_ on the model")
-    holders = [module for module in model.modules() if _holds(module, named.weight)]
-    lookups = [module for module in holders if not isinstance(module, AttachedLinear)]
-    compact: CompactEmbedding | None = None
-    for holder in lookups:
-        replacement = _compact(holder, positions, values)
-        if compact is not None:
-            replacement.values = compact.values  # two modules, one table
-        become_(holder, replacement)
-        compact = holder if compact is None else compact  # type: ignore[assignment]  # it is what it became
-    assert compact is not None
-    for holder in holders:
-        if isinstance(holder, AttachedLinear):
-            become_(holder, CompactLinear(compact, holder.bias))
-    return compact
+    weight = model.get_submodule(name).get_parameter("weight")
+    positions, values = positions.to(weight.device), values.to(weight.device)
+    holders = [module for module in model.modules() if module._parameters.get("weight") is weight]
+    tied = [module for module in holders if isinstance(module, nn.Linear)]
+    lookups = [module for module in holders if module not in tied]
+    if not lookups or not all(isinstance(module, PepEmbedding | nn.Embedding | nn.EmbeddingBag) for module in lookups):
+        raise AttachError(f"{name} is not an embedding table, or shares its weight with a module that is none")
+    compact = [_compact(module, positions, values) for module in lookups]
+    for module, replacement in zip(lookups, compact, strict=True):
+        replacement.values = compact[0].values  # several modules, one table
+        become_(module, replacement, remember=False)
+    table = cast(CompactEmbedding, lookups[0])
+    for layer in tied:
+        become_(layer, CompactLinear(table, layer._parameters["bias"]), remember=False)
+    return table
 
 
 def compact_(model: nn.Module) -> list[CompactedTable]:
@@ -87,7 +88,7 @@ def compact_(model: nn.Module) -> list[CompactedTable]:
     Outputs do not change.
     """
     for name, module in list(model.named_modules()):
-        if isinstance(module, PepEmbedding) and not isinstance(module, AttachedLinear):
+        if isinstance(module, PepEmbedding) and not isinstance(module, nn.Linear):
             pruned = module.pruned_weight().detach().reshape(-1)  # [N·D]
             positions = pruned.nonzero().squeeze(1)
             put_compact_(model, name, positions, pruned[positions])
@@ -111,12 +112,9 @@ def compact_(model: nn.Module) -> list[CompactedTable]:
     ]
 
 
-def _holds(module: nn.Module, weight: nn.Parameter) -> bool:
-    return isinstance(module, PepEmbedding) and module.weight is weight
-
-
 def _compact(table: nn.Module, positions: Tensor, values: Tensor) -> CompactEmbedding:
-    if isinstance(table, AttachedBag):
+    if isinstance(table, nn.EmbeddingBag):
         return CompactBag(table, positions, values)
-    assert isinstance(table, PepEmbedding)
-    return CompactEmbedding(table.field_sizes, table.embedding_dim, positions, values)
+    num_features, embedding_dim = table.get_parameter("weight").shape
+    field_sizes = table.field_sizes if isinstance(table, PepEmbedding) else [num_features]
+    return CompactEmbedding(field_sizes, embedding_dim, positions, values)

@@ -25,6 +25,12 @@ class FoundTable:
     def name(self) -> str:
         return next(iter(self.modules))
 
+    @property
+    def padding_id(self) -> int | None:
+        """The row that every lookup takes for padding, if they agree on one."""
+        padding = {module.padding_idx for module in self.modules.values() if not isinstance(module, nn.Linear)}
+        return padding.pop() if len(padding) == 1 else None  # type: ignore[return-value]
+
     def __str__(self) -> str:
         num_features, embedding_dim = self.weight.shape
         return f"{self.name} [{num_features} × {embedding_dim}]"

@@ -21,14 +21,16 @@ class ForeignTable(PepEmbedding):
     """What the three below share: a table `[N, D]` that is somebody else's Parameter; it counts as one field.
 
     Args:
-        plain: the module it stands for; its settings, and whatever else was set on it, are taken over.
+        plain: the module it stands for, and which will become it: settings such as `padding_idx` are read there.
         config: how its thresholds are shaped and pressed; the width is the table's own.
         thresholds: the Parameter to learn, perhaps shared with other tables.
+        padding_id: the row that is no feature to any holder of the table.
     """
 
     sparse: bool = False
+    padding_idx: int | None = None
 
-    def __init__(self, plain: nn.Module, config: PepConfig, thresholds: nn.Parameter) -> None:
+    def __init__(self, plain: nn.Module, config: PepConfig, thresholds: nn.Parameter, padding_id: int | None) -> None:
         weight = plain._parameters["weight"]
         assert weight is not None
         super().__init__(
@@ -36,16 +38,15 @@ class ForeignTable(PepEmbedding):
             replace(config, embedding_dim=weight.shape[1]),
             weight=weight,
             thresholds=thresholds,
-            padding_id=getattr(plain, "padding_idx", None),
+            padding_id=padding_id,
         )
         self.to(weight.device)
-        vars(self).update({key: value for key, value in vars(plain).items() if key not in vars(self)})
 
     def pruned_rows(self, distinct: Tensor) -> Tensor:
         """The rows `[U, D]` of distinct ids `[U]` after Eq. 8; gradients are row-sparse if the table's always were."""
         if self.training:
             self.seen[distinct] = True
-        values = functional.embedding(distinct, self.weight, self.padding_id, sparse=self.sparse)  # [U, D]
+        values = functional.embedding(distinct, self.weight, self.padding_idx, sparse=self.sparse)  # [U, D]
         rows = self.granularity.rows_of(distinct, self.field_of_feature)  # [U]
         sparse = self.sparse and self.granularity.rows == "feature"
         raw = functional.embedding(rows, self.thresholds, sparse=sparse)  # [U, 1 | D]
@@ -152,8 +153,8 @@ class AttachedLinear(ForeignTable, _Linear):
 
     weight: nn.Parameter
 
-    def __init__(self, plain: nn.Linear, config: PepConfig, thresholds: nn.Parameter) -> None:
-        super().__init__(plain, config, thresholds)
+    def __init__(self, plain: nn.Linear, config: PepConfig, thresholds: nn.Parameter, padding_id: int | None) -> None:
+        super().__init__(plain, config, thresholds, padding_id)
         self.bias = plain.bias
 
     def forward(self, input: Tensor) -> Tensor:
@@ -162,11 +163,13 @@ class AttachedLinear(ForeignTable, _Linear):
         return functional.linear(input, self.pruned_weight(), self.bias)
 
 
-def foreign_table(plain: nn.Module, config: PepConfig, thresholds: nn.Parameter) -> ForeignTable:
+def foreign_table(
+    plain: nn.Module, config: PepConfig, thresholds: nn.Parameter, padding_id: int | None
+) -> ForeignTable:
     """The attached form of a plain module."""
     if isinstance(plain, nn.Embedding):
-        return AttachedEmbedding(plain, config, thresholds)
+        return AttachedEmbedding(plain, config, thresholds, padding_id)
     if isinstance(plain, nn.EmbeddingBag):
-        return AttachedBag(plain, config, thresholds)
+        return AttachedBag(plain, config, thresholds, padding_id)
     assert isinstance(plain, nn.Linear)
-    return AttachedLinear(plain, config, thresholds)
+    return AttachedLinear(plain, config, thresholds, padding_id)

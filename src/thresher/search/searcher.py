@@ -57,7 +57,7 @@ class Searcher:
         self.num_kept = self.num_entries
         self.current_step = 0
         self.epoch = 0  # for whoever counts in epochs: written into tickets and histories, never decides anything
-        self._pressing_since: int | None = None
+        self._pressing_since: int | None = None if self.warmup_steps else 0
         self.initial_state = {name: value.detach().clone() for name, value in model.state_dict().items()}
 
         check_budgets(self.budgets, self.num_entries)

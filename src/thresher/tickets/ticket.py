@@ -4,7 +4,7 @@ A mask ticket says which entries of which tables stay, with the whole model's st
 (to rewind to) and at the moment the mask was cut (for the ablation that goes on from there).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -12,8 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from thresher.attach.compact import put_compact_
+from thresher.compact.embedding import CompactEmbedding
 from thresher.errors import ThresherError
 from thresher.tickets.budget import Budget
+
+TABLE_STATE = ("weight", "deviation", "raw_threshold", "clock", "seen")
+"""What a searched table has in the model's `state_dict`; of these a ticket holds the kept weights alone."""
 
 Rewind = Literal["initial", "random", "final"]
 """Where retraining starts: the weights before the search, the model's own fresh ones, or those at the cut."""
@@ -81,7 +85,8 @@ class MaskTicket:
             _check_table(model, name, mask)
             put_compact_(model, name, mask.reshape(-1).nonzero().squeeze(1), weights.values[name])
         missing, unexpected = model.load_state_dict(dict(weights.state), strict=False)
-        missing = [key for key in missing if not key.startswith(tuple(f"{name}." for name in self.masks))]
+        compact = _names(model, lambda module: isinstance(module, CompactEmbedding))
+        missing = [key for key in missing if not key.startswith(tuple(f"{name}." for name in compact))]
         if missing or unexpected:
             raise ThresherError(
                 f"the ticket is for another model: missing {missing[:3]}, unexpected {unexpected[:3]}; "
@@ -93,10 +98,13 @@ class MaskTicket:
 def kept_weights(model: nn.Module, masks: Mapping[str, Tensor], state: Mapping[str, Tensor] | None = None) -> Weights:
     """The weights of `model` (or of a `state_dict` of it) in the form a ticket keeps."""
     state = model.state_dict() if state is None else state
-    owned = tuple(f"{holder}." for name in masks for holder in _holders(model, model.get_submodule(name)))
+    tables = [model.get_submodule(name).get_parameter("weight") for name in masks]
+    holders = _names(model, lambda module: any(module._parameters.get("weight") is table for table in tables))
+    # of a holder only what is the table's: a tied linear layer keeps its bias
+    owned = {f"{holder}.{key}" for holder in holders for key in TABLE_STATE}
     return Weights(
         values={name: state[f"{name}.weight"][mask].clone() for name, mask in masks.items()},
-        state={key: value.clone() for key, value in state.items() if not key.startswith(owned)},
+        state={key: value.clone() for key, value in state.items() if key not in owned},
     )
 
 
@@ -112,10 +120,9 @@ def _check_table(model: nn.Module, name: str, mask: Tensor) -> None:
         )
 
 
-def _holders(model: nn.Module, table: nn.Module) -> list[str]:
-    """Every name under which the model holds this module, or another one with the same weight."""
-    modules = model.named_modules(remove_duplicate=False)
-    return [name for name, module in modules if getattr(module, "weight", None) is table.weight]
+def _names(model: nn.Module, chosen: Callable[[nn.Module], bool]) -> list[str]:
+    """Every name the model has for the chosen modules."""
+    return [name for name, module in model.named_modules(remove_duplicate=False) if chosen(module)]
 
 
 def top_entries(scores: Mapping[str, Tensor], num_kept: int) -> dict[str, Tensor]:

@@ -1,0 +1,160 @@
+"""Foreign models through the whole of it: attached, searched in a plain loop, retrained, compact."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from thresher.attach import attach_, compact_, threshold_group
+from thresher.compact.embedding import CompactEmbedding
+from thresher.embeddings.pep import PepConfig
+from thresher.search.searcher import Searcher
+from thresher.tickets.store import load_ticket, save_ticket
+
+
+class ManyTables(nn.Module):
+    """Tables of several widths in a dict, a bag, and a linear layer tied to one of them."""
+
+    def __init__(self, num_tables=4, num_features=30):
+        super().__init__()
+        torch.manual_seed(0)
+        sizes = {f"field_{k}": num_features + k for k in range(num_tables)}
+        self.tables = nn.ModuleDict({name: nn.Embedding(size, 4 + 4 * (size % 2)) for name, size in sizes.items()})
+        self.again = nn.Embedding(num_features, self.tables["field_0"].embedding_dim)
+        self.again.weight = self.tables["field_0"].weight  # two fields, one table
+        self.bag = nn.EmbeddingBag(num_features, 4)
+        self.tied = nn.Linear(self.again.embedding_dim, num_features)
+        self.tied.weight = self.again.weight
+        self.head = nn.LazyLinear(1)
+
+    def forward(self, ids):
+        vectors = [table(ids[:, k]) for k, table in enumerate(self.tables.values())]
+        again = self.again(ids[:, 1] % self.again.num_embeddings)
+        vectors += [again, self.bag(ids % self.bag.num_embeddings), self.tied(again).tanh()]
+        return self.head(torch.cat(vectors, dim=1)).squeeze(1)
+
+
+def batches(num_tables, num_features, num_batches=30):
+    generator = torch.Generator().manual_seed(1)
+    for _ in range(num_batches):
+        ids = torch.randint(num_features, (64, num_tables), generator=generator)
+        yield ids, (ids.sum(1) % 2).float()
+
+
+def train(model, optimizer, searcher=None, **shape):
+    losses = []
+    for ids, labels in batches(**shape):
+        optimizer.zero_grad()
+        loss = nn.functional.binary_cross_entropy_with_logits(model(ids), labels)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+        if searcher is not None:
+            searcher.step()
+    return losses
+
+
+def search(model, budgets, config=None, **shape):
+    next(iter(batches(**shape)))
+    model(next(iter(batches(**shape)))[0])  # lazy layers get their size
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    attach_(model, config)
+    optimizer.add_param_group(threshold_group(model))
+    searcher = Searcher(model, budgets, steps=30, warmup_steps=10, every=5)
+    train(model, optimizer, searcher, **shape)
+    return searcher
+
+
+SHAPE = {"num_tables": 4, "num_features": 30}
+
+
+@pytest.mark.parametrize("granularity", ["dimension", "feature-dimension"])
+def test_tickets_count_exactly_over_all_tables_and_each_table_once(granularity):
+    model = ManyTables(**SHAPE)
+    searcher = search(model, ["10%", "37"], PepConfig(granularity=granularity), **SHAPE)
+    sizes = {name: table.weight.numel() for name, table in model.tables.items()}
+    assert searcher.num_entries == sum(sizes.values()) + model.bag.weight.numel()
+    assert [ticket.num_parameters for ticket in searcher.tickets] == [searcher.num_entries // 10, 37]
+    assert set(searcher.tickets[0].masks) == {*(f"tables.{name}" for name in sizes), "bag"}
+
+
+@pytest.mark.parametrize("attached", [True, False])
+def test_a_ticket_rewinds_and_masks_the_model_for_anybody_s_retraining(attached, tmp_path):
+    model = ManyTables(**SHAPE)
+    plain = copy.deepcopy(model)
+    plain(torch.zeros(2, 4, dtype=torch.long))
+    model.load_state_dict(plain.state_dict())
+    searcher = search(model, ["60"], **SHAPE)
+    save_ticket(searcher.tickets[0], tmp_path / "60")
+    ticket = load_ticket(tmp_path / "60")
+    retrained = model if attached else copy.deepcopy(plain)
+    ticket.apply_(retrained)
+
+    masked = copy.deepcopy(plain)
+    with torch.no_grad():
+        for name, mask in ticket.masks.items():
+            masked.get_submodule(name).weight.mul_(mask)
+    ids = torch.randint(30, (8, 4))
+    torch.testing.assert_close(retrained(ids), masked(ids))
+    assert retrained.again.values is retrained.tables["field_0"].values
+    tables = {table.values: table for table in retrained.modules() if isinstance(table, CompactEmbedding)}
+    assert sum(len(values) for values in tables) == 60
+
+    losses = train(retrained, torch.optim.Adam(retrained.parameters(), lr=0.01), **SHAPE)
+    assert losses[-1] < losses[0]
+    expected = retrained.eval()(ids)
+    assert sum(table.num_parameters for table in compact_(retrained)) == 60
+    assert torch.equal(retrained(ids), expected)
+
+
+def test_a_trained_model_is_pruned_without_warm_up_and_rewound_to_what_it_was():
+    """Rows the search never meets were trained before: they must be able to survive."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Embedding(40, 4), nn.Flatten(), nn.Linear(4, 1))
+    with torch.no_grad():
+        model[0].weight[:30].mul_(0.01)
+    given = model[0].weight.detach().clone()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    attach_(model, trained=True)
+    searcher = Searcher(model, ["40"], steps=10, warmup_steps=0, every=1)
+    for _ in range(10):  # only rows 0 … 9 are met
+        optimizer.zero_grad()
+        model(torch.randint(10, (16, 1))).mean().backward()
+        optimizer.step()
+        searcher.step()
+    [ticket] = searcher.tickets
+    assert torch.equal(ticket.masks["0"].any(1).nonzero().squeeze(1), torch.arange(30, 40))
+    ticket.apply_(model)
+    torch.testing.assert_close(model[0](torch.arange(30, 40)), given[30:])
+
+
+def test_rows_never_met_are_dropped_from_a_fresh_model():
+    model = nn.Sequential(nn.Embedding(40, 4), nn.Flatten(), nn.Linear(4, 1))
+    attach_(model)
+    searcher = Searcher(model, ["20"], steps=4, warmup_steps=1, every=1)
+    for _ in range(4):
+        model(torch.arange(10).view(-1, 1))
+        searcher.step()
+    [ticket] = searcher.tickets
+    assert not ticket.masks["0"][10:].any()
+
+
+def test_fifty_tables():
+    shape = {"num_tables": 50, "num_features": 20}
+    model = ManyTables(**shape)
+    searcher = search(model, ["5%", "1%"], **shape)
+    assert [t.num_parameters for t in searcher.tickets] == [searcher.num_entries * k // 100 for k in (5, 1)]
+    assert len(searcher.tickets[0].masks) == 51
+
+
+def test_ten_million_rows():
+    model = nn.Sequential(nn.Embedding(10_000_000, 2, sparse=True, _weight=torch.full((10_000_000, 2), 0.1)))
+    attach_(model, PepConfig(granularity="dimension"), trained=True)
+    searcher = Searcher(model, ["1%"], steps=1, warmup_steps=0, every=1)
+    with torch.no_grad():
+        model[0].weight[5:9] = 1.0
+    searcher.step()
+    [ticket] = searcher.tickets
+    assert ticket.num_parameters == 200_000
+    assert ticket.masks["0"][:9].all()
