@@ -31,11 +31,12 @@ def run(lookup, forward, backward):
     weight, deviation, groups, ids, clock, function = lookup
     distinct = find_distinct(ids, weight.shape[0])
     used = distinct.ids if groups is None else groups[distinct.ids]
-    rows, forward_finite = forward(weight, deviation, clock, distinct.ids, used, function)
+    rows, is_pruned, forward_finite = forward(weight, deviation, clock, distinct.ids, used, function)
     grad = torch.randn(rows.shape, generator=torch.Generator().manual_seed(7))
     values, deviation_values, backward_finite = backward(grad, rows, deviation, clock, used, function, True)
     assert forward_finite
     assert backward_finite
+    assert torch.equal(is_pruned, (rows == 0).all(1))
     return rows, values, deviation_values
 
 
@@ -59,9 +60,8 @@ def test_values_and_gradients_are_those_of_thresholding_the_whole_table(lookup):
     expected_rows = whole[distinct.ids]
     expected = torch.autograd.grad((expected_rows * upstream).sum(), (weight, deviation))
 
-    rows = threshold_lookup(
-        weight, deviation, clock, distinct, None if groups is None else groups[distinct.ids], function=function
-    )
+    used = None if groups is None else groups[distinct.ids]
+    rows, _ = threshold_lookup(weight, deviation, clock, distinct, used, function=function)
     (rows * upstream).sum().backward()
     torch.testing.assert_close(rows, expected_rows, rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(weight.grad.to_dense(), expected[0])
@@ -75,7 +75,7 @@ def test_values_and_gradients_are_those_of_thresholding_the_whole_table(lookup):
 def test_gradients_are_row_sparse_and_hold_only_the_rows_of_the_batch():
     weight, deviation = torch.randn(100, 4, requires_grad=True), torch.zeros(100, 4, requires_grad=True)
     distinct = find_distinct(torch.tensor([[7, 3], [3, 99]]), 100)
-    threshold_lookup(weight, deviation, -2.0, distinct).sum().backward()
+    threshold_lookup(weight, deviation, -2.0, distinct)[0].sum().backward()
     for grad in (weight.grad, deviation.grad):
         assert grad.is_sparse
         assert grad._indices().tolist() == [[3, 7, 99]]
@@ -84,7 +84,7 @@ def test_gradients_are_row_sparse_and_hold_only_the_rows_of_the_batch():
 
 def test_a_fixed_deviation_gets_no_gradient():
     weight, deviation = torch.randn(5, 4, requires_grad=True), torch.zeros(5, 4)
-    threshold_lookup(weight, deviation, -2.0, find_distinct(torch.tensor([1]), 5)).sum().backward()
+    threshold_lookup(weight, deviation, -2.0, find_distinct(torch.tensor([1]), 5))[0].sum().backward()
     assert weight.grad is not None
 
 
@@ -106,7 +106,7 @@ def test_non_finite_rows_are_refused_only_when_looked_up(bad, where, contiguous)
 @pytest.mark.parametrize("clock", [-torch.inf, -3.0, 100.0])
 def test_non_finite_gradients_are_refused_even_at_pruned_entries(bad, clock):
     weight, deviation = torch.randn(5, 8, requires_grad=True), torch.zeros(5, 8, requires_grad=True)
-    rows = threshold_lookup(weight, deviation, clock, find_distinct(torch.tensor([1, 2]), 5))
+    rows, _ = threshold_lookup(weight, deviation, clock, find_distinct(torch.tensor([1, 2]), 5))
     grad = torch.zeros_like(rows)
     grad[1, 3] = bad
     with pytest.raises(NonFiniteError, match="gradient"):

@@ -22,7 +22,8 @@ class DistinctIds:
 
     Attributes:
         ids: int64 `[U]`, ascending.
-        places: int32 or int64 of the batch's shape `[...]`; `ids[places]` is the batch.
+        places: int32 or int64 of the batch's shape `[...]`; `ids[places]` is the batch. A place of `U` stands for an id
+            that was left out (`without`): its vector is 0 and no gradient reaches it.
         num_features: rows of the table the ids point into (`N`).
     """
 
@@ -33,6 +34,21 @@ class DistinctIds:
     @property
     def num_ids(self) -> int:
         return self.ids.numel()
+
+    def without(self, left_out: Tensor) -> "DistinctIds":
+        """The same batch with the ids where `left_out` (bool `[U]`) is True taken from the list."""
+        kept = ~left_out
+        num_kept = int(kept.sum())
+        if num_kept == self.num_ids:
+            return self
+        if runs_on_kernels(self.ids, self.places):
+            ids, places = self.ids.new_empty(num_kept), torch.empty_like(self.places)
+            flat = places.view(-1).numpy(), self.places.view(-1).numpy()
+            _renumber(left_out.numpy(), self.ids.numpy(), ids.numpy(), flat[1], flat[0])
+            return DistinctIds(ids, places, self.num_features)
+        new_places = torch.where(left_out, num_kept, kept.cumsum(0) - 1).to(self.places.dtype)  # [U]
+        new_places = torch.cat((new_places, new_places.new_full((1,), num_kept)))
+        return DistinctIds(self.ids[kept], new_places[self.places.long()], self.num_features)
 
     @cached_property
     def occurrences(self) -> tuple[Tensor, Tensor]:
@@ -60,11 +76,12 @@ def find_occurrences(places: Tensor, num_ids: int) -> tuple[Tensor, Tensor]:
     if not runs_on_kernels(places):
         order = torch.sort(places.flatten(), stable=True)
         bounds = torch.arange(num_ids + 1, device=places.device, dtype=order.values.dtype)
-        return torch.searchsorted(order.values, bounds).int(), order.indices.int()
-    starts = torch.zeros(num_ids + 1, dtype=torch.int32)
+        starts = torch.searchsorted(order.values, bounds).int()
+        return starts, order.indices[: int(starts[-1])].int()
+    starts = torch.zeros(num_ids + 2, dtype=torch.int32)
     positions = torch.empty(places.numel(), dtype=torch.int32)
     _place_occurrences(places.flatten().numpy(), starts.numpy(), positions.numpy())
-    return starts, positions
+    return starts[:-1], positions[: starts[-2]]
 
 
 def _find_by_kernel(ids: Tensor, num_features: int) -> DistinctIds:
@@ -138,8 +155,22 @@ def _mark_and_rank(ids, num_features, distinct, places):  # type: ignore[no-unty
 
 
 @serial_kernel
+def _renumber(left_out, ids, new_ids, places, new_places):  # type: ignore[no-untyped-def]
+    renumbered = np.empty(ids.shape[0] + 1, np.int32)
+    renumbered[:] = new_ids.shape[0]
+    num_kept = 0
+    for u in range(ids.shape[0]):
+        if not left_out[u]:
+            new_ids[num_kept] = ids[u]
+            renumbered[u] = num_kept
+            num_kept += 1
+    for i in range(places.shape[0]):
+        new_places[i] = renumbered[places[i]]
+
+
+@serial_kernel
 def _place_occurrences(places, starts, positions):  # type: ignore[no-untyped-def]
-    """Counting sort, stable; `starts` holds zeros on entry."""
+    """Counting sort, stable; `starts` `[U + 2]` holds zeros on entry, and the places left out come last."""
     for i in range(places.shape[0]):
         starts[places[i] + 1] += 1
     for u in range(1, starts.shape[0]):

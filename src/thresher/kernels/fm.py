@@ -54,6 +54,8 @@ def _fm_forward(rows, places, totals, term):  # type: ignore[no-untyped-def]
         total[:] = float32(0.0)
         squares = float32(0.0)
         for f in range(places.shape[1]):
+            if places[b, f] >= rows.shape[0]:
+                continue
             row = rows[places[b, f]]
             for j in range(row.shape[0]):
                 total[j] += row[j]

@@ -5,6 +5,7 @@ Not here: thresholds (`threshold_lookup`), and sums over the batch that never sp
 
 import torch
 from numba import prange
+from numpy import float32
 from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 from torch.nn import functional
@@ -21,9 +22,9 @@ def lookup_rows(weight: Tensor, distinct: DistinctIds, *, row_gradients: bool = 
 
 
 def expand_rows(rows: Tensor, distinct: DistinctIds) -> Tensor:
-    """Distinct rows `[U, D]` → one per place of the batch, `[..., D]`."""
+    """Distinct rows `[U, D]` → one per place of the batch, `[..., D]`; zeros where the id was left out."""
     if not runs_on_kernels(rows, distinct.places):
-        return functional.embedding(distinct.places, rows)
+        return functional.embedding(distinct.places, torch.cat((rows, rows.new_zeros(1, rows.shape[1]))))
     expanded: Tensor = _ExpandRows.apply(rows, distinct)  # type: ignore[no-untyped-call]
     return expanded
 
@@ -37,7 +38,10 @@ class _ExpandRows(torch.autograd.Function):
     @staticmethod
     def forward(ctx: FunctionCtx, rows: Tensor, distinct: DistinctIds) -> Tensor:
         ctx.distinct = distinct  # type: ignore[attr-defined]
-        return functional.embedding(distinct.places, rows)
+        vectors = torch.empty(*distinct.places.shape, rows.shape[1])
+        flat = vectors.view(-1, rows.shape[1]).numpy()
+        _expand(rows.detach().numpy(), distinct.places.view(-1).numpy(), flat)
+        return vectors
 
     @staticmethod
     @once_differentiable
@@ -48,13 +52,24 @@ class _ExpandRows(torch.autograd.Function):
 def collect_rows(grad: Tensor, distinct: DistinctIds) -> Tensor:
     """The transpose of `expand_rows`: `[..., D]` → the sum over each id's places, `[U, D]`."""
     grad = grad.reshape(-1, grad.shape[-1]).contiguous()
-    collected = grad.new_empty(distinct.num_ids, grad.shape[-1])
     if not runs_on_kernels(grad):
-        return collected.zero_().index_add_(0, distinct.places.flatten(), grad)
+        padded = grad.new_zeros(distinct.num_ids + 1, grad.shape[-1])
+        return padded.index_add_(0, distinct.places.flatten(), grad)[:-1]
+    collected = torch.empty(distinct.num_ids, grad.shape[-1])
     starts, positions = distinct.occurrences
     num_chunks = CHUNKS_PER_THREAD * torch.get_num_threads()
     _collect(grad.numpy(), starts.numpy(), positions.numpy(), num_chunks, collected.numpy())
     return collected
+
+
+@parallel_kernel
+def _expand(rows, places, vectors):  # type: ignore[no-untyped-def]
+    for i in prange(places.shape[0]):
+        if places[i] < rows.shape[0]:
+            for j in range(rows.shape[1]):
+                vectors[i, j] = rows[places[i], j]
+        else:
+            vectors[i, :] = float32(0.0)
 
 
 @serial_kernel

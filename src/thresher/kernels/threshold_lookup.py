@@ -18,6 +18,7 @@ from thresher.errors import NonFiniteError
 from thresher.kernels.distinct import DistinctIds
 from thresher.kernels.parallel import parallel_kernel, runs_on_kernels
 from thresher.kernels.prefetch import prefetch_row
+from thresher.kernels.pruned_rows import PrunedRows
 from thresher.kernels.rows import row_gradient
 from thresher.kernels.vector_math import FUNCTION_CODES, SOFTPLUS, sigmoid, softplus
 
@@ -32,8 +33,9 @@ def threshold_lookup(
     deviation_rows: Tensor | None = None,
     *,
     function: ThresholdFunctionName = "softplus",
-) -> Tensor:
-    """`sign(v) · relu(|v| − g(clock + deviation))` for the distinct rows of a batch, `[U, D]`.
+    pruned_rows: PrunedRows | None = None,
+) -> tuple[Tensor, DistinctIds]:
+    """`sign(v) · relu(|v| − g(clock + deviation))` for the distinct ids of a batch: rows `[U, D]`, and their ids.
 
     The gradient of `weight` is row-sparse, and so is that of a `deviation` with a row per feature; one that rows share
     gets a dense gradient. While the clock is −∞ thresholds are exactly 0 and the deviation gets none.
@@ -45,36 +47,45 @@ def threshold_lookup(
         distinct: the ids looked up.
         deviation_rows: int64 `[U]`, which row of the deviation each distinct id uses; its own when absent.
         function: `g`.
+        pruned_rows: rows already known to be all 0, and the place to note new ones; with it the ids returned are
+            those that may not be. For a deviation with a row per feature.
 
     Raises:
         NonFiniteError: a row looked up, its deviation or an arriving gradient is NaN or infinite.
     """
-    rows: Tensor = _ThresholdLookup.apply(  # type: ignore[no-untyped-call]
-        weight, deviation, float(clock), distinct, deviation_rows, function
+    clock = float(clock)
+    if pruned_rows is not None:
+        distinct = pruned_rows.leave_out(distinct, clock)
+    rows: Tensor
+    rows, is_pruned = _ThresholdLookup.apply(  # type: ignore[no-untyped-call]
+        weight, deviation, clock, distinct.ids, deviation_rows, function
     )
-    return rows
+    if pruned_rows is not None:
+        pruned_rows.note(distinct.ids, is_pruned, clock)
+    return rows, distinct
 
 
 class _ThresholdLookup(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, weight, deviation, clock, distinct, deviation_rows, function):  # type: ignore[no-untyped-def]
-        used = distinct.ids if deviation_rows is None else deviation_rows
-        on_kernels = runs_on_kernels(weight, deviation, distinct.ids, used)
+    def forward(ctx, weight, deviation, clock, ids, deviation_rows, function):  # type: ignore[no-untyped-def]
+        used = ids if deviation_rows is None else deviation_rows
+        on_kernels = runs_on_kernels(weight, deviation, ids, used)
         forward: Any = _forward_by_kernel if on_kernels else _forward_by_torch
-        rows, all_finite = forward(weight, deviation, clock, distinct.ids, used, function)
+        rows, is_pruned, all_finite = forward(weight, deviation, clock, ids, used, function)
         if not all_finite:
             raise NonFiniteError(
                 "the table or its deviation holds NaN or infinity in a row of this batch; "
                 "lower the learning rate, clip gradients, or go back to the last checkpoint"
             )
-        ctx.save_for_backward(rows, deviation, distinct.ids, used)
+        ctx.save_for_backward(rows, deviation, ids, used)
         ctx.clock, ctx.function, ctx.on_kernels = clock, function, on_kernels
         ctx.weight_shape, ctx.rows_share = weight.shape, deviation_rows is not None
-        return rows
+        ctx.mark_non_differentiable(is_pruned)
+        return rows, is_pruned
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, grad):  # type: ignore[no-untyped-def]
+    def backward(ctx, grad, _):  # type: ignore[no-untyped-def]
         rows, deviation, ids, used = ctx.saved_tensors
         learns = ctx.needs_input_grad[1] and ctx.clock != -math.inf
         backward: Any = _backward_by_kernel if ctx.on_kernels else _backward_by_torch
@@ -100,7 +111,8 @@ def _forward_by_torch(weight, deviation, clock, ids, used, function):  # type: i
     raw = functional.embedding(used, deviation)  # [U, 1 | D]
     all_finite = bool(torch.isfinite(values).all() and torch.isfinite(raw).all())
     threshold = functional.softplus(clock + raw) if function == "softplus" else torch.sigmoid(clock + raw)
-    return torch.sign(values) * torch.relu(values.abs() - threshold), all_finite
+    rows = torch.sign(values) * torch.relu(values.abs() - threshold)
+    return rows, (rows == 0).all(1), all_finite
 
 
 def _backward_by_torch(grad, rows, deviation, clock, used, function, learns):  # type: ignore[no-untyped-def]
@@ -116,12 +128,12 @@ def _backward_by_torch(grad, rows, deviation, clock, used, function, learns):  #
 
 
 def _forward_by_kernel(weight, deviation, clock, ids, used, function):  # type: ignore[no-untyped-def]
-    rows = torch.empty(ids.numel(), weight.shape[1])
+    rows, is_pruned = torch.empty(ids.numel(), weight.shape[1]), torch.empty(ids.numel(), dtype=torch.bool)
     num_bad = _threshold_rows(
         weight.detach().numpy(), deviation.detach().numpy(), ids.numpy(), used.numpy(),
-        float32(clock), FUNCTION_CODES[function], rows.numpy(),
+        float32(clock), FUNCTION_CODES[function], rows.numpy(), is_pruned.numpy(),
     )  # fmt: skip
-    return rows, num_bad == 0
+    return rows, is_pruned, num_bad == 0
 
 
 def _backward_by_kernel(grad, rows, deviation, clock, used, function, learns):  # type: ignore[no-untyped-def]
@@ -135,8 +147,8 @@ def _backward_by_kernel(grad, rows, deviation, clock, used, function, learns):  
 
 
 @parallel_kernel
-def _threshold_rows(weight, deviation, ids, used, clock, function, rows):  # type: ignore[no-untyped-def]
-    """Fill `rows`; returns how many of them met NaN or infinity."""
+def _threshold_rows(weight, deviation, ids, used, clock, function, rows, is_pruned):  # type: ignore[no-untyped-def]
+    """Fill `rows` and `is_pruned`; returns how many of them met NaN or infinity."""
     zero, without_threshold = float32(0.0), clock == float32(-math.inf)
     D, per_dimension = weight.shape[1], deviation.shape[1] == weight.shape[1]
     num_bad = 0
@@ -147,9 +159,12 @@ def _threshold_rows(weight, deviation, ids, used, clock, function, rows):  # typ
         for j in range(D):
             check += zero * values[j]
         if without_threshold:
+            size = zero
             for j in range(D):
                 out[j] = values[j]
+                size += abs(out[j])
             num_bad += check != zero
+            is_pruned[i] = size == zero
             continue
         prefetch_row(deviation, used, i)
         for j in range(raw.shape[0]):
@@ -165,6 +180,10 @@ def _threshold_rows(weight, deviation, ids, used, clock, function, rows):  # typ
         else:
             for j in range(D):
                 out[j] = copysign(max(abs(values[j]) - sigmoid(clock + raw[j]), zero), values[j])
+        size = zero
+        for j in range(D):
+            size += abs(out[j])
+        is_pruned[i] = size == zero
     return num_bad
 
 

@@ -79,8 +79,9 @@ def softplus_inverse(x):  # type: ignore[no-untyped-def]
     square = x * x
     series = float32(1 / 181440) * square - float32(1 / 2880)
     series = (series * square + float32(1 / 24)) * square + float32(0.5) * x
+    rest = float32(1.0) - exp(-x)  # outside the choice below, which otherwise is a jump and no vector instruction
     small = x <= float32(1.0)
-    return (series if small else x) + log(x if small else float32(1.0) - exp(-x))
+    return (series if small else x) + log(x if small else rest)
 
 
 @exact_kernel

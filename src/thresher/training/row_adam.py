@@ -1,0 +1,239 @@
+"""RowAdam: Adam that touches only the rows a sparse gradient names. What it means: `docs/row_updates.md`.
+
+It follows PyTorch's conventions: parameters with a row-sparse COO gradient get the row update, all others torch's own
+(fused) Adam, so one optimizer serves a whole model. Not here: where such gradients come from (`thresher.kernels`).
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from typing import Any, Literal, overload
+
+import torch
+from torch import Tensor
+from torch.optim.adam import adam
+
+from thresher.errors import ConfigError, NonFiniteError
+from thresher.kernels.row_adam_step import BiasCorrection, RowAdamSettings, RowAdamState, row_adam_step_
+
+SecondMoment = Literal["entry", "row"]
+ROWS_AT_ONCE = 1 << 16
+
+
+class RowAdam(torch.optim.Optimizer):
+    """Adam with coupled weight decay, lazy on row-sparse gradients.
+
+    Args:
+        params: parameters or groups; every setting below may differ between groups.
+        lr: learning rate.
+        betas: how slowly the moments move.
+        eps: added to the root of the second moment.
+        weight_decay: coupled (added to the gradient). A row that was absent for `n` steps gets `n` steps' worth at
+            its next touch.
+        max_decay_steps: the most steps caught up at once; more would drown the loss's own gradient on rare rows.
+        bias_correction: by each row's own touches or by the optimizer's steps.
+        second_moment: one per entry, or one per row (the mean over its entries), which saves a table.
+        max_grad_norm: scale all gradients down together when their norm is above it.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        *,
+        max_decay_steps: int = 100,
+        bias_correction: BiasCorrection = "row",
+        second_moment: SecondMoment = "entry",
+        max_grad_norm: float | None = None,
+    ) -> None:
+        self.max_grad_norm = max_grad_norm
+        defaults = {
+            "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "max_decay_steps": max_decay_steps,
+            "bias_correction": bias_correction, "second_moment": second_moment,
+        }  # fmt: skip
+        super().__init__(params, defaults)
+        for group in self.param_groups:
+            _check(group)
+
+    @overload
+    def step(self, closure: None = None) -> None: ...
+    @overload
+    def step(self, closure: Callable[[], float]) -> float: ...
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:
+        """Update every parameter that has a gradient.
+
+        Raises:
+            NonFiniteError: a row's gradient is NaN or infinite; that row was left as it was.
+        """
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        scale = self._gradient_scale()
+        for group in self.param_groups:
+            dense = []
+            for parameter in group["params"]:
+                if parameter.grad is None:
+                    continue
+                if parameter.grad.is_sparse:
+                    self._step_rows(parameter, group, scale)
+                else:
+                    dense.append(parameter)
+            if dense:
+                self._step_dense(dense, group, scale)
+        return loss
+
+    def _step_rows(self, parameter: Tensor, group: dict[str, Any], scale: float) -> None:
+        assert parameter.grad is not None
+        rows, gradient = _distinct_rows(parameter.grad)
+        state = self._row_state(parameter, group)
+        state["step"] += 1
+        table, values = _by_rows(parameter), gradient.reshape(rows.numel(), -1)
+        num_bad = row_adam_step_(table, rows, values, _row_adam_state(state), state["step"], _settings(group, scale))
+        if num_bad:
+            raise NonFiniteError(
+                f"the gradient of {num_bad} rows of a table {list(parameter.shape)} is NaN or infinite; "
+                "lower the learning rate, set max_grad_norm, or check the dense inputs and the labels"
+            )
+
+    def _row_state(self, parameter: Tensor, group: dict[str, Any]) -> dict[str, Any]:
+        state: dict[str, Any] = self.state[parameter]
+        if not state:
+            num_rows = parameter.shape[0]
+            state["step"] = 0
+            state["exp_avg"] = torch.zeros_like(parameter, memory_format=torch.contiguous_format)
+            second_shape = parameter.shape if group["second_moment"] == "entry" else (num_rows, 1)
+            state["exp_avg_sq"] = parameter.new_zeros(second_shape)
+            state["row_steps"] = torch.zeros(num_rows, 2, dtype=torch.int32, device=parameter.device)
+        return state
+
+    def _step_dense(self, parameters: list[Tensor], group: dict[str, Any], scale: float) -> None:
+        """Torch's own Adam, fused where it can be."""
+        for parameter in parameters:
+            state = self.state[parameter]
+            if not state:
+                state["step"] = torch.zeros((), device=parameter.device)
+                state["exp_avg"] = torch.zeros_like(parameter)
+                state["exp_avg_sq"] = torch.zeros_like(parameter)
+        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+        if scale != 1.0:
+            torch._foreach_mul_(gradients, scale)
+        by_kind: dict[Any, list[int]] = defaultdict(list)
+        for index, parameter in enumerate(parameters):
+            by_kind[parameter.device, parameter.dtype].append(index)
+        for (device, dtype), indices in by_kind.items():
+            states = [self.state[parameters[index]] for index in indices]
+            adam(
+                [parameters[index] for index in indices],
+                [gradients[index] for index in indices],
+                [state["exp_avg"] for state in states],
+                [state["exp_avg_sq"] for state in states],
+                [],
+                [state["step"] for state in states],
+                fused=device.type in ("cpu", "cuda") and dtype.is_floating_point,
+                amsgrad=False,
+                beta1=group["betas"][0],
+                beta2=group["betas"][1],
+                lr=group["lr"],
+                weight_decay=group["weight_decay"],
+                eps=group["eps"],
+                maximize=False,
+            )
+
+    def _gradient_scale(self) -> float:
+        if self.max_grad_norm is None:
+            return 1.0
+        norms = [
+            torch.linalg.vector_norm(_distinct_rows(parameter.grad)[1] if parameter.grad.is_sparse else parameter.grad)
+            for group in self.param_groups
+            for parameter in group["params"]
+            if parameter.grad is not None
+        ]
+        norm = float(torch.linalg.vector_norm(torch.stack(norms))) if norms else 0.0
+        # a norm that is not finite scales nothing: the update itself then refuses the gradient by name
+        return min(1.0, self.max_grad_norm / (norm + 1e-6)) if math.isfinite(norm) else 1.0
+
+    @torch.no_grad()
+    def catch_up(self) -> None:
+        """Apply the weight decay that is still due on rows of tables, as a touch without a loss gradient would.
+
+        For whoever compares all rows at one moment, e.g. to cut a ticket. Rows never touched are left alone.
+        """
+        for group in self.param_groups:
+            if group["weight_decay"] == 0:
+                continue
+            for parameter in group["params"]:
+                state = self.state.get(parameter, {})
+                if "row_steps" not in state:
+                    continue
+                seen, step = state["row_steps"][:, 0], state["step"]
+                due = ((seen > 0) & (seen < step)).nonzero().flatten()
+                for rows in due.split(ROWS_AT_ONCE):
+                    self._catch_up_rows(parameter, rows, state, group)
+                torch.autograd.graph.increment_version(parameter)  # rows changed that no gradient named
+
+    def _catch_up_rows(self, parameter: Tensor, rows: Tensor, state: dict[str, Any], group: dict[str, Any]) -> None:
+        values = _by_rows(parameter)[rows]
+        gap = (state["step"] - state["row_steps"][rows, :1]).clamp(max=group["max_decay_steps"])
+        # the decay goes in as the gradient itself, since rows whose gradient is all 0 are not touched
+        settings = _settings({**group, "weight_decay": 0.0}, 1.0)
+        gradient = group["weight_decay"] * gap * values
+        row_adam_step_(_by_rows(parameter), rows, gradient, _row_adam_state(state), state["step"], settings)
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """As torch's, but integer state stays integer (torch casts all state to the parameter's type)."""
+        super().load_state_dict(state_dict)
+        ids = [index for group in state_dict["param_groups"] for index in group["params"]]
+        parameters = [parameter for group in self.param_groups for parameter in group["params"]]
+        for index, parameter in zip(ids, parameters, strict=True):
+            stored = state_dict["state"].get(index, {})
+            if "row_steps" in stored:
+                self.state[parameter]["row_steps"] = stored["row_steps"].to(parameter.device, copy=True)
+
+
+def _distinct_rows(gradient: Tensor) -> tuple[Tensor, Tensor]:
+    """Ids `[U]` and values `[U, …]` of a row-sparse gradient, each id once."""
+    if gradient.sparse_dim() != 1:
+        raise ConfigError(
+            f"RowAdam takes gradients that are sparse by rows; this one is sparse in {gradient.sparse_dim()} dimensions"
+        )
+    ids = gradient._indices()[0]
+    # F.embedding(sparse=True) does not call its gradient coalesced even when its ids are distinct and ascending
+    if not gradient.is_coalesced() and ids.numel() > 1 and bool((ids[1:] <= ids[:-1]).any()):
+        gradient = gradient.coalesce()
+    return gradient._indices()[0].contiguous(), gradient._values().contiguous()
+
+
+def _row_adam_state(state: dict[str, Any]) -> RowAdamState:
+    return RowAdamState(_by_rows(state["exp_avg"]), _by_rows(state["exp_avg_sq"]), state["row_steps"])
+
+
+def _by_rows(tensor: Tensor) -> Tensor:
+    """A table of any shape `[N, …]` as `[N, D]`, the same memory."""
+    return tensor.detach().view(tensor.shape[0], -1)
+
+
+def _settings(group: dict[str, Any], scale: float) -> RowAdamSettings:
+    return RowAdamSettings(
+        learning_rate=float(group["lr"]),
+        betas=tuple(group["betas"]),
+        epsilon=group["eps"],
+        weight_decay=group["weight_decay"],
+        max_decay_steps=group["max_decay_steps"],
+        bias_correction=group["bias_correction"],
+        gradient_scale=scale,
+    )
+
+
+def _check(group: dict[str, Any]) -> None:
+    for name in ("lr", "eps", "weight_decay"):
+        if not 0 <= group[name] < math.inf:
+            raise ConfigError(f"{name} is {group[name]}; it must be 0 or more, and finite")
+    if not all(0 <= beta < 1 for beta in group["betas"]):
+        raise ConfigError(f"betas are {group['betas']}; each must be at least 0 and below 1")
+    if group["max_decay_steps"] < 1:
+        raise ConfigError(f"max_decay_steps is {group['max_decay_steps']}; it must be at least 1")
