@@ -29,7 +29,7 @@ from thresher.retrain import Trained, retrain_ticket, train_model
 from thresher.runs import Run, RunConfig
 from thresher.search.find_tickets import find_tickets
 from thresher.tickets.store import load_ticket
-from thresher.tickets.ticket import MaskTicket
+from thresher.tickets.ticket import Ticket
 from thresher.training.progress import Progress
 from thresher.training.seeding import derive_seed, isolated_rng, seed_all
 
@@ -96,7 +96,7 @@ def train_dense(run: Run, table: EncodedTable, data: SplitBatches, progress: Pro
     return FrontierPoint.from_json(read_json(done))
 
 
-def search(run: Run, table: EncodedTable, data: SplitBatches, progress: Progress | None = None) -> Sequence[MaskTicket]:
+def search(run: Run, table: EncodedTable, data: SplitBatches, progress: Progress | None = None) -> Sequence[Ticket]:
     """One search → a ticket for every budget."""
     done = run.tickets / "tickets.json"
     if done.exists():
@@ -116,7 +116,7 @@ def search(run: Run, table: EncodedTable, data: SplitBatches, progress: Progress
 
 
 def retrain(
-    run: Run, table: EncodedTable, data: SplitBatches, ticket: MaskTicket, progress: Progress | None = None
+    run: Run, table: EncodedTable, data: SplitBatches, ticket: Ticket, progress: Progress | None = None
 ) -> FrontierPoint:
     """Ticket → retrained model → bundle, and its point on the frontier."""
     config, folder = run.config, run.retrained(ticket.budget)
@@ -124,7 +124,7 @@ def retrain(
     if not done.exists():
         # rewind = "random" asks for other initial weights than the search had
         fresh = "retrain" if config.rewind == "random" else "initial"
-        model = new_model(config, table, config.embedding, purpose=fresh)
+        model = new_model(config, table, ticket.embedding_config(config.embedding), purpose=fresh)
         trained = retrain_ticket(
             ticket,
             model,

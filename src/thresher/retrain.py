@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from torch import nn
 
 from thresher.embeddings.base import FieldEmbedding
-from thresher.tickets.ticket import MaskTicket, Rewind
+from thresher.tickets.ticket import Rewind, Ticket
 from thresher.training.fit import FitResult, TrainingConfig, fit
 from thresher.training.loop import evaluate
 from thresher.training.metrics import Metrics
@@ -75,7 +75,7 @@ def train_model(
 
 
 def retrain_ticket(
-    ticket: MaskTicket,
+    ticket: Ticket,
     model: nn.Module,
     data: "SplitBatches",
     config: TrainingConfig | None = None,
@@ -89,7 +89,8 @@ def retrain_ticket(
     """Lines 5 to 8 of the paper's Algorithm 1: reset what survives, train it, keep the best.
 
     Args:
-        model: built as for the search. It is changed: compact tables take the place of the searched ones.
+        model: built with `ticket.embedding_config(…)` of what the search had. It is changed: what was found takes the
+            place of the searched tables.
         rewind: `initial` as in the paper; `random` keeps the model's own fresh weights, `final` the search's last ones.
     """
     ticket.apply_(model, rewind=rewind)

@@ -13,6 +13,7 @@ from torch.nn import functional
 from thresher.attach.become import become_
 from thresher.attach.tables import pool_bags
 from thresher.compact.embedding import CompactEmbedding
+from thresher.embeddings.base import FieldEmbedding
 from thresher.embeddings.pep import PepEmbedding
 from thresher.errors import AttachError
 from thresher.kernels.distinct import find_distinct
@@ -58,7 +59,7 @@ class CompactedTable:
 def put_compact_(model: nn.Module, name: str, positions: Tensor, values: Tensor) -> CompactEmbedding:
     """Replace the table called `name`, wherever `model` holds it, by a trainable compact one.
 
-    The table may be under PEP or plain: a ticket also serves a model that was never attached.
+    The table may be under any method that prunes, or plain: a ticket also serves a model that was never attached.
 
     Args:
         positions: which entries stay, as flat positions `row · D + column` `[K]`, ascending.
@@ -69,7 +70,9 @@ def put_compact_(model: nn.Module, name: str, positions: Tensor, values: Tensor)
     holders = [module for module in model.modules() if module._parameters.get("weight") is weight]
     tied = [module for module in holders if isinstance(module, nn.Linear)]
     lookups = [module for module in holders if module not in tied]
-    if not lookups or not all(isinstance(module, PepEmbedding | nn.Embedding | nn.EmbeddingBag) for module in lookups):
+    if not lookups or not all(
+        isinstance(module, FieldEmbedding | nn.Embedding | nn.EmbeddingBag) for module in lookups
+    ):
         raise AttachError(f"{name} is not an embedding table, or shares its weight with a module that is none")
     compact = [_compact(module, positions, values) for module in lookups]
     for module, replacement in zip(lookups, compact, strict=True):
@@ -116,5 +119,5 @@ def _compact(table: nn.Module, positions: Tensor, values: Tensor) -> CompactEmbe
     if isinstance(table, nn.EmbeddingBag):
         return CompactBag(table, positions, values)
     num_features, embedding_dim = table.get_parameter("weight").shape
-    field_sizes = table.field_sizes if isinstance(table, PepEmbedding) else [num_features]
+    field_sizes = table.field_sizes if isinstance(table, FieldEmbedding) else [num_features]
     return CompactEmbedding(field_sizes, embedding_dim, positions, values)

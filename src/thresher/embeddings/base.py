@@ -24,12 +24,18 @@ class EmbeddingConfig:
     """Settings shared by all methods. In TOML: `[embedding]` with `method = "…"` naming the subclass."""
 
     config_tag: ClassVar[str] = "method"
+    budget_setting: ClassVar[str] = "embedding_dim"
+    """The one whole number that is lowered when a method that is not searched must meet a budget."""
 
     embedding_dim: int = 64
 
     def __post_init__(self) -> None:
         if self.embedding_dim < 1:
             raise ConfigError(f"embedding_dim is {self.embedding_dim}; it must be at least 1")
+
+    def budget_values(self, field_sizes: Sequence[int]) -> Sequence[int]:
+        """Values of `budget_setting` to choose from, smallest table first; by default up to the present one."""
+        return range(1, self.embedding_dim + 1)
 
     @classmethod
     def config_variants(cls) -> Mapping[str, type["EmbeddingConfig"]]:

@@ -23,6 +23,7 @@ class UniformEmbedding(FieldEmbedding):
         self, field_sizes: Sequence[int], config: UniformConfig, *, feature_counts: Sequence[int] | None = None
     ) -> None:
         super().__init__(field_sizes, config.embedding_dim)
+        self.config = config
         self.weight = new_table(self.num_features, self.embedding_dim)
 
     def forward(self, ids: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from thresher.errors import AttachError, ConfigError
 from thresher.search.config import SearchConfig
 from thresher.search.registry import SearchTask, search_algorithm
 from thresher.tickets.budget import Budget, parse_budgets
-from thresher.tickets.ticket import MaskTicket
+from thresher.tickets.ticket import Ticket
 from thresher.training.progress import Progress
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def find_tickets(
     seed: int = 0,
     folder: Path | None = None,
     progress: Progress | None = None,
-) -> Sequence[MaskTicket]:
+) -> Sequence[Ticket]:
     """Search `model` once and cut a ticket for each budget, largest first.
 
     The model is trained and pruned on the way; its state when this is called is what the tickets rewind to.

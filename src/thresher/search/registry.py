@@ -10,7 +10,7 @@ from torch import nn
 from thresher.errors import ConfigError
 from thresher.search.config import SearchConfig
 from thresher.tickets.budget import Budget
-from thresher.tickets.ticket import MaskTicket
+from thresher.tickets.ticket import Ticket
 from thresher.training.progress import Progress
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class SearchTask:
     progress: Progress | None = None
 
 
-SearchAlgorithm = Callable[[SearchTask], Sequence[MaskTicket]]
+SearchAlgorithm = Callable[[SearchTask], Sequence[Ticket]]
 _registered: dict[str, SearchAlgorithm] = {}
 
 
@@ -51,7 +51,7 @@ def register_search(name: str) -> Callable[[SearchAlgorithm], SearchAlgorithm]:
 
 
 def search_algorithm(name: str) -> SearchAlgorithm:
-    import thresher.search.threshold  # noqa: F401  (registers ours)
+    import thresher.search.algorithms  # noqa: F401  (registers ours)
 
     if name not in _registered:
         raise ConfigError(f"no search algorithm is called {name!r}; known: {', '.join(sorted(_registered))}")

@@ -15,7 +15,7 @@ from thresher.errors import BudgetError, ConfigError
 from thresher.search.config import SearchConfig
 from thresher.search.registry import SearchTask, register_search
 from thresher.search.searcher import Searcher
-from thresher.tickets.store import load_ticket, save_ticket
+from thresher.tickets.store import load_mask_ticket, save_ticket
 from thresher.tickets.ticket import MaskTicket
 from thresher.training.early_stopping import EarlyStopping
 from thresher.training.epochs import run_epochs
@@ -119,7 +119,7 @@ class _SearchJudge:
 
     def load(self, facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
         assert self.folder is not None, "only a search with a folder has a checkpoint"
-        tickets = [load_ticket(self.folder / slug) for slug in facts["tickets"]]
+        tickets = [load_mask_ticket(self.folder / slug) for slug in facts["tickets"]]
         self.searcher.restore(facts["position"], tensors, tickets)
         self.warmup.load(facts["warmup"], {})
 

@@ -1,7 +1,13 @@
-"""The ticket folder: `ticket.json`, `mask.safetensors` (a bit an entry), `initial.safetensors`, `final.safetensors`."""
+"""The ticket folder: `ticket.json`, and what its kind of ticket needs beside it.
 
-from collections.abc import Mapping
+A mask ticket has `mask.safetensors` (a bit an entry), `initial.safetensors` and `final.safetensors`. The `format` in
+`ticket.json` says which kind it is.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import singledispatch
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -9,58 +15,110 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from thresher.config import config_from_mapping, config_to_mapping
+from thresher.embeddings.base import EmbeddingConfig
 from thresher.errors import FormatError
 from thresher.files import read_json, replacing_folder, write_json
 from thresher.tickets.budget import Budget
-from thresher.tickets.ticket import MaskTicket, Provenance, Weights
+from thresher.tickets.settings import SettingsTicket
+from thresher.tickets.ticket import MaskTicket, Provenance, Ticket, Weights
 
-FORMAT = "thresher.mask-ticket"
 VERSION = 1
+Facts = dict[str, Any]
 
 
-def save_ticket(ticket: MaskTicket, folder: Path) -> None:
+def save_ticket(ticket: Ticket, folder: Path) -> None:
     """Write a ticket; an older one at the same place is replaced as a whole."""
     with replacing_folder(folder) as beside:
-        save_file({name: _pack(mask) for name, mask in ticket.masks.items()}, beside / "mask.safetensors")
-        save_file(_flat(ticket.initial), beside / "initial.safetensors")
-        save_file(_flat(ticket.final), beside / "final.safetensors")
+        kind, facts = _write(ticket, beside)
         write_json(
             beside / "ticket.json",
             {
-                "format": FORMAT,
+                "format": f"thresher.{kind}-ticket",
                 "version": VERSION,
                 "budget": str(ticket.budget),
                 "num_parameters": ticket.num_parameters,
-                "tables": {name: list(mask.shape) for name, mask in ticket.masks.items()},
+                **facts,
                 "provenance": vars(ticket.provenance),
             },
         )
 
 
-def load_ticket(folder: Path) -> MaskTicket:
+def load_ticket(folder: Path) -> Ticket:
     """Read a ticket back; a damaged or foreign folder is a `FormatError`."""
     facts = read_json(folder / "ticket.json")
-    if facts.get("format") != FORMAT or facts.get("version") != VERSION:
+    read = _READERS.get(facts.get("format", ""))
+    if read is None or facts.get("version") != VERSION:
         raise FormatError(
             f"{folder} holds {facts.get('format')!r} version {facts.get('version')!r}; "
-            f"this release reads {FORMAT!r} version {VERSION}"
+            f"this release reads {', '.join(_READERS)} version {VERSION}"
         )
     try:
-        bits = load_file(folder / "mask.safetensors")
-        masks = {name: _unpack(bits[name], shape) for name, shape in facts["tables"].items()}
-        ticket = MaskTicket(
-            budget=Budget.parse(facts["budget"]),
-            masks=masks,
-            initial=_weights(load_file(folder / "initial.safetensors"), masks),
-            final=_weights(load_file(folder / "final.safetensors"), masks),
-            provenance=Provenance(**facts["provenance"]),
-        )
+        ticket = read(folder, facts)
     except (SafetensorError, OSError, KeyError, ValueError, TypeError) as error:
         raise FormatError(f"ticket {folder} is damaged ({error}); search again to write it anew") from None
     if ticket.num_parameters != facts["num_parameters"]:
         raise FormatError(f"ticket {folder} is damaged: its mask keeps {ticket.num_parameters} entries, "
                           f"not {facts['num_parameters']}; search again to write it anew")  # fmt: skip
     return ticket
+
+
+def load_mask_ticket(folder: Path) -> MaskTicket:
+    """Read a ticket that must be a mask ticket, as a search that cuts masks does with its own."""
+    ticket = load_ticket(folder)
+    if not isinstance(ticket, MaskTicket):
+        raise FormatError(f"{folder} holds a {type(ticket).__name__}, not the mask of a search; choose another folder")
+    return ticket
+
+
+@singledispatch
+def _write(ticket: object, folder: Path) -> tuple[str, Facts]:
+    """Write what a kind of ticket needs beside `ticket.json`; returns its kind and its facts."""
+    raise TypeError(f"{type(ticket).__qualname__} is no kind of ticket that can be stored")
+
+
+@_write.register
+def _(ticket: MaskTicket, folder: Path) -> tuple[str, Facts]:
+    save_file({name: _pack(mask) for name, mask in ticket.masks.items()}, folder / "mask.safetensors")
+    save_file(_flat(ticket.initial), folder / "initial.safetensors")
+    save_file(_flat(ticket.final), folder / "final.safetensors")
+    return "mask", {"tables": {name: list(mask.shape) for name, mask in ticket.masks.items()}}
+
+
+def _read_mask(folder: Path, facts: Facts) -> MaskTicket:
+    bits = load_file(folder / "mask.safetensors")
+    masks = {name: _unpack(bits[name], shape) for name, shape in facts["tables"].items()}
+    return MaskTicket(
+        budget=Budget.parse(facts["budget"]),
+        masks=masks,
+        initial=_weights(load_file(folder / "initial.safetensors"), masks),
+        final=_weights(load_file(folder / "final.safetensors"), masks),
+        provenance=Provenance(**facts["provenance"]),
+    )
+
+
+@_write.register
+def _(ticket: SettingsTicket, folder: Path) -> tuple[str, Facts]:
+    return "settings", {
+        "storage_bytes": ticket.storage_bytes,
+        "embedding": config_to_mapping(ticket.embedding),
+    }
+
+
+def _read_settings(folder: Path, facts: Facts) -> SettingsTicket:
+    return SettingsTicket(
+        budget=Budget.parse(facts["budget"]),
+        embedding=config_from_mapping(EmbeddingConfig, facts["embedding"], where=str(folder / "ticket.json")),
+        num_parameters=int(facts["num_parameters"]),
+        storage_bytes=int(facts["storage_bytes"]),
+        provenance=Provenance(**facts["provenance"]),
+    )
+
+
+_READERS: Mapping[str, Callable[[Path, Facts], Ticket]] = {
+    "thresher.mask-ticket": _read_mask,
+    "thresher.settings-ticket": _read_settings,
+}
 
 
 def _pack(mask: Tensor) -> Tensor:

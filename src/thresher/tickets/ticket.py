@@ -1,18 +1,20 @@
 """Ticket: what a search found for one budget, and all that is needed to train it from the start.
 
+Three kinds: a mask ticket (here), sizes (`sizes`), or settings under which an unsearched method fits (`settings`).
 A mask ticket says which entries of which tables stay, with the whole model's state before the first step of the search
 (to rewind to) and at the moment the mask was cut (for the ablation that goes on from there).
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from thresher.attach.compact import put_compact_
 from thresher.compact.embedding import CompactEmbedding
+from thresher.embeddings.base import EmbeddingConfig, FieldEmbedding
 from thresher.errors import ThresherError
 from thresher.tickets.budget import Budget
 
@@ -47,6 +49,25 @@ class Provenance:
     config: Mapping[str, object] = field(default_factory=dict)
 
 
+class Ticket(Protocol):
+    """What retraining, storing and reporting need of any ticket."""
+
+    @property
+    def budget(self) -> Budget: ...
+    @property
+    def provenance(self) -> Provenance: ...
+    @property
+    def num_parameters(self) -> int: ...
+
+    def embedding_config(self, searched: EmbeddingConfig) -> EmbeddingConfig:
+        """What a model is built with to take this ticket, given what the search was built with."""
+        ...
+
+    def apply_(self, model: nn.Module, *, rewind: Rewind = "initial") -> Sequence[str]:
+        """Put what was found into `model` and rewind the whole of it; returns the names of the tables touched."""
+        ...
+
+
 @dataclass(frozen=True)
 class MaskTicket:
     """The entries that stay, over all searched tables together.
@@ -66,6 +87,9 @@ class MaskTicket:
     @property
     def num_parameters(self) -> int:
         return sum(int(mask.sum()) for mask in self.masks.values())
+
+    def embedding_config(self, searched: EmbeddingConfig) -> EmbeddingConfig:
+        return searched
 
     def sizes(self) -> Mapping[str, Tensor]:
         """Kept dimensions per feature, `[N]` per table: the embedding sizes the paper speaks of."""
@@ -102,10 +126,15 @@ def kept_weights(model: nn.Module, masks: Mapping[str, Tensor], state: Mapping[s
     holders = _names(model, lambda module: any(module._parameters.get("weight") is table for table in tables))
     # of a holder only what is the table's: a tied linear layer keeps its bias
     owned = {f"{holder}.{key}" for holder in holders for key in TABLE_STATE}
+    wholly = tuple(f"{holder}." for holder in holders if _is_table_alone(model.get_submodule(holder)))
     return Weights(
         values={name: state[f"{name}.weight"][mask].clone() for name, mask in masks.items()},
-        state={key: value.clone() for key, value in state.items() if key not in owned},
+        state={key: value.clone() for key, value in state.items() if key not in owned and not key.startswith(wholly)},
     )
+
+
+def _is_table_alone(holder: nn.Module) -> bool:
+    return isinstance(holder, FieldEmbedding) and not isinstance(holder, nn.Linear)
 
 
 def _check_table(model: nn.Module, name: str, mask: Tensor) -> None:

@@ -1,0 +1,90 @@
+"""No search: the largest settings of a method that fit each budget, found without training or building a table.
+
+Serves the methods whose sizes follow from a rule: uniform, MDE, MGQE, hashing, quantised. What is made larger or
+smaller is the one number the method's config names as its `budget_setting`.
+"""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from thresher.config import config_to_mapping
+from thresher.embeddings.base import EmbeddingConfig, FieldEmbedding
+from thresher.embeddings.registry import build_embedding, method_name
+from thresher.errors import BudgetError, ConfigError
+from thresher.search.registry import SearchTask, register_search
+from thresher.tickets.budget import Budget
+from thresher.tickets.settings import SettingsTicket
+from thresher.tickets.store import save_ticket
+from thresher.tickets.ticket import Provenance
+
+
+@register_search("immediate")
+def fit_settings(task: SearchTask) -> Sequence[SettingsTicket]:
+    """A ticket for each budget, largest first."""
+    table, config = _the_table(task)
+    counts = None if task.data.feature_counts is None else task.data.feature_counts.tolist()
+    tickets = []
+    for budget in task.budgets:
+        fitted = largest_within(budget, config, table.field_sizes, counts)
+        size = _build_nothing(fitted, table.field_sizes, counts)
+        name = method_name(fitted)
+        provenance = Provenance(method=name, seed=task.seed, step=0, epoch=0, config=config_to_mapping(fitted))
+        tickets.append(SettingsTicket(budget, fitted, size.num_parameters(), size.storage_bytes(), provenance))
+    tickets.sort(key=lambda ticket: -ticket.num_parameters)
+    if task.folder is not None:
+        for ticket in tickets:
+            save_ticket(ticket, task.folder / ticket.budget.slug)
+    return tickets
+
+
+def largest_within(
+    budget: Budget, config: EmbeddingConfig, field_sizes: Sequence[int], feature_counts: Sequence[int] | None = None
+) -> EmbeddingConfig:
+    """The config with the largest `budget_setting` whose embedding is within `budget`.
+
+    A share is one of `N·D`, with the `D` of `config`.
+    """
+    num_entries = sum(field_sizes) * config.embedding_dim
+    values = config.budget_values(field_sizes)
+
+    def with_value(value: int) -> EmbeddingConfig:
+        setting: dict[str, Any] = {config.budget_setting: value}
+        return replace(config, **setting)
+
+    def exceeds(value: int) -> bool:
+        size = _build_nothing(with_value(value), field_sizes, feature_counts)
+        if budget.unit == "bytes":
+            return size.storage_bytes() > budget.amount
+        return size.num_parameters() > budget.max_entries(num_entries)
+
+    num_fitting = bisect_right(values, False, key=exceeds)
+    if num_fitting == 0:
+        smallest = _build_nothing(with_value(values[0]), field_sizes, feature_counts)
+        raise BudgetError(
+            f"budget {budget} is below what {method_name(config)} needs at its smallest, {config.budget_setting} = "
+            f"{values[0]}: {smallest.num_parameters():,} parameters, {smallest.storage_bytes():,} bytes; raise it"
+        )
+    return with_value(values[num_fitting - 1])
+
+
+def _build_nothing(
+    config: EmbeddingConfig, field_sizes: Sequence[int], feature_counts: Sequence[int] | None
+) -> FieldEmbedding:
+    """An embedding of these settings whose tables take no memory, to ask for its size."""
+    with torch.device("meta"):
+        return build_embedding(field_sizes, config, feature_counts=feature_counts)
+
+
+def _the_table(task: SearchTask) -> tuple[FieldEmbedding, EmbeddingConfig]:
+    tables = [module for module in task.model.modules() if isinstance(module, FieldEmbedding)]
+    config = getattr(tables[0], "config", None)
+    if len(tables) > 1 or not isinstance(config, EmbeddingConfig):
+        raise ConfigError(
+            "a method without a search is fitted to budgets in a model with one embedding that keeps its settings as "
+            "`config`; build the model with build_model(build_embedding(…), …)"
+        )
+    return tables[0], config
