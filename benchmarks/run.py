@@ -1,0 +1,102 @@
+"""Experiment file → result file: each TOML under experiments/ is a RunConfig, run once per seed by `thresher.prune`.
+
+    python benchmarks/run.py benchmarks/experiments/movielens-1m/fm/pep-plan.toml --seeds 0,1,2
+
+What is done is passed over, what was interrupted is taken up again (runs live in benchmarks/temporary/). A result made
+from a changed tree says so. Raw data is looked for in THRESHER_DATA_DIR.
+"""
+
+import argparse
+import os
+import platform
+import subprocess
+import sys
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+from statistics import mean, stdev
+
+import torch
+
+from thresher.cli.progress import display
+from thresher.config import config_to_mapping, load_toml
+from thresher.files import read_json, write_json
+from thresher.pipeline import prune
+from thresher.runs import RunConfig
+
+HERE = Path(__file__).parent
+EXPERIMENTS, RESULTS, TEMPORARY = HERE / "experiments", HERE / "results", HERE / "temporary"
+METRICS = ("validation_auc", "validation_logloss", "test_auc", "test_logloss", "test_rare_auc", "test_calibration")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("experiments", nargs="+", type=Path)
+    parser.add_argument("--seeds", default="0,1,2", help="comma-separated")
+    arguments = parser.parse_args()
+    for experiment in arguments.experiments:
+        for seed in map(int, arguments.seeds.split(",")):
+            run_seed(experiment.resolve(), seed)
+
+
+def run_seed(experiment: Path, seed: int) -> None:
+    name = experiment.relative_to(EXPERIMENTS.resolve()).with_suffix("")
+    target = (RESULTS / name).with_suffix(".json")
+    result = read_json(target) if target.exists() else {"experiment": name.as_posix(), "seeds": {}}
+    if str(seed) in result["seeds"]:
+        print(f"{name} seed {seed}: done before")
+        return
+    config = replace(load_toml(RunConfig, experiment), seed=seed)
+    if config.data.data_dir is not None:
+        data_dir = Path(os.environ["THRESHER_DATA_DIR"]) / config.data.data_dir
+        config = replace(config, data=replace(config.data, data_dir=str(data_dir)))
+    with display(quiet=not sys.stderr.isatty()) as progress:
+        pruned = prune(config, out=TEMPORARY / name / str(seed), resume=True, progress=progress)
+    result["config"] = config_to_mapping(load_toml(RunConfig, experiment))
+    result["seeds"][str(seed)] = {**pruned.frontier.to_json(), "made_with": made_with()}
+    result["summary"] = summary(result["seeds"].values())
+    write_json(target, result)
+    for row in result["summary"]:
+        auc = row["test_auc"]
+        print(
+            f"{name} {row['budget'] or 'dense':>8}: test AUC {auc['mean']:.4f} ± {auc['sd']:.4f} ({auc['seeds']} seeds)"
+        )
+
+
+def summary(seeds: "list[dict]") -> list[dict]:
+    """Mean and standard deviation over seeds, per budget; the dense model first."""
+    by_budget: dict[str | None, list[dict]] = {}
+    for seed in seeds:
+        for point in ([seed["dense"]] if seed["dense"] else []) + seed["points"]:
+            by_budget.setdefault(point.get("budget"), []).append(point)
+    return [
+        {"budget": budget, "num_parameters": points[0]["num_parameters"]}
+        | {
+            "storage_bytes": round(mean(point["storage_bytes"] for point in points)),
+            **{name: spread([point[name] for point in points]) for name in METRICS if name in points[0]},
+        }
+        for budget, points in by_budget.items()
+    ]
+
+
+def spread(values: list[float]) -> dict[str, float | int]:
+    return {"mean": mean(values), "sd": stdev(values) if len(values) > 1 else 0.0, "seeds": len(values)}
+
+
+def made_with() -> dict[str, object]:
+    """Versions, machine and commit, and whether the tree had changes that are in no commit."""
+
+    def git(*words: str) -> str:
+        return subprocess.run(["git", *words], cwd=HERE, capture_output=True, text=True, check=True).stdout.strip()
+
+    packages = ("torch", "numpy", "numba", "polars", "thresher")
+    return {
+        "commit": git("rev-parse", "--short", "HEAD"),
+        "changed_tree": bool(git("status", "--porcelain", "--untracked-files=no", "--", "../src")),
+        "versions": {"python": platform.python_version()} | {package: version(package) for package in packages},
+        "machine": {"processor": platform.machine(), "cores": os.cpu_count(), "threads": torch.get_num_threads()},
+    }
+
+
+if __name__ == "__main__":
+    main()
