@@ -6,7 +6,7 @@ The folders bear the names of the stages that fill them. Not here: the stages (`
 """
 
 import shutil
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from thresher.config import load_toml, to_toml
@@ -100,10 +100,6 @@ class Run:
             raise ConfigError(f"{folder} holds no run (config.toml is missing); start one with: thresher prune … --out")
         return cls(folder, load_toml(RunConfig, folder / "config.toml"))
 
-    def with_config(self, **changes: object) -> "Run":
-        """The same folder with some settings changed, for a stage that is asked for something else."""
-        return replace(self, config=replace(self.config, **changes))  # type: ignore[arg-type]
-
     @property
     def encoded(self) -> Path:
         return self.folder / "encoded"
@@ -124,8 +120,8 @@ class Run:
     def results(self) -> Path:
         return self.folder / "results.json"
 
-    def retrained(self, budget: Budget) -> Path:
-        return self.folder / "retrained" / budget.slug
+    def retrained(self, budget: str | Budget) -> Path:
+        return self.folder / "retrained" / Budget.parse(budget).slug
 
-    def bundle(self, budget: Budget) -> Path:
-        return self.folder / "bundles" / budget.slug
+    def bundle(self, budget: str | Budget) -> Path:
+        return self.folder / "bundles" / Budget.parse(budget).slug
