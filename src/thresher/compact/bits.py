@@ -18,8 +18,8 @@ Positions = npt.NDArray[np.int64]
 
 
 def pack_bits(positions: npt.NDArray[Any], num_bits: int) -> Words:
-    """The words of a bit vector whose ones are at these (distinct) positions."""
-    words = np.zeros(-(-num_bits // 64), np.uint64)
+    """The words of a bit vector whose ones are at these distinct positions."""
+    words = np.zeros(num_words(num_bits), np.uint64)
     np.bitwise_or.at(words, positions >> 6, np.uint64(1) << (positions & 63).astype(np.uint64))
     return words
 
@@ -29,12 +29,12 @@ def unpack_bits(words: Words) -> Positions:
     return np.flatnonzero(np.unpackbits(words.view(np.uint8), bitorder="little")).astype(np.int64, copy=False)
 
 
-def rank_blocks(words: Words) -> Counts:
-    """Ones before each block of 512 bits."""
-    per_word = np.bitwise_count(words).astype(np.int64)
-    per_block = np.add.reduceat(per_word, np.arange(0, len(words), BLOCK_BITS // 64)) if len(words) else per_word
-    before: Counts = (np.cumsum(per_block) - per_block).astype(np.uint32)
-    return before
+def rank_blocks(words: Words, num_bits: int) -> Counts:
+    """Ones before each block of 512 bits; the last count serves positions up to the very end."""
+    before = np.zeros(len(words) + 1, np.int64)
+    np.cumsum(np.bitwise_count(words), out=before[1:], dtype=np.int64)
+    at_blocks: Counts = before[:: BLOCK_BITS // 64][: num_blocks(num_bits)].astype(np.uint32)
+    return at_blocks
 
 
 def select_samples(positions: npt.NDArray[Any]) -> Counts:
@@ -42,13 +42,13 @@ def select_samples(positions: npt.NDArray[Any]) -> Counts:
     return positions[::SELECT_STRIDE].astype(np.uint32)
 
 
-def bit_vector_bytes(num_bits: int) -> int:
-    return 8 * -(-num_bits // 64)
+def num_words(num_bits: int) -> int:
+    return -(-num_bits // 64)
 
 
-def rank_bytes(num_bits: int) -> int:
-    return 4 * -(-num_bits // BLOCK_BITS)
+def num_blocks(num_bits: int) -> int:
+    return num_bits // BLOCK_BITS + 1
 
 
-def select_bytes(num_ones: int) -> int:
-    return 4 * -(-num_ones // SELECT_STRIDE)
+def num_samples(num_ones: int) -> int:
+    return -(-num_ones // SELECT_STRIDE)

@@ -89,12 +89,14 @@ class CompactEmbedding(FieldEmbedding):
 
     def storage_bytes(self) -> int:
         """Bytes of the smallest layout of this table, which is what a bundle stores."""
+        sizes, num_columns = self.sizes(), len(torch.unique(self.columns))
         layout = choose_layout(
             self.num_features,
             self.embedding_dim,
-            num_rows=int((self.sizes() > 0).sum()),
-            num_columns=len(torch.unique(self.columns)),
+            num_rows=int((sizes > 0).sum()),
+            num_columns=num_columns,
             num_entries=len(self.values),
+            num_full_rows=int((sizes == num_columns).sum()) if num_columns else 0,
         )
         return layout.storage_bytes
 

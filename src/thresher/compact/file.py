@@ -1,39 +1,61 @@
 """A compact table as one safetensors file: `save_table` writes it, `load_table` maps it into memory.
 
-The header's metadata holds the format's name and version and the layout as JSON. The reader is our own few lines
-(length, JSON header, arrays at their offsets) because it must map instead of copy and must refuse damaged files.
+The header's metadata holds the format's name and version, the layout as JSON, and a checksum of all array bytes. The
+reader is our own few lines (length, JSON header, arrays at their offsets) because it must map instead of copy, must
+work without torch, and must refuse damaged or hostile files instead of reading outside them.
 """
 
+import hashlib
 import json
 import mmap
+from collections.abc import Mapping
 from dataclasses import asdict
+from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from safetensors.numpy import save_file
 
+from thresher.compact.check import check_arrays, read_layout
 from thresher.compact.layouts import Layout
 from thresher.errors import FormatError
 from thresher.files import replacing_file
 
-if TYPE_CHECKING:
-    from thresher.compact.table import CompactTable
-
-FORMAT = "thresher-compact-table"
+Array = npt.NDArray[Any]
+FORMAT = "thresher.compact-table"
 VERSION = 1
-DTYPES = {"F32": np.float32, "U8": np.uint8, "U16": np.uint16, "U32": np.uint32, "U64": np.uint64}
-MAX_HEADER_BYTES = 1_000_000
+DTYPES = {
+    "F64": np.float64,
+    "F32": np.float32,
+    "F16": np.float16,
+    "I64": np.int64,
+    "I32": np.int32,
+    "I8": np.int8,
+    "U64": np.uint64,
+    "U32": np.uint32,
+    "U16": np.uint16,
+    "U8": np.uint8,
+    "BOOL": np.bool_,
+}
+MAX_HEADER_BYTES = 10_000_000
 
 
-def save_table(table: "CompactTable", path: Path) -> None:
-    metadata = {"format": FORMAT, "version": str(VERSION), "layout": json.dumps(asdict(table.layout))}
+def save_table(layout: Layout, arrays: Mapping[str, Array], path: Path) -> None:
+    from safetensors.numpy import save_file
+
+    ordered = {name: np.ascontiguousarray(arrays[name]) for name in sorted(arrays)}
+    metadata = {
+        "format": FORMAT,
+        "version": str(VERSION),
+        "layout": json.dumps(asdict(layout)),
+        "sha256": checksum(ordered),
+    }
     with replacing_file(path) as beside:
-        save_file({name: np.ascontiguousarray(array) for name, array in table.arrays.items()}, beside, metadata)
+        save_file(ordered, beside, metadata)
 
 
-def load_table(path: Path) -> tuple[Layout, dict[str, npt.NDArray[Any]]]:
+def load_table(path: Path, *, verify: bool = True) -> tuple[Layout, dict[str, Array]]:
     metadata, arrays = map_safetensors(path)
     if metadata.get("format") != FORMAT:
         raise FormatError(f"{path}: not a compact table; its format is {metadata.get('format')!r}, not {FORMAT!r}")
@@ -42,39 +64,56 @@ def load_table(path: Path) -> tuple[Layout, dict[str, npt.NDArray[Any]]]:
             f"{path}: a compact table of version {metadata.get('version')!r}; "
             f"this release reads version {VERSION}; upgrade thresher"
         )
+    if verify and metadata.get("sha256") != checksum(arrays):
+        raise FormatError(f"{path}: damaged: its checksum is not the one it was written with; copy or export it again")
     try:
-        layout = Layout(**json.loads(metadata["layout"]))
-    except (KeyError, TypeError, ValueError) as error:
-        raise FormatError(
-            f"{path}: the layout in the header cannot be read ({error}); write the table again"
-        ) from error
+        layout = read_layout(json.loads(metadata["layout"]))
+        check_arrays(layout, arrays)
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise FormatError(f"{path}: not a compact table: {error}; copy or export it again") from error
     return layout, arrays
 
 
-def map_safetensors(path: Path) -> tuple[dict[str, str], dict[str, npt.NDArray[Any]]]:
+def checksum(arrays: Mapping[str, Array]) -> str:
+    """SHA-256 over the arrays' bytes in the order of their names."""
+    digest = hashlib.sha256()
+    for name in sorted(arrays):
+        digest.update(name.encode())
+        digest.update(np.ascontiguousarray(arrays[name]).data)
+    return digest.hexdigest()
+
+
+def map_safetensors(path: Path) -> tuple[dict[str, str], dict[str, Array]]:
     """Metadata and arrays of a safetensors file, mapped read-only; nothing is read but the header."""
     try:
         with path.open("rb") as file:
             mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    except ValueError as error:  # an empty file cannot be mapped
-        raise FormatError(f"{path}: the file is empty; write it again") from error
+    except FileNotFoundError:
+        raise FormatError(f"{path} does not exist") from None
+    except (OSError, ValueError) as error:  # an empty file cannot be mapped
+        raise FormatError(f"{path}: cannot be read ({error}); copy or export it again") from error
     header_bytes = int.from_bytes(mapped[:8], "little")
     if len(mapped) < 8 or header_bytes > min(MAX_HEADER_BYTES, len(mapped) - 8):
         raise FormatError(f"{path}: the header is cut off or absurdly long; this is not a whole safetensors file")
     try:
         header = json.loads(mapped[8 : 8 + header_bytes])
-        metadata = dict(header.pop("__metadata__", {}))
+        metadata = {str(key): str(value) for key, value in header.pop("__metadata__", {}).items()}
         arrays = {name: _map_array(mapped, 8 + header_bytes, entry) for name, entry in header.items()}
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError, OverflowError) as error:
-        raise FormatError(f"{path}: the header is damaged ({error}); write the file again") from error
+        raise FormatError(f"{path}: the header is damaged ({error}); copy or export it again") from error
     return metadata, arrays
 
 
-def _map_array(mapped: mmap.mmap, data_start: int, entry: dict[str, Any]) -> npt.NDArray[Any]:
+def _map_array(mapped: mmap.mmap, data_start: int, entry: Any) -> Array:
     dtype = np.dtype(DTYPES[entry["dtype"]]).newbyteorder("<")
     first, last = entry["data_offsets"]
-    (length,) = entry["shape"]
-    if not 0 <= first <= last <= len(mapped) - data_start or last - first != length * dtype.itemsize:
-        raise ValueError(f"an array of {length} values claims bytes {first} to {last} of {len(mapped) - data_start}")
-    array = np.frombuffer(mapped, dtype, count=length, offset=data_start + first)
+    shape = entry["shape"]
+    if not all(type(number) is int and number >= 0 for number in [first, last, *shape]):
+        raise ValueError("sizes and offsets must be whole numbers")
+    length = prod(shape)
+    if not first <= last <= len(mapped) - data_start or last - first != length * dtype.itemsize:
+        raise ValueError(f"an array of shape {shape} claims bytes {first} to {last} of {len(mapped) - data_start}")
+    if length == 0:
+        return np.zeros(shape, dtype)
+    array = np.frombuffer(mapped, dtype, count=length, offset=data_start + first).reshape(shape)
     return array if array.flags.aligned else array.copy()

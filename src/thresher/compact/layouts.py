@@ -1,31 +1,47 @@
 """How a compact table may be laid out, what each way costs to the byte, and which is the smallest for a mask.
 
-A layout answers two questions, each in one of several ways, and every answer has an exact price:
+A layout answers a few questions, each in one of several ways, and every answer has an exact price:
 
 1. *Which rows hold anything?* `all` (no index), `bitmap` (one bit a row, with rank blocks), or `list8` / `list16`
    (rows grouped by 256 or 65,536, one or two bytes for each non-empty row).
 2. *Which columns does a row hold?* `padded` (every cell of the row, the pruned ones too), `masks` (one bit a cell) or
    `columns` (one column number for each kept entry, and one bit to mark where a row begins).
+3. *Are some rows full?* Then one bit a row can say so, and full rows need no masks or column numbers.
+4. *Do rows repeat?* Then each distinct row is stored once in a pool, and every row says which one it is.
 
 Columns in which nothing was kept are left out when that is smaller. `all` + `padded` is the dense table, so no table
 is ever larger than that. Not here: building the arrays (`encoding`), reading them (`kernels.compact_table`).
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from torch import Tensor
 
-from thresher.compact.bits import bit_vector_bytes, rank_bytes, select_bytes
+from thresher.compact.bits import num_blocks, num_samples, num_words
+from thresher.compact.value_types import ValueType, is_quantised, value_arrays
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 RowIndex = Literal["all", "bitmap", "list8", "list16"]
 Content = Literal["padded", "masks", "columns"]
+ArrayShapes = dict[str, tuple[type[np.generic], int]]
 
 ROW_INDEXES: tuple[RowIndex, ...] = ("all", "bitmap", "list8", "list16")
 CONTENTS: tuple[Content, ...] = ("padded", "masks", "columns")
-FLOAT_BYTES = 4
+LIST_SHIFT = {"list8": 8, "list16": 16}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pool:
+    """What is left of a table's rows when each distinct one is counted once."""
+
+    num_rows: int
+    num_full_rows: int
+    num_entries: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,66 +50,98 @@ class Layout:
 
     Attributes:
         width: columns a stored row may use; less than `D` when empty columns are left out.
-        num_rows: stored rows; all `N`, or only the non-empty ones.
+        num_rows: indexed rows; all `N`, or only the non-empty ones.
         num_entries: kept entries, which is `num_parameters`.
+        content_rows: rows whose content is stored; fewer than `num_rows` when rows share a pool.
+        content_entries: entries in them.
+        num_full_rows: those of them marked as full, 0 when none is marked.
     """
 
     row_index: RowIndex
     content: Content
+    value_type: ValueType
     num_features: int
     embedding_dim: int
     width: int
     num_rows: int
     num_entries: int
-
-    @property
-    def num_values(self) -> int:
-        return self.num_rows * self.width if self.content == "padded" else self.num_entries
+    content_rows: int
+    content_entries: int
+    num_full_rows: int
 
     @property
     def drops_columns(self) -> bool:
         return self.width < self.embedding_dim
 
     @property
-    def index_bytes(self) -> int:
-        column_map = 2 * self.width if self.drops_columns else 0
-        return self._row_index_bytes() + self._content_bytes() + column_map
+    def has_pool(self) -> bool:
+        return self.content_rows < self.num_rows
 
     @property
-    def storage_bytes(self) -> int:
-        return self.index_bytes + FLOAT_BYTES * self.num_values
+    def num_values(self) -> int:
+        return self.content_rows * self.width if self.content == "padded" else self.content_entries
 
-    def _row_index_bytes(self) -> int:
+    @property
+    def partial_rows(self) -> int:
+        return self.content_rows - self.num_full_rows
+
+    @property
+    def partial_entries(self) -> int:
+        return self.content_entries - self.num_full_rows * self.width
+
+    @property
+    def has_holes(self) -> bool:
+        """Whether pruned cells lie among the values."""
+        return self.num_values > self.content_entries
+
+    @cached_property
+    def storage_bytes(self) -> int:
+        return sum(np.dtype(dtype).itemsize * length for dtype, length in self.arrays().values())
+
+    def arrays(self) -> ArrayShapes:
+        """Names, types and lengths of all arrays of this layout."""
+        arrays: ArrayShapes = {}
         match self.row_index:
             case "all":
-                return 0
+                pass
             case "bitmap":
-                return bit_vector_bytes(self.num_features) + rank_bytes(self.num_features)
-            case "list8":
-                return 4 * (1 + (self.num_features + 255) // 256) + self.num_rows
-            case "list16":
-                return 4 * (1 + (self.num_features + 65535) // 65536) + 2 * self.num_rows
-
-    def _content_bytes(self) -> int:
+                arrays["row_bits"] = (np.uint64, num_words(self.num_features))
+                arrays["row_ranks"] = (np.uint32, num_blocks(self.num_features))
+            case "list8" | "list16":
+                groups = -(-self.num_features >> LIST_SHIFT[self.row_index])
+                arrays["row_starts"] = (np.uint32, groups + 1)
+                arrays["row_lows"] = (np.uint8 if self.row_index == "list8" else np.uint16, self.num_rows)
+        if self.has_pool:
+            arrays["pool_rows"] = (np.uint16 if self.content_rows <= 65536 else np.uint32, self.num_rows)
+        if self.num_full_rows:
+            arrays["full_bits"] = (np.uint64, num_words(self.content_rows))
+            arrays["full_ranks"] = (np.uint32, num_blocks(self.content_rows))
         match self.content:
             case "padded":
-                return 0
+                pass
             case "masks":
-                cells = self.num_rows * self.width
-                return bit_vector_bytes(cells) + rank_bytes(cells)
+                arrays["cell_bits"] = (np.uint64, num_words(self.partial_rows * self.width))
+                arrays["cell_ranks"] = (np.uint32, num_blocks(self.partial_rows * self.width))
             case "columns":
                 # one flag more than entries: the end of the last row is found like that of any other
-                flags = bit_vector_bytes(self.num_entries + 1) + select_bytes(self.num_rows)
-                return flags + column_bytes(self.width) * self.num_entries
-
-
-def column_bytes(width: int) -> int:
-    """Bytes of one column number in a row of this width."""
-    return 1 if width <= 256 else 2
+                arrays["row_flags"] = (np.uint64, num_words(self.partial_entries + 1))
+                arrays["row_samples"] = (np.uint32, num_samples(self.partial_rows + 1))
+                arrays["columns"] = (np.uint8 if self.width <= 256 else np.uint16, self.partial_entries)
+        if self.drops_columns:
+            arrays["column_map"] = (np.uint16, self.width)
+        return arrays | value_arrays(self.value_type, self.num_values)
 
 
 def choose_layout(
-    num_features: int, embedding_dim: int, *, num_rows: int, num_columns: int, num_entries: int
+    num_features: int,
+    embedding_dim: int,
+    *,
+    num_rows: int,
+    num_columns: int,
+    num_entries: int,
+    num_full_rows: int = 0,
+    pool: Pool | None = None,
+    value_type: ValueType = "fp32",
 ) -> Layout:
     """The smallest layout for a mask of which only these counts matter; among equals the one read fastest.
 
@@ -103,37 +151,55 @@ def choose_layout(
         num_rows: rows with at least one kept entry.
         num_columns: columns with at least one kept entry.
         num_entries: kept entries.
+        num_full_rows: rows that kept all `num_columns`.
+        pool: the same counts over distinct rows, when rows repeat.
+        value_type: how values are stored.
     """
+    own = Pool(num_rows=num_rows, num_full_rows=num_full_rows, num_entries=num_entries)
+    columns_used = max(num_columns, 1)  # a table without any entry keeps one column, so that a row has a width
     candidates = [
         Layout(
             row_index=row_index,
             content=content,
+            value_type=value_type,
             num_features=num_features,
             embedding_dim=embedding_dim,
             width=width,
             num_rows=num_features if row_index == "all" else num_rows,
             num_entries=num_entries,
+            content_rows=num_features if row_index == "all" and rows is own else rows.num_rows,
+            content_entries=rows.num_entries,
+            num_full_rows=marked,
         )
-        for width in dict.fromkeys((embedding_dim, max(num_columns, 1)))
+        for width in dict.fromkeys((embedding_dim, columns_used))
         for content in CONTENTS
         for row_index in ROW_INDEXES
-        # rows are told apart by their first entry, so a list of columns has no empty rows
-        if not (content == "columns" and row_index == "all" and num_rows < num_features)
+        for rows in ((own,) if pool is None else (own, pool))
+        for marked in dict.fromkeys((0, rows.num_full_rows if width == columns_used and content != "padded" else 0))
+        # a pool has no empty row, and in a list of columns a row is told by its first entry
+        if row_index != "all" or num_rows == num_features or (content != "columns" and rows is own)
     ]
-    return min(candidates, key=lambda layout: layout.storage_bytes)
+    # codes have no second zero to tell a kept zero from a hole
+    readable = [layout for layout in candidates if not (layout.has_holes and is_quantised(value_type))]
+    return min(readable, key=lambda layout: layout.storage_bytes)
 
 
-def layout_of_mask(mask: Tensor | npt.NDArray[np.bool_]) -> Layout:
-    """The layout `CompactTable.from_mask` would choose, without building anything."""
-    cells = mask.cpu().numpy() if isinstance(mask, Tensor) else mask  # numpy reduces bools far faster than torch
+def layout_of_mask(mask: "Tensor | npt.NDArray[np.bool_]", value_type: ValueType = "fp32") -> Layout:
+    """The layout of a table with this mask in which no rows repeat, without building anything."""
+    foreign: Any = mask
+    cells = mask if isinstance(mask, np.ndarray) else foreign.cpu().numpy()  # numpy reduces bools faster than torch
+    used = cells.any(0)
+    full = cells.all(1) if used.all() else cells[:, used].all(1)
     return choose_layout(
         *cells.shape,
         num_rows=int(np.count_nonzero(cells.any(1))),
-        num_columns=int(np.count_nonzero(cells.any(0))),
+        num_columns=int(np.count_nonzero(used)),
         num_entries=int(np.count_nonzero(cells)),
+        num_full_rows=int(np.count_nonzero(full)) if used.any() else 0,
+        value_type=value_type,
     )
 
 
-def compact_bytes(mask: Tensor | npt.NDArray[np.bool_]) -> int:
+def compact_bytes(mask: "Tensor | npt.NDArray[np.bool_]", value_type: ValueType = "fp32") -> int:
     """Bytes a table with this mask `[N, D]` (True = kept) needs: values and everything a lookup reads."""
-    return layout_of_mask(mask).storage_bytes
+    return layout_of_mask(mask, value_type).storage_bytes
