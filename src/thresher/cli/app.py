@@ -1,0 +1,75 @@
+"""The command line put together: verbs, their examples, and nothing else."""
+
+from typing import Annotated
+
+import typer
+
+from thresher import __version__
+from thresher.cli.data_commands import encode
+from thresher.cli.demo import demo
+from thresher.cli.run_commands import prune, retrain, search
+from thresher.cli.serve_commands import export, predict
+from thresher.cli.show import show
+
+app = typer.Typer(
+    name="thresher",
+    help="Prune the embedding tables of recommender models and keep their AUC.",
+    epilog="Start with: thresher demo. Each command explains itself: thresher prune --help.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _examples(*lines: str) -> str:
+    return "\n\n".join(["[bold]Examples[/bold]", *(line.replace("[", r"\[") for line in lines)])
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"thresher {__version__}")  # noqa: T201
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+app.command(epilog=_examples("thresher demo", "thresher demo --out runs/demo --json"))(demo)
+app.command(
+    epilog=_examples(
+        "thresher prune clicks.csv --label clicked --budgets 50k,2% --out runs/clicks",
+        "thresher prune 'logs/*.parquet' --max-auc-drop 0.001 --out runs/logs",
+        "thresher prune movielens-1m --data-dir ml-1m --budgets 50k,25k,12k,6500 --out runs/ml1m",
+        "thresher prune --config run.toml --set training.batch_size=4096 --out runs/mine --resume",
+    )
+)(prune)
+app.command(
+    epilog=_examples(
+        "thresher encode clicks.csv --label clicked --out encoded/clicks",
+        "thresher encode clicks.tsv --fields user,item,price:log2 --label clicked --out encoded/clicks",
+    )
+)(encode)
+app.command(
+    epilog=_examples("thresher search clicks.csv --budgets 50k,2% --out runs/clicks", "thresher retrain runs/clicks")
+)(search)
+app.command(epilog=_examples("thresher retrain runs/clicks"))(retrain)
+app.command(epilog=_examples("thresher export runs/clicks --budget 2% --out clicks-small"))(export)
+app.command(
+    epilog=_examples(
+        "thresher predict runs/clicks/bundles/2pct rows.csv --out probabilities.csv",
+        """echo '{"user": "u1", "item": "i9"}' | thresher predict clicks-small -""",
+    )
+)(predict)
+app.command(
+    epilog=_examples(
+        "thresher show runs/clicks", "thresher show runs/clicks/tickets/2pct", "thresher show clicks-small"
+    )
+)(show)

@@ -1,0 +1,145 @@
+"""Progress as a person sees it: bars on a terminal, a line per epoch elsewhere, both on stderr.
+
+Stages follow each other; each gets its own bar with loss, kept parameters, next budget, best metric and time left.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import monotonic
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, TextColumn
+from rich.text import Text
+
+from thresher.cli.console import stderr
+from thresher.training.progress import ProgressState, SilentProgress
+
+SECONDS_BETWEEN_LINES = 5.0
+
+
+class Display(SilentProgress):
+    """Shows nothing; what the others are made from. Serves training (`update`) and encoding (`encoding`)."""
+
+    def encoding(self, done: int, total: int | None, message: str) -> None:
+        """Show how far encoding is, in rows."""
+
+
+@contextmanager
+def display(*, quiet: bool = False) -> Iterator[Display]:
+    """What a command shows its progress with, fit for where stderr goes."""
+    console = stderr()
+    if quiet:
+        yield Display()
+    elif console.is_terminal:
+        with Bars(Console(stderr=True, highlight=False)) as bars:
+            yield bars
+    else:
+        yield Lines(console)
+
+
+class Bars(Display):
+    """A bar per stage."""
+
+    def __init__(self, console: Console) -> None:
+        self._bars = Progress(
+            TextColumn("[bold]{task.description:<14}"),
+            BarColumn(bar_width=16),
+            TextColumn("{task.fields[position]}"),
+            TextColumn("[dim]{task.fields[facts]}"),
+            _TimeColumn(),
+            console=console,
+        )
+        self._tasks: dict[str, TaskID] = {}
+
+    def __enter__(self) -> "Bars":
+        self._bars.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bars.stop()
+
+    def update(self, state: ProgressState) -> None:
+        total, done = state.max_epochs * state.num_steps, _steps_done(state)
+        self._bars.update(
+            self._task(state.stage, start=done),
+            total=done if state.finished else total,
+            completed=done,
+            position=f"epoch {min(state.epoch, state.max_epochs)}/{state.max_epochs}",
+            facts=_facts(state),
+        )
+
+    def encoding(self, done: int, total: int | None, message: str) -> None:
+        self._bars.update(self._task(message), total=total, completed=done, position=f"{done:,} rows")
+
+    def _task(self, stage: str, *, start: int = 0) -> TaskID:
+        """The stage's bar; a stage taken up again starts at `start`, which its pace must not count."""
+        if stage not in self._tasks:
+            self._tasks[stage] = self._bars.add_task(stage, total=None, position="", facts="", start_at=start)
+        return self._tasks[stage]
+
+
+class Lines(Display):
+    """A line at the end of an epoch, at most every few seconds; the end of a stage is always told."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._stage, self._next_line = "", 0.0
+        self._last: ProgressState | None = None
+
+    def update(self, state: ProgressState) -> None:
+        last, self._last = self._last, state
+        if last is None or last.stage != state.stage:
+            self._next_line = monotonic() + SECONDS_BETWEEN_LINES
+        elif state.finished:
+            self._print(state)
+            self._last = None
+        elif state.epoch > last.epoch and monotonic() >= self._next_line:
+            self._print(last)  # what the epoch ended with
+            self._next_line = monotonic() + SECONDS_BETWEEN_LINES
+
+    def encoding(self, done: int, total: int | None, message: str) -> None:
+        if message != self._stage:
+            self._stage = message
+            self._console.print(message, markup=False)
+
+    def _print(self, state: ProgressState) -> None:
+        ended = "done after epoch" if state.finished else "epoch"
+        text = f"{state.stage}: {ended} {min(state.epoch, state.max_epochs)}/{state.max_epochs}  {_facts(state)}"
+        self._console.print(text.rstrip(), markup=False)
+
+
+class _TimeColumn(ProgressColumn):
+    """Time left at the pace so far; early stopping may end a stage before, so it is the most it can take."""
+
+    max_refresh = 0.5
+
+    def render(self, task: Task) -> Text:
+        if task.finished or task.total is None:
+            return Text(_clock(task.elapsed or 0.0), style="dim")
+        done = task.completed - task.fields["start_at"]
+        if done <= 0 or not task.elapsed:
+            return Text("")
+        return Text(f"≤ {_clock(task.elapsed * (task.total - task.completed) / done)} left", style="cyan")
+
+
+def _steps_done(state: ProgressState) -> int:
+    return min((state.epoch - 1) * state.num_steps + state.step, state.max_epochs * state.num_steps)
+
+
+def _facts(state: ProgressState) -> str:
+    """Loss, what is left and what it is falling to, the best so far; only what is known."""
+    facts = []
+    if state.loss is not None:
+        facts.append(f"loss {state.loss:.4f}")
+    if state.kept_parameters is not None:
+        arrow = f" → {state.next_budget}" if state.next_budget and not state.finished else ""
+        facts.append(f"kept {state.kept_parameters:,}{arrow}")
+    if state.best is not None:
+        facts.append(f"best {state.metric or ''} {state.best:.4f}".replace("  ", " "))
+    return "  ".join(facts)
+
+
+def _clock(seconds: float) -> str:
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"

@@ -1,0 +1,179 @@
+"""prune, search, retrain: the commands that train, each on the folder of a run."""
+
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from thresher.cli import options
+from thresher.cli.console import say, show_frontier, show_json, told_plainly
+from thresher.cli.progress import display
+from thresher.errors import ConfigError, ThresherError
+
+if TYPE_CHECKING:
+    from thresher.data.encoded_table import EncodedTable
+    from thresher.data.split_batches import SplitBatches
+    from thresher.pipeline import PruneResult
+    from thresher.runs import Run, RunConfig
+
+Out = Annotated[Path, typer.Option("--out", "-o", help="Folder of the run.", rich_help_panel=options.OUTPUT)]
+RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run, as prune and search write it.")]
+DEFAULT_OUT = Path("runs/run")
+
+
+@told_plainly(resumable=True)
+def prune(
+    context: typer.Context,
+    sources: options.Sources = None,
+    label: options.Label = None,
+    positive: options.Positive = None,
+    fields: options.Fields = None,
+    drop: options.Drop = None,
+    data_dir: options.DataDir = None,
+    min_count: options.MinCount = None,
+    split_seed: options.SplitSeed = None,
+    model: options.Model = None,
+    embedding_dim: options.EmbeddingDim = None,
+    method: options.Method = None,
+    budgets: options.Budgets = None,
+    max_auc_drop: options.MaxAucDrop = None,
+    seed: options.Seed = None,
+    out: Out = DEFAULT_OUT,
+    config: options.ConfigFile = None,
+    settings: options.Settings = None,
+    resume: options.Resume = False,
+    force: options.Force = False,
+    as_json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """The whole path: raw files → pruned models at several sizes, their AUC and bytes, and bundles that predict."""
+    from thresher.pipeline import prune as prune_run
+
+    settled = _settle(context.params)
+    with display(quiet=quiet) as progress, nothing_half_started(out):
+        result = prune_run(settled, out=out, resume=resume, force=force, progress=progress)
+    show_result(result, as_json=as_json)
+
+
+@told_plainly(resumable=True)
+def search(
+    context: typer.Context,
+    sources: options.Sources = None,
+    label: options.Label = None,
+    positive: options.Positive = None,
+    fields: options.Fields = None,
+    drop: options.Drop = None,
+    data_dir: options.DataDir = None,
+    min_count: options.MinCount = None,
+    split_seed: options.SplitSeed = None,
+    model: options.Model = None,
+    embedding_dim: options.EmbeddingDim = None,
+    method: options.Method = None,
+    budgets: options.Budgets = None,
+    seed: options.Seed = None,
+    out: Out = DEFAULT_OUT,
+    config: options.ConfigFile = None,
+    settings: options.Settings = None,
+    resume: options.Resume = False,
+    force: options.Force = False,
+    as_json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """The search alone: one ticket per budget, to be retrained later or elsewhere."""
+    from thresher.pipeline import encode_data
+    from thresher.pipeline import search as search_run
+    from thresher.runs import Run
+
+    settled = _settle(context.params)
+    with display(quiet=quiet) as progress, nothing_half_started(out):
+        run = Run.start(out, settled, resume=resume, force=force)
+        table = encode_data(run, progress)
+        tickets = search_run(run, table, _batches(run, table), progress)
+    found = [
+        {"budget": str(t.budget), "num_parameters": t.num_parameters, "folder": str(run.tickets / t.budget.slug)}
+        for t in tickets
+    ]
+    if as_json:
+        show_json({"run": str(out), "tickets": found})
+        return
+    for ticket in found:
+        print(f"{ticket['budget']:>8}  {ticket['num_parameters']:>12,} parameters  {ticket['folder']}")  # noqa: T201
+    say(f"Retrain them with: thresher retrain {out}")
+
+
+@told_plainly()
+def retrain(folder: RunFolder, as_json: options.Json = False, quiet: options.Quiet = False) -> None:
+    """Retrain the tickets of a search, beside a dense model to measure them against.
+
+    What is done is passed over, what was interrupted is taken up again.
+    """
+    from thresher.data.encoded_table import EncodedTable
+    from thresher.pipeline import report, train_dense
+    from thresher.pipeline import retrain as retrain_run
+    from thresher.pipeline import search as search_run
+    from thresher.runs import Run
+
+    run = Run.open(folder)
+    if not (run.tickets / "tickets.json").exists():
+        raise ConfigError(
+            f"the search in {folder} has not ended; go on with: thresher search … --out {folder} --resume"
+        )
+    table, started = EncodedTable.open(run.encoded), perf_counter()
+    data = _batches(run, table)
+    with display(quiet=quiet) as progress:
+        dense = train_dense(run, table, data, progress)
+        points = [retrain_run(run, table, data, ticket, progress) for ticket in search_run(run, table, data, progress)]
+        result = report(run, table, dense, points, seconds=perf_counter() - started)
+    show_result(result, as_json=as_json)
+
+
+def show_result(result: "PruneResult", *, as_json: bool) -> None:
+    """The table of a finished run, and where its files are."""
+    run, frontier = result.run, result.frontier
+    bundles = {str(budget): str(run.bundle(budget)) for budget in run.config.wanted_budgets()}
+    if as_json:
+        show_json({**frontier.to_json(), "run": str(run.folder), "bundles": bundles})
+        return
+    facts = frontier.facts
+    show_frontier(frontier, title=f"{facts['source']} · {facts['model']} · seed {facts['seed']}")
+    drop = run.config.max_auc_drop
+    if drop is not None and result.recommended is None:
+        say(f"No size keeps validation AUC within {drop} of the dense model's; allow more, or give --budgets.")
+    elif result.recommended is not None:
+        say(f"Smallest within {drop} of the dense model's validation AUC: {result.recommended.budget}")
+    best = str(frontier.best()[-1].budget if result.recommended is None else result.recommended.budget)
+    say(f"Results  {run.results}")
+    say(f"Figure   {run.report / 'frontier.png'}, and .svg")
+    say(f"Predict  thresher predict {bundles[best]} ROWS.csv")
+
+
+@contextmanager
+def nothing_half_started(out: Path) -> Iterator[None]:
+    """A run refused before its first training step leaves no folder behind that would be in the way of the next."""
+    fresh = not out.exists()
+    try:
+        yield
+    except ThresherError:
+        if fresh and not any(out.rglob("history.jsonl")):
+            shutil.rmtree(out, ignore_errors=True)
+        raise
+
+
+def _batches(run: "Run", table: "EncodedTable") -> "SplitBatches":
+    from thresher.data.split_batches import SplitBatches
+    from thresher.training.seeding import derive_seed
+
+    return SplitBatches.of(table, run.config.training.batch_size, seed=derive_seed(run.config.seed, "batches"))
+
+
+def _settle(params: Mapping[str, Any]) -> "RunConfig":
+    """The settings of a run, with what had to be guessed about its files shown."""
+    from thresher.cli.settings import Flags, run_config, show_guess
+
+    config = run_config(Flags.of(params))
+    show_guess(config.data)
+    return config

@@ -1,0 +1,119 @@
+"""Flags and TOML → `RunConfig`: the file first, then flags, then `--set`."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from thresher.cli.console import say
+from thresher.config import config_from_mapping, load_toml, override
+from thresher.data.sources import DataConfig, FieldConfig, build_source, source_names
+from thresher.errors import ConfigError
+from thresher.models.registry import model_config
+from thresher.runs import RunConfig
+from thresher.tickets.budget import parse_budgets
+
+FILES = "files"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flags:
+    """What was said on the command line; None is "not said"."""
+
+    sources: Sequence[str] = ()
+    config: Path | None = None
+    settings: Sequence[str] = ()
+    data_dir: str | None = None
+    label: str | None = None
+    positive: str | None = None
+    fields: str | None = None
+    drop: str | None = None
+    min_count: int | None = None
+    split_seed: int | None = None
+    model: str | None = None
+    embedding_dim: int | None = None
+    method: str | None = None
+    budgets: str | None = None
+    max_auc_drop: float | None = None
+    seed: int | None = None
+
+    @classmethod
+    def of(cls, params: Mapping[str, Any]) -> "Flags":
+        """The flags among a command's parameters, which bear the same names."""
+        said = {field.name: params[field.name] for field in fields(cls) if params.get(field.name) is not None}
+        return cls(**said)
+
+
+def run_config(flags: Flags) -> RunConfig:
+    """The settings a command runs with."""
+    config = RunConfig() if flags.config is None else load_toml(RunConfig, flags.config)
+    config = replace(config, data=_data(config.data, flags))
+    if flags.config is None:  # the settings recorded for this data set, where there are any
+        config = replace(config, model=model_config(flags.model or "fm", dataset=config.data.source))
+    elif flags.model is not None:
+        config = override(config, [f"model.name={flags.model}"], where="--model")
+    if flags.method is not None:
+        config = override(config, [f"embedding.method={flags.method}"], where="--method")
+    if flags.embedding_dim is not None:
+        config = override(config, [f"embedding.embedding_dim={flags.embedding_dim}"], where="--embedding-dim")
+    if flags.budgets is not None and flags.max_auc_drop is not None:
+        raise ConfigError("--budgets says what may stay, --max-auc-drop what may be lost; give one of them")
+    if flags.budgets is not None:
+        budgets = tuple(str(budget) for budget in parse_budgets(flags.budgets))
+        config = replace(config, budgets=budgets, max_auc_drop=None)
+    said = {name: getattr(flags, name) for name in ("max_auc_drop", "seed") if getattr(flags, name) is not None}
+    return override(replace(config, **said), flags.settings)
+
+
+def show_guess(data: DataConfig) -> None:
+    """Say what had to be guessed about one's own files, and why, so that a wrong guess is seen before it costs time."""
+    guess = getattr(build_source(data), "guess", None)
+    if guess is None:
+        return
+    say("Columns as guessed (say otherwise with --label, --fields, --drop):")
+    width = max(len(column) for column, _ in guess.reasons)
+    for column, reason in guess.reasons:
+        say(f"  {column:<{width}}  {reason}")
+
+
+def _data(data: DataConfig, flags: Flags) -> DataConfig:
+    changes: dict[str, Any] = {}
+    if flags.sources:
+        changes = _source(flags.sources, data)
+    for name in ("data_dir", "label", "min_count", "split_seed"):
+        if getattr(flags, name) is not None:
+            changes[name] = getattr(flags, name)
+    for name in ("positive", "drop"):
+        if getattr(flags, name) is not None:
+            changes[name] = tuple(_parts(getattr(flags, name)))
+    if flags.fields is not None:
+        changes["fields"] = tuple(_field(part) for part in _parts(flags.fields))
+    made = replace(data, **changes)
+    if made.source == FILES and not made.paths:
+        names = ", ".join(name for name in source_names() if name != FILES)
+        raise ConfigError(f"no data given; name your files, or one of: {names}")
+    return made
+
+
+def _source(words: Sequence[str], data: DataConfig) -> dict[str, Any]:
+    """A named data set, or files. What the TOML file said of another source does not hold for this one."""
+    names = [name for name in source_names() if name != FILES]
+    forgotten = {"data_dir", "paths", "label", "positive", "fields", "drop"}
+    defaults = {field.name: field.default for field in fields(DataConfig) if field.name in forgotten}
+    if len(words) == 1 and words[0] in names:
+        return ({} if data.source == words[0] else defaults) | {"source": words[0]}
+    near = get_close_matches(words[0], names, 1)
+    if near and not Path(words[0]).exists():
+        raise ConfigError(f"{words[0]}: no such file; did you mean the data set {near[0]!r}?")
+    return ({} if data.source == FILES else defaults) | {"source": FILES, "paths": tuple(words)}
+
+
+def _field(text: str) -> FieldConfig:
+    name, colon, transform = text.rpartition(":")
+    mapping = {"name": name, "transform": transform} if colon else {"name": text}
+    return config_from_mapping(FieldConfig, mapping, where=f"--fields {text}")
+
+
+def _parts(text: str) -> Iterable[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]

@@ -1,0 +1,140 @@
+"""Every mistake with files, budgets and folders: one message with place and remedy, and nothing left behind."""
+
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HEAD = "clicked,user_id,item_id,price\n"
+ROWS = "".join(f"{i % 2},u{i % 7},i{i % 11},{i}\n" for i in range(200))
+
+
+def bad_file(folder: Path, content: str | bytes, name: str = "bad.csv") -> Path:
+    path = folder / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+@pytest.mark.parametrize("command", ["prune", "search", "encode"])
+@pytest.mark.parametrize(
+    ("content", "line", "words"),
+    [
+        pytest.param("", None, ["empty"], id="empty file"),
+        pytest.param(HEAD, None, ["no rows"], id="header only"),
+        pytest.param(HEAD + ROWS + "1,u1,i1\n" + ROWS, 202, ["3", "4"], id="ragged row, short"),
+        pytest.param(HEAD + ROWS + "1,u1,i1,2,9\n" + ROWS, 202, ["5", "4"], id="ragged row, long"),
+        pytest.param("clicked,user_id,user_id,price\n" + ROWS, 1, ["user_id"], id="duplicated column"),
+        pytest.param(HEAD + ROWS + "2,u1,i1,2\n", 202, ["clicked", "2"], id="label not binary"),
+        pytest.param(HEAD + ROWS.replace("0,u", "1,u"), None, ["clicked", "1"], id="one class only"),
+        pytest.param((HEAD + ROWS).encode() + b"1,\xff\xfe,i1,2\n", 202, ["UTF-8"], id="not UTF-8"),
+    ],
+)
+def test_broken_files(refused, tmp_path, fast, command, content, line, words):
+    path, out = bad_file(tmp_path, content), tmp_path / "out"
+    options = [] if command == "encode" else fast
+    message = refused(command, path, "--label", "clicked", "--out", out, *options)
+    assert f"{path}:{line}:" in message if line else path.name in message
+    for word in words:
+        assert word in message
+    assert len(message) < 400
+    assert sorted(tmp_path.iterdir()) == [path], "something was left behind"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["absent.csv"], "absent.csv: no such file"),
+        (["movilens-1m"], "did you mean the data set 'movielens-1m'?"),
+        (["*.nothing"], "no file matches"),
+        (["."], "is a folder"),
+        ([], "no data given; name your files, or one of: movielens-1m, synthetic"),
+        (["FILE", "--label", "click"], "clicked"),
+        (["FILE", "--fields", "user_id,itm_id"], "item_id"),
+        (["FILE", "--fields", "price:log3"], 'transform: expected one of "none", "log2"'),
+        (["FILE", "--drop", "prise"], "price"),
+        (["FILE", "--label", "clicked", "--positive", "yes"], "clicked"),
+        (["FILE", "--budgets", "lots"], "budget 'lots' cannot be read; write parameters as 30k"),
+        (["FILE", "--budgets", "0"], "keeps nothing"),
+        (["FILE", "--budgets", "200%"], "more than the whole table"),
+        (["FILE", "--budgets", "10XB"], "unknown unit 'XB'"),
+        (["FILE", "--budgets", ""], "no budget given"),
+        (["FILE", "--budgets", "5M"], "is above the"),
+        (["FILE", "--budgets", "10", "--max-auc-drop", "0.1"], "give one of them"),
+        (["FILE", "--max-auc-drop", "7"], "such as 0.001"),
+        (["FILE", "--model", "fmm"], "did you mean 'fm'?"),
+        (["FILE", "--method", "pepp"], "did you mean 'pep'?"),
+        (["FILE", "--set", "training.max_epoch=1"], "--set: unknown key 'training.max_epoch'; did you mean"),
+        (["FILE", "--set", "training.batch_size=many"], "--set: training.batch_size: expected an integer"),
+        (["FILE", "--set", "nonsense"], "not of the form key=value"),
+        (["FILE", "--config", "absent.toml"], "absent.toml: no such config file"),
+        (["FILE", "-d", "0"], "embedding_dim is 0; it must be at least 1"),
+        (["movielens-1m", "--data-dir", "absent"], "ratings.dat"),
+        (["movielens-1m"], "data_dir"),
+    ],
+)  # fmt: skip
+def test_nonsense_is_named(refused, clicks, tmp_path, fast, monkeypatch, words, told):
+    monkeypatch.chdir(tmp_path)
+    words = [str(clicks) if word == "FILE" else word for word in words]
+    message = refused("prune", *words, "--out", "out", *([] if "-d" in words else fast))
+    assert told in message
+    assert sorted(tmp_path.iterdir()) == [clicks], "something was left behind"
+
+
+def test_unknown_keys_in_a_config_file_name_file_and_line(refused, clicks, tmp_path):
+    config = tmp_path / "run.toml"
+    config.write_text("seed = 1\n\n[training]\nbatch_sise = 5\n")
+    message = refused("prune", clicks, "--config", config, "--out", tmp_path / "out")
+    assert f"{config}:4: unknown key 'training.batch_sise'; did you mean 'training.batch_size'?" in message
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_unwritable_folder(refused, clicks, tmp_path, fast):
+    folder = tmp_path / "locked"
+    folder.mkdir(mode=0o500)
+    assert "ermission denied" in refused("prune", clicks, "--out", folder / "run", *fast)
+
+
+def test_a_file_where_a_folder_should_be(refused, clicks, tmp_path, fast):
+    blocker = tmp_path / "blocker"
+    blocker.write_text("")
+    for command in ("prune", "search", "encode"):
+        message = refused(command, clicks, "--out", blocker / "run", *([] if command == "encode" else fast))
+        assert str(blocker) in message
+    assert refused("prune", clicks, "--out", blocker, *fast)
+    assert blocker.read_text() == ""
+
+
+def test_folders_that_are_not_ours_are_not_touched(refused, thresher, clicks, tmp_path, fast):
+    folder = tmp_path / "letters"
+    folder.mkdir()
+    (folder / "dear.txt").write_text("Dear")
+    for words in (["prune", *fast], ["prune", "--force", *fast], ["encode"], ["encode", "--force"]):
+        message = refused(words[0], clicks, "--out", folder, *words[1:])
+        assert str(folder) in message
+        assert [path.name for path in folder.iterdir()] == ["dear.txt"]
+
+
+def limited(max_bytes: int):
+    """Run before the command in its process: files may not grow beyond this, as on a disk that is full."""
+    return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (max_bytes, max_bytes))
+
+
+@pytest.mark.parametrize("max_bytes", [500, 5_000, 30_000])
+def test_full_disk(tmp_path, clicks, fast, max_bytes):
+    """Wherever it is full first (settings, ids, vocabularies, checkpoint): one message, and no torn file."""
+    out = tmp_path / "out"
+    done = subprocess.run(
+        [sys.executable, "-m", "thresher", "prune", clicks, "--out", out, "--budgets", "50", *fast],
+        preexec_fn=limited(max_bytes),
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "NUMBA_CACHE_DIR": str(tmp_path / "numba")},
+    )
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+    assert "too large" in done.stderr
+    assert str(out) in done.stderr
+    assert not list(tmp_path.rglob("*.part*"))

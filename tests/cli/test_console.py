@@ -1,0 +1,80 @@
+"""Exit codes and where things are said, in real processes."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from thresher import __version__
+
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "100"}
+
+
+def run(*words, **more):
+    command = [sys.executable, "-m", "thresher", *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, **more)
+
+
+def test_help_teaches_with_examples_and_loads_nothing_heavy():
+    code = (
+        "import sys; from thresher.cli.app import app; print(sorted({'torch', 'polars', 'numba'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
+    for verb in ("demo", "encode", "prune", "search", "retrain", "export", "predict", "show"):
+        printed = run(verb, "--help")
+        assert printed.returncode == 0
+        assert "Examples" in printed.stdout
+        assert f"thresher {verb}" in printed.stdout
+
+
+def test_version_and_usage_errors():
+    assert run("--version").stdout == f"thresher {__version__}\n"
+    unknown = run("prun")
+    assert unknown.returncode == 2
+    assert "prune" in unknown.stderr
+    assert run("prune", "--no-such-flag").returncode == 2
+
+
+def test_a_bug_is_not_disguised(monkeypatch):
+    code = """
+import thresher.report.frontier as frontier
+frontier.Frontier.load = lambda path: 1 / 0
+from thresher.cli.app import app
+app(["show", __file__ if "__file__" in globals() else "/etc/hostname"])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=ENVIRONMENT)
+    assert done.returncode == 1
+    assert "ZeroDivisionError" in done.stderr
+
+
+@pytest.mark.slow
+def test_interrupted_says_how_to_go_on_and_goes_on(clicks, tmp_path):
+    out = tmp_path / "run"
+    words = [
+        "prune", clicks, "--out", out, "--budgets", "50", "-d", "4", "--set", "training.max_epochs=2",
+        "--set", "search.warmup_epochs=1", "--set", "search.plan_epochs=2000",
+    ]  # fmt: skip
+    command = [sys.executable, "-m", "thresher", *map(str, words)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
+    until = time.monotonic() + 60
+    while not (out / "tickets" / "history.jsonl").exists() and time.monotonic() < until:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    stdout, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130, stderr
+    assert "Traceback" not in stderr
+    assert stdout == ""
+    assert "--resume" in stderr.splitlines()[-1]
+    assert (out / "tickets" / "checkpoint.safetensors").exists()
+    assert run("show", out).returncode == 0
+
+
+def test_a_closed_pipe_is_not_an_error(finished):
+    bundle = finished.out / "bundles" / "50"
+    script = f"{sys.executable} -m thresher predict {bundle} {finished.source} | head -1"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, env=ENVIRONMENT)
+    assert len(done.stdout.splitlines()) == 1
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,94 @@
+import json
+
+from thresher.report.frontier import Frontier
+from thresher.runs import Run
+
+
+def test_prune_goes_the_whole_path(finished):
+    out = finished.out
+    for title in ("budget", "parameters", "bytes", "of dense", "validation", "AUC", "logloss"):
+        assert title in finished.stdout
+    rows = [line.split()[0] for line in finished.stdout.splitlines() if line]
+    assert rows[-3:] == ["dense", "20%", "50"]
+    assert "retrain 50: done" in finished.stderr
+    assert "user_id" in finished.stderr  # what was guessed is shown
+    results = json.loads((out / "results.json").read_text())
+    assert [point["budget"] for point in results["points"]] == ["20%", "50"]
+    assert results["points"][1]["num_parameters"] == 50
+    assert {"validation_auc", "test_auc", "storage_bytes"} <= set(results["dense"])
+    for path in ("report/frontier.png", "report/frontier.svg", "config.toml", "encoded/schema.json", "bundles/20pct"):
+        assert (out / path).exists(), path
+
+
+def test_json_is_one_document(thresher, clicks, fast, tmp_path):
+    result = thresher("prune", clicks, "--budgets", "50", "--out", tmp_path / "run", "--json", "--quiet", *fast)
+    content = json.loads(result.stdout)
+    assert content["points"][0]["budget"] == "50"
+    assert content["bundles"]["50"].endswith("50")
+
+
+def test_search_then_retrain_is_prune(finished, thresher, clicks, fast, tmp_path):
+    pruned, out = finished.out, tmp_path / "apart"
+    searched = thresher("search", clicks, "--label", "clicked", "--budgets", "20%,50", "--out", out, "--json", *fast)
+    tickets = json.loads(searched.stdout)["tickets"]
+    assert [ticket["num_parameters"] for ticket in tickets][1] == 50
+    assert not (out / "results.json").exists()
+    clicks.unlink()  # retraining needs the encoded table only
+    retrained = thresher("retrain", out)
+    assert retrained.exit_code == 0
+    apart, whole = Frontier.load(out / "results.json"), Frontier.load(pruned / "results.json")
+    assert (apart.dense, apart.points) == (whole.dense, whole.points)
+
+
+def test_effective_config_is_saved_and_reads_back(finished, thresher, tmp_path):
+    out = finished.out
+    config = Run.open(out).config
+    assert config.training.max_epochs == 3
+    assert config.budgets == ("20%", "50")
+    again = tmp_path / "again"
+    result = thresher("prune", "--config", out / "config.toml", "--seed", "1", "--out", again)
+    assert result.exit_code == 0
+    assert Run.open(again).config.seed == 1
+    assert Run.open(again).config.data == config.data
+
+
+def test_max_auc_drop_recommends_on_validation(thresher, clicks, fast, tmp_path):
+    out = tmp_path / "run"
+    result = thresher("prune", clicks, "--max-auc-drop", "0.3", "--out", out, *fast)
+    assert result.exit_code == 0, result.stderr
+    frontier = Frontier.load(out / "results.json")
+    assert frontier.facts["recommended"] == frontier.smallest_within(0.3).budget
+    assert f"Smallest within 0.3 of the dense model's validation AUC: {frontier.facts['recommended']}" in result.stderr
+
+
+def test_resume_force_and_neither(finished, thresher, refused):
+    out, words = finished.out, finished.words
+    assert "already holds a run; go on with it (--resume)" in refused(*words)
+    before = (out / "tickets" / "50" / "mask.safetensors").stat().st_mtime_ns
+    assert thresher(*words, "--resume").exit_code == 0
+    assert (out / "tickets" / "50" / "mask.safetensors").stat().st_mtime_ns == before  # nothing was done twice
+    assert "started with other settings" in refused(*words, "--seed", "7", "--resume")
+    assert thresher(*words, "--seed", "7", "--force").exit_code == 0
+    assert Run.open(out).config.seed == 7
+
+
+def test_retrain_needs_a_finished_search(refused, tmp_path, finished):
+    assert "holds no run" in refused("retrain", tmp_path / "absent")
+    (finished.out / "tickets" / "tickets.json").unlink()
+    assert "has not ended" in refused("retrain", finished.out)
+
+
+def test_synthetic_by_name(thresher, fast, tmp_path):
+    result = thresher(
+        "prune",
+        "synthetic",
+        "--set",
+        "data.synthetic.num_rows=2000",
+        "--budgets",
+        "5%",
+        "--out",
+        tmp_path / "run",
+        *fast,
+    )
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout.startswith("synthetic · fm · seed 0")
