@@ -20,7 +20,7 @@ from thresher.errors import FormatError
 
 def some_tables():
     generator = np.random.default_rng(0)
-    for num_features, density in ((40, 1.0), (40, 0.97), (60, 0.3), (300, 0.02), (70_000, 1e-5), (20_000, 1e-3)):
+    for num_features, density in ((40, 1.0), (40, 0.99), (60, 0.3), (300, 0.02), (70_000, 1e-5), (20_000, 1e-3)):
         mask = generator.random((num_features, 40)) < density
         values = generator.standard_normal(mask.shape)
         yield CompactTable.from_mask(mask, values)

@@ -56,10 +56,15 @@ def table_arrays(layout: Any, arrays: Mapping[str, Array]) -> TableArrays:
 
     def array(name: str, dtype: type[np.generic]) -> Array:
         found = arrays.get(name)
-        return np.zeros(0, dtype) if found is None or found.dtype != dtype else found
+        return _read_only(np.zeros(0, dtype) if found is None or found.dtype != dtype else found)
+
+    def bits(dtype: type[np.generic]) -> Array:
+        fits = values.itemsize == np.dtype(dtype).itemsize
+        return _read_only(values.view(dtype) if fits else np.zeros(0, dtype))
 
     values = arrays["values"]
-    table = TableArrays(
+    column_map = arrays["column_map"] if layout.drops_columns else np.arange(layout.width, dtype=np.uint16)
+    return TableArrays(
         row_index=ROW_INDEX_CODES[layout.row_index],
         content=CONTENT_CODES[layout.content],
         num_features=layout.num_features,
@@ -82,18 +87,16 @@ def table_arrays(layout: Any, arrays: Mapping[str, Array]) -> TableArrays:
         row_samples=array("row_samples", np.uint32),
         columns8=array("columns", np.uint8),
         columns16=array("columns", np.uint16),
-        column_map=array("column_map", np.uint16) if layout.drops_columns else np.arange(layout.width, dtype=np.uint16),
-        values32=values if values.itemsize == 4 else np.zeros(0, np.float32),
-        values16=values.view(np.uint16) if values.itemsize == 2 else np.zeros(0, np.uint16),
-        values8=values.view(np.uint8) if values.itemsize == 1 else np.zeros(0, np.uint8),
+        column_map=_read_only(column_map),
+        values32=bits(np.float32),
+        values16=bits(np.uint16),
+        values8=bits(np.uint8),
         scales=array("scales", np.float32),
     )
-    # writable and read-only arrays are different types to numba: one kind, one compilation
-    read_only = {name: _read_only(part) for name, part in table._asdict().items() if isinstance(part, np.ndarray)}
-    return table._replace(**read_only)
 
 
 def _read_only(array: Array) -> Array:
+    """Writable and read-only arrays are different types to numba: one kind means one compilation."""
     view = array.view()
     view.flags.writeable = False
     return view
