@@ -121,11 +121,11 @@ def test_same_data_is_reopened_and_changed_data_is_refused(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("click,site,count\n0,x,1\n2,y,1\n", r"a\.csv:3: column 'click': the label is '2'"),
-        ("click,site,count\n0,x,1\n,y,1\n", r"a\.csv:3: column 'click': the label is missing"),
+        ("click,site,count\n0,x,1\n2,y,1\n", r"a\.csv:3: column 'click': '2' is no label"),
+        ("click,site,count\n0,x,1\n,y,1\n", r"a\.csv:3: column 'click': '' is no label: it is missing"),
         ("click,site,count\n0,x,1\n1,y,one\n", r"a\.csv:3: column 'count': 'one' is not a number"),
         ("click,site,count\n" + "1,x,1\n" * 30, r"all 30 labels are 1; both classes"),
-        ("click,site,count\n0,x,1\n1,x,1\n", "none falls into the"),
+        ("click,site,count\n0,x,1\n1,x,1\n", "none of the 2 rows falls into the"),
         ("click,site,count\n", "there are no rows"),
         ("", "the file is empty"),
         ("click,site,count\n0,x,1\n1,x\n", r"a\.csv:3: 2 columns, expected 3"),

@@ -1,4 +1,3 @@
-import gc
 from collections import Counter
 from pathlib import Path
 
@@ -7,32 +6,28 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
-from thresher.data.vocabulary import ValueCoder, Vocabulary, build_vocabulary
+from thresher.data.vocabulary import Vocabulary, extend_vocabulary
 from thresher.errors import FormatError
 
 texts = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=4)
 
 
-@given(st.lists(st.lists(texts, max_size=20), max_size=5))
-def test_coder_numbers_values_by_first_appearance(chunks: list[list[str]]) -> None:
-    coder, seen = ValueCoder(), list[str]()
-    for chunk in chunks:
-        seen += [value for value in dict.fromkeys(chunk) if value not in seen]
-        codes = coder.encode(pl.Series(chunk, dtype=pl.String))
-        gc.collect()
-        assert [seen[code] for code in codes] == chunk
-    assert coder.values().to_list() == seen
-    assert len(coder) == len(seen)
+def build(
+    values: list[str], counts: NDArray[np.int64], min_count: int, known: Vocabulary | None = None, **how: bool
+) -> tuple[Vocabulary, NDArray[np.int32]]:
+    codes = np.flatnonzero(counts >= min_count)
+    kept = pl.Series([values[code] for code in codes], dtype=pl.String)
+    return extend_vocabulary(known, kept, codes, counts, **how)
 
 
 @given(st.lists(texts, min_size=1), st.integers(1, 3))
 def test_order_is_count_descending_then_value(values: list[str], min_count: int) -> None:
     counts = Counter(values)
     distinct = list(counts)
-    vocabulary, local_ids = build_vocabulary(
-        pl.Series(distinct, dtype=pl.String), np.array([counts[v] for v in distinct]), min_count
-    )
+    totals = np.array([counts[v] for v in distinct])
+    vocabulary, local_ids = build(distinct, totals, min_count)
     expected = sorted((v for v in distinct if counts[v] >= min_count), key=lambda v: (-counts[v], v.encode()))
     assert vocabulary.values.to_list() == expected
     assert vocabulary.size == len(expected) + 1
@@ -42,14 +37,14 @@ def test_order_is_count_descending_then_value(values: list[str], min_count: int)
 
 
 def test_values_never_counted_are_unknown() -> None:
-    vocabulary, local_ids = build_vocabulary(pl.Series(["a", "b"]), np.array([0, 4]), 1)
+    vocabulary, local_ids = build(["a", "b"], np.array([0, 4]), 0)
     assert vocabulary.values.to_list() == ["b"]
     assert local_ids.tolist() == [0, 1]
     assert vocabulary.to_ids(pl.Series(["a", "zebra", "b"])).tolist() == [0, 0, 1]
 
 
 def test_save_and_load(tmp_path: Path) -> None:
-    vocabulary, _ = build_vocabulary(pl.Series(["a", "", "ü"]), np.array([2, 5, 2]), 1)
+    vocabulary, _ = build(["a", "", "ü"], np.array([2, 5, 2]), 1)
     vocabulary.save(tmp_path / "v" / "0.parquet")
     loaded = Vocabulary.load(tmp_path / "v" / "0.parquet")
     assert loaded.values.to_list() == ["", "a", "ü"]
@@ -57,3 +52,15 @@ def test_save_and_load(tmp_path: Path) -> None:
     (tmp_path / "broken.parquet").write_bytes(b"PAR1 no")
     with pytest.raises(FormatError, match="broken"):
         Vocabulary.load(tmp_path / "broken.parquet")
+
+
+def test_a_known_vocabulary_keeps_its_ids_and_grows_at_the_end() -> None:
+    known, _ = build(["a", "b"], np.array([1, 5]), 1)
+    values, counts = ["b", "a", "c", "d", "e"], np.array([0, 7, 3, 9, 1])
+    grown, local_ids = build(values, counts, 2, known)
+    assert grown.values.to_list() == ["b", "a", "d", "c"]
+    assert grown.counts.tolist() == [5, 8, 9, 3]
+    assert local_ids.tolist() == [1, 2, 4, 3, 0]
+    same, local_ids = build(values, counts, 2, known, append=False)
+    assert same.values.to_list() == ["b", "a"]
+    assert local_ids.tolist() == [1, 2, 0, 0, 0]

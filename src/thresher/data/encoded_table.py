@@ -1,7 +1,7 @@
 """EncodedTable: memory-mapped feature ids and labels by split, feature counts and schema, as one folder.
 
     schema.json  table.json  feature_counts.npy  vocabularies/<k>.parquet
-    {train,validation,test}/{ids,labels[,dense][,weights]}.npy
+    {train,validation,test}/{ids,labels[,dense][,weights][,bag_<k>_values,bag_<k>_offsets]}.npy
 
 Rows of a split are in the order of the raw files. It is made by `encode`, read by `Batches`; nothing here changes it.
 """
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from thresher.data.schema import Schema
+from thresher.data.schema import Pooling, Schema
 from thresher.data.split import SPLITS, SplitName
 from thresher.errors import FormatError
 
@@ -26,10 +26,11 @@ class EncodedSplit:
     """The rows of one split, memory-mapped."""
 
     name: SplitName
-    ids: NDArray[np.int32]  # [rows, F], global feature ids
+    ids: NDArray[np.int32]  # [rows, F], global feature ids of the single-valued fields
     labels: NDArray[np.uint8]  # [rows], 0 or 1
     dense: NDArray[np.float32] | None = None  # [rows, K]
     weights: NDArray[np.float32] | None = None  # [rows]
+    bags: tuple["BagColumn", ...] = ()  # one per multi-valued field
 
     @property
     def num_rows(self) -> int:
@@ -38,6 +39,16 @@ class EncodedSplit:
     @property
     def positive_share(self) -> float:
         return float(np.mean(self.labels, dtype=np.float64))
+
+
+@dataclass(frozen=True, eq=False)
+class BagColumn:
+    """The feature ids of a multi-valued field: row i has `values[offsets[i]:offsets[i + 1]]`."""
+
+    field: int  # its number in `schema.fields`
+    pooling: Pooling
+    values: NDArray[np.int32]
+    offsets: NDArray[np.int64]  # [rows + 1]
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,11 +74,20 @@ class EncodedTable:
         schema = self.schema
         return EncodedSplit(
             name=name,
-            ids=_map(folder / "ids.npy", np.int32, (rows, schema.num_fields)),
+            ids=_map(folder / "ids.npy", np.int32, (rows, len(schema.single_fields))),
             labels=_map(folder / "labels.npy", np.uint8, (rows,)),
             dense=_map(folder / "dense.npy", np.float32, (rows, schema.num_dense)) if schema.dense else None,
             weights=_map(folder / "weights.npy", np.float32, (rows,)) if schema.weight else None,
+            bags=tuple(self._bag(folder, rows, at) for at in range(len(schema.bag_fields))),
         )
+
+    def _bag(self, folder: Path, rows: int, at: int) -> BagColumn:
+        field = len(self.schema.single_fields) + at
+        pooling = self.schema.fields[field].pooling
+        assert pooling is not None
+        offsets = _map(folder / f"bag_{at}_offsets.npy", np.int64, (rows + 1,))
+        values = _map(folder / f"bag_{at}_values.npy", np.int32, (int(offsets[-1]),))
+        return BagColumn(field, pooling, values, offsets)
 
     @classmethod
     def open(cls, folder: str | Path) -> "EncodedTable":

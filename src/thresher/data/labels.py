@@ -1,10 +1,10 @@
-"""The raw label column → 0/1, or an error that names the first row that is neither."""
+"""The raw label column → 0/1, and which rows are neither."""
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from thresher.data.raw_files import RawChunk
+from thresher.data.row_encoder import raw_column
 from thresher.data.schema import Label
 from thresher.data.transforms import as_text
 
@@ -19,19 +19,18 @@ def label_of(value: str, positive: tuple[str, ...] = ()) -> int | None:
     return _BINARY.get(text.lower())
 
 
-def read_labels(chunk: RawChunk, label: Label) -> NDArray[np.uint8]:
-    """Labels of a chunk's rows."""
-    text = as_text(chunk.frame[label.column])
-    distinct = text.unique()
-    known = {value: label_of(value, label.positive) for value in distinct.to_list()}
-    bad = [value for value, meaning in known.items() if meaning is None]
-    if bad:
-        row = int(text.is_in(set(bad)).arg_true()[0])
-        value = text[row]
-        what = f"the label is {value!r}, expected 0 or 1" if value.strip() else "the label is missing"
-        remedy = (
-            "mend or drop the row" if not value.strip() else "choose another label, or say which values are positive"
-        )
-        raise chunk.error(f"{what}; {remedy}", row, label.column)
-    positives = [value for value, meaning in known.items() if meaning == 1]
-    return text.is_in(set(positives)).cast(pl.UInt8).to_numpy()
+def read_labels(frame: pl.DataFrame, label: Label) -> tuple[NDArray[np.uint8], list[tuple[NDArray[np.bool_], str]]]:
+    """Labels of the rows (0 where there is none), and masks of the bad rows with what is wrong with them."""
+    text = as_text(raw_column(frame, label.column))
+    known = {value: label_of(value, label.positive) for value in text.unique().to_list()}
+    positives = {value for value, meaning in known.items() if meaning == 1}
+    labels = text.is_in(positives).cast(pl.UInt8).to_numpy()
+    wrong = {value for value, meaning in known.items() if meaning is None}
+    missing = {value for value in wrong if not value.strip()}
+    bad = []
+    if wrong - missing:
+        why = "is no label: 0 or 1 is expected; choose another label, or say which values are positive"
+        bad.append((text.is_in(wrong - missing).to_numpy(), why))
+    if missing:
+        bad.append((text.is_in(missing).to_numpy(), "is no label: it is missing; mend or drop the row"))
+    return labels, bad

@@ -1,17 +1,19 @@
 """One's own files as a data source: CSV, TSV or Parquet, with the fields that were named or guessed."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from thresher.data.fingerprint import files_facts
 from thresher.data.guess import Guess, guess_fields
+from thresher.data.raw_blocks import BLOCK_BYTES
 from thresher.data.raw_files import RawChunk, expand_paths, is_parquet, read_chunks, resolve_format
-from thresher.data.row_encoder import unknown_column
-from thresher.data.schema import FileFormat, Label
-from thresher.data.sources import DataConfig, EncodingPlan, FieldPlan, register_source
-from thresher.errors import DataError
+from thresher.data.row_encoder import RowEncoder, unknown_column
+from thresher.data.schema import DenseColumn, Field, FileFormat, Label
+from thresher.data.sources import DataConfig, EncodingPlan, plan_settings, register_source
+from thresher.data.split import SplitName
+from thresher.errors import ConfigError, DataError
 
 
 @dataclass(frozen=True)
@@ -20,7 +22,10 @@ class FilesSource:
 
     paths: tuple[Path, ...]
     plan: EncodingPlan
+    splits: tuple[SplitName | None, ...]
+    """The split each file decides, or None."""
     header: bool = True
+    block_bytes: int = BLOCK_BYTES
     guess: Guess | None = None
     """What was guessed, when something was."""
 
@@ -31,45 +36,95 @@ class FilesSource:
     def inputs(self) -> Mapping[str, Any]:
         return {"files": files_facts(self.paths)}
 
-    def chunks(self) -> Iterator[RawChunk]:
-        expected = self.plan.file_format.columns
-        for path in self.paths:
-            file_format = replace(self.plan.file_format, columns=() if self.header else expected)
-            resolved = resolve_format(path, file_format)
-            for name in expected:
-                if name not in resolved.columns:
-                    raise DataError(f"{unknown_column(name, resolved.columns)} (the first file has it)", file=path)
-            yield from read_chunks(path, resolved, header=self.header)
+    def chunks(self, position: Mapping[str, int] | None = None) -> Iterator[RawChunk]:
+        inside = dict(position or {"file": 0})
+        first = inside.pop("file")
+        for at, path in enumerate(self.paths[first:], first):
+            file_format = self._format(path)
+            before = sum(earlier.stat().st_size for earlier in self.paths[:at])
+            for chunk in read_chunks(
+                path,
+                file_format,
+                header=self.header,
+                block_bytes=self.block_bytes,
+                bad_rows=self.plan.bad_rows,
+                position=inside or None,
+            ):
+                assert chunk.position is not None
+                read = chunk.position.get("offset") if path.suffix.lower() in (".csv", ".tsv", ".txt") else None
+                yield replace(
+                    chunk,
+                    position={"file": at, **chunk.position},
+                    split=self.splits[at],
+                    bytes_done=None if read is None else before + read,
+                )
+            inside = {}
+
+    def _format(self, path: Path) -> FileFormat:
+        """How this file is to be read; its columns may stand in another order than the first file's."""
+        plan = self.plan
+        resolved = resolve_format(path, plan.file_format if not self.header else replace(plan.file_format, columns=()))
+        needed = [*(field.column for field in plan.fields), *(dense.column for dense in plan.dense), plan.label.column]
+        for name in [*needed, *filter(None, [plan.weight, plan.split.column])]:
+            if name not in resolved.columns:
+                raise DataError(unknown_column(name, resolved.columns), file=path)
+        return resolved
 
 
 @register_source("files")
 def build_files_source(config: DataConfig) -> FilesSource:
     """Settings → source. Reads the first rows when fields or label are to be guessed."""
-    paths = expand_paths(config.paths)
+    paths, splits = _split_paths(config)
     file_format = resolve_format(paths[0], config.file_format)
-    fields, guess = config.fields, None
-    label = config.label
-    if not fields or label is None:
-        guess = guess_fields(paths[0], file_format, config)
-        fields, label = fields or guess.fields, label or guess.label
-    for name in [label, *(field.column or field.name for field in fields), *config.drop]:
-        if name not in file_format.columns:
-            raise DataError(unknown_column(name, file_format.columns), file=paths[0])
-    default = config.min_count or 1
+    columns = file_format.columns
+    said = [config.label, *(field.column or field.name for field in config.fields), *config.drop]
+    said += [*(dense.column or dense.name for dense in config.dense), config.weight, config.split.column]
+    for name in filter(None, said):
+        if name not in columns:
+            raise DataError(unknown_column(name, columns), file=paths[0])
+    parts, guess = _plan_parts(config, paths[0], file_format)
     plan = EncodingPlan(
-        fields=tuple(
-            FieldPlan(
-                name=field.name,
-                column=field.column or field.name,
-                transform=field.transform,
-                shift=field.shift,
-                min_count=field.min_count or default,
-            )
-            for field in fields
-        ),
-        label=Label(column=label, positive=config.positive),
-        file_format=FileFormat() if is_parquet(paths[0]) else file_format,
-        split_seed=config.split_seed,
-        vocabulary_from=config.vocabulary_from,
+        **parts,
+        file_format=replace(config.file_format, columns=()) if is_parquet(paths[0]) else file_format,
+        **plan_settings(config),
     )
-    return FilesSource(paths, plan, header=not config.columns, guess=guess)
+    return FilesSource(paths, plan, splits, not config.columns, config.block_bytes, guess)
+
+
+def _plan_parts(config: DataConfig, path: Path, file_format: FileFormat) -> tuple[dict[str, Any], Guess | None]:
+    """Fields, label, dense and weight columns: as an earlier table has them, as said, or guessed."""
+    if config.vocabulary_like is not None and not config.fields:
+        schema = RowEncoder.load(config.vocabulary_like).schema
+        return {name: getattr(schema, name) for name in ("fields", "label", "dense", "weight")}, None
+    fields, label, guess = config.fields, config.label, None
+    if not fields or label is None:
+        guess = guess_fields(path, file_format, config)
+        fields, label = fields or guess.fields, label or guess.label
+    return {
+        "fields": order_fields([field.to_field(config.min_count or 1) for field in fields]),
+        "label": Label(column=label, positive=config.positive),
+        "dense": tuple(DenseColumn(name=d.name, column=d.column, scaling=d.scaling) for d in config.dense),
+        "weight": config.weight,
+    }, guess
+
+
+def order_fields(fields: Sequence[Field]) -> tuple[Field, ...]:
+    """Multi-valued fields last; a shared vocabulary must belong to a field that has its own."""
+    owners = {field.name for field in fields if field.vocabulary in ("", field.name)}
+    for field in fields:
+        if field.vocabulary and field.vocabulary not in owners:
+            raise ConfigError(f"field {field.name!r} shares the vocabulary of {field.vocabulary!r}, which has none")
+        if field.vocabulary and field.transform == "quantiles":
+            raise ConfigError(f"field {field.name!r}: quantiles cannot share a vocabulary")
+    return tuple(sorted(fields, key=lambda field: field.pooling is not None))
+
+
+def _split_paths(config: DataConfig) -> tuple[tuple[Path, ...], tuple[SplitName | None, ...]]:
+    paths = expand_paths(config.paths)
+    splits: list[SplitName | None] = ["train" if config.split.by == "files" else None] * len(paths)
+    if config.split.by == "files":
+        for name, more in (("validation", config.split.validation_paths), ("test", config.split.test_paths)):
+            found = expand_paths(more)
+            paths += found
+            splits += [name] * len(found)  # type: ignore[list-item]
+    return paths, tuple(splits)

@@ -6,7 +6,6 @@ Knows lines and quotes, not columns.
 import gzip
 import zlib
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +14,7 @@ import polars as pl
 
 from thresher.errors import DataError
 
-BLOCK_BYTES = 1 << 25
+BLOCK_BYTES = 1 << 24
 MAX_LINE_BYTES = 1 << 28
 _BOM = b"\xef\xbb\xbf"
 _WIDE_BOMS = (b"\xff\xfe", b"\xfe\xff")
@@ -27,21 +26,23 @@ class Block:
 
     data: bytes
     first_line: int  # 1 is the first line of the file
+    end_offset: int = 0  # where the next block begins, in unpacked bytes
+    end_line: int = 1
 
 
-def read_blocks(path: Path, *, quote: str = '"', block_bytes: int = BLOCK_BYTES) -> Iterator[Block]:
-    """The file's lines in order, in blocks of about `block_bytes`."""
-    carry, line, first = b"", 1, True
-    for piece in _pieces(path, block_bytes):
-        if first:
-            first = False
-            if piece.startswith(_WIDE_BOMS):
-                raise DataError("the file is UTF-16; save it as UTF-8", file=path, line=1)
-            piece = piece.removeprefix(_BOM)
-        data = carry + piece
-        if b"\0" in piece:
-            at = line + data.count(b"\n", 0, data.index(b"\0"))
-            raise DataError("a NUL byte: the file is binary or damaged", file=path, line=at)
+def read_blocks(
+    path: Path, *, quote: str = '"', block_bytes: int = BLOCK_BYTES, offset: int = 0, line: int = 1
+) -> Iterator[Block]:
+    """The file's lines in order, in blocks of about `block_bytes`; from `offset`, which is where `line` begins."""
+    carry, at_start = b"", offset == 0
+    for piece in _pieces(path, block_bytes, offset):
+        if at_start and piece.startswith(_WIDE_BOMS):
+            raise DataError("the file is UTF-16; save it as UTF-8", file=path, line=1)
+        if at_start and piece.startswith(_BOM):
+            offset += len(_BOM)
+            piece = piece[len(_BOM) :]
+        at_start = False
+        data = carry + piece if carry else piece
         cut = _last_line_end(data, quote)
         if cut == 0 and len(data) > MAX_LINE_BYTES:
             raise DataError(
@@ -51,10 +52,10 @@ def read_blocks(path: Path, *, quote: str = '"', block_bytes: int = BLOCK_BYTES)
             )
         carry = data[cut:]
         if cut:
-            yield Block(data[:cut], line)
-            line += data.count(b"\n", 0, cut)
+            first, offset, line = line, offset + cut, line + _count_lines(data, cut)
+            yield Block(data[:cut], first, offset, line)
     if carry:
-        yield Block(carry, line)
+        yield Block(carry, line, offset + len(carry), line + 1)
 
 
 def _last_line_end(data: bytes, quote: str) -> int:
@@ -67,14 +68,19 @@ def _last_line_end(data: bytes, quote: str) -> int:
     return int(ends[-1]) + 1 if len(ends) else 0
 
 
-def _pieces(path: Path, block_bytes: int) -> Iterator[bytes]:
-    """The file's bytes, unpacked on the way."""
+def _count_lines(data: bytes, end: int) -> int:
+    return int(np.count_nonzero(np.frombuffer(data, np.uint8, end) == ord("\n")))
+
+
+def _pieces(path: Path, block_bytes: int, offset: int) -> Iterator[bytes]:
+    """The file's bytes from `offset` on, unpacked on the way."""
     name = path.name.lower()
     if name.endswith((".zst", ".zstd")):
-        yield from _zstd_pieces(path, block_bytes)
+        yield from _zstd_pieces(path, block_bytes, offset)
         return
     try:
         with gzip.open(path) if name.endswith((".gz", ".gzip")) else path.open("rb") as stream:
+            stream.seek(offset)
             while piece := stream.read(block_bytes):
                 yield piece
     except FileNotFoundError as error:
@@ -87,7 +93,7 @@ def _pieces(path: Path, block_bytes: int) -> Iterator[bytes]:
         raise DataError(f"cannot be read: {error.strerror or error}", file=path) from error
 
 
-def _zstd_pieces(path: Path, block_bytes: int) -> Iterator[bytes]:
+def _zstd_pieces(path: Path, block_bytes: int, offset: int) -> Iterator[bytes]:
     # The standard library of Python 3.11 has no zstd; polars unpacks it line by line in its streaming engine.
     if not path.exists():
         raise DataError("no such file", file=path)
@@ -95,13 +101,17 @@ def _zstd_pieces(path: Path, block_bytes: int) -> Iterator[bytes]:
         held: list[bytes] = []
         size = 0
         for frame in pl.scan_lines(path).collect_batches(chunk_size=50_000, maintain_order=True):
-            with suppress(IndexError):
-                held.append((frame.to_series().str.join("\n")[0] + "\n").encode())
-                size += len(held[-1])
+            if not len(frame):
+                continue
+            piece = (frame.to_series().str.join("\n")[0] + "\n").encode()
+            passed = min(offset, len(piece))
+            offset -= passed
+            held.append(piece[passed:])
+            size += len(held[-1])
             if size >= block_bytes:
                 yield b"".join(held)
                 held, size = [], 0
-        if held:
+        if size:
             yield b"".join(held)
     except (pl.exceptions.PolarsError, OSError) as error:
         raise DataError(f"the zstd file cannot be read: {error}", file=path) from error

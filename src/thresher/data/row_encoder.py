@@ -9,18 +9,27 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from thresher.data.schema import Schema
-from thresher.data.transforms import as_numbers, field_values
+from thresher.data.schema import Field, Schema
+from thresher.data.transforms import bag_values, dense_values, field_values
 from thresher.data.vocabulary import Vocabulary
 from thresher.errors import DataError, FormatError
+
+
+@dataclass(frozen=True, eq=False)
+class EncodedBag:
+    """The feature ids of a multi-valued field: row i has `values[offsets[i]:offsets[i + 1]]`."""
+
+    values: NDArray[np.int32]
+    offsets: NDArray[np.int64]  # [n + 1]
 
 
 @dataclass(frozen=True, eq=False)
 class EncodedRows:
     """Rows ready for a model."""
 
-    ids: NDArray[np.int32]  # [n, F], global feature ids
+    ids: NDArray[np.int32]  # [n, F], global feature ids of the single-valued fields
     dense: NDArray[np.float32] | None = None  # [n, K]
+    bags: tuple[EncodedBag, ...] = ()  # one per multi-valued field
 
 
 class RowEncoder:
@@ -35,18 +44,26 @@ class RowEncoder:
     def encode_frame(self, frame: pl.DataFrame) -> EncodedRows:
         """Encode a frame that has the raw columns; the label may be absent."""
         schema = self.schema
-        ids = np.empty((len(frame), schema.num_fields), np.int32)
-        for at, (field, vocabulary, offset) in enumerate(
-            zip(schema.fields, self.vocabularies, schema.field_offsets, strict=True)
-        ):
-            ids[:, at] = vocabulary.to_ids(field_values(field, raw_column(frame, field.column))) + offset
+        ids = np.empty((len(frame), len(schema.single_fields)), np.int32)
+        bags: list[EncodedBag] = []
+        for at, field in enumerate(schema.fields):
+            column = raw_column(frame, field.column)
+            if field.pooling is None:
+                ids[:, at] = self._ids(at, field, column)
+            else:
+                values, offsets = bag_values(field, column)
+                bags.append(EncodedBag(self._ids(at, field, values), offsets))
         if not schema.dense:
-            return EncodedRows(ids)
+            return EncodedRows(ids, None, tuple(bags))
         dense = np.empty((len(frame), schema.num_dense), np.float32)
-        for at, column in enumerate(schema.dense):
-            numbers, _ = as_numbers(raw_column(frame, column.column))
-            dense[:, at] = np.nan_to_num((numbers - column.mean) / column.scale)  # missing: the mean
-        return EncodedRows(ids, dense)
+        for at, wanted in enumerate(schema.dense):
+            numbers, _ = dense_values(wanted, raw_column(frame, wanted.column))
+            dense[:, at] = np.nan_to_num((numbers.astype(np.float32) - wanted.mean) / wanted.scale)
+        return EncodedRows(ids, dense, tuple(bags))
+
+    def _ids(self, at: int, field: Field, column: pl.Series) -> NDArray[np.int32]:
+        offset = np.int32(self.schema.field_offsets[at])
+        return self.vocabularies[at].to_ids(field_values(field, column)) + offset
 
     def save(self, folder: str | Path) -> None:
         """Write schema.json and vocabularies/."""

@@ -4,6 +4,7 @@ A schema is plain data and says everything needed to encode a raw row again at p
 vocabularies themselves (`vocabulary.py`). It reads no files but its own JSON.
 
 Feature `i` of field `f` is row `field_offsets[f] + i` of the one table of `N` rows; `i = 0` is the field's *unknown*.
+Single-valued fields come first, multi-valued ones (bags) after them.
 """
 
 import json
@@ -18,8 +19,11 @@ SCHEMA_VERSION = 1
 UNKNOWN_ID = 0
 """Local id of the unknown feature of every field."""
 
-Transform = Literal["none", "log2"]
+Transform = Literal["none", "log2", "quantiles", "hash", "date"]
 TRANSFORMS: tuple[str, ...] = get_args(Transform)
+Pooling = Literal["mean", "sum"]
+DatePart = Literal["hour", "weekday", "day", "month", "year", "hour_of_week"]
+Scaling = Literal["standard", "log", "none"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,14 +31,27 @@ class Field:
     """One categorical input: a raw column, how its values are transformed, and how many features it has."""
 
     name: str
-    size: int
+    size: int = 1
     """Features of this field, the unknown one included."""
     column: str = ""
     """The raw column; the field's name when empty."""
     transform: Transform = "none"
     shift: float = 0.0
-    """Subtracted from a number before its transform."""
+    """log2: subtracted from the number first."""
+    num_buckets: int = 0
+    """quantiles, hash: at most how many."""
+    edges: tuple[float, ...] = ()
+    """quantiles: the numbers between buckets, found in the training split."""
+    date_part: DatePart = "hour"
+    date_format: str = ""
+    """date: a strptime format, `unix` for seconds since 1970, empty for ISO 8601."""
+    separator: str = ""
+    """Between the values of a multi-valued field in text; lists in Parquet need none."""
+    pooling: Pooling | None = None
+    """Set for multi-valued fields: how the vectors of a row's values become one."""
     min_count: int = 1
+    vocabulary: str = ""
+    """Name of the field whose vocabulary this one shares; each field keeps its own features."""
 
     def __post_init__(self) -> None:
         if not self.column:
@@ -49,10 +66,12 @@ class Field:
 
 @dataclass(frozen=True, kw_only=True)
 class DenseColumn:
-    """One numeric input passed through to the model as `(x - mean) / scale`."""
+    """One numeric input passed through to the model as `(x - mean) / scale`; a missing number is given the mean."""
 
     name: str
     column: str = ""
+    scaling: Scaling = "standard"
+    """`log`: sign(x)·ln(1 + |x|) first, then standardised."""
     mean: float = 0.0
     scale: float = 1.0
 
@@ -99,6 +118,9 @@ class Schema:
             raise DataError(f"two fields are called {repeated[0]!r}; give each its own name")
         if not self.fields:
             raise DataError("a schema needs at least one field")
+        pooled = [field.pooling is not None for field in self.fields]
+        if pooled != sorted(pooled):
+            raise DataError("multi-valued fields must come after the single-valued ones")
 
     @property
     def num_fields(self) -> int:
@@ -107,6 +129,16 @@ class Schema:
     @property
     def num_dense(self) -> int:
         return len(self.dense)
+
+    @property
+    def single_fields(self) -> tuple[Field, ...]:
+        """The fields that are columns of the ids `[rows, F]`."""
+        return tuple(field for field in self.fields if field.pooling is None)
+
+    @property
+    def bag_fields(self) -> tuple[Field, ...]:
+        """The multi-valued fields."""
+        return tuple(field for field in self.fields if field.pooling is not None)
 
     @property
     def field_names(self) -> tuple[str, ...]:

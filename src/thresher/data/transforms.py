@@ -3,29 +3,62 @@
 A missing value (null or empty text) is the value `""`, a category like any other.
 """
 
+import zlib
+
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
-from thresher.data.numeric_buckets import log2_buckets
-from thresher.data.schema import Field
+from thresher.data.dates import date_part, parse_dates
+from thresher.data.numeric_buckets import log2_buckets, quantile_buckets
+from thresher.data.schema import DenseColumn, Field
 
 BROKEN = "\0broken"
-"""Stands for a text that should have been a number: no vocabulary holds it, so it is unknown at prediction time."""
+"""Stands for a text that should be a number or a date: no vocabulary holds it, so it is unknown at prediction time."""
 
 
 def field_values(field: Field, column: pl.Series) -> pl.Series:
     """The field's category values of a raw column: a String series without nulls, of the same length."""
     if field.transform == "none":
         return as_text(column)
+    if field.transform == "hash":
+        return _hash_values(as_text(column), field.num_buckets)
+    if field.transform == "date":
+        text = as_text(column)
+        parts = date_part(parse_dates(column, field.date_format), field.date_part).cast(pl.String)
+        return _mark(parts.fill_null(""), (text == "").to_numpy(), (parts.is_null() & (text != "")).to_numpy())
     numbers, broken = as_numbers(column)
     missing = np.isnan(numbers)
-    buckets = log2_buckets(np.where(missing, 0.0, numbers - field.shift))
-    labels = pl.Series(column.name, buckets).cast(pl.String)
-    if missing.any():
-        labels = labels.set(pl.Series(missing), "")
-    if broken.any():
-        labels = labels.set(pl.Series(broken), BROKEN)
-    return labels
+    present = np.where(missing, 0.0, numbers - field.shift)
+    buckets = log2_buckets(present) if field.transform == "log2" else quantile_buckets(present, field.edges)
+    return _mark(pl.Series(column.name, buckets).cast(pl.String), missing, broken)
+
+
+def bag_values(field: Field, column: pl.Series) -> tuple[pl.Series, NDArray[np.int64]]:
+    """The raw values of a multi-valued column, all rows' one after another, and where each row's begin `[rows + 1]`.
+
+    An empty list, an empty text and null are bags without values; so are empty values inside a list.
+    """
+    if column.dtype == pl.String or not column.dtype.is_nested():
+        text = as_text(column)
+        lists = text.str.split(field.separator) if field.separator else text.reshape((-1, 1)).arr.to_list()
+    else:
+        lists = column.cast(pl.List(column.dtype.inner)) if isinstance(column.dtype, pl.Array) else column
+    lengths = lists.list.len().fill_null(0).to_numpy().astype(np.int64)
+    rows = np.repeat(np.arange(len(lengths)), lengths)
+    flat = lists.explode(empty_as_null=False, keep_nulls=False)
+    kept = (as_text(flat) != "").to_numpy()
+    offsets = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(np.bincount(rows[kept], minlength=len(lengths)), out=offsets[1:])
+    return flat.filter(pl.Series(kept, dtype=pl.Boolean)), offsets
+
+
+def dense_values(column: DenseColumn, raw: pl.Series) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Numbers before standardisation, NaN for missing; and which texts are none."""
+    numbers, broken = as_numbers(raw)
+    if column.scaling == "log":
+        numbers = np.sign(numbers) * np.log1p(np.abs(numbers))
+    return numbers, broken
 
 
 def as_text(column: pl.Series) -> pl.Series:
@@ -34,7 +67,7 @@ def as_text(column: pl.Series) -> pl.Series:
     return text.fill_null("") if text.null_count() else text
 
 
-def as_numbers(column: pl.Series) -> tuple[np.ndarray, np.ndarray]:
+def as_numbers(column: pl.Series) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """A column as float64 with NaN for missing, and a mask of the texts that are no number (infinities included)."""
     if column.dtype == pl.String:
         parsed = column.cast(pl.Float64, strict=False)
@@ -49,3 +82,17 @@ def as_numbers(column: pl.Series) -> tuple[np.ndarray, np.ndarray]:
     numbers = parsed.fill_null(float("nan")).to_numpy()
     broken = doubtful.to_numpy() | np.isinf(numbers)
     return np.where(broken, np.nan, numbers), broken
+
+
+def _hash_values(text: pl.Series, num_buckets: int) -> pl.Series:
+    """CRC-32 of the UTF-8 text modulo the number of buckets: the same in every release and every language."""
+    buckets = [str(zlib.crc32(value.encode()) % num_buckets) if value else "" for value in text]
+    return pl.Series(text.name, buckets, dtype=pl.String)
+
+
+def _mark(labels: pl.Series, missing: NDArray[np.bool_], broken: NDArray[np.bool_]) -> pl.Series:
+    if missing.any():
+        labels = labels.set(pl.Series(missing), "")
+    if broken.any():
+        labels = labels.set(pl.Series(broken), BROKEN)
+    return labels

@@ -1,11 +1,7 @@
-"""Counts → ids: which values of a field are features, in a defined order (count descending, then value).
-
-`ValueCoder` numbers values as they first appear while rows stream by; `Vocabulary` is the lasting result.
-"""
+"""Vocabulary: which values of a field are features, in a defined order (count descending, then value)."""
 
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import count as counter
 from pathlib import Path
 
 import numpy as np
@@ -13,38 +9,6 @@ import polars as pl
 from numpy.typing import NDArray
 
 from thresher.errors import FormatError
-
-_coder_names = counter()
-
-
-class ValueCoder:
-    """Text values → provisional codes 0, 1, … in order of first appearance, over any number of calls."""
-
-    def __init__(self) -> None:
-        # An own namespace, or categories of other coders in this process would share the numbering.
-        self._dtype = pl.Categorical(pl.Categories(f"thresher-{next(_coder_names)}-{id(self)}"))
-        self._anchor = pl.Series([""], dtype=pl.String).head(0).cast(self._dtype)
-        self._values: list[pl.Series] = []
-        self._size = 0
-
-    def __len__(self) -> int:
-        return self._size
-
-    def encode(self, values: pl.Series) -> NDArray[np.int64]:
-        """Codes of a String series without nulls."""
-        categories = values.cast(self._dtype)
-        self._anchor = categories.head(1)  # polars forgets the numbering when no series holds on to it
-        codes = categories.to_physical().cast(pl.Int64).to_numpy()
-        at_new = np.flatnonzero(codes >= self._size)
-        if len(at_new):
-            new, first = np.unique(codes[at_new], return_index=True)
-            self._values.append(values.gather(at_new[first]))
-            self._size += len(new)
-        return codes
-
-    def values(self) -> pl.Series:
-        """The value of each code."""
-        return pl.concat(self._values, rechunk=True) if self._values else pl.Series(dtype=pl.String)
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,15 +50,36 @@ class Vocabulary:
             ) from error
 
 
-def build_vocabulary(
-    values: pl.Series, counts: NDArray[np.int64], min_count: int
+def extend_vocabulary(
+    known: Vocabulary | None,
+    values: pl.Series,
+    codes: NDArray[np.int64],
+    counts: NDArray[np.int64],
+    *,
+    append: bool = True,
 ) -> tuple[Vocabulary, NDArray[np.int32]]:
-    """Keep values seen at least `min_count` times (and at least once).
+    """A vocabulary of the values given, after those already known.
 
-    Returns the vocabulary and, for each given value, its local id (0: unknown).
+    Args:
+        known: keeps its values and ids; its values have the codes 0, 1, … in their order.
+        values: values seen often enough, of which those that are known are passed over.
+        codes: the code of each.
+        counts: occurrences of every code.
+        append: whether new values get ids; if not they stay unknown.
+
+    Returns:
+        The vocabulary, and for each code its local id (0: unknown).
     """
-    frame = pl.DataFrame({"value": values, "count": counts, "code": np.arange(len(values), dtype=np.int64)})
-    kept = frame.filter(pl.col("count") >= max(min_count, 1)).sort(["count", "value"], descending=[True, False])
-    local_ids = np.zeros(len(values), np.int32)
-    local_ids[kept["code"].to_numpy()] = np.arange(1, len(kept) + 1, dtype=np.int32)
-    return Vocabulary(kept["value"].rechunk(), kept["count"].to_numpy()), local_ids
+    start = 0 if known is None else len(known.values)
+    frame = pl.DataFrame({"value": values.rename("value"), "code": codes, "count": counts[codes]})
+    frame = frame.filter((pl.col("code") >= start) & (pl.col("count") > 0) & pl.lit(append or known is None))
+    frame = frame.sort(["count", "value"], descending=[True, False])
+    local_ids = np.zeros(max(len(counts), start), np.int32)
+    local_ids[:start] = np.arange(1, start + 1)
+    local_ids[frame["code"].to_numpy()] = np.arange(start + 1, start + len(frame) + 1)
+    if known is None:
+        return Vocabulary(frame["value"].rechunk(), frame["count"].to_numpy()), local_ids
+    now = np.zeros(start, np.int64)
+    now[: len(counts)] = counts[:start]
+    both = pl.concat([known.values.rename("value"), frame["value"]], rechunk=True)
+    return Vocabulary(both, np.concatenate([known.counts + now, frame["count"].to_numpy()])), local_ids

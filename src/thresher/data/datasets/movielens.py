@@ -13,8 +13,8 @@ import polars as pl
 
 from thresher.data.fingerprint import files_facts
 from thresher.data.raw_files import RawChunk
-from thresher.data.schema import Label
-from thresher.data.sources import DataConfig, EncodingPlan, FieldPlan, register_source
+from thresher.data.schema import Field, Label
+from thresher.data.sources import DataConfig, EncodingPlan, plan_settings, register_source
 from thresher.errors import ConfigError, DataError
 
 FIELDS = ("timestamp", "gender", "age", "occupation", "zip", "year", "genre")
@@ -37,9 +37,10 @@ class MovieLensSource:
     def inputs(self) -> Mapping[str, Any]:
         return {"files": files_facts([self.folder / f"{name}.dat" for name in ("ratings", "users", "movies")])}
 
-    def chunks(self) -> Iterator[RawChunk]:
-        for start in range(0, len(self.rows), _CHUNK_ROWS):
-            yield RawChunk(self.rows.slice(start, _CHUNK_ROWS), self.folder / "ratings.dat")
+    def chunks(self, position: Mapping[str, int] | None = None) -> Iterator[RawChunk]:
+        for start in range(position["row"] if position else 0, len(self.rows), _CHUNK_ROWS):
+            frame = self.rows.slice(start, _CHUNK_ROWS)
+            yield RawChunk(frame, self.folder / "ratings.dat", position={"row": start + len(frame)})
 
 
 @register_source("movielens-1m")
@@ -51,9 +52,8 @@ def build_movielens_source(config: DataConfig) -> MovieLensSource:
     names = (*FIELDS, *ID_FIELDS) if config.with_ids else FIELDS
     plan = EncodingPlan(
         fields=tuple(
-            FieldPlan(
+            Field(
                 name=name,
-                column=name,
                 transform="log2" if name == "timestamp" else "none",
                 shift=float(first_timestamp) if name == "timestamp" else 0.0,
                 min_count=config.min_count or 1,
@@ -61,8 +61,7 @@ def build_movielens_source(config: DataConfig) -> MovieLensSource:
             for name in names
         ),
         label=Label(column="label"),
-        split_seed=config.split_seed,
-        vocabulary_from=config.vocabulary_from,
+        **plan_settings(config),
     )
     return MovieLensSource(folder, plan, rows)
 

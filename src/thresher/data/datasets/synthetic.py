@@ -12,8 +12,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from thresher.data.raw_files import RawChunk
-from thresher.data.schema import Label
-from thresher.data.sources import DataConfig, EncodingPlan, FieldPlan, SyntheticConfig, register_source
+from thresher.data.schema import Field, Label
+from thresher.data.sources import DataConfig, EncodingPlan, SyntheticConfig, plan_settings, register_source
 
 _CHUNK_ROWS = 65_536
 _CALIBRATION_ROWS = 65_536
@@ -41,11 +41,11 @@ class SyntheticSource:
     def inputs(self) -> Mapping[str, Any]:
         return {"synthetic": asdict(self.config)}
 
-    def chunks(self) -> Iterator[RawChunk]:
+    def chunks(self, position: Mapping[str, int] | None = None) -> Iterator[RawChunk]:
         truth = PlantedTruth(self.config)
-        for at, start in enumerate(range(0, self.config.num_rows, _CHUNK_ROWS)):
-            rows = min(_CHUNK_ROWS, self.config.num_rows - start)
-            yield RawChunk(self._frame(truth, rows, at))
+        for at in range(position["chunk"] if position else 0, -(-self.config.num_rows // _CHUNK_ROWS)):
+            rows = min(_CHUNK_ROWS, self.config.num_rows - at * _CHUNK_ROWS)
+            yield RawChunk(self._frame(truth, rows, at), position={"chunk": at + 1})
 
     def frame(self) -> pl.DataFrame:
         """All rows at once."""
@@ -96,10 +96,9 @@ def build_synthetic_source(config: DataConfig) -> SyntheticSource:
     names = [f"signal_{at}" for at in range(made.num_signal_fields)]
     names += [f"noise_{at}" for at in range(made.num_noise_fields)]
     plan = EncodingPlan(
-        fields=tuple(FieldPlan(name=name, column=name, min_count=config.min_count or 1) for name in names),
+        fields=tuple(Field(name=name, min_count=config.min_count or 1) for name in names),
         label=Label(column="label"),
-        split_seed=config.split_seed,
-        vocabulary_from=config.vocabulary_from,
+        **plan_settings(config),
     )
     return SyntheticSource(made, plan)
 

@@ -1,0 +1,98 @@
+"""The second pass: staged codes → feature ids and the other arrays of the table, split by split, block by block."""
+
+from collections.abc import Callable, Iterator
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thresher.data.encoding.first_pass import FirstPass
+from thresher.data.encoding.staging import open_part
+from thresher.data.encoding.value_coder import replace_codes
+from thresher.data.encoding.vocabularies import Fitted, bucket_codes
+from thresher.data.split import SPLITS
+
+BLOCK_ROWS = 1 << 17
+
+
+def write_table(
+    first: FirstPass, fitted: Fitted, folder: Path, progress: Callable[[int, int | None, str], None]
+) -> None:
+    """Write all splits. The part files are left for the caller to delete, so that this can be done again."""
+    offsets = list(accumulate((v.size for v in fitted.vocabularies), initial=0))
+    tables = [ids + np.int32(offset) for ids, offset in zip(fitted.local_ids, offsets, strict=False)]
+    singles = [at for at, field in enumerate(fitted.fields) if field.pooling is None]
+    bags = [at for at, field in enumerate(fitted.fields) if field.pooling is not None]
+    done, total = 0, sum(first.journal.rows)
+    for name, rows in zip(SPLITS, first.journal.rows, strict=True):
+        where = folder / name
+        write_array(
+            where / "ids.npy", np.int32, (rows, len(singles)), _ids(first, fitted, where, rows, tables, singles)
+        )
+        _copy(where, "labels", np.uint8, rows)
+        if fitted.dense:
+            write_array(where / "dense.npy", np.float32, (rows, len(fitted.dense)), _dense(fitted, where, rows))
+        if first.plan.weight:
+            _copy(where, "weights", np.float32, rows)
+        for at, field in enumerate(bags):
+            _write_bag(where, at, rows, tables[field])
+        done += rows
+        progress(done, total, "encoding")
+
+
+def write_array(path: Path, dtype: Any, shape: tuple[int, ...], blocks: Iterator[NDArray[Any]]) -> None:
+    """A .npy file from blocks of rows."""
+    with path.open("wb") as file:
+        _write_header(file, dtype, shape)
+        for block in blocks:
+            file.write(np.ascontiguousarray(block, dtype).data)
+
+
+def _ids(
+    first: FirstPass, fitted: Fitted, where: Path, rows: int, tables: list[NDArray[np.int32]], singles: list[int]
+) -> Iterator[NDArray[np.int32]]:
+    codes = open_part(where, "codes", np.int32, (rows, len(singles)))
+    quantiles = [(at, fitted.fields[f]) for at, f in enumerate(singles) if fitted.fields[f].transform == "quantiles"]
+    numbers = open_part(where, "numbers", np.float64, (rows, len(quantiles))) if quantiles else None
+    flat = np.concatenate([tables[field] for field in singles])
+    starts = np.array(list(accumulate((len(tables[field]) for field in singles), initial=0))[:-1], np.int64)
+    out = np.empty((BLOCK_ROWS, len(singles)), np.int32)
+    for start in range(0, rows, BLOCK_ROWS):
+        block = np.array(codes[start : start + BLOCK_ROWS])
+        for column, (at, field) in enumerate(quantiles):
+            assert numbers is not None
+            block[:, at] = bucket_codes(numbers[start : start + BLOCK_ROWS, column], field.edges)
+        replace_codes(block, flat, starts, out[: len(block)])
+        yield out[: len(block)]
+
+
+def _dense(fitted: Fitted, where: Path, rows: int) -> Iterator[NDArray[np.float32]]:
+    values = open_part(where, "dense", np.float32, (rows, len(fitted.dense)))
+    mean = np.array([column.mean for column in fitted.dense])
+    scale = np.array([column.scale for column in fitted.dense])
+    for start in range(0, rows, BLOCK_ROWS):
+        yield np.nan_to_num((values[start : start + BLOCK_ROWS] - mean) / scale).astype(np.float32)
+
+
+def _copy(where: Path, name: str, dtype: Any, rows: int) -> None:
+    values = open_part(where, name, dtype, (rows,))
+    blocks = (values[start : start + BLOCK_ROWS] for start in range(0, rows, BLOCK_ROWS))
+    write_array(where / f"{name}.npy", dtype, (rows,), blocks)
+
+
+def _write_bag(where: Path, at: int, rows: int, table: NDArray[np.int32]) -> None:
+    lengths = open_part(where, f"bag_{at}_lengths", np.int32, (rows,))
+    offsets = np.zeros(rows + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    np.save(where / f"bag_{at}_offsets.npy", offsets)
+    size = int(offsets[-1])
+    codes = open_part(where, f"bag_{at}_codes", np.int32, (size,))
+    blocks = (table[codes[start : start + BLOCK_ROWS]] for start in range(0, size, BLOCK_ROWS))
+    write_array(where / f"bag_{at}_values.npy", np.int32, (size,), blocks)
+
+
+def _write_header(file: BinaryIO, dtype: Any, shape: tuple[int, ...]) -> None:
+    header = {"descr": np.lib.format.dtype_to_descr(np.dtype(dtype)), "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(file, header)
