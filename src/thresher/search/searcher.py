@@ -9,18 +9,14 @@ It never sees a batch: it looks at the tables, moves their clock, and cuts a tic
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-import torch
 from torch import Tensor, nn
 
-from thresher.compact.layouts import compact_bytes
-from thresher.errors import BudgetError, ConfigError
+from thresher.errors import ConfigError
+from thresher.search.cutting import entries_within, least_entries
 from thresher.search.plan import Plan
 from thresher.search.pressure import DecayPressure, PlanPressure, PressureOn, Scores, searched_tables
 from thresher.tickets.budget import Budget, check_budgets, parse_budgets
 from thresher.tickets.ticket import MaskTicket, Provenance, kept_weights, top_entries
-
-# compact bytes an entry takes at most in practice: 4 of value, 2 of place
-BYTES_PER_ENTRY = 6
 
 
 class Searcher:
@@ -111,33 +107,13 @@ class Searcher:
         return [budget for budget in self.budgets if budget not in cut]
 
     def _least_entries(self, budget: Budget) -> int:
-        """How far the plan must fall for this budget; for bytes a cautious guess, since places cost bytes too."""
-        if budget.unit != "bytes":
-            return budget.max_entries(self.num_entries)
+        """How far the plan must fall for this budget."""
         weights = [table.holders[0].weight for table in self.tables.values()]
-        empty = sum(compact_bytes(torch.zeros_like(weight, dtype=torch.bool)) for weight in weights)
-        if budget.amount < empty + BYTES_PER_ENTRY:
-            raise BudgetError(f"budget {budget} is less than the {empty:,} bytes an empty index takes; raise it")
-        return min(self.num_entries, int(budget.amount - empty) // BYTES_PER_ENTRY)
+        return least_entries(budget, weights, num_entries=self.num_entries)
 
     def _entries_at(self, budget: Budget, scores: Scores) -> int | None:
         """How many entries a ticket for `budget` holds if it is due now, else None."""
-        most = min(budget.max_entries(self.num_entries), self.num_entries)
-        if self.num_kept > most:
-            return None
-        if budget.unit != "bytes":
-            return most
-        if _bytes_of(top_entries(scores, self.num_kept)) > budget.amount:
-            return None
-        # bytes rise with the entries kept: bisect for the most that fit
-        fits, exceeds = self.num_kept, most + 1
-        while exceeds - fits > 1:
-            middle = (fits + exceeds) // 2
-            if _bytes_of(top_entries(scores, middle)) <= budget.amount:
-                fits = middle
-            else:
-                exceeds = middle
-        return fits
+        return entries_within(budget, scores, num_entries=self.num_entries, at_least=self.num_kept)
 
     def _cut(self, budget: Budget, masks: Mapping[str, Tensor]) -> None:
         ticket = MaskTicket(
@@ -165,7 +141,3 @@ class Searcher:
         self.num_kept = int(position["num_kept"] or 0)
         self.initial_state = dict(initial_state)
         self.tickets = list(tickets)
-
-
-def _bytes_of(masks: Mapping[str, Tensor]) -> int:
-    return sum(compact_bytes(mask) for mask in masks.values())

@@ -1,0 +1,226 @@
+"""Magnitude pruning's three schedules: once after training, gradually along a cubic, or in rounds with rewinding.
+
+Each serves all budgets in one run, cuts exactly their number of entries over all tables together, and gets the warm-up,
+the validation and the retraining that PEP gets: these are baselines meant to be hard to beat.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from thresher.embeddings.magnitude import IterativeMagnitudeConfig, MagnitudeEmbedding
+from thresher.embeddings.registry import method_name
+from thresher.errors import AttachError, ConfigError
+from thresher.search.mask_judge import MaskJudge
+from thresher.search.registry import SearchTask, register_search
+from thresher.tickets.ticket import MaskTicket, top_entries
+from thresher.training.epochs import run_epochs
+from thresher.training.metrics import Metrics
+from thresher.training.optimizers import build_optimizer
+
+STAGE = "magnitude search"
+
+
+@register_search("magnitude")
+def search_magnitudes(task: SearchTask) -> Sequence[MaskTicket]:
+    """Run the schedule the model's tables declare; a ticket for each budget, largest first."""
+    tables = _magnitude_tables(task)
+    first = next(iter(tables.values()))
+    optimizer_config = task.config.optimizer
+    if first.config.search_weight_decay is not None:
+        optimizer_config = replace(optimizer_config, weight_decay=first.config.search_weight_decay)
+    optimizer = build_optimizer(task.model, optimizer_config)
+    judge: _Schedule
+    match first.schedule:
+        case "one-shot":
+            judge = OneShot(task, tables)
+        case "gradual":
+            judge = Gradual(task, tables)
+        case "iterative":
+            judge = Iterative(task, tables, optimizer)
+    run_epochs(
+        task.model,
+        optimizer,
+        judge,
+        task.data,
+        stage=STAGE,
+        settings={**asdict(task.config), "budgets": [str(budget) for budget in task.budgets], **asdict(first.config)},
+        seed=task.seed,
+        max_epochs=judge.max_epochs,
+        folder=task.folder,
+        progress=task.progress,
+    )
+    return judge.cutter.tickets
+
+
+class _Schedule(MaskJudge):
+    """The tables under a schedule, all of one method."""
+
+    max_epochs: int
+
+    def __init__(self, task: SearchTask, tables: Mapping[str, MagnitudeEmbedding], *, patience: int) -> None:
+        self.tables = tables
+        method = method_name(next(iter(tables.values())).config)
+        super().__init__(task, tables, method=method, patience=patience)
+
+    def scores(self) -> dict[str, Tensor]:
+        return {name: table.scores() for name, table in self.tables.items()}
+
+    def keep(self, num_kept: int, scores: Mapping[str, Tensor]) -> None:
+        """Mask all but the `num_kept` entries of highest score."""
+        for name, mask in top_entries(scores, num_kept).items():
+            self.tables[name].mask.copy_(mask)
+        self.num_kept = num_kept
+
+    def cut_open(self, scores: Mapping[str, Tensor], *, at_least: int = 0) -> None:
+        """Cut every open budget that holds `at_least` so many entries."""
+        for budget in self.cutter.open_budgets():
+            if self.cutter.least_entries(budget) >= at_least:
+                self.cutter.cut(budget, scores, step=self.step, epoch=self.epoch)
+
+
+class OneShot(_Schedule):
+    """Train until validation stops improving, go back to the best epoch, prune once for every budget."""
+
+    def __init__(self, task: SearchTask, tables: Mapping[str, MagnitudeEmbedding]) -> None:
+        super().__init__(task, tables, patience=3)
+        self.max_epochs = task.config.max_epochs
+
+    def judge_epoch(self, metrics: Metrics) -> None:
+        self.stopping.update(self.epoch, metrics, self.task.model)
+        if self.stopping.should_stop or self.epoch >= self.max_epochs:
+            self.stopping.restore_best_(self.task.model)
+            self.cut_open(self.scores())
+
+
+@dataclass(frozen=True)
+class CubicPlan:
+    """`k(t) = k_end + (N·D − k_end) · (1 − t/T)³`: fast while much is superfluous, slow at the end.
+
+    >>> plan = CubicPlan(num_entries=1_000, smallest=200, num_steps=10)
+    >>> [plan.num_kept(step) for step in (0, 5, 10, 11)]
+    [1000, 300, 200, 200]
+    """
+
+    num_entries: int
+    smallest: int
+    num_steps: int
+
+    def num_kept(self, step: int) -> int:
+        left = max(0.0, 1 - step / self.num_steps)
+        return self.smallest + round((self.num_entries - self.smallest) * left**3)
+
+
+class Gradual(_Schedule):
+    """Prune along the cubic while training; a budget's ticket is cut when the count falls to it."""
+
+    def __init__(self, task: SearchTask, tables: Mapping[str, MagnitudeEmbedding]) -> None:
+        super().__init__(task, tables, patience=1)
+        steps, config = len(task.data.train), task.config
+        smallest = min(map(self.cutter.least_entries, task.budgets))
+        self.plan = CubicPlan(self.cutter.num_entries, smallest, max(1, round(config.plan_epochs * steps)))
+        warmup_epochs = config.max_warmup_epochs if config.warmup_epochs is None else config.warmup_epochs
+        self.warmup_steps = round(warmup_epochs * steps)
+        self.max_epochs = math.ceil((self.warmup_steps + self.plan.num_steps) / steps)
+        self.pressing_since = None if self.warmup_steps else 0
+
+    def after_step(self) -> None:
+        super().after_step()
+        if self.pressing_since is None and self.step >= self.warmup_steps:
+            self.pressing_since = self.step
+        if self.pressing_since is None or self.finished:
+            return
+        pressed = self.step - self.pressing_since
+        if pressed % self.config.clock_steps == 0 or pressed == self.plan.num_steps:
+            scores = self.scores()
+            self.keep(self.plan.num_kept(pressed), scores)
+            self.cut_open(scores, at_least=self.num_kept)
+
+    def judge_epoch(self, metrics: Metrics) -> None:
+        if self.pressing_since is None and self.config.warmup_epochs is None:
+            self.stopping.update(self.epoch, metrics)
+            if self.stopping.should_stop:
+                self.pressing_since = self.step
+
+    def facts(self) -> dict[str, Any]:
+        return {**super().facts(), "pressing_since": self.pressing_since}
+
+    def load(self, facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+        super().load(facts, tensors)
+        self.pressing_since = facts["pressing_since"]
+
+
+class Iterative(_Schedule):
+    """Train, prune to the next rung, rewind the whole model to its initial weights, again.
+
+    The rungs fall by no more than `round_keep_share`, and every budget is one: its ticket is scored by a table that was
+    trained with at most a few times as many entries.
+    """
+
+    def __init__(
+        self, task: SearchTask, tables: Mapping[str, MagnitudeEmbedding], optimizer: torch.optim.Optimizer
+    ) -> None:
+        super().__init__(task, tables, patience=1)
+        config = next(iter(tables.values())).config
+        assert isinstance(config, IterativeMagnitudeConfig)
+        self.optimizer, self.round_epochs, self.round_start = optimizer, config.round_epochs, 0
+        stops = {self.cutter.least_entries(budget) for budget in task.budgets}
+        self.rungs = rungs(self.cutter.num_entries, sorted(stops, reverse=True), config.round_keep_share)
+        self.max_epochs = len(self.rungs) * (config.round_epochs or task.config.max_warmup_epochs)
+
+    def judge_epoch(self, metrics: Metrics) -> None:
+        self.stopping.update(self.epoch, metrics, self.task.model)
+        age = self.epoch - self.round_start
+        at_end = age >= (self.round_epochs or self.config.max_warmup_epochs)
+        if at_end or (self.round_epochs is None and self.stopping.should_stop):
+            self._end_round()
+
+    @torch.no_grad()
+    def _end_round(self) -> None:
+        model = self.task.model
+        self.stopping.restore_best_(model)
+        scores = {name: table.scores().masked_fill(~table.mask, -torch.inf) for name, table in self.tables.items()}
+        rung = next(rung for rung in self.rungs if rung < self.num_kept or rung == self.rungs[-1])
+        self.cut_open(scores, at_least=rung)
+        if not self.finished:
+            model.load_state_dict(self.cutter.initial_state)
+            self.keep(rung, scores)
+            self.optimizer.state.clear()  # moments of another round
+            self.stopping, self.round_start = self.new_stopping(), self.epoch
+
+    def facts(self) -> dict[str, Any]:
+        return {**super().facts(), "round_start": self.round_start}
+
+    def load(self, facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+        super().load(facts, tensors)
+        self.round_start = facts["round_start"]
+
+
+def rungs(num_entries: int, stops: Sequence[int], keep_share: float) -> list[int]:
+    """Counts from below `num_entries` down through all `stops`, each at least `keep_share` of the one before.
+
+    >>> rungs(1_000, [400, 100], keep_share=0.5)
+    [632, 400, 200, 100]
+    """
+    counts: list[int] = []
+    high = num_entries
+    for low in stops:
+        num_rounds = max(1, math.ceil(math.log(low / high) / math.log(keep_share) - 1e-9))
+        counts += [round(high * (low / high) ** (at / num_rounds)) for at in range(1, num_rounds + 1)]
+        high = low
+    return counts
+
+
+def _magnitude_tables(task: SearchTask) -> dict[str, MagnitudeEmbedding]:
+    tables = {name: module for name, module in task.model.named_modules() if isinstance(module, MagnitudeEmbedding)}
+    if not tables:
+        raise AttachError("the model has no table under magnitude pruning; build it with MagnitudeConfig or its kin")
+    if len({table.config for table in tables.values()}) > 1:
+        raise ConfigError(
+            "the model's tables have different settings of magnitude pruning; one search has one schedule"
+        )
+    return tables

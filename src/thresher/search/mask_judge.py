@@ -1,0 +1,73 @@
+"""MaskJudge: what the judges of all mask searches share: where they stand, what they cut, what a checkpoint holds."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from thresher.embeddings.base import FieldEmbedding
+from thresher.search.cutting import Cutter
+from thresher.search.registry import SearchTask
+from thresher.training.early_stopping import EarlyStopping
+from thresher.training.metrics import Metrics
+
+
+class MaskJudge:
+    """Follows a training and ends it when every budget has its ticket. Subclasses say when to cut, and by which scores.
+
+    Attributes:
+        num_kept: entries the tables hold now.
+        stopping: watches validation; what for is the subclass's business.
+    """
+
+    def __init__(self, task: SearchTask, tables: Mapping[str, FieldEmbedding], *, method: str, patience: int) -> None:
+        self.task, self.config = task, task.config
+        self.cutter = Cutter(task, tables, method)
+        self.step = self.epoch = 0
+        self.num_kept = self.cutter.num_entries
+        self.patience = patience
+        self.stopping = self.new_stopping()
+
+    def new_stopping(self) -> EarlyStopping:
+        return EarlyStopping(metric="auc", patience=self.patience)
+
+    @property
+    def finished(self) -> bool:
+        return self.cutter.finished
+
+    def after_step(self) -> None:
+        self.step += 1
+
+    def after_epoch(self, epoch: int, metrics: Metrics) -> Mapping[str, Any]:
+        self.epoch = epoch
+        self.judge_epoch(metrics)
+        return {
+            "step": self.step,
+            "num_kept": self.num_kept,
+            "tickets": [str(ticket.budget) for ticket in self.cutter.tickets],
+        }
+
+    def judge_epoch(self, metrics: Metrics) -> None:
+        """What the subclass does between epochs."""
+
+    def progress(self) -> Mapping[str, Any]:
+        budgets = self.cutter.open_budgets()
+        return {"kept_parameters": self.num_kept, "next_budget": str(budgets[0]) if budgets else None}
+
+    def facts(self) -> dict[str, Any]:
+        position = {"step": self.step, "epoch": self.epoch, "num_kept": self.num_kept}
+        return {"position": position, "cutter": self.cutter.facts(), "stopping": self.stopping.facts()}
+
+    def tensors(self) -> dict[str, Tensor]:
+        initial = {f"initial/{name}": value for name, value in self.cutter.initial_state.items()}
+        return initial | {f"best/{name}": value for name, value in self.stopping.tensors().items()}
+
+    def load(self, facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+        position = facts["position"]
+        self.step, self.epoch, self.num_kept = position["step"], position["epoch"], position["num_kept"]
+        self.cutter.load(facts["cutter"], _under("initial/", tensors))
+        self.stopping.load(facts["stopping"], _under("best/", tensors))
+
+
+def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}

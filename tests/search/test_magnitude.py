@@ -1,0 +1,123 @@
+"""Magnitude pruning: the three schedules, exact counts, and kills that leave no trace."""
+
+import itertools
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from thresher.embeddings.magnitude import (
+    GradualMagnitudeConfig,
+    IterativeMagnitudeConfig,
+    MagnitudeConfig,
+    MagnitudeEmbedding,
+)
+from thresher.errors import BudgetError, ConfigError
+from thresher.search.magnitude import CubicPlan, rungs
+
+ONE_SHOT = MagnitudeConfig(embedding_dim=8, search_weight_decay=1e-4)
+GRADUAL = GradualMagnitudeConfig(embedding_dim=8)
+ITERATIVE = IterativeMagnitudeConfig(embedding_dim=8, round_epochs=1, round_keep_share=0.4)
+CONFIGS = {"magnitude": ONE_SHOT, "gradual-magnitude": GRADUAL, "iterative-magnitude": ITERATIVE}
+BUDGETS = ["20%", "100", "1KB"]
+
+
+@pytest.fixture(scope="module", params=CONFIGS)
+def searched(request, planted):
+    return request.param, planted.search(CONFIGS[request.param], BUDGETS)
+
+
+def test_every_budget_gets_exactly_its_entries(searched, planted):
+    method, tickets = searched
+    found = {str(ticket.budget): ticket for ticket in tickets}
+    assert found["20%"].num_parameters == int(0.2 * planted.num_features * 8)
+    assert found["100"].num_parameters == 100
+    model = planted.model(CONFIGS[method])
+    found["1KB"].apply_(model)
+    assert 800 < model.embedding.storage_bytes() <= 1000
+    assert {ticket.provenance.method for ticket in tickets} == {method}
+
+
+def test_noise_fields_get_less_than_signal_fields(searched, planted):
+    _, tickets = searched
+    signal, noise = planted.kept_by_kind(tickets[0].sizes()["embedding"])
+    assert signal > 2 * noise
+
+
+def test_tickets_rewind_the_whole_model_to_its_start(searched, planted):
+    method, tickets = searched
+    fresh, model = planted.model(CONFIGS[method]), planted.model(CONFIGS[method], seed=9)
+    tickets[0].apply_(model)
+    mask = tickets[0].masks["embedding"]
+    assert torch.equal(model.embedding.values, fresh.embedding.weight[mask])
+    assert torch.equal(model.linear_term.weights.weight, fresh.linear_term.weights.weight)
+
+
+@pytest.mark.parametrize("method", CONFIGS)
+def test_a_search_killed_in_an_epoch_ends_the_same(method, planted, killed_and_resumed):
+    resumed = killed_and_resumed(CONFIGS[method], ["20%", "100"], killed_in=3)
+    whole = planted.search(CONFIGS[method], ["20%", "100"])
+    assert [ticket.budget for ticket in whole] == [ticket.budget for ticket in resumed]
+    for one, other in zip(whole, resumed, strict=True):
+        assert torch.equal(one.masks["embedding"], other.masks["embedding"])
+        assert torch.equal(one.final.values["embedding"], other.final.values["embedding"])
+        assert torch.equal(one.initial.values["embedding"], other.initial.values["embedding"])
+
+
+def test_one_shot_keeps_the_largest_of_the_trained_table(planted):
+    (ticket,) = planted.search(ONE_SHOT, ["100"])
+    mask = ticket.masks["embedding"]
+    model = planted.model(ONE_SHOT)
+    ticket.apply_(model, rewind="final")
+    smallest_kept = model.embedding.values.abs().min()
+    assert mask.sum() == 100
+    assert smallest_kept > 0.1  # fresh weights reach 0.15 at most, and are mostly below 0.1: it was trained
+
+
+def test_pruned_entries_are_zero_and_get_no_gradient():
+    table = MagnitudeEmbedding((3, 2), MagnitudeConfig(embedding_dim=2))
+    table.mask[1, 0] = False
+    table(torch.tensor([[1, 4]])).sum().backward()
+    assert table(torch.tensor([1]))[0, 0] == 0
+    assert table.weight.grad.tolist() == [[0, 0], [0, 1], [0, 0], [0, 0], [1, 1]]
+    assert table.num_parameters() == 9
+    assert table.storage_bytes() == 10 * 4 + 2  # values, and ten bits in two bytes
+    assert table.scores()[0, 0] == -torch.inf
+    assert table.scores()[4, 1] == table.weight[4, 1].abs()
+
+
+@given(st.integers(10, 10**6), st.floats(0.001, 1.0), st.integers(1, 500))
+def test_the_cubic_falls_from_all_to_the_smallest_ever_slower(num_entries, share, num_steps):
+    plan = CubicPlan(num_entries, max(1, int(share * num_entries)), num_steps)
+    counts = [plan.num_kept(step) for step in range(num_steps + 2)]
+    assert counts[0] == num_entries
+    assert counts[-1] == counts[-2] == plan.smallest
+    falls = [a - b for a, b in itertools.pairwise(counts)]
+    assert all(fall >= 0 for fall in falls)
+    assert all(later <= earlier + 1 for earlier, later in itertools.pairwise(falls))
+
+
+@given(
+    st.integers(100, 10**6),
+    st.lists(st.floats(0.001, 1.0), min_size=1, max_size=4),
+    st.floats(0.1, 0.9),
+)
+def test_rungs_pass_every_budget_and_never_prune_too_much_at_once(num_entries, shares, keep_share):
+    stops = sorted({math.ceil(share * num_entries) for share in shares}, reverse=True)
+    ladder = rungs(num_entries, stops, keep_share)
+    assert set(stops) <= set(ladder)
+    assert ladder[-1] == stops[-1]
+    for high, low in zip([num_entries, *ladder], ladder, strict=False):
+        assert low <= high
+        assert low >= keep_share * high - 1
+
+
+def test_impossible_settings_are_refused(planted):
+    with pytest.raises(ConfigError, match="round_keep_share"):
+        IterativeMagnitudeConfig(round_keep_share=1.0)
+    with pytest.raises(ConfigError, match="search_weight_decay"):
+        MagnitudeConfig(search_weight_decay=-1.0)
+    with pytest.raises(BudgetError, match="above the"):
+        planted.search(ONE_SHOT, ["1M"])
