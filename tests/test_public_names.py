@@ -10,10 +10,30 @@ import pytest
 import thresher
 
 PUBLIC_NAMES = [
+    "Budget",
+    "DataConfig",
+    "EncodedTable",
+    "Frontier",
     "PepConfig",
+    "Predictor",
+    "RunConfig",
+    "SearchConfig",
+    "Searcher",
+    "SplitBatches",
     "ThresherError",
+    "TrainingConfig",
     "UniformConfig",
+    "attach_",
+    "build_embedding",
+    "build_model",
+    "detach_",
+    "find_tickets",
+    "load_bundle",
+    "prune",
     "register_embedding",
+    "register_model",
+    "retrain_ticket",
+    "to_compact",
 ]
 
 

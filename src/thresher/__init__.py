@@ -7,24 +7,80 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from thresher.attach.attach import attach_, detach_
+    from thresher.compact.convert import to_compact
+    from thresher.data.encoded_table import EncodedTable
+    from thresher.data.sources import DataConfig
+    from thresher.data.split_batches import SplitBatches
     from thresher.embeddings.pep import PepConfig
-    from thresher.embeddings.registry import register_embedding
+    from thresher.embeddings.registry import build_embedding, register_embedding
     from thresher.embeddings.uniform import UniformConfig
     from thresher.errors import ThresherError
+    from thresher.export.predictor import Predictor, load_bundle
+    from thresher.models.registry import build_model, register_model
+    from thresher.pipeline import prune
+    from thresher.report.frontier import Frontier
+    from thresher.retrain import retrain_ticket
+    from thresher.runs import RunConfig
+    from thresher.search.config import SearchConfig
+    from thresher.search.find_tickets import find_tickets
+    from thresher.search.searcher import Searcher
+    from thresher.tickets.budget import Budget
+    from thresher.training.fit import TrainingConfig
 
 _HOMES = {
+    "Budget": "thresher.tickets.budget",
+    "DataConfig": "thresher.data.sources",
+    "EncodedTable": "thresher.data.encoded_table",
+    "Frontier": "thresher.report.frontier",
     "PepConfig": "thresher.embeddings.pep",
+    "Predictor": "thresher.export.predictor",
+    "RunConfig": "thresher.runs",
+    "SearchConfig": "thresher.search.config",
+    "Searcher": "thresher.search.searcher",
+    "SplitBatches": "thresher.data.split_batches",
     "ThresherError": "thresher.errors",
+    "TrainingConfig": "thresher.training.fit",
     "UniformConfig": "thresher.embeddings.uniform",
+    "attach_": "thresher.attach.attach",
+    "build_embedding": "thresher.embeddings.registry",
+    "build_model": "thresher.models.registry",
+    "detach_": "thresher.attach.attach",
+    "find_tickets": "thresher.search.find_tickets",
+    "load_bundle": "thresher.export.predictor",
+    "prune": "thresher.pipeline",
     "register_embedding": "thresher.embeddings.registry",
+    "register_model": "thresher.models.registry",
+    "retrain_ticket": "thresher.retrain",
+    "to_compact": "thresher.compact.convert",
 }
 
 __version__ = "0.1.0"
 __all__ = [
+    "Budget",
+    "DataConfig",
+    "EncodedTable",
+    "Frontier",
     "PepConfig",
+    "Predictor",
+    "RunConfig",
+    "SearchConfig",
+    "Searcher",
+    "SplitBatches",
     "ThresherError",
+    "TrainingConfig",
     "UniformConfig",
+    "attach_",
+    "build_embedding",
+    "build_model",
+    "detach_",
+    "find_tickets",
+    "load_bundle",
+    "prune",
     "register_embedding",
+    "register_model",
+    "retrain_ticket",
+    "to_compact",
 ]
 
 

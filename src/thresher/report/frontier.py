@@ -106,6 +106,12 @@ class Frontier:
     facts: Mapping[str, Any] = field(default_factory=dict)
     """What else is worth keeping with them: dataset, model, seed, seconds, versions."""
 
+    def __str__(self) -> str:
+        """The table of results, as `thresher prune` prints it."""
+        from thresher.report.tables import plain_table
+
+        return plain_table(self)
+
     def share_of_dense(self, point: FrontierPoint) -> float | None:
         """Kept parameters as a share of the dense model's, 0…1."""
         return point.num_parameters / self.dense.num_parameters if self.dense and self.dense.num_parameters else None
