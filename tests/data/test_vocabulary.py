@@ -43,6 +43,15 @@ def test_values_never_counted_are_unknown() -> None:
     assert vocabulary.to_ids(pl.Series(["a", "zebra", "b"])).tolist() == [0, 0, 1]
 
 
+def test_few_values_and_many_get_the_same_ids() -> None:
+    values = pl.Series([f"value {at}" for at in range(1000)])
+    vocabulary = Vocabulary(values, np.arange(1000, 0, -1))
+    asked = pl.Series(["value 0", "value 999", "absent", "", "value 17"])
+    assert vocabulary.to_ids(asked).tolist() == [1, 1000, 0, 0, 18]
+    many = pl.concat([asked] * 300)
+    assert vocabulary.to_ids(many).tolist() == [1, 1000, 0, 0, 18] * 300
+
+
 def test_save_and_load(tmp_path: Path) -> None:
     vocabulary, _ = build(["a", "", "ü"], np.array([2, 5, 2]), 1)
     vocabulary.save(tmp_path / "v" / "0.parquet")
