@@ -9,10 +9,12 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from thresher.data.schema import Field, Schema
+from thresher.data.schema import Schema
 from thresher.data.transforms import bag_values, dense_values, field_values
 from thresher.data.vocabulary import Vocabulary
 from thresher.errors import DataError, FormatError
+
+FEW_ROWS = 1000
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,19 +42,22 @@ class RowEncoder:
         if sizes != schema.field_sizes:
             raise FormatError(f"the vocabularies have sizes {sizes}, the schema says {schema.field_sizes}")
         self.schema, self.vocabularies = schema, tuple(vocabularies)
+        self._offsets = np.array(schema.field_offsets, np.int32)
 
     def encode_frame(self, frame: pl.DataFrame) -> EncodedRows:
         """Encode a frame that has the raw columns; the label may be absent."""
         schema = self.schema
-        ids = np.empty((len(frame), len(schema.single_fields)), np.int32)
+        texts: list[pl.Series] = []  # of the single-valued fields
         bags: list[EncodedBag] = []
         for at, field in enumerate(schema.fields):
             column = raw_column(frame, field.column)
             if field.pooling is None:
-                ids[:, at] = self._ids(at, field, column)
+                texts.append(field_values(field, column))
             else:
                 values, offsets = bag_values(field, column)
-                bags.append(EncodedBag(self._ids(at, field, values), offsets))
+                local_ids = self.vocabularies[at].to_ids(field_values(field, values))
+                bags.append(EncodedBag(local_ids + np.int32(self._offsets[at]), offsets))
+        ids = self._ids(texts, len(frame))
         if not schema.dense:
             return EncodedRows(ids, None, tuple(bags))
         dense = np.empty((len(frame), schema.num_dense), np.float32)
@@ -61,9 +66,17 @@ class RowEncoder:
             dense[:, at] = np.nan_to_num((numbers.astype(np.float32) - wanted.mean) / wanted.scale)
         return EncodedRows(ids, dense, tuple(bags))
 
-    def _ids(self, at: int, field: Field, column: pl.Series) -> NDArray[np.int32]:
-        offset = np.int32(self.schema.field_offsets[at])
-        return self.vocabularies[at].to_ids(field_values(field, column)) + offset
+    def _ids(self, texts: Sequence[pl.Series], num_rows: int) -> NDArray[np.int32]:
+        ids = np.empty((num_rows, len(texts)), np.int32)
+        hashes: NDArray[np.uint64] | None = None
+        if texts and num_rows <= FEW_ROWS:  # one call for all fields: for a single row, calls are all that costs
+            flat = pl.Series([value for text in texts for value in text.to_list()], dtype=pl.String)
+            hashes = flat.hash(seed=0).to_numpy().reshape(len(texts), num_rows)
+        for at, text in enumerate(texts):
+            vocabulary = self.vocabularies[at]
+            local_ids = None if hashes is None else vocabulary.ids_of_hashes(hashes[at])
+            ids[:, at] = vocabulary.to_ids(text) if local_ids is None else local_ids
+        return ids + self._offsets[: len(texts)]
 
     def save(self, folder: str | Path) -> None:
         """Write schema.json and vocabularies/."""

@@ -36,16 +36,25 @@ class Vocabulary:
         hashes = hashes[order]
         return None if (hashes[1:] == hashes[:-1]).any() else (hashes, (order + 1).astype(np.int32))
 
+    def ids_of_hashes(self, hashes: NDArray[np.uint64]) -> NDArray[np.int32] | None:
+        """Local ids of values given by their `Series.hash(seed=0)`; None if hashes do not tell the values apart."""
+        if not len(self.values):
+            return np.zeros(len(hashes), np.int32)
+        if self._by_hash is None:
+            return None
+        known, local_ids = self._by_hash
+        places = np.minimum(known.searchsorted(hashes), len(known) - 1)
+        return np.where(known[places] == hashes, local_ids[places], np.int32(0))
+
     def to_ids(self, values: pl.Series) -> NDArray[np.int32]:
         """Local ids of a String series; a value that is not here is 0, the unknown feature."""
         if not len(self.values):
             return np.zeros(len(values), np.int32)
         # an Enum costs time in proportion to the vocabulary at every cast: too much for the few rows of a prediction
-        if 4 * len(values) < len(self.values) and self._by_hash is not None:
-            known, local_ids = self._by_hash
-            hashes = values.hash(seed=0).to_numpy()
-            places = np.minimum(np.searchsorted(known, hashes), len(known) - 1)
-            return np.where(known[places] == hashes, local_ids[places], np.int32(0))
+        if 4 * len(values) < len(self.values):
+            local_ids = self.ids_of_hashes(values.hash(seed=0).to_numpy())
+            if local_ids is not None:
+                return local_ids
         physical = values.cast(self._enum, strict=False).to_physical()
         return (physical.cast(pl.Int32) + 1).fill_null(0).to_numpy()
 
