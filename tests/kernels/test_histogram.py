@@ -62,6 +62,14 @@ def test_counts_follow_row_updates_as_a_full_pass_would(table, seed):
         assert torch.equal(histogram.counts(), fresh.counts())
 
 
+def test_a_row_met_for_the_first_time_counts_even_if_it_is_not_updated():
+    weight, deviation, seen = torch.rand(5, 2), torch.zeros(5, 2), torch.zeros(5, dtype=torch.bool)
+    histogram = ScoreHistogram(weight, deviation, seen)
+    assert int(histogram.counts().sum()) == 0
+    histogram.expect_changes(torch.tensor([1]), torch.tensor([1, 3]))
+    assert int(histogram.counts().sum()) == 4
+
+
 @pytest.mark.parametrize("which", ["weight", "deviation"])
 def test_a_write_to_the_whole_table_is_noticed(which):
     weight, deviation, seen = torch.rand(50, 4), torch.zeros(50, 4), torch.ones(50, dtype=torch.bool)

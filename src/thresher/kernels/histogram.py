@@ -68,12 +68,16 @@ class ScoreHistogram:
             self._any_changing = False
         return self._counts
 
-    def expect_changes(self, ids: Tensor) -> None:
-        """Rows `ids` (int64 `[U]`, distinct) are about to be updated; to be called while they hold their old values."""
+    def expect_changes(self, ids: Tensor, looked_up: Tensor | None = None) -> None:
+        """Rows `ids` (int64 `[U]`, distinct) are about to be updated; to be called while they hold their old values.
+
+        Rows `looked_up` besides them are not, but if any was never seen before it counts from now on.
+        """
         if self._versions != self._current_versions():
             return  # the next counts() is a full pass anyway
-        if not runs_on_kernels(ids):
-            ids = ids.cpu()
+        ids = ids.cpu()
+        if looked_up is not None:
+            _note_new(self._row_states.numpy(), looked_up.cpu().numpy())
         counted = torch.empty_like(ids)
         num_counted = _note_changes(self._row_states.numpy(), ids.numpy(), counted.numpy())
         if num_counted:
@@ -141,6 +145,13 @@ def _count_by_kernel(weight: Tensor, deviation: Tensor, rows: Tensor, used: Tens
         FUNCTION_CODES[function], bins.numpy(), counts.numpy(),  # type: ignore[index]
     )  # fmt: skip
     return counts.sum(0)
+
+
+@serial_kernel
+def _note_new(row_states, ids):  # type: ignore[no-untyped-def]
+    for i in range(ids.shape[0]):
+        if row_states[ids[i]] == _UNCOUNTED:
+            row_states[ids[i]] = _CHANGING
 
 
 @serial_kernel

@@ -38,7 +38,7 @@ def threshold_lookup(
     """`sign(v) · relu(|v| − g(clock + deviation))` for the distinct ids of a batch: rows `[U, D]`, and their ids.
 
     The gradient of `weight` is row-sparse, and so is that of a `deviation` with a row per feature; one that rows share
-    gets a dense gradient. While the clock is −∞ thresholds are exactly 0 and the deviation gets none.
+    gets a dense gradient. While the clock is −∞ this is the plain lookup: the deviation gets none.
 
     Args:
         weight: `[N, D]`.
@@ -51,7 +51,8 @@ def threshold_lookup(
             those that may not be. For a deviation with a row per feature.
 
     Raises:
-        NonFiniteError: a row looked up, its deviation or an arriving gradient is NaN or infinite.
+        NonFiniteError: a row looked up or its deviation is NaN or infinite, or, while there are thresholds, a gradient
+            that arrives (which they could hide from the optimizer).
     """
     clock = float(clock)
     if pruned_rows is not None:
@@ -87,7 +88,9 @@ class _ThresholdLookup(torch.autograd.Function):
     @once_differentiable
     def backward(ctx, grad, _):  # type: ignore[no-untyped-def]
         rows, deviation, ids, used = ctx.saved_tensors
-        learns = ctx.needs_input_grad[1] and ctx.clock != -math.inf
+        if ctx.clock == -math.inf:
+            return row_gradient(ctx.weight_shape, ids, grad.contiguous()), None, None, None, None, None
+        learns = ctx.needs_input_grad[1]
         backward: Any = _backward_by_kernel if ctx.on_kernels else _backward_by_torch
         values, deviation_values, all_finite = backward(
             grad.contiguous(), rows, deviation, ctx.clock, used, ctx.function, learns
