@@ -3,7 +3,8 @@
     bundle.json               format, version, model settings, checksums of every other file, facts of the run
     schema.json  vocabularies/<k>.parquet
     network.safetensors       every weight that is in no table
-    tables/<module>.safetensors   one compact table per embedding, the first-order weights among them
+    tables/<module>.safetensors   one table per embedding, the first-order weights among them:
+                              compact, or in the form of a method that shares or projects rows
 
 `save_bundle` writes it, `open_bundle` checks it and builds the model from these files alone. Predicting: `predictor`.
 """
@@ -20,9 +21,8 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 import thresher
-from thresher.compact.convert import has_compact_form, to_compact
+from thresher.compact.method_table import AnyTable, has_table, load_any_table, to_table
 from thresher.compact.stored import StoredEmbedding
-from thresher.compact.table import CompactTable
 from thresher.config import config_from_mapping, config_to_mapping
 from thresher.data.row_encoder import RowEncoder
 from thresher.errors import ConfigError, FormatError
@@ -42,7 +42,7 @@ class Bundle:
     encoder: RowEncoder
     model: CtrModel
     model_config: ModelConfig
-    tables: Mapping[str, CompactTable]
+    tables: Mapping[str, AnyTable]
     facts: Mapping[str, Any]
 
     @property
@@ -74,11 +74,11 @@ def save_bundle(
         facts: anything worth keeping as JSON: budget, AUC, seed.
     """
     folder = Path(folder)
-    tables = {name: to_compact(module) for name, module in find_tables(model).items()}
+    tables = {name: to_table(module) for name, module in find_tables(model).items()}
     if model.embedding is not None and "embedding" not in tables:
         raise FormatError(
             f"{type(model.embedding).__qualname__} has no compact form, so a bundle cannot hold it; "
-            "register one with @to_compact.register"
+            "register one with @to_compact.register, or give it to_stored() and from_stored()"
         )
     inside = tuple(f"{name}." for name in tables)
     network = {
@@ -137,10 +137,10 @@ def open_bundle(folder: str | Path, *, verify: bool = True) -> Bundle:
 
 
 def find_tables(model: nn.Module) -> dict[str, nn.Module]:
-    """The modules of a model that have a compact form, by name; not those inside another such module."""
+    """The modules of a model that a bundle keeps as tables, by name; not those inside another such module."""
     tables: dict[str, nn.Module] = {}
     for name, module in model.named_modules():
-        if has_compact_form(module) and not any(name.startswith(f"{outer}.") for outer in tables):
+        if has_table(module) and not any(name.startswith(f"{outer}.") for outer in tables):
             tables[name] = module
     return tables
 
@@ -150,31 +150,26 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _build(folder: Path, config: ModelConfig, encoder: RowEncoder, tables: Mapping[str, CompactTable]) -> CtrModel:
+def _build(folder: Path, config: ModelConfig, encoder: RowEncoder, tables: Mapping[str, AnyTable]) -> CtrModel:
     schema = encoder.schema
     try:
         stored = {name: StoredEmbedding(schema.field_sizes, table) for name, table in tables.items()}
         # a model without vectors reads only the sizes of its embedding
         embedding = stored.get("embedding") or next(iter(stored.values()))
-        network = load_file(folder / "network.safetensors")
-        # on "meta" nothing is allocated or initialised that the files will replace
-        for device in ("meta", "cpu"):
-            with torch.device(device):
-                model = build_model(embedding, config, num_dense=schema.num_dense)
-            for name, module in stored.items():
-                model.set_submodule(name, module)
-            model.load_state_dict(network, assign=True)
-            if not any(buffer.is_meta for buffer in model.buffers()):  # one that no file holds: built, not loaded
-                break
+        with torch.random.fork_rng(devices=[]):  # initial weights, soon replaced, draw no numbers from the caller's
+            model = build_model(embedding, config, num_dense=schema.num_dense)
+        for name, module in stored.items():
+            model.set_submodule(name, module)
+        model.load_state_dict(load_file(folder / "network.safetensors"), assign=True)
     except (RuntimeError, ValueError, AttributeError, StopIteration, SafetensorError, OSError) as error:
         raise FormatError(f"{folder}: its files do not fit its model ({error}); export the model again") from error
     return model.eval().requires_grad_(False)
 
 
-def _load_table(folder: Path, name: str, shape: tuple[int, int]) -> CompactTable:
+def _load_table(folder: Path, name: str, shape: tuple[int, int]) -> AnyTable:
     if not all(part.isidentifier() or part.isdigit() for part in name.split(".")):
         raise FormatError(f"{folder}: {name!r} cannot be the name of a table")
-    table = CompactTable.load(folder / "tables" / f"{name}.safetensors")
+    table = load_any_table(folder / "tables" / f"{name}.safetensors")
     if table.shape != shape:
         raise FormatError(f"{folder}: table {name!r} has shape {table.shape}, bundle.json says {shape}")
     return table
