@@ -140,6 +140,51 @@ def test_rows_never_met_are_dropped_from_a_fresh_model():
     assert not ticket.masks["0"][10:].any()
 
 
+def test_a_killed_loop_goes_on_from_its_checkpoint_bit_for_bit(tmp_path):
+    def start():
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Embedding(30, 4), nn.Flatten(), nn.Linear(4, 1))
+        attach_(model)
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
+        return model, optimizer, Searcher(model, ["60", "20"], steps=24, warmup_steps=4, every=2)
+
+    def run(model, optimizer, searcher, first, last):
+        for step in range(first, last):
+            ids = torch.randint(30, (32, 1), generator=torch.Generator().manual_seed(step))
+            optimizer.zero_grad()
+            nn.functional.binary_cross_entropy_with_logits(model(ids), (ids % 2).float()).backward()
+            optimizer.step()
+            searcher.step()
+
+    whole = start()
+    run(*whole, 0, 24)
+    killed = start()
+    run(*killed, 0, 17)
+    assert len(killed[2].tickets) == 1
+    torch.save([part.state_dict() for part in killed], tmp_path / "checkpoint.pt")
+    resumed = start()
+    with torch.no_grad():
+        resumed[0][0].weight.zero_()
+    for part, state in zip(resumed, torch.load(tmp_path / "checkpoint.pt", weights_only=True), strict=True):
+        part.load_state_dict(state)
+    run(*resumed, 17, 24)
+    for ours, theirs in zip(resumed[2].tickets, whole[2].tickets, strict=True):
+        assert (ours.budget, ours.provenance) == (theirs.budget, theirs.provenance)
+        assert torch.equal(ours.masks["0"], theirs.masks["0"])
+        assert torch.equal(ours.initial.values["0"], theirs.initial.values["0"])
+        assert torch.equal(ours.final.values["0"], theirs.final.values["0"])
+
+
+def test_shares_count_without_padding_rows():
+    model = nn.Sequential(nn.Embedding(40, 10, padding_idx=0))
+    attach_(model, trained=True)
+    searcher = Searcher(model, ["50%", "25%"], steps=4, warmup_steps=1, every=1)
+    for _ in range(4):
+        searcher.step()
+    assert [ticket.num_parameters for ticket in searcher.tickets] == [195, 97]
+    assert not searcher.tickets[0].masks["0"][0].any()
+
+
 def test_fifty_tables():
     shape = {"num_tables": 50, "num_features": 20}
     model = ManyTables(**shape)

@@ -8,6 +8,7 @@ It never sees a batch: it looks at the tables, moves their clock, and cuts a tic
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -16,6 +17,7 @@ from thresher.search.cutting import entries_within, least_entries
 from thresher.search.plan import Plan
 from thresher.search.pressure import DecayPressure, PlanPressure, PressureOn, Scores, searched_tables
 from thresher.tickets.budget import Budget, check_budgets, parse_budgets
+from thresher.tickets.state import ticket_from_state, ticket_state
 from thresher.tickets.ticket import MaskTicket, Provenance, kept_weights, top_entries
 
 
@@ -126,6 +128,16 @@ class Searcher:
         self.tickets.append(ticket)
         if self.on_ticket is not None:
             self.on_ticket(ticket)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Plain data and tensors: with the model's and the optimizer's own state, all that a resumed loop needs."""
+        tickets = [ticket_state(ticket) for ticket in self.tickets]
+        return {"position": self.position(), "initial_state": dict(self.initial_state), "tickets": tickets}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where `state_dict` was taken; load the model's and the optimizer's state too."""
+        tickets = [ticket_from_state(ticket) for ticket in state["tickets"]]
+        self.restore(state["position"], state["initial_state"], tickets)
 
     def position(self) -> dict[str, int | None]:
         """Where the search stands, as plain data; with the tables' own state it is all a resumed search needs."""
