@@ -126,3 +126,26 @@ def test_loading_twice_gives_two_independent_predictors(served):
     predictor, frame, expected = served
     again = Predictor.load(predictor.bundle.folder, verify=False)
     np.testing.assert_allclose(again.predict(frame), expected, atol=1e-6)
+
+
+def test_multi_valued_fields_are_pooled_as_in_training(tmp_path, make_encoder, make_model, raw_frame):
+    from dataclasses import replace
+
+    from thresher.data.batches import Bag
+    from thresher.data.row_encoder import RowEncoder
+
+    plain = make_encoder()
+    fields = (*plain.schema.fields[:2], replace(plain.schema.fields[2], pooling="mean", separator="|"))
+    encoder = RowEncoder(replace(plain.schema, fields=fields), plain.vocabularies)
+    model, config = make_model(plain)
+    predictor = load_bundle(save_bundle(tmp_path / "bundle", model, config, encoder))
+    frame = raw_frame(3).with_columns(kind=pl.Series(["a|b|b", "", "never"]))
+    expected_bags = torch.tensor([37, 38, 38, 36]), torch.tensor([0, 3, 3, 4])
+    ids = torch.from_numpy(encoder.encode_frame(frame).ids)
+    with torch.no_grad():
+        expected = torch.sigmoid(model(ids, None, (Bag(2, *expected_bags, "mean"),))).numpy()
+    np.testing.assert_allclose(predictor.predict(frame), expected, atol=1e-6)
+    lists = [row | {"kind": row["kind"].split("|")} for row in frame.to_dicts()]
+    np.testing.assert_allclose(predictor.predict(lists), expected, atol=1e-6)
+    one_by_one = [predictor.predict(row) for row in lists]
+    np.testing.assert_allclose(one_by_one, expected, atol=1e-6)

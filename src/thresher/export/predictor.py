@@ -9,6 +9,8 @@ import numpy.typing as npt
 import polars as pl
 import torch
 
+from thresher.data.batches import Bag
+from thresher.data.row_encoder import EncodedRows
 from thresher.data.schema import Schema
 from thresher.export.bundle import Bundle, open_bundle
 from thresher.export.raw_rows import Row, Rows, read_frames, rows_to_frame
@@ -61,20 +63,36 @@ class Predictor:
             yield self.predict_frame(frame)
 
     def predict_frame(self, frame: pl.DataFrame) -> Probabilities:
-        rows = self.encoder.encode_frame(frame)
-        return self.predict_ids(rows.ids, rows.dense)
+        """Probabilities of a frame that has the raw columns."""
+        return self.predict_rows(self.encoder.encode_frame(frame))
 
     @torch.inference_mode()
-    def predict_ids(self, ids: npt.NDArray[np.int32], dense: npt.NDArray[np.float32] | None = None) -> Probabilities:
-        """Probabilities of encoded rows: global ids `[n, F]` and dense inputs `[n, K]`."""
-        probabilities = np.empty(len(ids), np.float32)
-        for first in range(0, len(ids), BATCH_ROWS):
-            part = slice(first, first + BATCH_ROWS)
-            inputs = [torch.from_numpy(ids[part])]
-            if dense is not None:
-                inputs.append(torch.from_numpy(dense[part]))
-            probabilities[part] = torch.sigmoid(self.model(*inputs)).numpy()
+    def predict_rows(self, rows: EncodedRows) -> Probabilities:
+        """Probabilities of encoded rows."""
+        probabilities = np.empty(len(rows.ids), np.float32)
+        for first in range(0, len(rows.ids), BATCH_ROWS):
+            part = slice(first, min(first + BATCH_ROWS, len(rows.ids)))
+            probabilities[part] = torch.sigmoid(self.model(*self._inputs(rows, part))).numpy()
         return probabilities
+
+    def predict_ids(self, ids: npt.NDArray[np.int32], dense: npt.NDArray[np.float32] | None = None) -> Probabilities:
+        """Probabilities of encoded rows without multi-valued fields: global ids `[n, F]`, dense inputs `[n, K]`."""
+        return self.predict_rows(EncodedRows(ids, dense))
+
+    def _inputs(self, rows: EncodedRows, part: slice) -> tuple[Any, ...]:
+        """What the model takes: `(ids,)`, `(ids, dense)` or `(ids, dense or None, bags)`."""
+        ids = torch.from_numpy(rows.ids[part])
+        dense = None if rows.dense is None else torch.from_numpy(rows.dense[part])
+        if not rows.bags:
+            return (ids,) if dense is None else (ids, dense)
+        first_bag = len(self.schema.single_fields)
+        bags = []
+        for at, (bag, field) in enumerate(zip(rows.bags, self.schema.bag_fields, strict=True)):
+            assert field.pooling is not None
+            offsets = bag.offsets[part.start : part.stop + 1]
+            values = torch.from_numpy(bag.values[offsets[0] : offsets[-1]])
+            bags.append(Bag(first_bag + at, values, torch.from_numpy(offsets - offsets[0]), field.pooling))
+        return ids, dense, tuple(bags)
 
 
 def load_bundle(path: str | Path, *, verify: bool = True) -> Predictor:

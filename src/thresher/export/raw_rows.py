@@ -27,14 +27,15 @@ Rows: TypeAlias = Row | Sequence[Row] | pl.DataFrame | Any
 JSON_CHUNK_ROWS = 10_000
 
 
-def needed_columns(schema: Schema) -> tuple[str, ...]:
-    """The raw columns a prediction reads; the label is not among them."""
-    return tuple(dict.fromkeys([*(field.column for field in schema.fields), *(one.column for one in schema.dense)]))
+def needed_columns(schema: Schema, also: Sequence[str] = ()) -> tuple[str, ...]:
+    """The raw columns a prediction reads, and others asked for; the label is not among them."""
+    fields, dense = (field.column for field in schema.fields), (column.column for column in schema.dense)
+    return tuple(dict.fromkeys([*fields, *dense, *also]))
 
 
-def rows_to_frame(rows: Rows, schema: Schema) -> pl.DataFrame:
-    """Rows in memory as one frame of the needed columns."""
-    columns = needed_columns(schema)
+def rows_to_frame(rows: Rows, schema: Schema, *, also: Sequence[str] = ()) -> pl.DataFrame:
+    """Rows in memory as one frame of the needed columns, and of others asked for."""
+    columns = needed_columns(schema, also)
     if isinstance(rows, pl.DataFrame):
         check_columns(rows.columns, columns)
         return rows.select(columns)
@@ -50,24 +51,26 @@ def rows_to_frame(rows: Rows, schema: Schema) -> pl.DataFrame:
     )
 
 
-def read_frames(path: str | Path, schema: Schema) -> Iterator[pl.DataFrame]:
-    """A CSV, TSV, Parquet or JSON lines file (a glob: several) as frames of the needed columns, chunk by chunk."""
-    columns = needed_columns(schema)
+def read_frames(path: str | Path, schema: Schema, *, also: Sequence[str] = ()) -> Iterator[pl.DataFrame]:
+    """A CSV, TSV, Parquet or JSON lines file (a glob: several) as frames of those columns, chunk by chunk."""
+    columns = needed_columns(schema, also)
     for file in expand_paths([path]):
         if file.suffix.lower() in (".jsonl", ".ndjson"):
             with file.open(encoding="utf-8") as lines:
-                yield from read_json_lines(lines, schema, name=str(file))
+                yield from read_json_lines(lines, schema, name=str(file), also=also)
             continue
         file_format, header = _resolve(file, schema, columns)
         for chunk in read_chunks(file, file_format, header=header):
             yield chunk.frame.select(columns)
 
 
-def read_json_lines(lines: IO[str] | Iterable[str], schema: Schema, *, name: str = "stdin") -> Iterator[pl.DataFrame]:
-    """JSON objects, one a line, as frames of the needed columns."""
+def read_json_lines(
+    lines: IO[str] | Iterable[str], schema: Schema, *, name: str = "stdin", also: Sequence[str] = ()
+) -> Iterator[pl.DataFrame]:
+    """JSON objects, one a line, as frames of those columns."""
     rows = (_parse(line, number, name) for number, line in enumerate(lines, 1) if line.strip())
     while chunk := list(islice(rows, JSON_CHUNK_ROWS)):
-        yield _from_dicts(chunk, needed_columns(schema))
+        yield _from_dicts(chunk, needed_columns(schema, also))
 
 
 def check_columns(found: Sequence[str], columns: Sequence[str], *, file: str | Path | None = None) -> None:
@@ -91,6 +94,9 @@ def _from_values(name: str, values: list[Any]) -> pl.Series:
         return pl.Series(name, values, pl.String)
     if kinds <= {int} or kinds <= {float}:
         return pl.Series(name, values, strict=False)
+    if kinds <= {list, tuple}:  # a multi-valued field
+        lists = [None if value is None else [None if one is None else str(one) for one in value] for value in values]
+        return pl.Series(name, lists, pl.List(pl.String))
     return pl.Series(name, [None if value is None else str(value) for value in values], pl.String)
 
 
