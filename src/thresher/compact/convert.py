@@ -31,6 +31,8 @@ def _(embedding: CompactEmbedding) -> CompactTable:
 
 @to_compact.register
 def _(embedding: StoredEmbedding) -> CompactTable:
+    if not isinstance(embedding.table, CompactTable):
+        raise TypeError(f"{embedding.table} is a method's own form and no compact table")
     return embedding.table
 
 

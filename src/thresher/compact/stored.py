@@ -1,20 +1,24 @@
-"""StoredEmbedding: a `CompactTable` in the place of an embedding, to predict with and nothing else.
+"""StoredEmbedding: a stored table in the place of an embedding, to predict with and nothing else.
 
 It has no parameters: what it holds is the memory-mapped table itself. To train on, use `CompactEmbedding.from_table`.
 """
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from thresher.compact.table import CompactTable
 from thresher.embeddings.base import FieldEmbedding
 
+if TYPE_CHECKING:
+    from thresher.compact.method_table import MethodTable
+
 
 class StoredEmbedding(FieldEmbedding):
     """Looks up ids `[...]` straight in a stored table → vectors `[..., D]`, without gradients."""
 
-    def __init__(self, field_sizes: Sequence[int], table: CompactTable) -> None:
+    def __init__(self, field_sizes: Sequence[int], table: "CompactTable | MethodTable") -> None:
         if table.num_features != sum(field_sizes):
             raise ValueError(f"the table has {table.num_features} rows, field_sizes sum to {sum(field_sizes)}")
         super().__init__(field_sizes, table.embedding_dim)
