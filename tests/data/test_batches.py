@@ -1,3 +1,6 @@
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -5,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from thresher.data.batches import Batches, BatchSource
-from thresher.data.encoded_table import EncodedSplit
+from thresher.data.encoded_table import BagColumn, EncodedSplit
 from thresher.errors import ConfigError
 
 
@@ -58,6 +61,35 @@ def test_parts_belong_to_the_same_row() -> None:
         assert batch.weights is not None
         assert torch.equal(batch.weights.int(), row)
         assert batch.to("cpu").inputs[0].shape == ids.shape
+
+
+def test_bags_follow_their_rows() -> None:
+    lengths = np.array([0, 2, 1, 3, 0, 1])
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    values = np.repeat(np.arange(6), lengths).astype(np.int32)
+    rows = split(6)
+    rows = replace(rows, bags=(BagColumn(field=3, pooling="mean", values=values, offsets=offsets),))
+    for seed in (None, 0):
+        for batch in Batches(rows, 4, seed=seed).epoch(0):
+            ids, dense, (bag,) = batch.to("cpu").inputs
+            assert dense is None
+            assert (bag.field, bag.pooling, bag.values.dtype) == (3, "mean", torch.int32)
+            for at, row in enumerate(ids[:, 0] // 3):
+                assert bag.values[bag.offsets[at] : bag.offsets[at + 1]].tolist() == [int(row)] * int(lengths[row])
+
+
+def test_prefetched_and_sharded_batches_are_the_same_rows(tmp_path: Path) -> None:
+    whole = split(10_000)
+    np.save(tmp_path / "ids.npy", whole.ids)
+    mapped = replace(whole, ids=np.load(tmp_path / "ids.npy", mmap_mode="r"))
+    expected = rows_of(Batches(whole, 128, seed=3, window=3_000), 1)
+    assert sorted(expected) == list(range(10_000))
+    assert rows_of(Batches(mapped, 128, seed=3, window=3_000, prefetch=3), 1) == expected
+    shards = [rows_of(Batches(mapped, 128, seed=3, window=3_000, shard=(at, 2)), 1) for at in (0, 1)]
+    assert not set(shards[0]) & set(shards[1])
+    assert len(shards[0]) == len(shards[1])
+    with pytest.raises(ConfigError, match="shard"):
+        Batches(whole, 128, shard=(2, 2))
 
 
 def test_batch_size_must_be_positive() -> None:

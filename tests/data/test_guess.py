@@ -6,7 +6,7 @@ import pytest
 from thresher.data.guess import guess_fields
 from thresher.data.raw_files import resolve_format
 from thresher.data.schema import FileFormat
-from thresher.data.sources import DataConfig
+from thresher.data.sources import DataConfig, DenseConfig, SplitConfig
 from thresher.errors import DataError
 
 
@@ -34,7 +34,7 @@ def test_columns_are_taken_for_what_they_look_like(tmp_path: Path) -> None:
         "banner": "none",
         "user_id": "none",
         "views": "log2",
-        "price": "log2",
+        "price": "quantiles",
         "site": "none",
     }
     result = guess_fields(tmp_path / "a.csv", FileFormat())
@@ -55,3 +55,22 @@ def test_what_is_said_is_kept(tmp_path: Path) -> None:
     frame = pl.DataFrame({"stars": ["1", "5", "4"], "click": [0, 1, 0], "c": ["x", "y", "z"]})
     config = DataConfig(label="stars", positive=("4", "5"), drop=("click",))
     assert guess(tmp_path / "a.csv", frame, config) == {"label": "stars", "c": "none"}
+
+
+def test_lists_are_bags_and_spoken_for_columns_are_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    columns = {
+        "click": [0, 1],
+        "tags": [["x"], []],
+        "when": [1, 2],
+        "w": [1.0, 2.0],
+        "price": [0.5, 0.7],
+        "s": ["a", "b"],
+    }
+    pl.DataFrame(columns).write_parquet(path)
+    config = DataConfig(
+        dense=(DenseConfig(name="price"),), weight="w", split=SplitConfig(by="time", column="when"), drop=("s",)
+    )
+    result = guess_fields(path, resolve_format(path, FileFormat()), config)
+    assert [(field.name, field.pooling) for field in result.fields] == [("tags", "mean")]
+    assert set(dict(result.reasons)) == set(columns)

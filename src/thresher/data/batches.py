@@ -1,7 +1,9 @@
 """EncodedSplit → batches of tensors, shuffled by seed, resumable. Row order is a pure function of (seed, epoch)."""
 
+import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -9,8 +11,24 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from thresher.data.encoded_table import EncodedSplit
+from thresher.data.encoded_table import BagColumn, EncodedSplit
+from thresher.data.prefetch import prefetched
+from thresher.data.schema import Pooling
+from thresher.data.shuffle import Order, build_order
 from thresher.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Bag:
+    """One multi-valued field of a batch: row i holds the features `values[offsets[i]:offsets[i + 1]]`, maybe none."""
+
+    field: int  # its number in `schema.fields`
+    values: Tensor  # int32 [total], global feature ids
+    offsets: Tensor  # int64 [B + 1]
+    pooling: Pooling
+
+    def to(self, device: torch.device | str) -> "Bag":
+        return replace(self, values=self.values.to(device), offsets=self.offsets.to(device))
 
 
 @dataclass(frozen=True)
@@ -18,13 +36,16 @@ class Batch:
     """What a model takes and what it should answer: `model(*inputs)` against `labels`."""
 
     inputs: tuple[Any, ...]
-    """`(ids,)` or `(ids, dense)`: ids int32 [B, F], dense float32 [B, K]."""
+    """`(ids,)`, `(ids, dense)` or, with multi-valued fields, `(ids, dense or None, bags)`.
+
+    ids int32 [B, F], dense float32 [B, K], bags a tuple of `Bag`.
+    """
     labels: Tensor  # float32 [B]
     weights: Tensor | None = None  # float32 [B]
 
     def to(self, device: torch.device | str) -> "Batch":
         return Batch(
-            tuple(part.to(device) for part in self.inputs),
+            tuple(_move(part, device) for part in self.inputs),
             self.labels.to(device),
             None if self.weights is None else self.weights.to(device),
         )
@@ -44,39 +65,86 @@ class BatchSource(Protocol):
 
 
 class Batches:
-    """Batches of one split. Without a seed the rows come in file order; the last, shorter batch is always kept."""
+    """Batches of one split. Without a seed the rows come in file order; the last, shorter batch is always kept.
 
-    def __init__(self, split: EncodedSplit, batch_size: int, *, seed: int | None = None) -> None:
+    Args:
+        split: the rows, memory-mapped.
+        batch_size: rows of a batch.
+        seed: shuffles anew in each epoch. A split that is small enough is shuffled as a whole; a larger one in windows
+            of `window` rows, each made of blocks from all over the split, so that the disk is read in long pieces.
+        window: rows to shuffle at a time; by default all of them up to 1 GiB of ids, else what fits 256 MiB.
+        shard: (number, count): this worker's share of every epoch. With a seed all shards have equally many rows.
+        prefetch: batches to make ahead in a thread; 0 makes them when they are asked for.
+    """
+
+    def __init__(
+        self,
+        split: EncodedSplit,
+        batch_size: int,
+        *,
+        seed: int | None = None,
+        window: int | None = None,
+        shard: tuple[int, int] = (0, 1),
+        prefetch: int = 0,
+    ) -> None:
         if batch_size < 1:
             raise ConfigError(f"batch_size is {batch_size}; it must be at least 1")
-        self.split, self.batch_size, self.seed = split, batch_size, seed
+        if not 0 <= shard[0] < shard[1]:
+            raise ConfigError(f"shard is {shard}; it must be (number, count) with 0 <= number < count")
+        self.split, self.batch_size, self.seed, self.prefetch = split, batch_size, seed, prefetch
+        row_bytes = 4 * max(split.ids.shape[1], 1)
+        self._order: Order = build_order(split.num_rows, row_bytes, seed, window, shard, self._read_ahead)
 
     @property
     def num_rows(self) -> int:
-        return self.split.num_rows
+        """Rows of an epoch, of this shard."""
+        return self._order.num_rows
 
     def __len__(self) -> int:
         return -(-self.num_rows // self.batch_size)
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
-        order = None if self.seed is None else epoch_order(self.num_rows, self.seed, epoch)
-        for first in range(start * self.batch_size, self.num_rows, self.batch_size):
-            last = min(first + self.batch_size, self.num_rows)
-            yield self._batch(slice(first, last) if order is None else order[first:last])
+        made = (self._batch(rows) for rows in self._order.rows(epoch, self.batch_size, start))
+        return prefetched(made, self.prefetch) if self.prefetch else made
+
+    def _read_ahead(self, first_rows: NDArray[np.int64], num_rows: int) -> None:
+        """Ask the disk for blocks that are soon needed, in long pieces instead of page by page."""
+        split = self.split
+        for array in (split.ids, split.labels, split.dense, split.weights):
+            if isinstance(array, np.memmap) and array.filename is not None and hasattr(os, "posix_fadvise"):
+                row_bytes = array.itemsize * int(np.prod(array.shape[1:]))
+                with Path(array.filename).open("rb") as file:
+                    for row in first_rows.tolist():
+                        place, size = array.offset + row * row_bytes, num_rows * row_bytes
+                        os.posix_fadvise(file.fileno(), place, size, os.POSIX_FADV_WILLNEED)
 
     def _batch(self, rows: slice | NDArray[np.int64]) -> Batch:
         split = self.split
-        ids = _gather(split.ids, rows)
-        inputs = (ids,) if split.dense is None else (ids, _gather(split.dense, rows))
+        ids, dense = _gather(split.ids, rows), None if split.dense is None else _gather(split.dense, rows)
+        inputs: tuple[Any, ...] = (ids,) if dense is None else (ids, dense)
+        if split.bags:
+            inputs = (ids, dense, tuple(_gather_bag(bag, rows) for bag in split.bags))
         weights = None if split.weights is None else _gather(split.weights, rows)
         return Batch(inputs, _gather(split.labels, rows).float(), weights)
-
-
-def epoch_order(num_rows: int, seed: int, epoch: int) -> NDArray[np.int64]:
-    """The rows of a split in the order of one epoch."""
-    return np.random.default_rng([seed, epoch]).permutation(num_rows)
 
 
 def _gather(array: NDArray[Any], rows: slice | NDArray[np.int64]) -> Tensor:
     taken = np.array(array[rows]) if isinstance(rows, slice) else np.take(array, rows, axis=0)
     return torch.from_numpy(taken)
+
+
+def _gather_bag(bag: BagColumn, rows: slice | NDArray[np.int64]) -> Bag:
+    if isinstance(rows, slice):
+        rows = np.arange(rows.start, rows.stop)
+    starts, ends = bag.offsets[rows], bag.offsets[rows + 1]
+    offsets = np.zeros(len(rows) + 1, np.int64)
+    np.cumsum(ends - starts, out=offsets[1:])
+    places = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], ends - starts)
+    values = np.take(bag.values, places) if len(places) else np.empty(0, np.int32)
+    return Bag(bag.field, torch.from_numpy(values), torch.from_numpy(offsets), bag.pooling)
+
+
+def _move(part: Any, device: torch.device | str) -> Any:
+    if isinstance(part, tuple):
+        return tuple(_move(one, device) for one in part)
+    return None if part is None else part.to(device)

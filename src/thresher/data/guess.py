@@ -53,11 +53,14 @@ def guess_fields(path: Path, file_format: FileFormat, config: DataConfig | None 
     label, why = _guess_label(sample, config, path)
     reasons = [(label, f"label: {why}")]
     fields = []
+    told = {config.weight: "sample weight: as said", config.split.column: "left out: it decides the split"}
+    told |= {dense.column or dense.name: "dense: as said" for dense in config.dense}
+    told |= dict.fromkeys(config.drop, "left out: dropped by the settings")
     for name in sample.columns:
         if name == label:
             continue
-        if name in config.drop:
-            reasons.append((name, "left out: dropped by the settings"))
+        if name in told:
+            reasons.append((name, told[name]))
             continue
         field, reason = _guess_column(name, sample[name])
         reasons.append((name, reason))
@@ -86,6 +89,8 @@ def _guess_label(sample: pl.DataFrame, config: DataConfig, path: Path) -> tuple[
 
 
 def _binary(column: pl.Series, positive: tuple[str, ...]) -> bool:
+    if column.dtype.is_nested():
+        return False
     distinct = as_text(column).unique().to_list()
     if len(distinct) > 2 and not positive:
         return False
@@ -94,8 +99,10 @@ def _binary(column: pl.Series, positive: tuple[str, ...]) -> bool:
 
 
 def _guess_column(name: str, column: pl.Series) -> tuple[FieldConfig | None, str]:
+    if isinstance(column.dtype, pl.List | pl.Array):
+        return FieldConfig(name=name, pooling="mean"), "multi-valued: a list column, the mean of its values' vectors"
     if column.dtype.is_nested():
-        return None, "left out: a list or struct column"
+        return None, "left out: a struct column"
     text = as_text(column)
     distinct, rows = text.n_unique(), len(text)
     if name.lower() in _ROW_ID_NAMES and rows > 1 and distinct == rows:
@@ -109,7 +116,7 @@ def _guess_column(name: str, column: pl.Series) -> tuple[FieldConfig | None, str
     if lowered.endswith(_CODE_ENDINGS):
         return FieldConfig(name=name), f"categorical: numbers, but the name says a code; {said}"
     if not np.array_equal(present, np.floor(present)):
-        return FieldConfig(name=name, transform="log2"), f"numeric: fractions, log² buckets; {said}"
+        return FieldConfig(name=name, transform="quantiles"), f"numeric: fractions, buckets of equal size; {said}"
     if distinct > MANY_VALUES:
         return FieldConfig(name=name, transform="log2"), f"numeric: many whole numbers, log² buckets; {said}"
     return FieldConfig(name=name), f"categorical: few whole numbers, {said}"

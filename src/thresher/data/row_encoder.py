@@ -10,7 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from thresher.data.schema import Schema
-from thresher.data.transforms import bag_values, dense_values, field_values
+from thresher.data.transforms import bag_values, dense_values, field_values, scale_dense
 from thresher.data.vocabulary import Vocabulary
 from thresher.errors import DataError, FormatError
 
@@ -62,9 +62,8 @@ class RowEncoder:
             return EncodedRows(ids, None, tuple(bags))
         dense = np.empty((len(frame), schema.num_dense), np.float32)
         for at, wanted in enumerate(schema.dense):
-            numbers, _ = dense_values(wanted, raw_column(frame, wanted.column))
-            dense[:, at] = np.nan_to_num((numbers.astype(np.float32) - wanted.mean) / wanted.scale)
-        return EncodedRows(ids, dense, tuple(bags))
+            dense[:, at], _ = dense_values(wanted, raw_column(frame, wanted.column))
+        return EncodedRows(ids, scale_dense(schema.dense, dense), tuple(bags))
 
     def _ids(self, texts: Sequence[pl.Series], num_rows: int) -> NDArray[np.int32]:
         ids = np.empty((num_rows, len(texts)), np.int32)

@@ -4,6 +4,7 @@ A missing value (null or empty text) is the value `""`, a category like any othe
 """
 
 import zlib
+from collections.abc import Sequence
 
 import numpy as np
 import polars as pl
@@ -59,6 +60,14 @@ def dense_values(column: DenseColumn, raw: pl.Series) -> tuple[NDArray[np.float6
     if column.scaling == "log":
         numbers = np.sign(numbers) * np.log1p(np.abs(numbers))
     return numbers, broken
+
+
+def scale_dense(columns: Sequence[DenseColumn], numbers: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Numbers `[rows, K]` as the model takes them; a missing one is at the mean."""
+    mean = np.array([column.mean for column in columns])
+    scale = np.array([column.scale for column in columns])
+    scaled: NDArray[np.float32] = np.nan_to_num((numbers - mean) / scale).astype(np.float32)
+    return scaled
 
 
 def as_text(column: pl.Series) -> pl.Series:

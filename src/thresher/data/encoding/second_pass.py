@@ -13,6 +13,7 @@ from thresher.data.encoding.staging import open_part
 from thresher.data.encoding.value_coder import replace_codes
 from thresher.data.encoding.vocabularies import Fitted, bucket_codes
 from thresher.data.split import SPLITS
+from thresher.data.transforms import scale_dense
 
 BLOCK_ROWS = 1 << 17
 
@@ -70,10 +71,8 @@ def _ids(
 
 def _dense(fitted: Fitted, where: Path, rows: int) -> Iterator[NDArray[np.float32]]:
     values = open_part(where, "dense", np.float32, (rows, len(fitted.dense)))
-    mean = np.array([column.mean for column in fitted.dense])
-    scale = np.array([column.scale for column in fitted.dense])
     for start in range(0, rows, BLOCK_ROWS):
-        yield np.nan_to_num((values[start : start + BLOCK_ROWS] - mean) / scale).astype(np.float32)
+        yield scale_dense(fitted.dense, values[start : start + BLOCK_ROWS])
 
 
 def _copy(where: Path, name: str, dtype: Any, rows: int) -> None:

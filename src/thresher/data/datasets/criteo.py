@@ -1,0 +1,51 @@
+"""Criteo display advertising: label, 13 integers, 26 hashed categories; tabs, no header, empty is missing.
+
+As the authors of PEP take it: integers by the rule of the Criteo winners (`floor(ln(x)²)` for x > 2, else x − 2), a
+missing value its own category, values seen fewer than 10 times unknown. `data_dir` holds `train.txt` (Kaggle 2014) or
+`day_0 … day_23` (the Terabyte log, the same 40 columns); or name the files themselves in `paths`. Packed files will do.
+"""
+
+from pathlib import Path
+
+from thresher.data.own_files import FilesSource
+from thresher.data.raw_files import expand_paths
+from thresher.data.schema import Field, FileFormat, Label
+from thresher.data.sources import DataConfig, EncodingPlan, plan_settings, register_source
+from thresher.errors import ConfigError, DataError
+
+INTEGERS = tuple(f"I{at}" for at in range(1, 14))
+CATEGORIES = tuple(f"C{at}" for at in range(1, 27))
+COLUMNS = ("label", *INTEGERS, *CATEGORIES)
+MIN_COUNT = 10
+_PACKED = ("", ".gz", ".zst")
+
+
+@register_source("criteo")
+def build_criteo_source(config: DataConfig) -> FilesSource:
+    min_count = config.min_count or MIN_COUNT
+    fields = tuple(Field(name=name, transform="log2", min_count=min_count) for name in INTEGERS)
+    fields += tuple(Field(name=name, min_count=min_count) for name in CATEGORIES)
+    plan = EncodingPlan(
+        fields=fields,
+        label=Label(column="label"),
+        file_format=FileFormat(delimiter="\t", columns=COLUMNS, quote=""),
+        **plan_settings(config),
+    )
+    paths = named_paths(config, ("train.txt", "train.csv", "train.tsv", "day_*"))
+    return FilesSource(paths, plan, (None,) * len(paths), header=False, block_bytes=config.block_bytes)
+
+
+def named_paths(config: DataConfig, names: tuple[str, ...]) -> tuple[Path, ...]:
+    """The files of a named source: as said in `paths`, or the first of these names that `data_dir` holds."""
+    if config.paths:
+        return expand_paths(config.paths)
+    if config.data_dir is None:
+        raise ConfigError(f"{config.source} needs data_dir (a folder with {names[0]}) or paths")
+    folder = Path(config.data_dir)
+    for name in names:
+        found = sorted(path for packed in _PACKED for path in folder.glob(name + packed))
+        if found:
+            return tuple(dict.fromkeys(found))
+    raise DataError(
+        f"holds none of {', '.join(names)} (.gz and .zst are fine, too); name the files in paths", file=folder
+    )

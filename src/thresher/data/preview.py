@@ -1,0 +1,107 @@
+"""A dry run: what would be made of the data, from its first rows, without writing anything."""
+
+from dataclasses import dataclass, replace
+from itertools import islice
+
+import numpy as np
+import polars as pl
+
+from thresher.data.labels import read_labels
+from thresher.data.numeric_buckets import quantile_edges
+from thresher.data.row_encoder import raw_column
+from thresher.data.schema import Field
+from thresher.data.sources import DataSource
+from thresher.data.transforms import BROKEN, as_numbers, as_text, bag_values, dense_values, field_values
+from thresher.errors import DataError
+
+PREVIEW_ROWS = 10_000
+
+
+@dataclass(frozen=True)
+class FieldPreview:
+    """One field in the first rows."""
+
+    name: str
+    column: str
+    transform: str
+    multi_valued: bool
+    distinct: int
+    missing_share: float
+    rare_share: float
+    """Share of the values seen fewer than `min_count` times in these rows; over all rows it will be smaller."""
+    broken: int
+    """Values that are no number or date where one is needed."""
+    examples: tuple[tuple[str, str], ...]
+    """(raw value, category) pairs, the most frequent first."""
+
+
+@dataclass(frozen=True)
+class Preview:
+    """What `encode` would see, judged by the first rows."""
+
+    rows_seen: int
+    rows_estimated: int | None
+    """Of the whole source, from its size; None where that cannot be told."""
+    label: str
+    positive_share: float
+    bad_labels: int
+    fields: tuple[FieldPreview, ...]
+    dense: tuple[tuple[str, float, float], ...]  # (name, mean, standard deviation)
+    skipped: tuple[tuple[int, str], ...]
+    """Bad rows (line, reason), with bad_rows = "skip"."""
+    reasons: tuple[tuple[str, str], ...]
+    """Why each column was taken for what it is, when that was guessed."""
+
+
+def preview(source: DataSource, num_rows: int = PREVIEW_ROWS, *, examples: int = 3) -> Preview:
+    """Look at the first rows of a source as `encode` would."""
+    plan = source.plan
+    chunk = next(islice(source.chunks(), 1), None)
+    if chunk is None or not len(chunk.frame):
+        raise DataError("there are no rows")
+    frame = chunk.frame.head(num_rows)
+    labels, bad = read_labels(frame, plan.label)
+    estimated = None
+    if chunk.bytes_done and source.num_bytes:
+        estimated = round(len(chunk.frame) * source.num_bytes / chunk.bytes_done)
+    guess = getattr(source, "guess", None)
+    return Preview(
+        rows_seen=len(frame),
+        rows_estimated=estimated,
+        label=plan.label.column,
+        positive_share=float(labels.mean()),
+        bad_labels=int(sum(mask.sum() for mask, _ in bad)),
+        fields=tuple(_preview_field(field, raw_column(frame, field.column), examples) for field in plan.fields),
+        dense=tuple((d.name, *_spread(dense_values(d, raw_column(frame, d.column))[0])) for d in plan.dense),
+        skipped=chunk.skipped,
+        reasons=() if guess is None else guess.reasons,
+    )
+
+
+def _preview_field(field: Field, column: pl.Series, examples: int) -> FieldPreview:
+    if field.pooling is not None:
+        column, _ = bag_values(field, column)
+    if field.transform == "quantiles":
+        field = replace(field, edges=quantile_edges(as_numbers(column)[0], field.num_buckets))
+    raw, values = as_text(column), field_values(field, column)
+    pairs = pl.DataFrame({"raw": raw, "value": values})
+    counts = pairs.group_by("value").agg(pl.len().alias("count"), pl.col("raw").first())
+    counts = counts.sort(["count", "value"], descending=[True, False])
+    total = max(len(values), 1)
+    rare = counts.filter(pl.col("count") < field.min_count)["count"].sum()
+    return FieldPreview(
+        name=field.name,
+        column=field.column,
+        transform=field.transform,
+        multi_valued=field.pooling is not None,
+        distinct=len(counts),
+        missing_share=float((raw == "").sum() / total),
+        rare_share=float(rare / total),
+        broken=int((values == BROKEN).sum()),
+        examples=tuple((row["raw"], row["value"]) for row in counts.head(examples).to_dicts()),
+    )
+
+
+def _spread(numbers: np.ndarray) -> tuple[float, float]:
+    present = numbers[~np.isnan(numbers)]
+    return (float(present.mean()), float(present.std())) if len(present) else (0.0, 0.0)

@@ -1,0 +1,136 @@
+"""An encoding that is killed goes on where it was, and ends with the same table as one that was not."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from thresher.data.datasets.shaped_files import write_avazu_shaped
+from thresher.data.encode import encode
+from thresher.data.encoded_table import EncodedTable
+from thresher.data.encoding import first_pass
+from thresher.data.raw_files import RawChunk
+from thresher.data.sources import DataConfig, DataSource, EncodingPlan, FieldConfig, SplitConfig, build_source
+from thresher.data.split import SPLITS
+
+FIELDS = (
+    FieldConfig(name="site_id"),
+    FieldConfig(name="device_ip", min_count=2),
+    FieldConfig(name="C14", transform="log2"),
+    FieldConfig(name="C17", transform="quantiles", num_buckets=8),
+    FieldConfig(name="bag", column="hour", separator="1", pooling="mean"),
+)
+
+
+def source(path: Path, **settings: Any) -> DataSource:
+    config = DataConfig(paths=(str(path),), label="click", fields=FIELDS, bad_rows="skip", **settings)
+    return replace(build_source(config), block_bytes=20_000)  # type: ignore[type-var, return-value]
+
+
+def contents(table: EncodedTable) -> dict[str, bytes]:
+    paths = sorted(path for path in table.folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(table.folder)): path.read_bytes() for path in paths}
+
+
+@dataclass(frozen=True)
+class Interrupted:
+    """A source that breaks off after some chunks."""
+
+    inner: DataSource
+    chunks_left: int
+
+    @property
+    def plan(self) -> EncodingPlan:
+        return self.inner.plan
+
+    @property
+    def num_bytes(self) -> int | None:
+        return self.inner.num_bytes
+
+    def inputs(self) -> Mapping[str, Any]:
+        return self.inner.inputs()
+
+    def chunks(self, position: Mapping[str, int] | None = None) -> Iterator[RawChunk]:
+        for number, chunk in enumerate(self.inner.chunks(position)):
+            if number == self.chunks_left:
+                raise KeyboardInterrupt
+            yield chunk
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("split", ["random", "time"])
+def test_an_interrupted_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, split: str, packed: bool) -> None:
+    path = write_avazu_shaped(tmp_path / "rows.csv", 2_000)
+    lines = path.read_text().splitlines()
+    lines[700] = "a bad row"
+    path.write_text("\n".join(lines) + "\n")
+    if packed:
+        subprocess.run(["gzip", str(path)], check=True)
+        path = tmp_path / "rows.csv.gz"
+    settings: dict[str, Any] = {"vocabulary_from": "all"}
+    if split == "time":
+        settings["split"] = SplitConfig(by="time", column="hour", validation_from="14102900", test_from="14103000")
+    expected = contents(encode(source(path, **settings), tmp_path / "expected"))
+    monkeypatch.setattr(first_pass, "SAVE_SECONDS", 0.0)
+    for chunks in (1, 3, 2):
+        with pytest.raises(KeyboardInterrupt):
+            encode(Interrupted(source(path, **settings), chunks), tmp_path / "out")
+        assert not (tmp_path / "out").exists()
+    with (tmp_path / "out.partial" / "train" / "codes.part").open("ab") as file:
+        file.write(b"rows after the last journal entry")
+    read: list[int] = []
+    table = encode(source(path, **settings), tmp_path / "out", progress=lambda done, *_: read.append(done))
+    assert contents(table) == expected
+    assert table.facts["skipped"] == 1
+    assert not (tmp_path / "out.partial").exists()
+
+
+def test_an_interrupted_run_over_other_settings_starts_anew(tmp_path: Path) -> None:
+    path = write_avazu_shaped(tmp_path / "rows.csv", 1_000)
+    with pytest.raises(KeyboardInterrupt):
+        encode(Interrupted(source(path), 2), tmp_path / "out")
+    expected = contents(encode(source(path, split_seed=1), tmp_path / "expected"))
+    assert contents(encode(source(path, split_seed=1), tmp_path / "out")) == expected
+
+
+PROGRAM = """
+import sys
+from pathlib import Path
+from thresher.data.encoding import first_pass
+first_pass.SAVE_SECONDS = 0.0
+from tests.data.encoding.test_resume import encode, source
+def report(done, total, message):
+    print(message, flush=True)
+encode(source(Path(sys.argv[1])), sys.argv[2], progress=report)
+"""
+
+
+@pytest.mark.slow
+def test_a_killed_process_goes_on(tmp_path: Path) -> None:
+    path = write_avazu_shaped(tmp_path / "rows.csv", 20_000)
+    expected = contents(encode(source(path), tmp_path / "expected"))
+    command = [sys.executable, "-c", PROGRAM, str(path), str(tmp_path / "out")]
+    root = str(Path(__file__).parents[3])
+    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=root, env={**os.environ, "PYTHONPATH": root}) as process:
+        assert process.stdout is not None
+        for _ in range(40):
+            process.stdout.readline()
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert (tmp_path / "out.partial" / "journal.json").exists()
+    first_messages: list[str] = []
+    started = time.monotonic()
+    table = encode(source(path), tmp_path / "out", progress=lambda _a, _b, message: first_messages.append(message))
+    assert time.monotonic() - started < 60
+    assert first_messages.count("reading") < 20_000 * 150 // 20_000  # not from the beginning
+    assert contents(table) == expected
+    for name in SPLITS:
+        assert np.array_equal(table.split(name).labels, EncodedTable.open(tmp_path / "expected").split(name).labels)

@@ -1,0 +1,260 @@
+"""Options of one's own data: each is checked against a few lines that say what it must mean."""
+
+import gzip
+import json
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from thresher.data.encode import encode
+from thresher.data.encoded_table import EncodedTable
+from thresher.data.row_encoder import RowEncoder
+from thresher.data.sources import DataConfig, DenseConfig, FieldConfig, SplitConfig, build_source
+from thresher.data.split import SPLITS
+from thresher.errors import ConfigError, DataError
+
+ROWS = 600
+
+
+def frame() -> pl.DataFrame:
+    rng = random.Random(1)
+    return pl.DataFrame(
+        {
+            "click": [rng.choice("01") for _ in range(ROWS)],
+            "site": [rng.choice("abcde") for _ in range(ROWS)],
+            "other": [rng.choice("defgh") for _ in range(ROWS)],
+            "price": [rng.choice(["", f"{rng.random():.4f}"]) for _ in range(ROWS)],
+            "when": [f"2024-03-{1 + at // 24 % 28:02d} {at % 24:02d}:30:00" for at in range(ROWS)],
+            "tags": ["|".join(rng.choices("uvwxyz", k=rng.randrange(4))) for _ in range(ROWS)],
+            "part": [rng.choice(["train", "train", "valid", "TEST"]) for _ in range(ROWS)],
+            "weight": [str(rng.randrange(5)) for _ in range(ROWS)],
+        }
+    )
+
+
+def make(tmp_path: Path, data: pl.DataFrame, *fields: FieldConfig, **settings: Any) -> EncodedTable:
+    path = tmp_path / "rows.csv"
+    data.write_csv(path)
+    fields = fields or (FieldConfig(name="site"),)
+    source = build_source(DataConfig(paths=(str(path),), label="click", fields=fields, **settings))
+    return encode(source, tmp_path / "out", overwrite=True)
+
+
+def rows_of(table: EncodedTable) -> int:
+    return sum(table.split(name).num_rows for name in SPLITS)
+
+
+def values_of(table: EncodedTable, at: int = 0) -> list[str]:
+    return RowEncoder.load(table.folder).vocabularies[at].values.to_list()
+
+
+def check_same_as_encoder(table: EncodedTable, data: pl.DataFrame) -> None:
+    """Every stored row equals what the row encoder makes of the raw row (rows are in file order inside a split)."""
+    encoded = RowEncoder.load(table.folder).encode_frame(data)
+    stored = np.concatenate([table.split(name).ids for name in SPLITS])
+    order = np.lexsort(encoded.ids.T), np.lexsort(stored.T)
+    assert np.array_equal(encoded.ids[order[0]], stored[order[1]])
+
+
+def test_quantiles_cut_the_training_rows_evenly(tmp_path: Path) -> None:
+    table = make(tmp_path, frame(), FieldConfig(name="price", transform="quantiles", num_buckets=4))
+    field = table.schema.fields[0]
+    assert len(field.edges) == 3
+    assert set(values_of(table)) == {"0", "1", "2", "3", ""}
+    buckets = table.feature_counts[1:][[value != "" for value in values_of(table)]]
+    assert buckets.max() - buckets.min() <= 2
+    check_same_as_encoder(table, frame())
+
+
+def test_hashed_ids_have_at_most_so_many_features(tmp_path: Path) -> None:
+    data = frame().with_columns(site=pl.Series([f"user{at}" for at in range(ROWS)]))
+    table = make(tmp_path, data, FieldConfig(name="site", transform="hash", num_buckets=16))
+    assert table.schema.fields[0].size <= 17
+    check_same_as_encoder(table, data)
+    with pytest.raises(ConfigError, match="num_buckets"):
+        FieldConfig(name="site", transform="hash")
+
+
+def test_date_parts(tmp_path: Path) -> None:
+    hour = FieldConfig(name="hour", column="when", transform="date")
+    weekday = FieldConfig(name="weekday", column="when", transform="date", date_part="weekday")
+    table = make(tmp_path, frame(), hour, weekday)
+    assert set(values_of(table, 0)) == {str(hour) for hour in range(24)}
+    assert set(values_of(table, 1)) == {str(day) for day in range(1, 8)}
+    check_same_as_encoder(table, frame())
+    encoder = RowEncoder.load(table.folder)
+    monday = encoder.encode_frame(pl.DataFrame({"when": ["2024-03-04"]})).ids[0]
+    assert [values_of(table, at)[monday[at] - table.schema.field_offsets[at] - 1] for at in (0, 1)] == ["0", "1"]
+    with pytest.raises(DataError, match=r"rows\.csv:2: column 'site': '.' is not a date"):
+        make(tmp_path, frame(), FieldConfig(name="site", transform="date"))
+
+
+def test_a_shared_vocabulary_is_counted_together(tmp_path: Path) -> None:
+    table = make(tmp_path, frame(), FieldConfig(name="site"), FieldConfig(name="other", vocabulary="site"))
+    assert values_of(table, 0) == values_of(table, 1)
+    assert set(values_of(table)) == set("abcdefgh")
+    assert table.schema.num_features == 18
+    site, other = table.feature_counts[:9], table.feature_counts[9:]
+    assert site.sum() == other.sum() == table.split("train").num_rows
+    assert list(site + other)[1:] == sorted((site + other)[1:], reverse=True)
+    check_same_as_encoder(table, frame())
+    with pytest.raises(ConfigError, match="which has none"):
+        make(tmp_path, frame(), FieldConfig(name="site", vocabulary="nobody"))
+
+
+@pytest.mark.parametrize("kind", ["text", "lists"])
+def test_bags_hold_each_rows_values(tmp_path: Path, kind: str) -> None:
+    tags = FieldConfig(name="tags", separator="|" if kind == "text" else "", pooling="sum", min_count=2)
+    data = frame()
+    if kind == "lists":
+        data = data.with_columns(pl.col("tags").str.split("|").list.eval(pl.element().filter(pl.element() != "")))
+        data.write_parquet(tmp_path / "rows.parquet")
+        config = DataConfig(
+            paths=(str(tmp_path / "rows.parquet"),), label="click", fields=(tags, FieldConfig(name="site"))
+        )
+        table = encode(build_source(config), tmp_path / "out")
+    else:
+        table = make(tmp_path, data, tags, FieldConfig(name="site"))
+    assert table.schema.field_names == ("site", "tags")  # bags come last
+    vocabulary, offset = values_of(table, 1), table.schema.field_offsets[1]
+    bags = {name: table.split(name).bags[0] for name in SPLITS}
+    found = Counter()
+    for bag in bags.values():
+        assert (bag.field, bag.pooling) == (1, "sum")
+        for start, end in zip(bag.offsets[:-1], bag.offsets[1:], strict=True):
+            found["|".join(vocabulary[value - offset - 1] for value in bag.values[start:end])] += 1
+    raw = frame()["tags"]
+    assert found == Counter(raw.to_list())
+    counts = np.bincount(bags["train"].values, minlength=table.schema.num_features)[offset:]
+    assert np.array_equal(counts, table.feature_counts[offset:])
+    encoded = RowEncoder.load(table.folder).encode_frame(data).bags[0]
+    assert Counter(np.diff(encoded.offsets)) == Counter(len(text.split("|")) if text else 0 for text in raw)
+
+
+def test_dense_columns_and_weights(tmp_path: Path) -> None:
+    dense = (DenseConfig(name="price"), DenseConfig(name="raw", column="price", scaling="none"))
+    table = make(tmp_path, frame(), dense=dense, weight="weight")
+    train = table.split("train")
+    assert train.dense is not None
+    assert train.weights is not None
+    price, raw = train.dense.T
+    present = raw != 0
+    assert np.isclose(price[present].mean(), 0, atol=1e-5)
+    assert np.isclose(price[present].std(), 1, atol=1e-5)
+    assert np.allclose(price[~present], 0)  # missing: the mean
+    assert set(train.weights.tolist()) == {0.0, 1.0, 2.0, 3.0, 4.0}
+    encoded = RowEncoder.load(table.folder).encode_frame(frame()).dense
+    stored = np.concatenate([table.split(name).dense for name in SPLITS])  # type: ignore[misc]
+    assert encoded is not None
+    assert np.array_equal(np.sort(encoded, axis=0), np.sort(stored, axis=0))
+    with pytest.raises(DataError, match=r"rows\.csv:3: column 'weight': '-1' is missing or negative"):
+        make(tmp_path, frame().with_columns(weight=pl.Series(["1", "-1"] * (ROWS // 2))), weight="weight")
+
+
+def test_split_by_column(tmp_path: Path) -> None:
+    table = make(tmp_path, frame(), split=SplitConfig(by="column", column="part"))
+    counts = Counter(frame()["part"])
+    assert table.facts["rows"] == {"train": counts["train"], "validation": counts["valid"], "test": counts["TEST"]}
+    with pytest.raises(DataError, match=r"rows\.csv:2: column 'site' must say train, validation or test"):
+        make(tmp_path, frame(), split=SplitConfig(by="column", column="site"))
+
+
+def test_split_by_time(tmp_path: Path) -> None:
+    data = frame().with_columns(moment=pl.Series([str(at * 7 % ROWS) for at in range(ROWS)]))
+    fields = (FieldConfig(name="moment"),)
+    by_share = make(tmp_path, data, *fields, split=SplitConfig(by="time", column="moment"), vocabulary_from="all")
+    assert by_share.facts["rows"] == {"train": 480, "validation": 60, "test": 60}
+    test_ids = by_share.split("test").ids[:, 0] - 1
+    assert {int(values_of(by_share)[at]) for at in test_ids} == set(range(540, 600))
+    said = SplitConfig(by="time", column="when", validation_from="2024-03-20", test_from="2024-03-24")
+    table = make(tmp_path, data, split=said)
+    assert table.facts["rows"]["train"] == 19 * 24
+    assert table.facts["rows"]["validation"] == 4 * 24
+
+
+def test_split_by_files(tmp_path: Path) -> None:
+    data = frame()
+    for name, rows in (("a.csv", data[:400]), ("b.csv", data[400:500]), ("c.csv", data[500:])):
+        rows.write_csv(tmp_path / name)
+    split = SplitConfig(by="files", validation_paths=(str(tmp_path / "b.csv"),), test_paths=(str(tmp_path / "c.csv"),))
+    config = DataConfig(
+        paths=(str(tmp_path / "a.csv"),), label="click", fields=(FieldConfig(name="site"),), split=split
+    )
+    table = encode(build_source(config), tmp_path / "out")
+    assert table.facts["rows"] == {"train": 400, "validation": 100, "test": 100}
+    assert table.split("test").labels.tolist() == [int(label) for label in data["click"][500:]]
+
+
+def test_bad_rows_are_skipped_counted_and_shown(tmp_path: Path) -> None:
+    lines = ["click,site,n", *(f"{at % 2},s{at % 3},{at}" for at in range(100))]
+    good = "\n".join(lines) + "\n"
+    bad = ["1,s0", "1,s0,1,2", "2,s0,1", ",s0,1", "1,s0,many", "1,\udce9,1", "1,\0,1"]
+    for at, line in enumerate(bad):
+        lines.insert(10 + 5 * at, line)
+    for name, text in (("good.csv", good), ("bad.csv", "\n".join(lines) + "\n")):
+        (tmp_path / name).write_bytes(text.encode(errors="surrogateescape"))
+    fields = (FieldConfig(name="site"), FieldConfig(name="n", transform="log2"))
+    tables = {}
+    for name in ("good", "bad"):
+        config = DataConfig(paths=(str(tmp_path / f"{name}.csv"),), label="click", fields=fields, bad_rows="skip")
+        tables[name] = encode(build_source(config), tmp_path / name)
+    assert tables["bad"].facts["skipped"] == len(bad)
+    samples = {line: reason for _, line, reason in tables["bad"].facts["skipped_samples"]}
+    assert sorted(samples) == [11 + 5 * at for at in range(len(bad))]
+    assert [samples[11 + 5 * at].split(";")[0] for at in range(len(bad))] == [
+        "2 columns, expected 3",
+        "4 columns, expected 3",
+        "column 'click': '2' is no label: 0 or 1 is expected",
+        "column 'click': '' is no label: it is missing",
+        "column 'n': 'many' is not a number",
+        "a byte that is not UTF-8",
+        "a NUL byte: the file is binary or damaged",
+    ]
+    for name in SPLITS:
+        assert np.array_equal(tables["good"].split(name).ids, tables["bad"].split(name).ids)
+
+
+@pytest.mark.parametrize("new_values", ["unknown", "append"])
+def test_tomorrows_file_with_yesterdays_vocabulary(tmp_path: Path, new_values: str) -> None:
+    fields = (
+        FieldConfig(name="site"),
+        FieldConfig(name="price", transform="quantiles", num_buckets=4),
+        FieldConfig(name="tags", separator="|", pooling="mean"),
+    )
+    first = make(tmp_path, frame(), *fields, dense=(DenseConfig(name="w", column="weight"),))
+    first_values = [values_of(first, at) for at in range(3)]
+    (tmp_path / "out").rename(tmp_path / "yesterday")
+    later = frame().with_columns(site=pl.Series([f"n{at % 3}" if at % 4 == 0 else "a" for at in range(ROWS)]))
+    later.write_csv(tmp_path / "later.csv")
+    config = DataConfig(
+        paths=(str(tmp_path / "later.csv"),), vocabulary_like=str(tmp_path / "yesterday"), new_values=new_values
+    )  # type: ignore[arg-type]
+    table = encode(build_source(config), tmp_path / "today")
+    assert table.schema.dense == first.schema.dense
+    assert table.schema.fields[1] == first.schema.fields[1]
+    assert [values_of(table, at) for at in (1, 2)] == first_values[1:]
+    assert values_of(table)[:5] == first_values[0]
+    assert sorted(values_of(table)[5:]) == (["n0", "n1", "n2"] if new_values == "append" else [])
+    unknown = sum(int((table.split(name).ids[:, 0] == 0).sum()) for name in SPLITS)
+    assert unknown == (0 if new_values == "append" else ROWS // 4)
+    check_same_as_encoder(table, later)
+
+
+def test_packed_files_are_read_without_unpacking(tmp_path: Path) -> None:
+    table = make(tmp_path, frame())
+    expected = {name: np.array(table.split(name).ids) for name in SPLITS}
+    (tmp_path / "rows.csv.gz").write_bytes(gzip.compress((tmp_path / "rows.csv").read_bytes()))
+    config = DataConfig(paths=(str(tmp_path / "rows.csv.gz"),), label="click", fields=(FieldConfig(name="site"),))
+    packed = encode(build_source(config), tmp_path / "packed")
+    assert all(np.array_equal(packed.split(name).ids, expected[name]) for name in SPLITS)
+
+
+def test_summary_is_plain_json(tmp_path: Path) -> None:
+    table = make(tmp_path, frame())
+    assert json.loads((table.folder / "table.json").read_text())["rows"] == table.facts["rows"]
+    assert rows_of(table) == ROWS
