@@ -6,10 +6,11 @@ import pytest
 import torch
 from torch import nn
 
+from thresher.compact.quantised import quantise_aware_
 from thresher.compact.stored import StoredEmbedding
 from thresher.embeddings.registry import build_embedding, embedding_config
 from thresher.errors import FormatError
-from thresher.export.bundle import open_bundle, save_bundle
+from thresher.export.bundle import convert_bundle, open_bundle, save_bundle
 from thresher.models.registry import build_model
 
 
@@ -135,3 +136,28 @@ def test_opening_a_bundle_draws_no_random_numbers(saved):
     torch.manual_seed(1)
     open_bundle(saved)
     assert torch.equal(torch.rand(3), expected)
+
+
+@pytest.mark.parametrize(("value_type", "tolerance"), [("fp16", 1e-3), ("bf16", 1e-2), ("int8", 2e-2), ("int4", 0.3)])
+def test_a_bundle_with_fewer_bits_is_smaller_and_predicts_nearly_the_same(saved, tmp_path, value_type, tolerance):
+    smaller = convert_bundle(saved, tmp_path / value_type, value_type)
+    before, after = open_bundle(saved), open_bundle(smaller)
+    assert after.storage_bytes < before.storage_bytes
+    assert {table.value_type for table in after.tables.values()} == {value_type}
+    ids = torch.randint(39, (50, 3))
+    assert (after.model(ids) - before.model(ids)).abs().mean() < tolerance
+    again = convert_bundle(smaller, tmp_path / "again", "fp32")  # nothing brings the lost bits back
+    assert open_bundle(again).storage_bytes == after.storage_bytes
+
+
+def test_what_was_trained_in_eight_bits_is_stored_as_trained(tmp_path, make_encoder, make_model):
+    model, config = make_model(make_encoder())
+    quantise_aware_(model, "int8")
+    with torch.no_grad():
+        model.embedding.scale_shift.add_(0.3)
+    ids = torch.randint(39, (50, 3))
+    expected = model(ids).detach()
+    bundle = open_bundle(save_bundle(tmp_path, model, config, make_encoder(), value_type="fp16"))
+    assert bundle.tables["embedding"].value_type == "int8"
+    assert bundle.tables["linear_term.weights"].value_type == "fp16"
+    torch.testing.assert_close(bundle.model(ids), expected, rtol=0, atol=2e-3)
