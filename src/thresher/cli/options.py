@@ -12,7 +12,7 @@ Sources = Annotated[
     typer.Argument(
         metavar="DATA",
         help="Your files (CSV, TSV, Parquet, also .gz or .zst; several or a 'glob*'), or a data set by name: "
-        "movielens-1m, synthetic.",
+        "movielens-1m, criteo, avazu, synthetic.",
         show_default=False,
     ),
 ]
@@ -79,7 +79,11 @@ EmbeddingDim = Annotated[
 ]  # fmt: skip
 Method = Annotated[
     str | None,
-    typer.Option(help="How the table is made small; default pep.", rich_help_panel=MODEL, show_default=False),
+    typer.Option(
+        help="How the table is made small: pep (default), magnitude, uniform, …",
+        rich_help_panel=MODEL,
+        show_default=False,
+    ),
 ]
 Budgets = Annotated[
     str | None,

@@ -15,6 +15,8 @@ from thresher.runs import RunConfig
 from thresher.tickets.budget import parse_budgets
 
 FILES = "files"
+ANY_SOURCE = {"split_seed", "vocabulary_from", "min_count", "memory_mb", "synthetic"}
+"""Settings of `[data]` that mean the same whatever the source."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,8 +101,7 @@ def _data(data: DataConfig, flags: Flags) -> DataConfig:
 def _source(words: Sequence[str], data: DataConfig) -> dict[str, Any]:
     """A named data set, or files. What the TOML file said of another source does not hold for this one."""
     names = [name for name in source_names() if name != FILES]
-    forgotten = {"data_dir", "paths", "label", "positive", "fields", "drop"}
-    defaults = {field.name: field.default for field in fields(DataConfig) if field.name in forgotten}
+    defaults = {field.name: field.default for field in fields(DataConfig) if field.name not in ANY_SOURCE}
     if len(words) == 1 and words[0] in names:
         return ({} if data.source == words[0] else defaults) | {"source": words[0]}
     near = get_close_matches(words[0], names, 1)

@@ -117,8 +117,11 @@ def _describe_run(folder: Path) -> tuple[Facts, Frontier | None]:
 
 
 def _describe_ticket(folder: Path) -> Facts:
+    from thresher.config import config_to_mapping
     from thresher.data.schema import Schema
+    from thresher.tickets.settings import SettingsTicket
     from thresher.tickets.store import load_ticket
+    from thresher.tickets.ticket import MaskTicket
 
     ticket = load_ticket(folder)
     facts: Facts = {
@@ -130,16 +133,20 @@ def _describe_ticket(folder: Path) -> Facts:
         "seed": ticket.provenance.seed,
         "cut_at_step": ticket.provenance.step,
     }
-    for name, mask in ticket.masks.items():
+    if isinstance(ticket, SettingsTicket):
+        facts["settings"] = config_to_mapping(ticket.embedding)
+        facts["storage_bytes"] = ticket.storage_bytes
+    masks = ticket.masks if isinstance(ticket, MaskTicket) else {}
+    for name, mask in masks.items():
         sizes = mask.sum(dim=1)
         facts[f"table {name}"] = (
             f"{mask.shape[0]:,} × {mask.shape[1]}, {int(mask.sum()):,} entries kept "
             f"({format_share(float(mask.float().mean()))}), {int((sizes == 0).sum()):,} features dropped"
         )
     schema_file = folder.parent.parent / "encoded" / "schema.json"
-    if schema_file.exists():
+    if masks and schema_file.exists():
         schema = Schema.from_json(schema_file.read_text(encoding="utf-8"))
-        facts["fields"] = _kept_by_field(schema, [mask.sum(dim=1).tolist() for mask in ticket.masks.values()])
+        facts["fields"] = _kept_by_field(schema, [mask.sum(dim=1).tolist() for mask in masks.values()])
     return facts
 
 
