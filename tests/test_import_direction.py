@@ -23,6 +23,7 @@ LAYERS = [
     "tickets",
     "search",
     "retrain",
+    "foreign",
     "export",
     "report",
     "testing",

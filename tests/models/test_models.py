@@ -77,14 +77,8 @@ def test_every_gradient_is_the_finite_difference(name, num_dense):
     assert torch.autograd.gradcheck(logits, tuple(model.get_parameter(key) for key in small), fast_mode=True)
 
 
-# torchfm 0.7.0 asks numpy for a name it no longer has; give it back for the parity tests only.
-
-
 @pytest.fixture
-def torchfm(monkeypatch):
-    import numpy as np
-
-    monkeypatch.setattr(np, "long", np.int64, raising=False)
+def torchfm():
     return pytest.importorskip("torchfm.model", reason="torchfm is not installed (extra: peers)")
 
 

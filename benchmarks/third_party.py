@@ -1,0 +1,156 @@
+"""Models from PyPI, attached, searched, retrained at 5 % of their embedding parameters and compacted, on MovieLens-1M.
+
+    THRESHER_DATA_DIR=… python benchmarks/third_party.py [--models deepctr-deepfm,…] [--seeds 0,1,2]
+
+Writes benchmarks/results/third_party.json; a model and seed found there is passed over, an interrupted one is taken up
+again. Their code is not touched: an adapter gives each its own form of batch and turns its probability into a logit.
+`--rows 2000 --plan-epochs 1 --max-epochs 1 --out /tmp/tiny.json` tries the script on a few rows.
+"""
+
+import argparse
+import os
+import platform
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+from time import perf_counter
+
+import torch
+from torch import Tensor, nn
+
+from thresher.data.encode import encode
+from thresher.data.encoded_table import EncodedTable
+from thresher.data.sources import DataConfig, build_source
+from thresher.data.split_batches import SplitBatches
+from thresher.files import read_json, write_json
+from thresher.foreign import TensorBatches, prune_model
+from thresher.retrain import Trained
+from thresher.search.config import SearchConfig
+from thresher.training.fit import TrainingConfig
+
+HERE = Path(__file__).parent
+EMBEDDING_DIM, HIDDEN_SIZES, BUDGET = 64, (100, 100), "5%"
+
+
+class Logits(nn.Module):
+    """Global ids `[B, F]` → what the model takes → its probability as a logit `[B]`."""
+
+    def __init__(self, model: nn.Module, field_sizes: tuple[int, ...], inputs: Callable[[Tensor], object]) -> None:
+        super().__init__()
+        self.model, self.inputs = model, inputs
+        offsets = torch.tensor([sum(field_sizes[:field]) for field in range(len(field_sizes))])
+        self.register_buffer("offsets", offsets, persistent=False)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return torch.logit(self.model(self.inputs(ids - self.offsets)).flatten(), eps=1e-6)
+
+
+def deepctr(name: str, field_sizes: tuple[int, ...]) -> Logits:
+    from deepctr_torch import models
+    from deepctr_torch.inputs import SparseFeat
+
+    columns = [SparseFeat(f"field_{k}", size, embedding_dim=EMBEDDING_DIM) for k, size in enumerate(field_sizes)]
+    model = getattr(models, name)(columns, columns, dnn_hidden_units=HIDDEN_SIZES, dnn_dropout=0.2, device="cpu")
+    return Logits(model, field_sizes, lambda local: local.float())
+
+
+def rechub(name: str, field_sizes: tuple[int, ...]) -> Logits:
+    from torch_rechub.basic.features import SparseFeature
+    from torch_rechub.models import ranking
+
+    features = [SparseFeature(f"field_{k}", size, embed_dim=EMBEDDING_DIM) for k, size in enumerate(field_sizes)]
+    mlp_params = {"dims": list(HIDDEN_SIZES), "dropout": 0.2}
+    inputs = {"DCN": (features, 3, mlp_params)}.get(name, (features, features, mlp_params))
+    return Logits(
+        getattr(ranking, name)(*inputs),
+        field_sizes,
+        lambda local: {feature.name: local[:, k] for k, feature in enumerate(features)},
+    )
+
+
+def torchfm_autoint(field_sizes: tuple[int, ...]) -> Logits:
+    from torchfm.model.afi import AutomaticFeatureInteractionModel
+
+    model = AutomaticFeatureInteractionModel(
+        field_sizes, EMBEDDING_DIM, 64, num_heads=2, num_layers=3, mlp_dims=HIDDEN_SIZES, dropouts=(0.4, 0.2)
+    )
+    return Logits(model, field_sizes, lambda local: local)
+
+
+MODELS: dict[str, Callable[[tuple[int, ...]], Logits]] = {
+    **{
+        f"deepctr-{name.lower()}": lambda sizes, name=name: deepctr(name, sizes)
+        for name in ("DeepFM", "xDeepFM", "DCN")
+    },
+    **{
+        f"rechub-{name.lower()}": lambda sizes, name=name: rechub(name, sizes) for name in ("DeepFM", "DCN", "WideDeep")
+    },
+    "torchfm-afi": torchfm_autoint,
+}
+
+
+def splits(table: EncodedTable, batch_size: int, seed: int, rows: int | None) -> SplitBatches:
+    def batches(name: str, size: int, shuffle: int | None) -> TensorBatches:
+        split = table.split(name)
+        ids, labels = torch.tensor(split.ids[:rows]).long(), torch.tensor(split.labels[:rows])
+        return TensorBatches((ids,), labels, size, seed=shuffle)
+
+    return SplitBatches(
+        train=batches("train", batch_size, seed), validation=batches("validation", 8192, None),
+        test=batches("test", 8192, None),
+    )  # fmt: skip
+
+
+def facts_of(trained: Trained) -> dict[str, object]:
+    assert trained.test is not None
+    return {
+        "num_parameters": trained.num_parameters,
+        "storage_bytes": trained.storage_bytes,
+        "validation_auc": trained.fit.validation.auc,
+        "test_auc": trained.test.auc,
+        "test_logloss": trained.test.logloss,
+        "best_epoch": trained.fit.best_epoch,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", default=",".join(MODELS))
+    parser.add_argument("--seeds", default="0")
+    parser.add_argument("--rows", type=int, help="of each split; all by default")
+    parser.add_argument("--plan-epochs", type=float, default=SearchConfig().plan_epochs)
+    parser.add_argument("--max-epochs", type=int, default=TrainingConfig().max_epochs)
+    parser.add_argument("--out", type=Path, default=HERE / "results" / "third_party.json")
+    arguments = parser.parse_args()
+
+    data = DataConfig(source="movielens-1m", data_dir=str(Path(os.environ["THRESHER_DATA_DIR"]) / "ml-1m"))
+    whole = arguments.rows is None
+    work = HERE / "temporary" / "third_party" if whole else Path(tempfile.mkdtemp())
+    table = encode(build_source(data), work / "encoded")
+    search = SearchConfig(plan_epochs=arguments.plan_epochs)
+    search = search if whole else replace(search, warmup_epochs=1.0, clock_steps=1)
+    training = TrainingConfig(max_epochs=arguments.max_epochs)
+    results = read_json(arguments.out) if arguments.out.exists() else {"models": {}}
+    versions = {name: version(name) for name in ("torch", "deepctr-torch", "torch-rechub", "torchfm")}
+    results["settings"] = {"embedding_dim": EMBEDDING_DIM, "budget": BUDGET, "machine": platform.processor()} | versions
+    for name in arguments.models.split(","):
+        for seed in map(int, arguments.seeds.split(",")):
+            found = results["models"].setdefault(name, {})
+            if str(seed) in found:
+                continue
+            torch.manual_seed(seed)
+            model, started = MODELS[name](table.schema.field_sizes), perf_counter()
+            batches = splits(table, training.batch_size, seed, arguments.rows)
+            folder = work / name / str(seed)
+            pruned = prune_model(model, batches, BUDGET, search=search, training=training, seed=seed, folder=folder)
+            facts = {"dense": facts_of(pruned.dense), BUDGET: facts_of(pruned.pruned[BUDGET])}
+            gain = facts[BUDGET]["test_auc"] - facts["dense"]["test_auc"]
+            found[str(seed)] = facts | {"test_auc_gain": gain, "seconds": round(perf_counter() - started)}
+            write_json(arguments.out, results)
+            print(f"{name} seed {seed}: dense {facts['dense']['test_auc']:.4f}, {BUDGET} {gain:+.4f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,143 @@
+"""prune_model(): the whole search on a model we did not write, in our loop. Your own loop: `attach_` and `Searcher`.
+
+Not here: raw files and bundles (`thresher.pipeline`); a foreign model brings its batches and is saved by its owner.
+"""
+
+import copy
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from thresher.attach import AttachedTable, attach_, compact_
+from thresher.attach.find import Where
+from thresher.data.batches import Batch
+from thresher.data.split_batches import SplitBatches
+from thresher.embeddings.base import BYTES_PER_VALUE
+from thresher.embeddings.pep import PepConfig
+from thresher.retrain import Trained, retrain_ticket, train_model
+from thresher.search.config import SearchConfig
+from thresher.search.find_tickets import find_tickets
+from thresher.tickets.budget import Budget
+from thresher.training.fit import TrainingConfig
+from thresher.training.progress import Progress
+
+Columns = Tensor | Mapping[str, Tensor]
+
+
+class TensorBatches:
+    """A `BatchSource` over tensors in memory, for models with inputs of their own.
+
+    Args:
+        inputs: what `model(*inputs)` takes, each a tensor or a dict of tensors, row by row.
+        labels: 0 or 1, `[rows]`.
+        weights: of the rows, `[rows]`.
+        seed: of the shuffling, another order each epoch; None keeps the order of the rows.
+    """
+
+    def __init__(
+        self,
+        inputs: Sequence[Columns],
+        labels: Tensor,
+        batch_size: int,
+        *,
+        weights: Tensor | None = None,
+        seed: int | None = None,
+    ) -> None:
+        self.inputs, self.labels, self.weights = tuple(inputs), labels.float(), weights
+        self.batch_size, self.seed = batch_size, seed
+
+    @property
+    def num_rows(self) -> int:
+        return len(self.labels)
+
+    def __len__(self) -> int:
+        return -(-self.num_rows // self.batch_size)
+
+    def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
+        order = None
+        if self.seed is not None:
+            order = torch.from_numpy(np.random.default_rng([self.seed, epoch]).permutation(self.num_rows))
+        for first in range(start * self.batch_size, self.num_rows, self.batch_size):
+            rows = slice(first, first + self.batch_size)
+            taken = rows if order is None else order[rows].to(self.labels.device)
+            weights = None if self.weights is None else self.weights[taken]
+            yield Batch(tuple(_take(part, taken) for part in self.inputs), self.labels[taken], weights)
+
+
+def _take(columns: Columns, rows: slice | Tensor) -> Columns:
+    return columns[rows] if isinstance(columns, Tensor) else {name: column[rows] for name, column in columns.items()}
+
+
+@dataclass(frozen=True)
+class PrunedModels:
+    """A foreign model at several sizes.
+
+    Attributes:
+        tables: the tables that were searched.
+        dense: the model trained as it is, for comparison; None if that was not asked for.
+        pruned: budget as written → the model retrained at that size, with compact tables.
+    """
+
+    tables: list[AttachedTable]
+    dense: Trained | None
+    pruned: Mapping[str, Trained]
+
+
+def prune_model(
+    model: nn.Module,
+    data: SplitBatches,
+    budgets: str | Iterable[str | int | Budget],
+    config: PepConfig | None = None,
+    *,
+    where: Where | None = None,
+    min_features: int = 0,
+    search: SearchConfig | None = None,
+    training: TrainingConfig | None = None,
+    with_dense: bool = True,
+    seed: int = 0,
+    folder: Path | None = None,
+    progress: Progress | None = None,
+) -> PrunedModels:
+    """Search a model's embedding tables once and retrain it at each budget; the model given is left as it is.
+
+    Args:
+        model: gives logits `[B]` or `[B, 1]` for `model(*batch.inputs)`; its weights now are the initial ones.
+        data: any batches the model takes, for training and validation, and for a test at the end.
+        budgets: parameters (`30k`), shares (`5%`) or bytes (`1MB`) over all its searched tables together.
+        where: which tables, as for `attach_`; so is `min_features`.
+        with_dense: train the unpruned model too.
+        folder: histories, tickets and checkpoints go there; work found there is taken up again.
+    """
+    attached = copy.deepcopy(model)
+    tables = attach_(attached, config, where=where, min_features=min_features)
+    dense = None
+    if with_dense:
+        dense = train_model(
+            copy.deepcopy(model), data, training, seed=seed, folder=_under(folder, "dense"), progress=progress
+        )
+        num_parameters = sum(table.num_features * table.embedding_dim for table in tables)
+        dense = replace(dense, num_parameters=num_parameters, storage_bytes=num_parameters * BYTES_PER_VALUE)
+    tickets = find_tickets(
+        attached, data, budgets, search, seed=seed, folder=_under(folder, "tickets"), progress=progress
+    )
+    pruned = {}
+    for ticket in tickets:
+        into = _under(folder, f"retrained/{ticket.budget.slug}")
+        trained = retrain_ticket(
+            ticket, copy.deepcopy(model), data, training, seed=seed, folder=into, progress=progress
+        )
+        sizes = compact_(trained.model)  # one table held by two modules counts once
+        pruned[str(ticket.budget)] = replace(
+            trained,
+            num_parameters=sum(size.num_parameters for size in sizes),
+            storage_bytes=sum(size.storage_bytes for size in sizes),
+        )
+    return PrunedModels(tables, dense, pruned)
+
+
+def _under(folder: Path | None, name: str) -> Path | None:
+    return None if folder is None else folder / name

@@ -1,0 +1,96 @@
+"""The callback under a real Lightning trainer, on its own and resumed from Lightning's checkpoint."""
+
+import warnings
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+lightning = pytest.importorskip("lightning.pytorch", reason="Lightning is not installed (extra: peers)")
+
+from thresher.compact.embedding import CompactEmbedding  # noqa: E402
+from thresher.integrations.lightning import PepCallback  # noqa: E402
+
+
+class Clicks(lightning.LightningModule):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.users, self.items = nn.Embedding(30, 8), nn.Embedding(20, 8)
+
+    def training_step(self, batch, batch_idx):
+        users, items, labels = batch
+        logits = (self.users(users) * self.items(items)).sum(1)
+        return nn.functional.binary_cross_entropy_with_logits(logits, labels)
+
+    def configure_optimizers(self):
+        return torch.optim.Adam(self.parameters(), lr=0.01)
+
+
+def loader():
+    draw = torch.Generator().manual_seed(0)
+    users, items = torch.randint(30, (320,), generator=draw), torch.randint(20, (320,), generator=draw)
+    return DataLoader(TensorDataset(users, items, (users % 2 == items % 2).float()), batch_size=32)
+
+
+def fit(module, callbacks, folder, *, epochs, checkpoint=None, **settings):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Lightning's advice on workers, devices and loggers
+        trainer = lightning.Trainer(
+            max_epochs=epochs,
+            callbacks=callbacks,
+            default_root_dir=folder,
+            accelerator="cpu",
+            logger=False,
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            **settings,
+        )
+        trainer.fit(module, loader(), ckpt_path=checkpoint)
+    return trainer
+
+
+def test_tickets_come_out_of_a_lightning_training_and_go_into_the_next(tmp_path):
+    module, search = Clicks(), PepCallback(["25%", "10%"], warmup_steps=8)
+    fit(module, [search], tmp_path, epochs=3)
+    assert [table.name for table in search.tables] == ["users", "items"]
+    assert [ticket.num_parameters for ticket in search.tickets] == [100, 40]
+    search.tickets[1].apply_(module)
+    fit(module, [], tmp_path, epochs=1)
+    assert isinstance(module.users, CompactEmbedding)
+    assert module.users.num_parameters() + module.items.num_parameters() == 40
+
+
+def test_thresholds_are_among_the_parameters_the_module_optimizes(tmp_path):
+    module, search = Clicks(), PepCallback(["10%"])
+    trainer = fit(module, [search], tmp_path, epochs=1)
+    optimized = {id(p) for group in trainer.optimizers[0].param_groups for p in group["params"]}
+    assert id(module.users.deviation) in optimized
+
+
+def test_accumulated_gradients_count_as_one_step(tmp_path):
+    search = PepCallback(["10%"], stop_when_finished=False)
+    fit(Clicks(), [search], tmp_path, epochs=2, accumulate_grad_batches=5)
+    assert search.searcher.current_step == 4
+
+
+def test_stops_when_every_budget_has_its_ticket(tmp_path):
+    search = PepCallback(["10%"], steps=12)
+    trainer = fit(Clicks(), [search], tmp_path, epochs=5)
+    assert search.searcher.finished
+    assert trainer.current_epoch < 5
+
+
+def test_resumed_from_a_checkpoint_it_finds_the_same_tickets(tmp_path):
+    whole = PepCallback(["25%", "10%"], steps=30)
+    fit(Clicks(), [whole], tmp_path, epochs=3)
+    first = PepCallback(["25%", "10%"], steps=30)
+    trainer = fit(Clicks(), [first], tmp_path, epochs=2)
+    trainer.save_checkpoint(tmp_path / "two.ckpt")
+    resumed = PepCallback(["25%", "10%"], steps=30)
+    fit(Clicks(), [resumed], tmp_path, epochs=3, checkpoint=tmp_path / "two.ckpt")
+    for ours, theirs in zip(resumed.tickets, whole.tickets, strict=True):
+        assert all(torch.equal(mask, theirs.masks[name]) for name, mask in ours.masks.items())
+        assert torch.equal(ours.initial.values["users"], theirs.initial.values["users"])

@@ -1,0 +1,100 @@
+"""prune_model on a module with dict inputs, dense inputs and sample weights, and the batches it is fed with."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from thresher.compact.embedding import CompactEmbedding
+from thresher.data.split_batches import SplitBatches
+from thresher.errors import AttachError
+from thresher.foreign import TensorBatches, prune_model
+from thresher.search.config import SearchConfig
+from thresher.training.fit import TrainingConfig
+from thresher.training.optimizers import OptimizerConfig
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.users, self.items = nn.Embedding(20, 8), nn.Embedding(20, 8)
+        for table in (self.users, self.items):
+            nn.init.normal_(table.weight, std=0.1)
+        self.twins = nn.Embedding(20, 8)
+        self.twins.weight = self.items.weight
+        self.out = nn.Linear(2, 1)
+
+    def forward(self, ids, price):
+        product = self.users(ids["user"]) * (self.items(ids["item"]) + self.twins(ids["item"]))
+        return self.out(torch.stack([product.sum(1), price], dim=1))
+
+
+def batches(seed, shuffle=None, weights=True):
+    draw = torch.Generator().manual_seed(seed)
+    ids = {name: torch.randint(20, (512,), generator=draw) for name in ("user", "item")}
+    labels = ids["user"] % 2 == ids["item"] % 2
+    price, sample_weights = torch.rand(512, generator=draw), torch.rand(512, generator=draw) + 0.5
+    return TensorBatches((ids, price), labels, 64, seed=shuffle, weights=sample_weights if weights else None)
+
+
+DATA = SplitBatches(train=batches(1, shuffle=0), validation=batches(2), test=batches(3))
+FAST = OptimizerConfig(learning_rate=0.02)
+
+
+def test_tensor_batches_shuffle_by_epoch_and_can_start_anywhere():
+    source = batches(1, shuffle=5)
+    assert (source.num_rows, len(source)) == (512, 8)
+    first, again, other = ([b.labels for b in source.epoch(e)] for e in (1, 1, 2))
+    assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+    assert not all(torch.equal(a, b) for a, b in zip(first, other, strict=True))
+    assert torch.equal(next(source.epoch(1, start=3)).labels, first[3])
+    for batch in source.epoch(1):
+        matches = batch.inputs[0]["user"] % 2 == batch.inputs[0]["item"] % 2
+        assert torch.equal(matches.float(), batch.labels)
+        assert batch.weights.shape == batch.inputs[1].shape == batch.labels.shape
+    assert torch.equal(torch.cat([b.labels for b in batches(1).epoch(7)]), batches(1).labels)
+
+
+def test_prune_model_leaves_the_model_alone_and_gives_it_back_at_each_size(tmp_path):
+    model = Model()
+    before = copy.deepcopy(model.state_dict())
+    result = prune_model(
+        model,
+        DATA,
+        ["50%", "40"],
+        search=SearchConfig(warmup_epochs=2, plan_epochs=4, clock_steps=4, optimizer=FAST),
+        training=TrainingConfig(max_epochs=20, optimizer=FAST),
+        folder=tmp_path,
+    )
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert type(model.users) is nn.Embedding
+    assert [(table.name, table.other_names) for table in result.tables] == [("users", ()), ("items", ("twins",))]
+    assert (result.dense.num_parameters, result.dense.storage_bytes) == (320, 1280)
+    sizes = {budget: trained.num_parameters for budget, trained in result.pruned.items()}
+    assert sizes == {"50%": 160, "40": 40}
+    assert isinstance(result.pruned["40"].model.items, CompactEmbedding)
+    assert result.pruned["50%"].test.auc > 0.9
+    assert result.pruned["40"].storage_bytes < result.pruned["50%"].storage_bytes < result.dense.storage_bytes
+    assert {path.name for path in tmp_path.iterdir()} == {"dense", "tickets", "retrained"}
+
+
+def test_the_dense_model_is_trained_only_if_asked_for():
+    result = prune_model(
+        Model(),
+        DATA,
+        "25%",
+        where="users",
+        search=SearchConfig(warmup_epochs=1, plan_epochs=1, clock_steps=2),
+        training=TrainingConfig(max_epochs=1),
+        with_dense=False,
+    )
+    assert result.dense is None
+    assert [table.name for table in result.tables] == ["users"]
+    assert result.pruned["25%"].num_parameters == 40
+
+
+def test_a_model_without_tables_is_refused_before_anything_is_trained():
+    with pytest.raises(AttachError, match="no table to prune"):
+        prune_model(nn.Linear(2, 1), DATA, "25%")
