@@ -9,7 +9,6 @@
 `save_bundle` writes it, `open_bundle` checks it and builds the model from these files alone. Predicting: `predictor`.
 """
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,12 +27,10 @@ from thresher.compact.value_types import ValueType
 from thresher.config import config_from_mapping, config_to_mapping
 from thresher.data.row_encoder import RowEncoder
 from thresher.errors import ConfigError, FormatError
-from thresher.files import read_json, replacing_folder, write_json
+from thresher.export.bundle_files import FORMAT, VERSION, BundleFacts, read_bundle_facts, sha256
+from thresher.files import replacing_folder, write_json
 from thresher.models.base import CtrModel, ModelConfig
 from thresher.models.registry import build_model
-
-FORMAT = "thresher.bundle"
-VERSION = 1
 
 
 @dataclass(frozen=True)
@@ -118,26 +115,15 @@ def open_bundle(folder: str | Path, *, verify: bool = True) -> Bundle:
         folder: a folder `save_bundle` wrote.
         verify: compare every file with its checksum; without it only structure and sizes are checked.
     """
-    folder = Path(folder)
-    about = read_json(folder / "bundle.json")
-    if about.get("format") != FORMAT or about.get("version") != VERSION:
-        raise FormatError(
-            f"{folder} holds {about.get('format')!r} version {about.get('version')!r}; "
-            f"this release reads {FORMAT!r} version {VERSION}: upgrade thresher, or export the model again"
-        )
+    about = read_bundle_facts(Path(folder), verify=verify)
     try:
-        _check_files(folder, about["files"], verify=verify)
-        config = config_from_mapping(ModelConfig, about["model"], where=str(folder / "bundle.json"))
-        shapes = {name: (int(rows), int(columns)) for name, (rows, columns) in about["tables"].items()}
-        facts = dict(about["facts"])
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise FormatError(f"{folder / 'bundle.json'} is damaged ({error!r}); export the model again") from None
+        config = config_from_mapping(ModelConfig, about.model, where=str(about.folder / "bundle.json"))
     except ConfigError as error:
         raise FormatError(f"{folder}: the model cannot be built: {error}") from error
     encoder = RowEncoder.load(folder)
-    tables = {name: _load_table(folder, name, shape) for name, shape in shapes.items()}
-    model = _build(folder, config, encoder, tables)
-    return Bundle(folder, encoder, model, config, tables, facts)
+    tables = {name: _load_table(about, name) for name in about.tables}
+    model = _build(about, config, encoder, tables)
+    return Bundle(about.folder, encoder, model, config, tables, about.facts)
 
 
 def convert_bundle(source: str | Path, folder: str | Path, value_type: ValueType) -> Path:
@@ -156,12 +142,7 @@ def find_tables(model: nn.Module) -> dict[str, nn.Module]:
     return tables
 
 
-def sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _build(folder: Path, config: ModelConfig, encoder: RowEncoder, tables: Mapping[str, AnyTable]) -> CtrModel:
+def _build(about: BundleFacts, config: ModelConfig, encoder: RowEncoder, tables: Mapping[str, AnyTable]) -> CtrModel:
     schema = encoder.schema
     try:
         stored = {name: StoredEmbedding(schema.field_sizes, table) for name, table in tables.items()}
@@ -171,9 +152,11 @@ def _build(folder: Path, config: ModelConfig, encoder: RowEncoder, tables: Mappi
             model = build_model(embedding, config, num_dense=schema.num_dense)
         for name, module in stored.items():
             model.set_submodule(name, module)
-        model.load_state_dict(load_file(folder / "network.safetensors"), assign=True)
+        model.load_state_dict(load_file(about.network_path), assign=True)
     except (RuntimeError, ValueError, AttributeError, StopIteration, SafetensorError, OSError) as error:
-        raise FormatError(f"{folder}: its files do not fit its model ({error}); export the model again") from error
+        raise FormatError(
+            f"{about.folder}: its files do not fit its model ({error}); export the model again"
+        ) from error
     return model.eval().requires_grad_(False)
 
 
@@ -183,22 +166,11 @@ def _with_values(table: AnyTable, value_type: ValueType) -> AnyTable:
     return table
 
 
-def _load_table(folder: Path, name: str, shape: tuple[int, int]) -> AnyTable:
-    if not all(part.isidentifier() or part.isdigit() for part in name.split(".")):
-        raise FormatError(f"{folder}: {name!r} cannot be the name of a table")
+def _load_table(about: BundleFacts, name: str) -> AnyTable:
     # the checksum of the whole file has been compared, if that was wanted
-    table = load_any_table(folder / "tables" / f"{name}.safetensors", verify=False)
-    if table.shape != shape:
-        raise FormatError(f"{folder}: table {name!r} has shape {table.shape}, bundle.json says {shape}")
+    table = load_any_table(about.table_path(name), verify=False)
+    if table.shape != about.tables[name]:
+        raise FormatError(
+            f"{about.folder}: table {name!r} has shape {table.shape}, bundle.json says {about.tables[name]}"
+        )
     return table
-
-
-def _check_files(folder: Path, checksums: Mapping[str, str], *, verify: bool) -> None:
-    for name, checksum in checksums.items():
-        path = folder / name
-        if Path(name).is_absolute() or ".." in Path(name).parts:
-            raise FormatError(f"{folder}: bundle.json names {name!r}, which is outside the bundle")
-        if not path.is_file():
-            raise FormatError(f"{path} is missing; copy the bundle again")
-        if verify and sha256(path) != checksum:
-            raise FormatError(f"{path} is damaged: its checksum is not the one in bundle.json; copy the bundle again")

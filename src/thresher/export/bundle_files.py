@@ -1,0 +1,72 @@
+"""The files of a bundle and whether they are whole: `bundle.json` and the checksums in it. Works without torch."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from thresher.errors import FormatError
+from thresher.files import read_json
+
+FORMAT = "thresher.bundle"
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class BundleFacts:
+    """What `bundle.json` says.
+
+    Attributes:
+        model: the model's settings, with its name.
+        tables: name of each table → its shape `(N, D)`.
+        facts: what the exporter wanted kept: budget, AUC, seed.
+    """
+
+    folder: Path
+    model: Mapping[str, Any]
+    tables: Mapping[str, tuple[int, int]]
+    facts: Mapping[str, Any]
+
+    def table_path(self, name: str) -> Path:
+        return self.folder / "tables" / f"{name}.safetensors"
+
+    @property
+    def network_path(self) -> Path:
+        return self.folder / "network.safetensors"
+
+
+def read_bundle_facts(folder: Path, *, verify: bool = True) -> BundleFacts:
+    """Read `bundle.json` and check that every file it names is there, and unchanged if `verify`."""
+    about = read_json(folder / "bundle.json")
+    if about.get("format") != FORMAT or about.get("version") != VERSION:
+        raise FormatError(
+            f"{folder} holds {about.get('format')!r} version {about.get('version')!r}; "
+            f"this release reads {FORMAT!r} version {VERSION}: upgrade thresher, or export the model again"
+        )
+    try:
+        _check_files(folder, about["files"], verify=verify)
+        tables = {name: (int(rows), int(columns)) for name, (rows, columns) in about["tables"].items()}
+        facts = BundleFacts(folder, dict(about["model"]), tables, dict(about["facts"]))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise FormatError(f"{folder / 'bundle.json'} is damaged ({error!r}); export the model again") from None
+    for name in tables:
+        if not all(part.isidentifier() or part.isdigit() for part in name.split(".")):
+            raise FormatError(f"{folder}: {name!r} cannot be the name of a table")
+    return facts
+
+
+def sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _check_files(folder: Path, checksums: Mapping[str, str], *, verify: bool) -> None:
+    for name, checksum in checksums.items():
+        path = folder / name
+        if Path(name).is_absolute() or ".." in Path(name).parts:
+            raise FormatError(f"{folder}: bundle.json names {name!r}, which is outside the bundle")
+        if not path.is_file():
+            raise FormatError(f"{path} is missing; copy the bundle again")
+        if verify and sha256(path) != checksum:
+            raise FormatError(f"{path} is damaged: its checksum is not the one in bundle.json; copy the bundle again")
