@@ -8,7 +8,9 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import numba
 import numpy as np
 import polars as pl
 
@@ -17,6 +19,7 @@ from thresher.errors import DataError
 BLOCK_BYTES = 1 << 24
 MAX_LINE_BYTES = 1 << 28
 _BOM = b"\xef\xbb\xbf"
+_jit: Any = numba.njit(cache=True, nogil=True)
 _WIDE_BOMS = (b"\xff\xfe", b"\xfe\xff")
 
 
@@ -52,7 +55,7 @@ def read_blocks(
             )
         carry = data[cut:]
         if cut:
-            first, offset, line = line, offset + cut, line + _count_lines(data, cut)
+            first, offset, line = line, offset + cut, line + count_sign(data, "\n", cut)
             yield Block(data[:cut], first, offset, line)
     if carry:
         yield Block(carry, line, offset + len(carry), line + 1)
@@ -68,8 +71,18 @@ def _last_line_end(data: bytes, quote: str) -> int:
     return int(ends[-1]) + 1 if len(ends) else 0
 
 
-def _count_lines(data: bytes, end: int) -> int:
-    return int(np.count_nonzero(np.frombuffer(data, np.uint8, end) == ord("\n")))
+def count_sign(data: bytes, sign: str, end: int | None = None) -> int:
+    """How often an ASCII character occurs before `end`."""
+    codes = np.frombuffer(data, np.uint8, len(data) if end is None else end)
+    return int(_count(codes, ord(sign)))
+
+
+@_jit
+def _count(codes, sign):  # type: ignore[no-untyped-def]
+    total = 0
+    for code in codes:
+        total += code == sign
+    return total
 
 
 def _pieces(path: Path, block_bytes: int, offset: int) -> Iterator[bytes]:

@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from thresher.data.raw_blocks import count_sign
 from thresher.data.schema import FileFormat
 from thresher.errors import DataError
 
@@ -49,15 +50,17 @@ def _fast(data: bytes, file_format: FileFormat, *, quoted: bool = False) -> pl.D
 
 def _whole(data: bytes, file_format: FileFormat, rows: int, *, quoted: bool) -> bool:
     """Whether there is one row per line, each with all its columns."""
-    codes = np.frombuffer(data, np.uint8)
-    delimiters = codes == ord(file_format.delimiter)
+    if count_sign(data, "\n") + (not data.endswith(b"\n") and bool(data)) != rows:
+        return False
     if quoted:
+        codes = np.frombuffer(data, np.uint8)
         inside = np.bitwise_xor.accumulate((codes == ord(file_format.quote)).view(np.uint8)).view(bool)
-        delimiters &= ~inside
         if inside[-1] or np.count_nonzero((codes == ord("\n")) & inside):
             return False
-    lines = np.count_nonzero(codes == ord("\n")) + (not data.endswith(b"\n") and bool(data))
-    return bool(lines == rows and np.count_nonzero(delimiters) == rows * (len(file_format.columns) - 1))
+        delimiters = int(np.count_nonzero((codes == ord(file_format.delimiter)) & ~inside))
+    else:
+        delimiters = count_sign(data, file_format.delimiter)
+    return delimiters == rows * (len(file_format.columns) - 1)
 
 
 def _parse_lines(

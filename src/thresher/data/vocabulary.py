@@ -77,7 +77,7 @@ def extend_vocabulary(
     known: Vocabulary | None,
     values: pl.Series,
     codes: NDArray[np.int64],
-    counts: NDArray[np.int64],
+    counts: NDArray[np.int64] | NDArray[np.uint32],
     *,
     append: bool = True,
 ) -> tuple[Vocabulary, NDArray[np.int32]]:
@@ -94,7 +94,7 @@ def extend_vocabulary(
         The vocabulary, and for each code its local id (0: unknown).
     """
     start = 0 if known is None else len(known.values)
-    frame = pl.DataFrame({"value": values.rename("value"), "code": codes, "count": counts[codes]})
+    frame = pl.DataFrame({"value": values.rename("value"), "code": codes, "count": counts[codes].astype(np.int64)})
     frame = frame.filter((pl.col("code") >= start) & (pl.col("count") > 0) & pl.lit(append or known is None))
     frame = frame.sort(["count", "value"], descending=[True, False])
     local_ids = np.zeros(max(len(counts), start), np.int32)

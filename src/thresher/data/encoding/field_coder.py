@@ -51,6 +51,11 @@ class FieldCoder:
         """Give values the next codes, as if they had been seen: a known vocabulary, or those of an interrupted run."""
         self._code(values)
 
+    def forget(self) -> None:
+        """Give the memory back when all rows are coded; the size stays known."""
+        self._labels.forget()
+        self._remembered.clear()
+
     def _code(self, labels: pl.Series) -> NDArray[np.int32]:
         codes, new_rows = self._labels.encode(labels)
         if len(new_rows):

@@ -98,6 +98,8 @@ class FirstPass:
     def close(self) -> None:
         self.staging.close()
         self._pool.shutdown()
+        for coder in self.coders:
+            coder.forget()
 
     def _columns(self, chunk: RawChunk, kept: Mask) -> tuple[dict[str, NDArray[Any]], list[Any]]:
         frame, rows = chunk.frame, len(chunk.frame)

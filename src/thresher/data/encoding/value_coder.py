@@ -43,6 +43,10 @@ class ValueCoder:
                 self._grow()
         return codes, np.concatenate(pieces) if pieces else np.empty(0, np.int64)
 
+    def forget(self) -> None:
+        """Drop the map; only the size is left."""
+        self._keys, self._codes = np.zeros(0, np.uint64), np.zeros(0, np.int32)
+
     def _grow(self) -> None:
         keys = np.zeros(2 * len(self._keys), np.uint64)
         codes = np.zeros(2 * len(self._keys), np.int32)

@@ -19,6 +19,7 @@ from thresher.errors import DataError
 
 SAMPLE_ROWS = 1 << 22
 BLOCK_ROWS = 1 << 18
+Counts = NDArray[np.int64] | NDArray[np.uint32]
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,9 @@ def _known(first: FirstPass, owner: str, known: RowEncoder | None) -> Vocabulary
     return None if known is None else known.vocabularies[_members(first, owner)[0]]
 
 
-def _sum(parts: list[NDArray[np.int64]]) -> NDArray[np.int64]:
+def _sum(parts: list[Counts]) -> Counts:
+    if len(parts) == 1:
+        return parts[0]
     total = np.zeros(max(len(part) for part in parts), np.int64)
     for part in parts:
         total[: len(part)] += part
@@ -103,11 +106,11 @@ def _edges(first: FirstPass, folder: Path, known: RowEncoder | None) -> dict[str
 
 def _bucket_counts(
     first: FirstPass, folder: Path, edges: dict[str, tuple[float, ...]]
-) -> tuple[list[NDArray[np.int64]], list[NDArray[np.int64]]]:
+) -> tuple[list[Counts], list[Counts]]:
     """Counts of codes in the training split and in all rows, with the buckets of quantile fields counted too."""
     sizes = [first.coder_of(field).size for field in first.plan.fields]
-    train = [_fit(counts, size) for counts, size in zip(first.counts, sizes, strict=True)]
-    everything = [_fit(counts, size) for counts, size in zip(first.all_counts, sizes, strict=True)]
+    train: list[Counts] = [counts[:size] for counts, size in zip(first.counts, sizes, strict=True)]
+    everything: list[Counts] = [counts[:size] for counts, size in zip(first.all_counts, sizes, strict=True)]
     names = [field.name for field in first.plan.fields]
     for column, field in enumerate(first.quantiles):
         at, size = names.index(field.name), len(edges[field.name]) + 2
@@ -126,12 +129,6 @@ def bucket_codes(numbers: NDArray[np.float64], edges: tuple[float, ...]) -> NDAr
     """Bucket numbers; a missing number has the code after the last bucket."""
     missing = np.isnan(numbers)
     return np.where(missing, len(edges) + 1, quantile_buckets(np.where(missing, 0.0, numbers), edges))
-
-
-def _fit(counts: NDArray[np.uint32], size: int) -> NDArray[np.int64]:
-    fitted = np.zeros(size, np.int64)
-    fitted[: min(size, len(counts))] = counts[:size]
-    return fitted
 
 
 def _scale(first: FirstPass, folder: Path, at: int, column: DenseColumn, *, fit: bool) -> DenseColumn:

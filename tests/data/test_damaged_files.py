@@ -1,0 +1,119 @@
+"""Files as they come in real life: each gives the right table or the right message, and never half a table."""
+
+import gzip
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from thresher.data.encode import encode
+from thresher.data.raw_files import RawChunk
+from thresher.data.row_encoder import RowEncoder
+from thresher.data.schema import Field, Label
+from thresher.data.sources import DataConfig, EncodingPlan, FieldConfig, build_source
+from thresher.errors import DataError
+
+LINES = ["click,site,n", *(f"{at % 2},s{at % 5},{at}" for at in range(200))]
+PLAIN = ("\n".join(LINES) + "\n").encode()
+
+
+def ids_of(folder: Path, name: str, data: bytes, out: str, **settings: Any) -> list[list[int]]:
+    (folder / name).write_bytes(data)
+    fields = (FieldConfig(name="site"), FieldConfig(name="n", transform="log2"))
+    config = DataConfig(paths=(str(folder / name),), label="click", fields=fields, **settings)
+    table = encode(build_source(config), folder / out)
+    assert set(RowEncoder.load(table.folder).vocabularies[0].values) == {f"s{at}" for at in range(5)}
+    ids: list[list[int]] = np.concatenate([table.split("train").ids, table.split("test").ids]).tolist()
+    return ids
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("crlf.csv", PLAIN.replace(b"\n", b"\r\n")),
+        ("bom.csv", b"\xef\xbb\xbf" + PLAIN),
+        ("no_last_line_end.csv", PLAIN[:-1]),
+        ("quoted.csv", PLAIN.replace(b"s1", b'"s1"')),
+        ("two_members.csv.gz", gzip.compress(PLAIN[:1000]) + gzip.compress(PLAIN[1000:])),
+    ],
+)
+def test_the_right_table(tmp_path: Path, name: str, data: bytes) -> None:
+    assert ids_of(tmp_path, name, data, "out") == ids_of(tmp_path, "plain.csv", PLAIN, "expected")
+
+
+def test_quoted_separators(tmp_path: Path) -> None:
+    data = PLAIN.replace(b"s1", b'"s,1"').replace(b"s2", b'"s\n2"').replace(b"s3", b'"s""3"')
+    (tmp_path / "a.csv").write_bytes(data)
+    config = DataConfig(paths=(str(tmp_path / "a.csv"),), label="click", fields=(FieldConfig(name="site"),))
+    table = encode(build_source(config), tmp_path / "out")
+    values = RowEncoder.load(table.folder).vocabularies[0].values
+    assert set(values) == {"s0", "s,1", "s\n2", 's"3', "s4"}
+    assert table.num_rows == 200
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "message"),
+    [
+        ("cut.csv.gz", gzip.compress(PLAIN, mtime=0)[:-100], "cut off or damaged"),
+        ("ragged.csv", PLAIN + b"1,s0\n", r"ragged\.csv:202: 2 columns, expected 3"),
+        ("nul.csv", PLAIN + b"1,s\x000,3\n", r"nul\.csv:202: a NUL byte"),
+        ("zeros.csv", b"\0" * 1000, r"zeros\.csv"),
+        ("one_row.csv", b"click,site,n\n1,s0,1\n", "all 1 labels are 1; both classes"),
+        ("no_row.csv", b"click,site,n\n", "there are no rows"),
+        ("nothing.csv", b"", "the file is empty"),
+        ("blank.csv", b"\n\n\n", "the file is empty"),
+        ("latin.csv", PLAIN + b"1,\xe9,3\n", r"latin\.csv:202: a byte that is not UTF-8"),
+    ],
+)
+def test_the_right_message(tmp_path: Path, name: str, data: bytes, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        ids_of(tmp_path, name, data, "out")
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_a_field_with_one_value(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("click,site\n" + "0,x\n1,x\n" * 50)
+    config = DataConfig(paths=(str(tmp_path / "a.csv"),), label="click", fields=(FieldConfig(name="site"),))
+    table = encode(build_source(config), tmp_path / "out")
+    assert table.schema.field_sizes == (2,)
+    assert (table.split("train").ids == 1).all()
+
+
+@dataclass(frozen=True)
+class ManyValues:
+    """Ten million rows, each with a user of its own but for a few."""
+
+    num_rows: int = 10_000_000
+    chunk_rows: int = 500_000
+
+    @property
+    def plan(self) -> EncodingPlan:
+        return EncodingPlan(fields=(Field(name="user", min_count=3),), label=Label(column="click"))
+
+    @property
+    def num_bytes(self) -> int | None:
+        return None
+
+    def inputs(self) -> Mapping[str, Any]:
+        return {"rows": self.num_rows}
+
+    def chunks(self, position: Mapping[str, int] | None = None) -> Iterator[RawChunk]:
+        for start in range(0, self.num_rows, self.chunk_rows):
+            numbers = np.arange(start, start + self.chunk_rows)
+            users = pl.Series(np.where(numbers % 1000 == 0, numbers % 7000, numbers)).cast(pl.String)
+            clicks = pl.Series((numbers % 3 == 0).astype(np.uint8))
+            yield RawChunk(pl.DataFrame({"user": users, "click": clicks}))
+
+
+@pytest.mark.slow
+def test_a_field_with_ten_million_values(tmp_path: Path) -> None:
+    table = encode(ManyValues(), tmp_path / "out")
+    vocabulary = RowEncoder.load(table.folder).vocabularies[0]
+    assert sorted(vocabulary.values.to_list(), key=int) == [str(1000 * at) for at in range(7)]
+    assert table.num_rows == 10_000_000
+    known = sum(int((table.split(name).ids > 0).sum()) for name in ("train", "validation", "test"))  # type: ignore[arg-type]
+    assert known == 10_000

@@ -1,0 +1,71 @@
+import random
+from pathlib import Path
+
+import pytest
+
+from thresher.data.encode import encode
+from thresher.data.preview import preview
+from thresher.data.sources import DataConfig, DenseConfig, FieldConfig, build_source
+from thresher.data.statistics import table_statistics
+
+
+def write(path: Path) -> DataConfig:
+    rng = random.Random(0)
+    rows = [f"{rng.choice('0001')},{rng.choice('aaab')},{at},{rng.choice(['', 'u', 'u|v'])},{at}" for at in range(1000)]
+    path.write_text("click,site,user,tags,n\n" + "\n".join(rows) + "\n")
+    fields = (
+        FieldConfig(name="site"),
+        FieldConfig(name="user", min_count=2),
+        FieldConfig(name="tags", separator="|", pooling="mean"),
+        FieldConfig(name="count", column="n", transform="log2"),
+    )
+    return DataConfig(paths=(str(path),), label="click", fields=fields, dense=(DenseConfig(name="n"),))
+
+
+def test_statistics_of_a_table(tmp_path: Path) -> None:
+    table = encode(build_source(write(tmp_path / "a.csv")), tmp_path / "out")
+    found = table_statistics(table, head=1)
+    assert found.num_rows == table.facts["rows"]
+    assert found.positive_share["train"] == pytest.approx(0.25, abs=0.05)
+    fields = {field.name: field for field in found.fields}
+    assert fields["site"].num_features == 3
+    assert fields["site"].head[0] == ("a", table.feature_counts[1])
+    assert fields["site"].head_share == pytest.approx(0.75, abs=0.05)
+    assert set(fields["site"].unknown_share.values()) == {0.0}
+    assert set(fields["user"].unknown_share.values()) == {1.0}  # every user is seen once
+    assert fields["tags"].num_features == 3
+    assert sum(many for _, many in fields["count"].tail) == fields["count"].num_features - 1
+    ranks, counts = zip(*found.frequency_curve, strict=True)
+    assert ranks[0] == 1
+    assert counts[0] == table.feature_counts.max()
+    assert list(counts) == sorted(counts, reverse=True)
+
+
+def test_preview_says_what_would_be_made(tmp_path: Path) -> None:
+    source = build_source(write(tmp_path / "a.csv"))
+    found = preview(source, 500)
+    assert found.rows_seen == 500
+    assert found.rows_estimated == pytest.approx(1000, rel=0.1)
+    assert found.positive_share == pytest.approx(0.25, abs=0.06)
+    fields = {field.name: field for field in found.fields}
+    assert fields["site"].examples[0] == ("a", "a")
+    assert fields["user"].rare_share == 1.0
+    assert fields["tags"].multi_valued
+    assert fields["tags"].distinct == 2
+    assert fields["count"].transform == "log2"
+    assert found.dense[0][0] == "n"
+    assert found.reasons == ()
+    assert not list(tmp_path.glob("out*"))
+
+
+def test_preview_shows_the_guess_and_the_trouble(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("click,n\n" + "0,1\n1,x\n,2\n" * 20)
+    config = DataConfig(
+        paths=(str(tmp_path / "a.csv"),), label="click", fields=(FieldConfig(name="n", transform="log2"),)
+    )
+    found = preview(build_source(config))
+    assert found.bad_labels == 20
+    assert found.fields[0].broken == 20
+    (tmp_path / "b.csv").write_text("click,site\n" + "0,u\n1,v\n" * 20)
+    guessed = preview(build_source(DataConfig(paths=(str(tmp_path / "b.csv"),))))
+    assert dict(guessed.reasons)["click"].startswith("label")
