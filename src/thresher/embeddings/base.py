@@ -6,12 +6,15 @@ Not here: how sizes or masks are searched for (`thresher.search`), nor how table
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
 from thresher.errors import ConfigError
+
+if TYPE_CHECKING:
+    from thresher.kernels.distinct import DistinctIds
 
 Role = Literal["embeddings", "thresholds", "choices"]
 """What a parameter is for. The optimizer gives each role its own group, rate and decay; all others are `network`."""
@@ -43,6 +46,17 @@ class EmbeddingConfig:
         from thresher.embeddings.registry import embedding_configs
 
         return embedding_configs()
+
+
+class RowGradients:
+    """Mixin of modules whose tables can have gradients that name only the rows of a batch, as `RowAdam` wants them."""
+
+    row_gradients: bool = False
+    """Set together with the optimizer (`build_optimizer`), which must be one that takes such gradients."""
+
+    def why_not_row_gradients(self) -> str | None:
+        """The reason why this module must keep dense gradients; None when it need not."""
+        return None
 
 
 class FieldEmbedding(nn.Module, ABC):
@@ -83,6 +97,14 @@ class FieldEmbedding(nn.Module, ABC):
     def parameter_groups(self) -> Mapping[Role, Sequence[nn.Parameter]]:
         """Parameters by role, so that training need not know the method."""
         return {"embeddings": list(self.parameters())}
+
+
+class RowEmbedding(RowGradients, FieldEmbedding):
+    """An embedding whose batch can be had as distinct rows, each looked up and differentiated once."""
+
+    @abstractmethod
+    def distinct_rows(self, ids: Tensor) -> "tuple[Tensor, DistinctIds]":
+        """Ids `[...]` → the batch's distinct rows `[U, D]` and where each stands; rows all 0 may be left out."""
 
 
 def new_table(num_features: int, embedding_dim: int) -> nn.Parameter:

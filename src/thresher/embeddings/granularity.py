@@ -32,8 +32,10 @@ class Granularity:
             return ids
         return field_of_feature[ids.long()] if self.rows == "field" else torch.zeros_like(ids)
 
-    def expand(self, thresholds: Tensor, field_of_feature: Tensor) -> Tensor:
-        """Thresholds of this shape → broadcastable to the whole table `[N, D]`."""
+    def expand(self, thresholds: Tensor, field_of_feature: Tensor, rows: slice = slice(None)) -> Tensor:
+        """Thresholds of this shape → broadcastable to the table `[N, D]`, or to the `rows` `field_of_feature` is of."""
+        if self.rows == "feature":
+            return thresholds[rows]
         return thresholds[field_of_feature] if self.rows == "field" else thresholds
 
 

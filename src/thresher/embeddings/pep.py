@@ -10,18 +10,23 @@ Not here: the search that moves the clock and cuts tickets (`thresher.search`), 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from thresher.embeddings.base import BYTES_PER_VALUE, EmbeddingConfig, FieldEmbedding, Role, new_table
+from thresher.embeddings.base import BYTES_PER_VALUE, EmbeddingConfig, Role, RowEmbedding, new_table
 from thresher.embeddings.granularity import GRANULARITIES, GranularityName, field_of_feature
 from thresher.embeddings.registry import register_embedding
 from thresher.embeddings.soft_threshold import count_kept, soft_threshold
 from thresher.embeddings.threshold_function import THRESHOLD_FUNCTIONS, ThresholdFunctionName
 from thresher.errors import ConfigError
+
+if TYPE_CHECKING:
+    from thresher.kernels.distinct import DistinctIds
+    from thresher.kernels.histogram import ScoreHistogram
+    from thresher.kernels.pruned_rows import PrunedRows
 
 Pressure = Literal["plan", "decay"]
 
@@ -52,7 +57,7 @@ class PepConfig(EmbeddingConfig):
 
 
 @register_embedding("pep", PepConfig)
-class PepEmbedding(FieldEmbedding):
+class PepEmbedding(RowEmbedding):
     """Ids `[...]` → `sign(v) · relu(|v| − threshold)` `[..., D]`.
 
     Args:
@@ -96,13 +101,26 @@ class PepEmbedding(FieldEmbedding):
         self.clock: Tensor
         self.seen: Tensor  # rows training has looked up; the others carry no information
         self.field_of_feature: Tensor
+        self._pruned_rows: PrunedRows | None = None
+        self._score_histogram: ScoreHistogram | None = None
 
     @property
     def thresholds(self) -> nn.Parameter:
         """The learned parameter, of the granularity's shape: `deviation` or `raw_threshold`."""
         return self.deviation if self.config.pressure == "plan" else self.raw_threshold
 
+    def why_not_row_gradients(self) -> str | None:
+        if self.config.pressure == "decay":
+            return 'pressure = "decay" presses by decay on every threshold at every step, rows of the batch or not'
+        if type(self).forward is not PepEmbedding.forward:
+            return "an attached table keeps the kind of gradient it had"
+        return None
+
     def forward(self, ids: Tensor) -> Tensor:
+        if self.row_gradients:
+            from thresher.kernels.rows import expand_rows
+
+            return expand_rows(*self.distinct_rows(ids))  # [..., D]
         distinct, places = torch.unique(ids, return_inverse=True)  # [U], [...]
         if self.training:
             self.seen[distinct.long()] = True
@@ -110,6 +128,52 @@ class PepEmbedding(FieldEmbedding):
         raw = functional.embedding(self.granularity.rows_of(distinct, self.field_of_feature), self.thresholds)
         pruned = soft_threshold(values, self.threshold_function(self.clock + raw))  # [U, D]
         return functional.embedding(places, pruned)  # [..., D]
+
+    def distinct_rows(self, ids: Tensor) -> "tuple[Tensor, DistinctIds]":
+        """The distinct rows of a batch, each once, after Eq. 8, `[U, D]`; those known to be all 0 are left out.
+
+        Gradients are row-sparse, and no temporary is larger than the batch's rows.
+        """
+        from thresher.kernels.distinct import find_distinct
+        from thresher.kernels.threshold_lookup import threshold_lookup
+
+        distinct = find_distinct(ids, self.num_features)
+        if self.training:
+            self.seen[distinct.ids] = True
+        by_feature = self.granularity.rows == "feature"
+        rows, live = threshold_lookup(
+            self.weight,
+            self.thresholds,
+            float(self.clock),
+            distinct,
+            None if by_feature else self.granularity.rows_of(distinct.ids, self.field_of_feature),
+            function=self.threshold_function.name,
+            pruned_rows=self._known_pruned_rows() if by_feature else None,
+        )
+        if self.training and self._score_histogram is not None:
+            self._score_histogram.expect_changes(live.ids, distinct.ids)
+        return rows, live
+
+    def _known_pruned_rows(self) -> "PrunedRows":
+        from thresher.kernels.pruned_rows import PrunedRows
+
+        known = self._pruned_rows
+        if known is None or not (known.weight is self.weight and known.deviation is self.thresholds):
+            self._pruned_rows = known = PrunedRows(self.weight, self.thresholds)
+        return known
+
+    def score_histogram(self) -> "ScoreHistogram":
+        """How the scores are spread; from the first call on it is kept up to date by every lookup of row gradients."""
+        from thresher.kernels.histogram import ScoreHistogram
+
+        known = self._score_histogram
+        if known is None or not (known.weight is self.weight and known.deviation is self.thresholds):
+            by_feature = self.granularity.rows == "feature"
+            all_rows = torch.arange(self.num_features, device=self.weight.device)
+            used = None if by_feature else self.granularity.rows_of(all_rows, self.field_of_feature)
+            known = ScoreHistogram(self.weight, self.thresholds, self.seen, used, function=self.threshold_function.name)
+            self._score_histogram = known
+        return known
 
     def threshold(self) -> Tensor:
         """`g(clock + deviation)` or `g(raw_threshold)`, broadcastable to `[N, D]`."""
@@ -121,16 +185,21 @@ class PepEmbedding(FieldEmbedding):
         return soft_threshold(self.weight, self.threshold())
 
     @torch.no_grad()
-    def scores(self) -> Tensor:
+    def scores(self, start: int = 0, stop: int | None = None) -> Tensor:
         """`g⁻¹(|V|) − deviation`, `[N, D]`: an entry survives while its score is above the clock.
 
         −∞ for entries that are exactly 0, for rows training never saw, and for the padding row.
+
+        Args:
+            start: first row wanted.
+            stop: the row to stop before; the end when absent.
         """
-        expanded = self.granularity.expand(self.thresholds, self.field_of_feature)
-        scores = self.threshold_function.inverse(self.weight.abs()) - expanded
-        scores[~self.seen] = -torch.inf
-        if self.padding_id is not None:
-            scores[self.padding_id] = -torch.inf
+        rows = slice(start, self.num_features if stop is None else stop)
+        expanded = self.granularity.expand(self.thresholds, self.field_of_feature[rows], rows)
+        scores = self.threshold_function.inverse(self.weight[rows].abs()) - expanded
+        scores[~self.seen[rows]] = -torch.inf
+        if self.padding_id is not None and start <= self.padding_id < rows.stop:
+            scores[self.padding_id - start] = -torch.inf
         return scores
 
     def num_entries(self) -> int:

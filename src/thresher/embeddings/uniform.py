@@ -2,12 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 from torch.nn import functional
 
-from thresher.embeddings.base import BYTES_PER_VALUE, EmbeddingConfig, FieldEmbedding, new_table
+from thresher.embeddings.base import BYTES_PER_VALUE, EmbeddingConfig, RowEmbedding, new_table
 from thresher.embeddings.registry import register_embedding
+
+if TYPE_CHECKING:
+    from thresher.kernels.distinct import DistinctIds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,7 +20,7 @@ class UniformConfig(EmbeddingConfig):
 
 
 @register_embedding("uniform", UniformConfig)
-class UniformEmbedding(FieldEmbedding):
+class UniformEmbedding(RowEmbedding):
     """`v_i = V[i]`, every feature `D` numbers wide."""
 
     def __init__(
@@ -27,7 +31,19 @@ class UniformEmbedding(FieldEmbedding):
         self.weight = new_table(self.num_features, self.embedding_dim)
 
     def forward(self, ids: Tensor) -> Tensor:
+        if self.row_gradients:
+            from thresher.kernels.rows import expand_rows
+
+            return expand_rows(*self.distinct_rows(ids))  # [..., D]
         return functional.embedding(ids, self.weight)  # [..., D]
+
+    def distinct_rows(self, ids: Tensor) -> "tuple[Tensor, DistinctIds]":
+        """Each distinct row of a batch once, `[U, D]`; the table's gradient is row-sparse."""
+        from thresher.kernels.distinct import find_distinct
+        from thresher.kernels.rows import lookup_rows
+
+        distinct = find_distinct(ids, self.num_features)
+        return lookup_rows(self.weight, distinct), distinct
 
     def num_parameters(self) -> int:
         return self.weight.numel()

@@ -5,6 +5,7 @@ all floats, then the lower 16), the masks by a last pass. Ties go to the lower i
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -24,6 +25,26 @@ class ScoredTable(Protocol):
     def scores(self, start: int, stop: int) -> Tensor:
         """Scores of rows `start … stop − 1`, float32 `[stop − start, D]`, not NaN."""
         ...
+
+
+@dataclass(frozen=True)
+class ScoresInMemory:
+    """Scores `[N, D]` that somebody has already."""
+
+    all_scores: Tensor
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        num_rows, width = self.all_scores.shape
+        return num_rows, width
+
+    def scores(self, start: int, stop: int) -> Tensor:
+        return self.all_scores[start:stop]
+
+
+def count_above(tables: Sequence[ScoredTable], score: float) -> int:
+    """How many scores are higher than `score`."""
+    return sum(int((table.scores(start, stop) > score).sum()) for _, table, start, stop in _chunks(tables))
 
 
 def kth_score(tables: Sequence[ScoredTable], k: int) -> float:
@@ -78,13 +99,17 @@ def _bin_of(counts: Tensor, k: int) -> tuple[int, int]:
 
 def _key_chunks(tables: Sequence[ScoredTable]) -> Iterator[tuple[int, int, int, Tensor]]:
     """`(table's index, start, stop, keys int64 [rows, D])`: integers in the order of the scores."""
+    for index, table, start, stop in _chunks(tables):
+        bits = (table.scores(start, stop).float().cpu() + 0.0).contiguous().view(torch.int32)  # + 0 makes −0 equal 0
+        yield index, start, stop, (bits ^ ((bits >> 31) & 0x7FFFFFFF)).long()
+
+
+def _chunks(tables: Sequence[ScoredTable]) -> Iterator[tuple[int, ScoredTable, int, int]]:
     for index, table in enumerate(tables):
         num_rows, width = table.shape
         step = max(1, CHUNK_ENTRIES // width)
         for start in range(0, num_rows, step):
-            stop = min(start + step, num_rows)
-            bits = (table.scores(start, stop).cpu() + 0.0).contiguous().view(torch.int32)  # + 0 makes −0 equal 0
-            yield index, start, stop, (bits ^ ((bits >> 31) & 0x7FFFFFFF)).long()
+            yield index, table, start, min(start + step, num_rows)
 
 
 def _score_of_key(key: int) -> float:

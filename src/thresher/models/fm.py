@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from thresher.embeddings.base import FieldEmbedding
+from thresher.embeddings.base import FieldEmbedding, RowEmbedding
 from thresher.models.bags import Bag
 from thresher.models.base import CtrModel, ModelConfig
 from thresher.models.layers import LinearTerm, fm_term
@@ -26,6 +26,13 @@ class Fm(CtrModel):
         self.linear_term = LinearTerm(embedding.num_features, num_dense)
 
     def forward(self, ids: Tensor, dense: Tensor | None = None, bags: Sequence[Bag] = ()) -> Tensor:
-        vectors = self.vectors(ids, bags)  # [B, F, D]
-        logits: Tensor = self.linear_term(ids, dense, bags) + fm_term(vectors)  # [B]
+        logits: Tensor = self.linear_term(ids, dense, bags) + self._pairs(ids, bags)  # [B]
         return logits
+
+    def _pairs(self, ids: Tensor, bags: Sequence[Bag]) -> Tensor:
+        """`Σ_{f<g} ⟨v_f, v_g⟩` `[B]`; from distinct rows where the embedding gives them, so that none is copied."""
+        if isinstance(self.embedding, RowEmbedding) and self.embedding.row_gradients and not bags:
+            from thresher.kernels.fm import fm_from_rows
+
+            return fm_from_rows(*self.embedding.distinct_rows(ids))
+        return fm_term(self.vectors(ids, bags))

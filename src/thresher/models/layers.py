@@ -7,13 +7,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from thresher.embeddings.base import Role
+from thresher.embeddings.base import Role, RowGradients
 from thresher.errors import ConfigError
 from thresher.models.bags import Bag, embed_fields
 from thresher.models.base import ModelConfig
 
 
-class LinearTerm(nn.Module):
+class LinearTerm(RowGradients, nn.Module):
     """First-order weights: `bias + Σ_f w[id_f] + u · dense`. Ids `[B, F]` → `[B]`.
 
     The weights are a table of width 1: the optimizer treats them as embeddings, and no search prunes them unasked.
@@ -27,9 +27,17 @@ class LinearTerm(nn.Module):
         self.bias = nn.Parameter(torch.zeros(1))
 
     def forward(self, ids: Tensor, dense: Tensor | None = None, bags: Sequence[Bag] = ()) -> Tensor:
-        logits = embed_fields(self.weights, ids, bags).sum((1, 2)) + self.bias  # [B]
+        lookup = self._look_up_rows if self.row_gradients else self.weights
+        logits = embed_fields(lookup, ids, bags).sum((1, 2)) + self.bias  # [B]
         check_dense(dense, 0 if self.dense is None else self.dense.in_features)
         return logits if self.dense is None else logits + self.dense(dense).squeeze(1)  # [B]
+
+    def _look_up_rows(self, ids: Tensor) -> Tensor:
+        from thresher.kernels.distinct import find_distinct
+        from thresher.kernels.rows import expand_rows, lookup_rows
+
+        distinct = find_distinct(ids, self.weights.num_embeddings)
+        return expand_rows(lookup_rows(self.weights.weight, distinct), distinct)  # [..., 1]
 
     def parameter_groups(self) -> Mapping[Role, Sequence[nn.Parameter]]:
         return {"embeddings": list(self.weights.parameters())}

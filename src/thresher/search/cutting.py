@@ -15,11 +15,10 @@ from thresher.errors import BudgetError
 from thresher.search.registry import SearchTask
 from thresher.tickets.budget import Budget, check_budgets
 from thresher.tickets.store import load_mask_ticket, save_ticket
-from thresher.tickets.ticket import MaskTicket, Provenance, kept_weights, top_entries
+from thresher.tickets.ticket import MaskTicket, Provenance, Scores, kept_weights, top_entries
 
 # compact bytes an entry takes at most in practice: 4 of value, 2 of place
 BYTES_PER_ENTRY = 6
-Scores = Mapping[str, Tensor]
 
 
 def entries_within(budget: Budget, scores: Scores, *, num_entries: int, at_least: int = 0) -> int | None:
@@ -45,8 +44,7 @@ def entries_within(budget: Budget, scores: Scores, *, num_entries: int, at_least
 
 
 def _bytes_of(scores: Scores, num_kept: int) -> int:
-    masks = top_entries(scores, num_kept) if num_kept else {name: table > torch.inf for name, table in scores.items()}
-    return sum(compact_bytes(mask) for mask in masks.values())
+    return sum(compact_bytes(mask) for mask in top_entries(scores, num_kept).values())
 
 
 def least_entries(budget: Budget, weights: Sequence[Tensor], *, num_entries: int) -> int:

@@ -4,7 +4,8 @@
 thresholds does the pressing, inside the optimizer, as published.
 """
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -13,9 +14,13 @@ from torch import Tensor, nn
 
 from thresher.embeddings.pep import PepEmbedding
 from thresher.errors import AttachError, ConfigError
+from thresher.kernels.histogram import clock_from_counts, sum_of_counts
+from thresher.kernels.top_scores import ScoredTable, ScoresInMemory, count_above, kth_score
 from thresher.search.plan import Plan
+from thresher.tickets.ticket import Scores, as_tables
 
-Scores = Mapping[str, Tensor]
+IN_MEMORY_ENTRIES = 1 << 22
+"""Tables up to this size are scored at once; larger ones a few rows at a time, whenever their scores are asked for."""
 
 
 class PressureOn(Protocol):
@@ -25,14 +30,22 @@ class PressureOn(Protocol):
 
 
 class PlanPressure:
-    """Threshold `g(clock + deviation)`: the clock is set between the scores that stay and those that go."""
+    """Threshold `g(clock + deviation)`: the clock is set between the scores that stay and those that go.
+
+    With row updates it is read from histograms that the lookups keep up to date, right to a small part of a bin; with
+    dense updates, which change every row, from all scores. Tickets are cut by exact scores either way.
+    """
 
     def __init__(self, tables: Sequence[PepEmbedding], plan: Plan) -> None:
         self.tables, self.plan = tables, plan
 
     def press(self, pressed_steps: int, scores: Scores) -> int:
         num_kept = self.plan.num_kept(pressed_steps)
-        clock = clock_for(scores, num_kept)
+        if all(table.row_gradients for table in self.tables):
+            histograms = [table.score_histogram() for table in self.tables]
+            clock = torch.tensor(clock_from_counts(sum_of_counts(histograms), num_kept))
+        else:
+            clock = clock_for(scores, num_kept)
         for table in self.tables:
             table.clock.copy_(clock)
         return num_kept
@@ -42,15 +55,15 @@ class DecayPressure:
     """Threshold `g(raw_threshold)`: an entry is left while its score is above 0."""
 
     def press(self, pressed_steps: int, scores: Scores) -> int:
-        return sum(int((table > 0).sum()) for table in scores.values())
+        return count_above(as_tables(scores), 0.0)
 
 
 def clock_for(scores: Scores, num_kept: int) -> Tensor:
     """The clock above which exactly `num_kept` scores lie (but for ties): the next score below them."""
-    flat = torch.cat([table.reshape(-1) for table in scores.values()])
-    if num_kept >= flat.numel():
+    tables = as_tables(scores)
+    if num_kept >= sum(math.prod(table.shape) for table in tables):
         return torch.tensor(-torch.inf)
-    return torch.kthvalue(flat, flat.numel() - num_kept).values
+    return torch.tensor(kth_score(tables, num_kept + 1))
 
 
 @dataclass(frozen=True)
@@ -62,12 +75,21 @@ class SearchedTable:
     def num_entries(self) -> int:
         return self.holders[0].num_entries()
 
-    def scores(self) -> Tensor:
-        """Its scores `[N, D]`; a row is seen when any holder looked it up."""
+    @property
+    def shape(self) -> tuple[int, int]:
+        num_rows, width = self.holders[0].weight.shape
+        return num_rows, width
+
+    def scores(self, start: int = 0, stop: int | None = None) -> Tensor:
+        """Its scores `[N, D]`, or those of some rows; a row is seen when any holder looked it up."""
         first, *others = self.holders
         for other in others:
             first.seen |= other.seen
-        return first.scores()
+        return first.scores(start, stop)
+
+    def scored(self) -> ScoredTable:
+        """Its scores now, to be asked for several times."""
+        return ScoresInMemory(self.scores()) if math.prod(self.shape) <= IN_MEMORY_ENTRIES else self
 
 
 def searched_tables(model: nn.Module) -> dict[str, SearchedTable]:

@@ -15,10 +15,10 @@ from torch import Tensor, nn
 from thresher.errors import ConfigError
 from thresher.search.cutting import entries_within, least_entries
 from thresher.search.plan import Plan
-from thresher.search.pressure import DecayPressure, PlanPressure, PressureOn, Scores, searched_tables
+from thresher.search.pressure import DecayPressure, PlanPressure, PressureOn, searched_tables
 from thresher.tickets.budget import Budget, check_budgets, parse_budgets
 from thresher.tickets.state import ticket_from_state, ticket_state
-from thresher.tickets.ticket import MaskTicket, Provenance, kept_weights, top_entries
+from thresher.tickets.ticket import MaskTicket, Provenance, Scores, kept_weights, top_entries
 
 
 class Searcher:
@@ -97,7 +97,7 @@ class Searcher:
             return
         pressed_steps = self.current_step - self._pressing_since
         if pressed_steps % self.every == 0 or pressed_steps == self.plan.num_steps:
-            scores = {name: table.scores() for name, table in self.tables.items()}
+            scores = {name: table.scored() for name, table in self.tables.items()}
             self.num_kept = self._pressure.press(pressed_steps, scores)
             for budget in self._open_budgets():
                 num_kept = self._entries_at(budget, scores)

@@ -9,17 +9,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-import torch
 from torch import Tensor, nn
 
 from thresher.attach.compact import put_compact_
 from thresher.compact.embedding import CompactEmbedding
 from thresher.embeddings.base import EmbeddingConfig, FieldEmbedding
 from thresher.errors import ThresherError
+from thresher.kernels.top_scores import ScoredTable, ScoresInMemory, top_masks
 from thresher.tickets.budget import Budget
 
 TABLE_STATE = ("weight", "deviation", "raw_threshold", "clock", "seen")
 """What a searched table has in the model's `state_dict`; of these a ticket holds the kept weights alone."""
+
+Scores = Mapping[str, Tensor | ScoredTable]
+"""Table name → its scores `[N, D]`, in memory or a few rows at a time."""
 
 Rewind = Literal["initial", "random", "final"]
 """Where retraining starts: the weights before the search, the model's own fresh ones, or those at the cut."""
@@ -154,12 +157,10 @@ def _names(model: nn.Module, chosen: Callable[[nn.Module], bool]) -> list[str]:
     return [name for name, module in model.named_modules(remove_duplicate=False) if chosen(module)]
 
 
-def top_entries(scores: Mapping[str, Tensor], num_kept: int) -> dict[str, Tensor]:
+def top_entries(scores: Scores, num_kept: int) -> dict[str, Tensor]:
     """Masks `[N, D]` of the `num_kept` highest scores over all tables together; ties go to the lower index."""
-    flat = torch.cat([table.reshape(-1) for table in scores.values()])
-    cut = torch.kthvalue(flat, flat.numel() - num_kept + 1).values
-    kept = flat > cut
-    tied = torch.nonzero(flat == cut).squeeze(1)
-    kept[tied[: num_kept - int(kept.sum())]] = True
-    parts = torch.split(kept, [table.numel() for table in scores.values()])
-    return {name: part.view_as(table) for (name, table), part in zip(scores.items(), parts, strict=True)}
+    return dict(zip(scores, top_masks(as_tables(scores), num_kept), strict=True))
+
+
+def as_tables(scores: Scores) -> list[ScoredTable]:
+    return [ScoresInMemory(table) if isinstance(table, Tensor) else table for table in scores.values()]

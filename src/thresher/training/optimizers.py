@@ -6,16 +6,18 @@ thresholds it is what drives the published search, and decoupled decay would sil
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import nn
 
-from thresher.embeddings.base import Role
+from thresher.embeddings.base import Role, RowGradients
 from thresher.errors import ConfigError
 
 NETWORK = "network"
 GROUP_NAMES = (NETWORK, *get_args(Role))
+Updates = Literal["auto", "dense", "rows"]
+ROWS_FROM_ENTRIES = 1 << 24  # a table of 64 MB, whose dense update takes longer than a usual batch
 FUSED_DEVICES = frozenset({"cpu", "cuda"})
 
 
@@ -32,18 +34,26 @@ class OptimizerConfig:
     choice_learning_rate: float = 1e-3
     """Of the parameters that choose among candidate sizes."""
     choice_decay: float = 0.0
+    updates: Updates = "auto"
+    """`dense`: every entry at every step. `rows`: only the rows of the batch (`RowAdam`; docs/row_updates.md).
+    `auto`: rows where a table is so large that dense updates would take most of the time."""
+    max_decay_steps: int = 100
+    """With `rows`: the most skipped steps whose weight decay is caught up when a row is met again."""
 
     def __post_init__(self) -> None:
+        if self.max_decay_steps < 1:
+            raise ConfigError(f"max_decay_steps is {self.max_decay_steps}; it must be at least 1")
         for field in fields(self):
             value = getattr(self, field.name)
-            if not 0.0 <= value < float("inf"):
+            if isinstance(value, float) and not 0.0 <= value < float("inf"):
                 raise ConfigError(f"{field.name} is {value}; it must be 0 or more, and finite")
 
 
 def build_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.Optimizer:
     """Adam over the model's trainable parameters, in groups that carry their `name`.
 
-    Groups without a parameter are left out, and so are parameters with `requires_grad=False`.
+    Groups without a parameter are left out, and so are parameters with `requires_grad=False`. The model's tables are
+    told which kind of gradient the optimizer takes.
     """
     settings = {
         NETWORK: (config.learning_rate, config.weight_decay),
@@ -57,6 +67,14 @@ def build_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.Op
     ]
     if not groups:
         raise ConfigError("the model has no trainable parameter; set requires_grad on those that should learn")
+    row_updates = _wants_row_updates(model, config.updates)
+    for module in model.modules():
+        if isinstance(module, RowGradients):
+            module.row_gradients = row_updates
+    if row_updates:
+        from thresher.training.row_adam import RowAdam
+
+        return RowAdam(groups, max_decay_steps=config.max_decay_steps)
     fused = all(_can_fuse(parameter) for group in groups for parameter in group["params"])
     return torch.optim.Adam(groups, fused=fused)
 
@@ -72,6 +90,23 @@ def parameters_by_role(model: nn.Module) -> dict[str, list[nn.Parameter]]:
         if parameter.requires_grad:
             found[roles.get(parameter, NETWORK)].append(parameter)
     return {name: parameters for name, parameters in found.items() if parameters}
+
+
+def _wants_row_updates(model: nn.Module, updates: Updates) -> bool:
+    modules = [module for module in model.modules() if isinstance(module, RowGradients)]
+    reasons = [reason for reason in (module.why_not_row_gradients() for module in modules) if reason is not None]
+    if updates == "rows" and reasons:
+        raise ConfigError(f'updates = "rows" is not possible: {reasons[0]}; use updates = "dense"')
+    if updates != "auto":
+        return updates == "rows"
+    tables = [
+        parameter
+        for module in modules
+        if isinstance(module, nn.Module)
+        for parameter in module.parameters()
+        if parameter.device.type == "cpu"
+    ]
+    return not reasons and max((table.numel() for table in tables), default=0) >= ROWS_FROM_ENTRIES
 
 
 def _declared_roles(model: nn.Module) -> dict[nn.Parameter, str]:
