@@ -25,6 +25,7 @@ LAYERS = [
     "retrain",
     "foreign",
     "export",
+    "growth",
     "report",
     "testing",
     "runs",

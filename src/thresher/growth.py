@@ -1,0 +1,190 @@
+"""Tomorrow's ids: tickets, compact tables and bundles extended by appended features, old ones untouched.
+
+New features of a field come after its old ones, so global ids of later fields move; `Growth` knows where to. What is
+extended predicts as before, and can be refreshed by a short training. Not here: vocabularies, which grow while data is
+encoded (`vocabulary_like` and `new_values = "append"` in a `DataConfig`).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from thresher.compact.embedding import CompactEmbedding
+from thresher.compact.stored import StoredEmbedding
+from thresher.compact.table import CompactTable
+from thresher.data.row_encoder import RowEncoder
+from thresher.embeddings.base import FieldEmbedding
+from thresher.errors import ConfigError, FormatError
+from thresher.export.bundle import Bundle, open_bundle, save_bundle
+from thresher.models.base import CtrModel
+from thresher.models.registry import build_model
+from thresher.tickets.ticket import MaskTicket, Weights
+
+Start = Literal["unknown", "zeros"] | Tensor
+"""What appended features begin with: what their field's unknown feature has, nothing, or given rows `[new, D]`."""
+
+
+@dataclass(frozen=True)
+class Growth:
+    """Features per field, before and after.
+
+    >>> growth = Growth((3, 2), (4, 2))
+    >>> growth.moved_rows().tolist(), growth.new_rows().tolist()
+    ([0, 1, 2, 4, 5], [3])
+    """
+
+    old_sizes: tuple[int, ...]
+    new_sizes: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        sizes = zip(self.old_sizes, self.new_sizes, strict=False)
+        if len(self.old_sizes) != len(self.new_sizes) or any(new < old for old, new in sizes):
+            raise ConfigError(f"fields of {self.old_sizes} features cannot grow to {self.new_sizes}: none may shrink")
+
+    @classmethod
+    def of_table(cls, old_size: int, new_size: int) -> "Growth":
+        """For a table that is one field, as those of foreign models are."""
+        return cls((old_size,), (new_size,))
+
+    def moved_rows(self) -> Tensor:
+        """Where each old row is now `[N old]`, ascending."""
+        starts = accumulate(self.new_sizes, initial=0)
+        return torch.cat([torch.arange(size) + start for size, start in zip(self.old_sizes, starts, strict=False)])
+
+    def new_rows(self) -> Tensor:
+        """Which rows are new, ascending."""
+        fresh = torch.ones(sum(self.new_sizes), dtype=torch.bool)
+        fresh[self.moved_rows()] = False
+        return fresh.nonzero().squeeze(1)
+
+    def unknown_rows(self) -> Tensor:
+        """For each new row the old row of its field's unknown feature."""
+        starts = torch.tensor([0, *accumulate(self.old_sizes)][:-1], dtype=torch.int64)
+        added = [new - old for old, new in zip(self.old_sizes, self.new_sizes, strict=True)]
+        return starts.repeat_interleave(torch.tensor(added))
+
+
+def extend_embedding(embedding: CompactEmbedding, growth: Growth, start: Start = "unknown") -> CompactEmbedding:
+    """A trainable compact table with rows for the new features."""
+    positions, values = _extend(
+        embedding.positions(), embedding.values.detach(), embedding.embedding_dim, growth, start
+    )
+    return CompactEmbedding(growth.new_sizes, embedding.embedding_dim, positions, values)
+
+
+def extend_table(table: CompactTable, growth: Growth, start: Start = "unknown") -> CompactTable:
+    """A stored table with rows for the new features; values are stored as they were."""
+    old = [torch.from_numpy(part) for part in table.entries()]
+    positions, values = _extend(old[0], old[1], table.embedding_dim, growth, start)
+    shape = (sum(growth.new_sizes), table.embedding_dim)
+    return CompactTable.from_entries(shape, positions, values, value_type=table.value_type)
+
+
+def extend_ticket(
+    ticket: MaskTicket, growth: Mapping[str, Growth], start: Mapping[str, Start] | None = None
+) -> MaskTicket:
+    """A ticket for a model with more features.
+
+    Args:
+        growth: table name → how it grew; also of tables that were not searched, such as first-order weights.
+        start: table name → what its new features begin with; by default what their unknown feature has.
+    """
+    start = {} if start is None else start
+    masks = dict(ticket.masks)
+    for name in growth.keys() & masks.keys():
+        positions, _ = _extend_kept(ticket, ticket.initial, name, growth[name], start)
+        masks[name] = torch.zeros(sum(growth[name].new_sizes), masks[name].shape[1], dtype=torch.bool)
+        masks[name].view(-1)[positions] = True
+    both = []
+    for weights in (ticket.initial, ticket.final):
+        values, state = dict(weights.values), dict(weights.state)
+        for name, grown in growth.items():
+            if name in masks:
+                values[name] = _extend_kept(ticket, weights, name, grown, start)[1]
+            else:
+                state[f"{name}.weight"] = _extend_rows(state[f"{name}.weight"], grown, start.get(name, "unknown"))
+        both.append(Weights(values, state))
+    return replace(ticket, masks=masks, initial=both[0], final=both[1])
+
+
+def extend_bundle(source: str | Path, folder: str | Path, encoder: RowEncoder, start: Start = "unknown") -> Path:
+    """Write a bundle again for vocabularies that have grown; rows it knew are predicted as before.
+
+    Args:
+        encoder: the new schema and vocabularies; each must begin with the old one.
+        start: what new features begin with. With `unknown` also rows of new features are predicted as before.
+    """
+    bundle = open_bundle(source)
+    for old, new in zip(bundle.encoder.vocabularies, encoder.vocabularies, strict=False):
+        if not new.values.head(len(old.values)).equals(old.values):
+            raise FormatError(f"the vocabularies do not begin with those of {source}; encode with those as known ones")
+    growth = Growth(bundle.encoder.schema.field_sizes, encoder.schema.field_sizes)
+    for name, table in bundle.tables.items():
+        if not isinstance(table, CompactTable):
+            raise FormatError(f"{source}: table {name!r} is not stored row by row, so rows cannot be appended")
+        begin = "unknown" if isinstance(start, Tensor) and name != "embedding" else start
+        bundle.model.set_submodule(name, StoredEmbedding(growth.new_sizes, extend_table(table, growth, begin)))
+    return save_bundle(folder, bundle.model, bundle.model_config, encoder, facts=bundle.facts)
+
+
+def to_trainable(bundle: Bundle) -> CtrModel:
+    """The model of a bundle in the form that trains, to refresh it: on the kept values, and on the network."""
+    schema = bundle.encoder.schema
+    tables = {name: table for name, table in bundle.tables.items() if isinstance(table, CompactTable)}
+    if "embedding" in tables:
+        embedding: FieldEmbedding = CompactEmbedding.from_table(schema.field_sizes, tables["embedding"])
+    else:
+        embedding = StoredEmbedding(schema.field_sizes, next(iter(tables.values())))
+    model = build_model(embedding, bundle.model_config, num_dense=schema.num_dense)
+    model.load_state_dict(bundle.model.state_dict(), strict=False)
+    for name, table in tables.items():
+        module = model.get_submodule(name)
+        if isinstance(module, nn.Embedding):
+            module.weight.data.copy_(torch.from_numpy(table.to_dense()))
+    return model
+
+
+def _extend_kept(
+    ticket: MaskTicket, weights: Weights, name: str, growth: Growth, start: Mapping[str, Start]
+) -> tuple[Tensor, Tensor]:
+    mask = ticket.masks[name]
+    kept = mask.reshape(-1).nonzero().squeeze(1)
+    return _extend(kept, weights.values[name], mask.shape[1], growth, start.get(name, "unknown"))
+
+
+def _extend(positions: Tensor, values: Tensor, D: int, growth: Growth, start: Start) -> tuple[Tensor, Tensor]:
+    """Kept entries of the old table (flat positions and values, `[K]`) → those of the new one, ascending."""
+    rows, columns = positions // D, positions % D
+    new_rows = growth.new_rows()
+    places = [growth.moved_rows()[rows] * D + columns]
+    parts = [values]
+    if isinstance(start, Tensor):
+        if start.shape != (len(new_rows), D):
+            raise ConfigError(f"{list(start.shape)} rows were given for {len(new_rows)} new features of width {D}")
+        at, column = start.nonzero(as_tuple=True)
+        places.append(new_rows[at] * D + column)
+        parts.append(start[at, column].to(values.dtype))
+    elif start == "unknown":
+        for unknown in torch.unique(growth.unknown_rows()):
+            of_field = new_rows[growth.unknown_rows() == unknown]
+            entries = rows == unknown
+            places.append((of_field.unsqueeze(1) * D + columns[entries]).flatten())
+            parts.append(values[entries].repeat(len(of_field)))
+    order = torch.cat(places).argsort()
+    return torch.cat(places)[order], torch.cat(parts)[order]
+
+
+def _extend_rows(weight: Tensor, growth: Growth, start: Start) -> Tensor:
+    """The same for a table that is kept whole, `[N, D]`."""
+    extended = weight.new_zeros(sum(growth.new_sizes), weight.shape[1])
+    extended[growth.moved_rows()] = weight
+    if isinstance(start, Tensor):
+        extended[growth.new_rows()] = start.to(weight.dtype)
+    elif start == "unknown":
+        extended[growth.new_rows()] = weight[growth.unknown_rows()]
+    return extended

@@ -1,0 +1,145 @@
+"""Appended features: old rows stay what they were, new ones begin as asked, and all of it trains on."""
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from thresher.compact.embedding import CompactEmbedding
+from thresher.compact.table import CompactTable
+from thresher.data.row_encoder import RowEncoder
+from thresher.data.schema import Field, Label, Schema
+from thresher.data.vocabulary import Vocabulary
+from thresher.embeddings.pep import PepConfig
+from thresher.embeddings.registry import build_embedding
+from thresher.errors import ConfigError, FormatError
+from thresher.export.bundle import open_bundle, save_bundle
+from thresher.export.predictor import load_bundle
+from thresher.growth import Growth, extend_bundle, extend_embedding, extend_table, extend_ticket, to_trainable
+from thresher.models.registry import build_model, model_config
+from thresher.tickets.budget import Budget
+from thresher.tickets.ticket import MaskTicket, Provenance, kept_weights
+
+OLD, NEW = (3, 2, 4), (5, 2, 7)
+
+
+def naive(dense, old_sizes, new_sizes, start, given_rows=None):
+    """Field by field: the old rows, then the new ones."""
+    blocks, given = [], iter(() if given_rows is None else given_rows)
+    for block, new in zip(dense.split(old_sizes), new_sizes, strict=True):
+        added = new - len(block)
+        first = block[0] if start == "unknown" else torch.zeros_like(block[0])
+        rows = [next(given) if given_rows is not None else first for _ in range(added)]
+        blocks += [block, *(row[None] for row in rows)]
+    return torch.cat(blocks)
+
+
+@given(st.lists(st.tuples(st.integers(1, 5), st.integers(0, 4)), min_size=1, max_size=4), st.integers(0, 10**6))
+def test_extended_tables_are_old_rows_then_new_ones(sizes, seed):
+    torch.manual_seed(seed)
+    old, new = tuple(size for size, _ in sizes), tuple(size + added for size, added in sizes)
+    growth, dense = Growth(old, new), torch.randn(sum(old), 3)
+    mask = torch.rand(dense.shape) < 0.5
+    embedding = CompactEmbedding.from_mask(old, mask, dense)
+    table = CompactTable.from_mask(mask, dense)
+    rows = torch.randn(sum(new) - sum(old), 3) * (torch.rand(sum(new) - sum(old), 3) < 0.5)
+    for start in ("unknown", "zeros", rows):
+        expected = naive(dense * mask, old, new, start, rows if start is rows else None)
+        extended = extend_embedding(embedding, growth, start)
+        assert extended.field_sizes == new
+        assert torch.equal(extended(torch.arange(sum(new))).detach(), expected)
+        assert np.array_equal(extend_table(table, growth, start).to_dense(), expected.numpy())
+
+
+def test_fields_may_not_shrink_or_vanish():
+    for new in ((2, 4), (3,)):
+        with pytest.raises(ConfigError, match="cannot grow"):
+            Growth((3, 4), new)
+
+
+def test_given_rows_must_be_as_many_as_the_new_features():
+    embedding = CompactEmbedding.from_mask([3], torch.ones(3, 2, dtype=torch.bool), torch.ones(3, 2))
+    with pytest.raises(ConfigError, match=r"\[2, 2\] rows were given for 1 new features of width 2"):
+        extend_embedding(embedding, Growth.of_table(3, 4), torch.ones(2, 2))
+
+
+def new_model(sizes, seed=0):
+    torch.manual_seed(seed)
+    return build_model(build_embedding(sizes, PepConfig(embedding_dim=4)), model_config("deepfm"))
+
+
+@pytest.mark.parametrize("rewind", ["initial", "final"])
+def test_an_extended_ticket_fits_the_larger_model(rewind):
+    start, end = new_model(OLD, seed=1), new_model(OLD, seed=2)
+    masks = {"embedding": torch.rand(9, 4) < 0.5}
+    ticket = MaskTicket(
+        Budget.parse("18"), masks, kept_weights(start, masks), kept_weights(end, masks), Provenance("pep", 0, 1, 1)
+    )
+    growth = Growth(OLD, NEW)
+    extended = extend_ticket(ticket, {"embedding": growth, "linear_term.weights": growth})
+    larger = new_model(NEW, seed=3)
+    extended.apply_(larger, rewind=rewind)
+    source = start if rewind == "initial" else end
+    ids = torch.arange(sum(NEW))
+    expected = naive(source.embedding.weight.detach() * masks["embedding"], OLD, NEW, "unknown")
+    assert torch.equal(larger.embedding(ids).detach(), expected)
+    first_order = naive(source.linear_term.weights.weight.detach(), OLD, NEW, "unknown")
+    assert torch.equal(larger.linear_term.weights.weight.detach(), first_order)
+    assert extended.num_parameters == int(extended.masks["embedding"].sum()) == larger.embedding.num_parameters()
+
+
+def encoder(*values):
+    vocabularies = [Vocabulary(pl.Series("value", v), np.ones(len(v), np.int64)) for v in values]
+    fields = tuple(Field(name=f"f{k}", size=len(v) + 1) for k, v in enumerate(values))
+    return RowEncoder(Schema(fields=fields, label=Label(column="y")), vocabularies)
+
+
+@pytest.fixture
+def bundle(tmp_path):
+    torch.manual_seed(0)
+    before = encoder(["a", "b"], ["x"])
+    sizes = before.schema.field_sizes
+    embedding = CompactEmbedding.from_mask(sizes, torch.rand(5, 4) < 0.6, torch.randn(5, 4))
+    model = build_model(embedding, model_config("deepfm")).eval()
+    return save_bundle(tmp_path / "old", model, model_config("deepfm"), before, facts={"budget": "12"})
+
+
+ROWS = pl.DataFrame({"f0": ["a", "b", "c", "nobody"], "f1": ["x", "y", "x", "z"]})
+LARGER = (["a", "b", "c"], ["x", "y", "z"])
+
+
+def test_an_extended_bundle_predicts_as_before_until_it_is_refreshed(bundle, tmp_path):
+    before = load_bundle(bundle).predict(ROWS)
+    larger = extend_bundle(bundle, tmp_path / "new", encoder(*LARGER))
+    predictor = load_bundle(larger)
+    assert predictor.schema.field_sizes == (4, 4)
+    np.testing.assert_allclose(predictor.predict(ROWS), before, rtol=1e-6)
+    assert predictor.bundle.facts["budget"] == "12"
+
+    model = to_trainable(open_bundle(larger))
+    ids = torch.from_numpy(predictor.encoder.encode_frame(ROWS).ids)
+    torch.testing.assert_close(model.eval()(ids).sigmoid().detach(), torch.from_numpy(before))
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    labels = torch.tensor([0.0, 1.0, 1.0, 0.0])
+    for _ in range(20):
+        optimizer.zero_grad()
+        loss = torch.nn.functional.binary_cross_entropy_with_logits(model(ids), labels)
+        loss.backward()
+        optimizer.step()
+    refreshed = save_bundle(tmp_path / "refreshed", model.eval(), model_config("deepfm"), predictor.encoder)
+    assert np.abs(load_bundle(refreshed).predict(ROWS) - labels.numpy()).mean() < np.abs(before - labels.numpy()).mean()
+
+
+def test_zeros_for_new_features_change_only_their_rows(bundle, tmp_path):
+    before = load_bundle(bundle).predict(ROWS)
+    after = load_bundle(extend_bundle(bundle, tmp_path / "new", encoder(*LARGER), "zeros")).predict(ROWS)
+    np.testing.assert_allclose(after[:1], before[:1], rtol=1e-6)
+    assert not np.allclose(after[1:3], before[1:3], rtol=1e-3)
+
+
+def test_vocabularies_that_do_not_begin_with_the_old_ones_are_refused(bundle, tmp_path):
+    with pytest.raises(FormatError, match="do not begin"):
+        extend_bundle(bundle, tmp_path / "new", encoder(["b", "a", "c"], ["x"]))
+    assert not (tmp_path / "new").exists()
