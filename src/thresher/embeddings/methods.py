@@ -1,5 +1,5 @@
 """The methods Thresher ships, in one list: importing this module registers them. A new method adds its line here."""
 
-from thresher.embeddings import hashing, magnitude, mde, mgqe, pep, quotient_remainder, uniform
+from thresher.embeddings import hashing, magnitude, mde, mgqe, pep, quantised, quotient_remainder, uniform
 
-__all__ = ["hashing", "magnitude", "mde", "mgqe", "pep", "quotient_remainder", "uniform"]
+__all__ = ["hashing", "magnitude", "mde", "mgqe", "pep", "quantised", "quotient_remainder", "uniform"]
