@@ -23,6 +23,7 @@ from thresher.data.encoding.second_pass import write_table
 from thresher.data.encoding.splitters import build_splitter, find_cut
 from thresher.data.encoding.vocabularies import Fitted, fit_vocabularies
 from thresher.data.fingerprint import differences, fingerprint
+from thresher.data.prefetch import prefetched
 from thresher.data.row_encoder import RowEncoder
 from thresher.data.schema import Schema
 from thresher.data.sources import DataSource, EncodingPlan
@@ -77,7 +78,7 @@ def _build(source: DataSource, partial: Path, inputs: dict[str, Any], progress: 
     first = FirstPass(plan, partial, journal, build_splitter(source, journal.cut), known)
     with closing(first):
         if not journal.complete:
-            for chunk in source.chunks(journal.position):
+            for chunk in prefetched(source.chunks(journal.position), 1):  # parse the next while this one is coded
                 first.read(chunk)
                 if chunk.bytes_done is not None and source.num_bytes:
                     progress(chunk.bytes_done, source.num_bytes, "reading")

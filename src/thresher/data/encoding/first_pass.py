@@ -1,5 +1,6 @@
 """The first pass: raw chunks → provisional codes, counted and appended to the staging files, each row checked."""
 
+import os
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -24,7 +25,7 @@ from thresher.data.transforms import as_numbers, bag_values, dense_values
 
 SAVE_SECONDS = 20.0
 SAVE_VALUES = 1_000_000
-NUM_THREADS = 2
+NUM_THREADS = min(4, os.cpu_count() or 1)
 Mask = NDArray[np.bool_]
 
 
