@@ -1,0 +1,46 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from thresher.compact.table import CompactTable
+from thresher.compact.traceable import TraceableEmbedding
+from thresher.compact.value_types import VALUE_TYPES, Quantised
+
+
+@given(
+    st.sampled_from([(1, 1), (300, 1), (1000, 64), (700, 10), (100, 300)]),
+    st.sampled_from([0.0, 0.005, 0.05, 0.4, 1.0]),
+    st.sampled_from(VALUE_TYPES),
+    st.integers(0, 2**16),
+)
+def test_plain_operations_give_what_the_table_gives(shape, density, value_type, seed):
+    generator = np.random.default_rng(seed)
+    mask = generator.random(shape) < density
+    table = CompactTable.from_mask(mask, generator.standard_normal(shape), value_type=value_type)
+    embedding = TraceableEmbedding([shape[0]], table)
+    ids = torch.from_numpy(generator.integers(0, shape[0], (7, 3)))
+    torch.testing.assert_close(embedding(ids), table.lookup(ids), rtol=1e-6, atol=1e-7)
+    assert embedding.num_parameters() == mask.sum()
+    assert embedding.storage_bytes() <= 1.3 * table.storage_bytes + 4096 + shape[0] / 4
+
+
+def test_rows_of_a_shared_pool_work_too():
+    generator = np.random.default_rng(0)
+    same = generator.integers(0, 4, 500)
+    mask, values = (generator.random((4, 16)) < 0.5)[same], generator.standard_normal((4, 16))[same]
+    for value_type in VALUE_TYPES:
+        table = CompactTable.from_mask(mask, values, value_type=value_type)
+        assert table.layout.has_pool
+        embedding = TraceableEmbedding([500], table)
+        torch.testing.assert_close(embedding(torch.arange(500)), table.lookup(torch.arange(500)))
+
+
+@pytest.mark.parametrize("value_type", ["int8", "int4"])
+def test_learned_scales_are_taken_over_as_they_are(value_type):
+    codes = np.array([1, -1, 0, 2, 3] * 20, np.int8)
+    quantised = Quantised(codes, np.full(-(-100 // (64 if value_type == "int8" else 32)), 0.3, np.float32))
+    table = CompactTable.from_quantised((100, 4), np.arange(100) * 4, quantised, value_type=value_type)
+    embedding = TraceableEmbedding([100], table)
+    torch.testing.assert_close(embedding(torch.arange(100)), table.lookup(torch.arange(100)))
