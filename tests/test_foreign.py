@@ -19,7 +19,7 @@ class Model(nn.Module):
     def __init__(self):
         super().__init__()
         torch.manual_seed(0)
-        self.users, self.items = nn.Embedding(20, 8), nn.Embedding(20, 8)
+        self.users, self.items = nn.Embedding(20, 8), nn.Embedding(20, 8, sparse=True)
         for table in (self.users, self.items):
             nn.init.normal_(table.weight, std=0.1)
         self.twins = nn.Embedding(20, 8)

@@ -112,13 +112,11 @@ def prune_model(
         with_dense: train the unpruned model too.
         folder: histories, tickets and checkpoints go there; work found there is taken up again.
     """
-    attached = copy.deepcopy(model)
+    attached = _copy(model)
     tables = attach_(attached, config, where=where, min_features=min_features)
     dense = None
     if with_dense:
-        dense = train_model(
-            copy.deepcopy(model), data, training, seed=seed, folder=_under(folder, "dense"), progress=progress
-        )
+        dense = train_model(_copy(model), data, training, seed=seed, folder=_under(folder, "dense"), progress=progress)
         num_parameters = sum(table.num_features * table.embedding_dim for table in tables)
         dense = replace(dense, num_parameters=num_parameters, storage_bytes=num_parameters * BYTES_PER_VALUE)
     tickets = find_tickets(
@@ -127,9 +125,7 @@ def prune_model(
     pruned = {}
     for ticket in tickets:
         into = _under(folder, f"retrained/{ticket.budget.slug}")
-        trained = retrain_ticket(
-            ticket, copy.deepcopy(model), data, training, seed=seed, folder=into, progress=progress
-        )
+        trained = retrain_ticket(ticket, _copy(model), data, training, seed=seed, folder=into, progress=progress)
         sizes = compact_(trained.model)  # one table held by two modules counts once
         pruned[str(ticket.budget)] = replace(
             trained,
@@ -137,6 +133,15 @@ def prune_model(
             storage_bytes=sum(size.storage_bytes for size in sizes),
         )
     return PrunedModels(tables, dense, pruned)
+
+
+def _copy(model: nn.Module) -> nn.Module:
+    """Our optimizer takes dense gradients of plain tables, also of those made for `SparseAdam`."""
+    copied = copy.deepcopy(model)
+    for module in copied.modules():
+        if isinstance(module, nn.Embedding | nn.EmbeddingBag):
+            module.sparse = False
+    return copied
 
 
 def _under(folder: Path | None, name: str) -> Path | None:
