@@ -9,6 +9,7 @@ from thresher.export.bundle import save_bundle
 from thresher.export.predictor import load_bundle
 from thresher.export.to_onnx import export_onnx
 
+pytestmark = pytest.mark.slow  # the exporter takes seconds
 onnx = pytest.importorskip("onnx", reason="needs the extra thresher[onnx]")
 onnxruntime = pytest.importorskip("onnxruntime", reason="needs the extra thresher[onnx]")
 
@@ -87,3 +88,28 @@ def test_what_cannot_be_exported_is_told(tmp_path, make_encoder, make_model, mon
     with pytest.raises(MissingExtraError, match=r"thresher\[onnx\]"):
         export_onnx(tmp_path / "bundle", tmp_path / "model.onnx")
     assert not (tmp_path / "model.onnx").exists()
+
+
+def test_onnx_and_torch_agree_on_real_rows(tmp_path, movielens_dir, make_model):
+    from thresher.data.datasets.movielens import FIELDS, read_movielens
+    from thresher.data.row_encoder import RowEncoder
+    from thresher.data.schema import Field, Label, Schema
+    from thresher.data.vocabulary import Vocabulary
+
+    rows, first = read_movielens(movielens_dir)
+    sample = rows.sample(5000, seed=0)
+    fields, vocabularies = [], []
+    for name in FIELDS:
+        timestamp = name == "timestamp"
+        values = [str(bucket) for bucket in range(500)] if timestamp else sorted(set(sample[name].to_list()))[::2]
+        vocabularies.append(Vocabulary(pl.Series("value", values), np.ones(len(values), np.int64)))
+        transform = {"transform": "log2", "shift": float(first)} if timestamp else {}
+        fields.append(Field(name=name, size=len(values) + 1, **transform))
+    encoder = RowEncoder(Schema(fields=tuple(fields), label=Label(column="label")), vocabularies)
+    model, config = make_model(encoder, "fm", density=0.05, embedding_dim=64)
+    predictor = load_bundle(save_bundle(tmp_path / "bundle", model, config, encoder))
+    path = export_onnx(predictor.bundle, tmp_path / "model.onnx")
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    ids = encoder.encode_frame(sample).ids.astype(np.int64)
+    (probabilities,) = session.run(None, {"ids": ids})
+    np.testing.assert_allclose(probabilities, predictor.predict(sample), atol=1e-5)

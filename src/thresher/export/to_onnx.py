@@ -44,6 +44,7 @@ def export_onnx(bundle: Bundle | str | Path, path: str | Path) -> Path:
             output_names=["probability"],
             dynamic_shapes=dynamic_rows(inputs),
             opset_version=OPSET,
+            verbose=False,
         )
     assert program is not None
     model = program.model_proto
