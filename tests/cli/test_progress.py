@@ -43,10 +43,20 @@ def test_bars_show_loss_kept_next_budget_and_time_left(monkeypatch):
     out = io.StringIO()
     console = Console(file=out, width=120, force_terminal=True, color_system=None)
     with Bars(console) as bars:
+        bars.encoding(77_057, 77_057, "reading")
         bars.encoding(1000, 4000, "encoding")
         bars.update(state(epoch=1, step=50, kept_parameters=9000, next_budget="50k"))
         bars.update(state(epoch=2, step=50, kept_parameters=8000, next_budget="50k", metric="auc", best=0.8))
     shown = out.getvalue()
-    for words in ("encoding", "1,000 rows", "epoch 2/10", "loss 0.4124", "kept 8,000 → 50k", "best auc 0.8000", "left"):
+    for words in (
+        "77.1 KB",
+        "encoding",
+        "1,000 rows",
+        "epoch 2/10",
+        "loss 0.4124",
+        "kept 8,000 → 50k",
+        "best auc 0.8000",
+        "left",
+    ):
         assert words in shown
     assert not [line for line in shown.splitlines() if "…" in line]

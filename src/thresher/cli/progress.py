@@ -12,6 +12,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, Tex
 from rich.text import Text
 
 from thresher.cli.console import stderr
+from thresher.report.tables import format_bytes
 from thresher.training.progress import ProgressState, SilentProgress
 
 SECONDS_BETWEEN_LINES = 5.0
@@ -21,7 +22,7 @@ class Display(SilentProgress):
     """Shows nothing; what the others are made from. Serves training (`update`) and encoding (`encoding`)."""
 
     def encoding(self, done: int, total: int | None, message: str) -> None:
-        """Show how far encoding is, in rows."""
+        """Show how far encoding is."""
 
 
 @contextmanager
@@ -69,11 +70,18 @@ class Bars(Display):
         )
 
     def encoding(self, done: int, total: int | None, message: str) -> None:
-        self._bars.update(self._task(message), total=total, completed=done, position=f"{done:,} rows")
+        # files are read in bytes of a known size, everything else goes by rows
+        amount = format_bytes(done) if message == "reading" and total is not None else f"{done:,} rows"
+        position = amount if done else ""
+        self._bars.update(self._task(message), total=total, completed=done, position=position)
 
     def _task(self, stage: str, *, start: int = 0) -> TaskID:
         """The stage's bar; a stage taken up again starts at `start`, which its pace must not count."""
         if stage not in self._tasks:
+            for before in self._tasks.values():  # the next stage has begun, so these have ended
+                done = self._bars.tasks[before].completed or 1
+                self._bars.update(before, total=done, completed=done)
+                self._bars.stop_task(before)
             self._tasks[stage] = self._bars.add_task(stage, total=None, position="", facts="", start_at=start)
         return self._tasks[stage]
 
@@ -115,7 +123,7 @@ class _TimeColumn(ProgressColumn):
 
     def render(self, task: Task) -> Text:
         if task.finished or task.total is None:
-            return Text(_clock(task.elapsed or 0.0), style="dim")
+            return Text(_clock(task.finished_time or task.elapsed or 0.0), style="dim")
         done = task.completed - task.fields["start_at"]
         if done <= 0 or not task.elapsed:
             return Text("")
