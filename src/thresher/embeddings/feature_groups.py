@@ -60,7 +60,7 @@ def popularity_blocks(feature_counts: Sequence[int] | Integers, num_blocks: int)
     """Blocks `[N]` of about equal total count, 0 the most popular; none is empty, so there may be fewer.
 
     >>> popularity_blocks([1, 50, 20, 1, 30], num_blocks=2).tolist()
-    [1, 0, 1, 1, 1]
+    [1, 0, 1, 1, 0]
     """
     counts = np.asarray(feature_counts, np.float64)
     order = np.argsort(-counts, kind="stable")
