@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from thresher.compact.lookup import look_up_numpy
 from thresher.compact.table import CompactTable
 from thresher.compact.value_types import VALUE_TYPES
+from thresher.kernels import thread_pool
 
 
 @st.composite
@@ -78,3 +79,17 @@ def test_memory_of_a_lookup_follows_the_batch_not_the_table(density):
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 60_000
+
+
+@pytest.mark.parametrize("threads", [2, 3])
+def test_a_large_batch_on_several_threads_gives_the_same(monkeypatch, threads):
+    monkeypatch.setattr(thread_pool, "PARALLEL_CELLS", 0)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    mask = np.random.default_rng(0).random((500, 16)) < 0.1
+    table = CompactTable.from_mask(mask, np.random.default_rng(1).standard_normal(mask.shape))
+    ids = np.random.default_rng(2).integers(0, 500, 1001)
+    np.testing.assert_array_equal(table.lookup(ids), table.to_dense()[ids])
+    ids[[700, 900]] = 500
+    with pytest.raises(IndexError, match="id 500"):
+        table.lookup(ids)
+    assert table._look_up(ids, None, False, np.zeros((1001, 16), np.float32)) == 700

@@ -2,6 +2,7 @@ import pytest
 import torch
 
 from thresher.kernels import compact_lookup as kernels
+from thresher.kernels import thread_pool
 
 
 def table(num_features=60, embedding_dim=9, density=0.3):
@@ -15,7 +16,7 @@ def table(num_features=60, embedding_dim=9, density=0.3):
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize("ids_dtype", [torch.int32, torch.int64])
 def test_kernel_and_twin_agree_in_values_and_gradients(monkeypatch, threads, ids_dtype):
-    monkeypatch.setattr(kernels, "PARALLEL_CELLS", 0)
+    monkeypatch.setattr(thread_pool, "PARALLEL_CELLS", 0)
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
     values, row_starts, columns = table()
     ids = torch.randint(60, (500,), dtype=ids_dtype)
@@ -31,7 +32,7 @@ def test_kernel_and_twin_agree_in_values_and_gradients(monkeypatch, threads, ids
 
 
 def test_gradients_are_the_same_bits_with_any_number_of_threads(monkeypatch):
-    monkeypatch.setattr(kernels, "PARALLEL_CELLS", 0)
+    monkeypatch.setattr(thread_pool, "PARALLEL_CELLS", 0)
     values, row_starts, columns = table()
     ids, weights = torch.randint(60, (2000,)), torch.randn(2000, 9)
     gradients = []

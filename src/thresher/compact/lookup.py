@@ -13,6 +13,7 @@ import numpy.typing as npt
 from thresher.compact.bits import BLOCK_BITS, SELECT_STRIDE
 from thresher.compact.layouts import LIST_SHIFT, Layout
 from thresher.compact.value_types import MAX_CODE, SCALE_BLOCK
+from thresher.kernels.thread_pool import num_parts, run_parts
 
 Array = npt.NDArray[Any]
 Positions = npt.NDArray[np.int64]
@@ -34,7 +35,17 @@ def look_up(layout: Layout, arrays: Mapping[str, Array]) -> LookUp:
             return look_up_numpy(layout, arrays, ids, bag_starts, mean, out)
         if kernel_arrays is None:
             kernel_arrays = table_arrays(layout, arrays)
-        return int(look_up_rows(kernel_arrays, ids, NO_BAGS if bag_starts is None else bag_starts, mean, out))
+        if bag_starts is not None:
+            return int(look_up_rows(kernel_arrays, ids, bag_starts, mean, out))
+        parts = num_parts(out.size)
+        bounds = [len(ids) * part // parts for part in range(parts + 1)]
+
+        def look_up_part(part: int) -> int:
+            rows = slice(bounds[part], bounds[part + 1])
+            bad = int(look_up_rows(kernel_arrays, ids[rows], NO_BAGS, False, out[rows]))
+            return bad if bad < 0 else bad + bounds[part]
+
+        return next((bad for bad in run_parts(look_up_part, parts) if bad >= 0), -1)
 
     return run
 

@@ -4,13 +4,9 @@ The values `[K]` lie row after row; row `r` owns entries `row_starts[r] … row_
 column `columns[k]`. `compact_lookup` is the one function to call: numba on CPU float32, plain torch elsewhere.
 Cost follows the batch (plus one zeroed gradient `[K]`), never `N · D`.
 
-Several threads never run numba's own threading layer, which forbids concurrent callers: the kernels are serial and
-release the GIL, and a large batch is cut into parts that Python threads take.
+The kernels are serial and release the GIL; a large batch is cut into parts that Python threads take.
 """
 
-import os
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numba
@@ -18,8 +14,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-PARALLEL_CELLS = 1 << 20  # below so many numbers a second thread costs more than it saves
-_pool: ThreadPoolExecutor | None = None
+from thresher.kernels.thread_pool import num_parts, run_parts
 
 
 def compact_lookup(values: Tensor, row_starts: Tensor, columns: Tensor, ids: Tensor, embedding_dim: int) -> Tensor:
@@ -69,9 +64,9 @@ class _Lookup(torch.autograd.Function):
         vectors = torch.zeros(len(ids), embedding_dim)
         index = (row_starts.numpy(), columns.numpy(), ids.numpy())
         out, kept = vectors.numpy(), values.detach().numpy()
-        parts = _num_parts(vectors.numel())
+        parts = num_parts(vectors.numel())
         bounds = [len(ids) * part // parts for part in range(parts + 1)]
-        bad = _run(lambda part: _look_up(kept, *index, out, bounds[part], bounds[part + 1]), parts)
+        bad = run_parts(lambda part: _look_up(kept, *index, out, bounds[part], bounds[part + 1]), parts)
         if max(bad) >= 0:
             place = next(place for place in bad if place >= 0)
             raise IndexError(f"id {int(ids[place])} is outside a table of {len(row_starts) - 1} rows")
@@ -86,8 +81,8 @@ class _Lookup(torch.autograd.Function):
         of_values = torch.zeros(ctx.num_values)
         index = (row_starts.numpy(), columns.numpy(), ids.numpy())
         of_vectors, out = gradient.contiguous().numpy(), of_values.numpy()
-        parts = _num_parts(gradient.numel())
-        _run(lambda part: _add_gradient(of_vectors, *index, out, part, parts), parts)
+        parts = num_parts(gradient.numel())
+        run_parts(lambda part: _add_gradient(of_vectors, *index, out, part, parts), parts)
         return of_values, None, None, None, None
 
 
@@ -114,25 +109,3 @@ def _add_gradient(gradient, row_starts, columns, ids, out, part, num_parts):  # 
         if row % num_parts == part:
             for entry in range(row_starts[row], row_starts[row + 1]):
                 out[entry] += gradient[i, columns[entry]]
-
-
-def _num_parts(cells: int) -> int:
-    return 1 if cells < PARALLEL_CELLS else torch.get_num_threads()
-
-
-def _run(kernel: Callable[[int], Any], parts: int) -> list[Any]:
-    global _pool
-    if parts == 1:
-        return [kernel(0)]
-    if _pool is None:
-        _pool = ThreadPoolExecutor(thread_name_prefix="thresher-lookup")
-    others = [_pool.submit(kernel, part) for part in range(1, parts)]
-    return [kernel(0), *(other.result() for other in others)]
-
-
-def _forget_pool() -> None:
-    global _pool
-    _pool = None  # a forked child has the object but not its threads
-
-
-os.register_at_fork(after_in_child=_forget_pool)
