@@ -1,6 +1,6 @@
 """A search in miniature: four fields of signal, four of noise, an FM, and what it takes to kill it half-way."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -66,9 +66,7 @@ class Planted:
     def search(self, embedding, budgets, *, folder=None, config=SEARCH, killed_in=None):
         data = self.data
         if killed_in is not None:
-            data = SplitBatches(
-                train=KilledAt(data.train, killed_in), validation=data.validation, feature_counts=data.feature_counts
-            )
+            data = replace(data, train=KilledAt(data.train, killed_in))
         return find_tickets(self.model(embedding), data, budgets, config, seed=1, folder=folder)
 
     def kept_by_kind(self, sizes):

@@ -19,12 +19,15 @@ class SplitBatches:
         train: what weights are learned on.
         validation: what every choice is made on.
         test: read once per reported model, at the end.
+        choices: validation rows in shuffled batches, on which a bilevel search learns its choices of sizes;
+            `validation` itself where there are none.
         feature_counts: how often each feature occurs in `train`, `[N]`, for the AUC on rows with rare features.
     """
 
     train: BatchSource
     validation: BatchSource
     test: BatchSource | None = None
+    choices: BatchSource | None = None
     feature_counts: NDArray[np.int64] | None = None
 
     @classmethod
@@ -34,5 +37,6 @@ class SplitBatches:
             train=Batches(table.split("train"), batch_size, seed=seed),
             validation=Batches(table.split("validation"), EVALUATION_BATCH_SIZE),
             test=Batches(table.split("test"), EVALUATION_BATCH_SIZE),
+            choices=Batches(table.split("validation"), batch_size, seed=seed),
             feature_counts=table.feature_counts,
         )

@@ -1,5 +1,27 @@
 """The methods Thresher ships, in one list: importing this module registers them. A new method adds its line here."""
 
-from thresher.embeddings import hashing, magnitude, mde, mgqe, pep, quantised, quotient_remainder, uniform
+from thresher.embeddings import (
+    autodim,
+    darts_emb,
+    hashing,
+    magnitude,
+    mde,
+    mgqe,
+    pep,
+    quantised,
+    quotient_remainder,
+    uniform,
+)
 
-__all__ = ["hashing", "magnitude", "mde", "mgqe", "pep", "quantised", "quotient_remainder", "uniform"]
+__all__ = [
+    "autodim",
+    "darts_emb",
+    "hashing",
+    "magnitude",
+    "mde",
+    "mgqe",
+    "pep",
+    "quantised",
+    "quotient_remainder",
+    "uniform",
+]

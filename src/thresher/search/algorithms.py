@@ -1,5 +1,5 @@
 """The search algorithms Thresher ships, in one list: importing this module registers them."""
 
-from thresher.search import immediate, magnitude, threshold
+from thresher.search import bilevel, immediate, magnitude, threshold
 
-__all__ = ["immediate", "magnitude", "threshold"]
+__all__ = ["bilevel", "immediate", "magnitude", "threshold"]

@@ -1,7 +1,7 @@
 """The ticket folder: `ticket.json`, and what its kind of ticket needs beside it.
 
-A mask ticket has `mask.safetensors` (a bit an entry), `initial.safetensors` and `final.safetensors`. The `format` in
-`ticket.json` says which kind it is.
+A mask ticket has `mask.safetensors` (a bit an entry), a size ticket `groups.safetensors`; both have weights to start
+from, `initial.safetensors` and `final.safetensors`. The `format` in `ticket.json` says which kind it is.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,10 +17,12 @@ from torch import Tensor
 
 from thresher.config import config_from_mapping, config_to_mapping
 from thresher.embeddings.base import EmbeddingConfig
+from thresher.embeddings.feature_groups import FeatureRuns
 from thresher.errors import FormatError
 from thresher.files import read_json, replacing_folder, write_json
 from thresher.tickets.budget import Budget
 from thresher.tickets.settings import SettingsTicket
+from thresher.tickets.sizes import SizeTicket, TableSizes
 from thresher.tickets.ticket import MaskTicket, Provenance, Ticket, Weights
 
 VERSION = 1
@@ -115,9 +117,44 @@ def _read_settings(folder: Path, facts: Facts) -> SettingsTicket:
     )
 
 
+@_write.register
+def _(ticket: SizeTicket, folder: Path) -> tuple[str, Facts]:
+    runs = {}
+    for name, table in ticket.tables.items():
+        for part in ("starts", "groups", "rows"):
+            runs[f"{name}/{part}"] = torch.from_numpy(getattr(table.runs, part))
+    save_file(runs, folder / "groups.safetensors")
+    for which, state in (("initial", ticket.initial), ("final", ticket.final)):
+        tensors = {name: value.detach().cpu().contiguous() for name, value in state.items()}
+        save_file(tensors, folder / f"{which}.safetensors")
+    facts = {
+        name: {"embedding_dim": table.embedding_dim, "sizes": table.sizes, "group_sizes": table.runs.group_sizes}
+        for name, table in ticket.tables.items()
+    }
+    return "size", {"tables": facts}
+
+
+def _read_sizes(folder: Path, facts: Facts) -> SizeTicket:
+    runs = load_file(folder / "groups.safetensors")
+    tables = {}
+    for name, about in facts["tables"].items():
+        starts, groups, rows = (runs[f"{name}/{part}"].numpy() for part in ("starts", "groups", "rows"))
+        found = FeatureRuns(starts, groups, rows, tuple(about["group_sizes"]))
+        tables[name] = TableSizes(about["embedding_dim"], tuple(about["sizes"]), found)
+    return SizeTicket(
+        budget=Budget.parse(facts["budget"]),
+        tables=tables,
+        initial=load_file(folder / "initial.safetensors"),
+        final=load_file(folder / "final.safetensors"),
+        num_parameters=int(facts["num_parameters"]),
+        provenance=Provenance(**facts["provenance"]),
+    )
+
+
 _READERS: Mapping[str, Callable[[Path, Facts], Ticket]] = {
     "thresher.mask-ticket": _read_mask,
     "thresher.settings-ticket": _read_settings,
+    "thresher.size-ticket": _read_sizes,
 }
 
 

@@ -97,7 +97,7 @@ def train_epoch(
         if moves:
             batch = batch.to(device)
         optimizer.zero_grad(set_to_none=True)
-        loss, weight = _mean_loss(model(*batch.inputs), batch)
+        loss, weight = mean_loss(model(*batch.inputs), batch)
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         loss = loss.detach()
@@ -147,7 +147,7 @@ def evaluate(
     )
 
 
-def _mean_loss(logits: Tensor, batch: "Batch") -> tuple[Tensor, float | Tensor]:
+def mean_loss(logits: Tensor, batch: "Batch") -> tuple[Tensor, float | Tensor]:
     """A batch's mean loss, and its weight in the mean over batches. Scaling all sample weights changes nothing."""
     labels = batch.labels.to(logits.dtype)
     logits = _fitting(logits, labels)
