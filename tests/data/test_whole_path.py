@@ -12,7 +12,7 @@ import torch
 from thresher.data.batches import Batches
 from thresher.data.encoded_table import EncodedTable
 from thresher.data.row_encoder import RowEncoder
-from thresher.data.sources import DataConfig, DenseConfig, FieldConfig
+from thresher.data.sources import DataConfig, DenseConfig, FieldConfig, build_source
 from thresher.data.split import RandomSplit
 from thresher.embeddings.pep import PepConfig
 from thresher.export.predictor import load_bundle
@@ -29,7 +29,7 @@ def prune_quickly(data: DataConfig, out: Path) -> PruneResult:
         data=data,
         embedding=PepConfig(embedding_dim=4),
         search=SearchConfig(warmup_epochs=1, plan_epochs=2, clock_steps=5, optimizer=fast),
-        training=TrainingConfig(max_epochs=2, batch_size=256, patience=1, optimizer=fast),
+        training=TrainingConfig(max_epochs=6, batch_size=64, patience=2, optimizer=fast),
         budgets=("20%",),
     )
     return prune(config, out=out)
@@ -63,8 +63,6 @@ def test_real_rows(tmp_path: Path, data_dir: Path, source: str, file: str) -> No
     with (data_dir / file).open("rb") as lines:
         (folder / Path(file).name).write_bytes(b"".join(islice(lines, 6_000)))
     result = prune_quickly(DataConfig(source=source, data_dir=str(folder)), tmp_path / "run")
-    from thresher.data.sources import build_source
-
     raw = pl.concat(chunk.frame for chunk in build_source(result.run.config.data).chunks())
     check_predictions(result, raw)
 
