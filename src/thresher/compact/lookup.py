@@ -1,4 +1,4 @@
-"""look_up: a layout and its arrays → a function that adds rows to an output. The numba kernel, or numpy without it.
+"""look_up: a layout and its arrays → a function that writes rows to an output. The numba kernel, or numpy without it.
 
 The kernel releases the GIL and may be inside any number of threads at once. The numpy twin gives the same numbers for
 services that do without numba; it is slower, and reads only the rows asked for too.
@@ -18,7 +18,10 @@ from thresher.kernels.thread_pool import num_parts, run_parts
 Array = npt.NDArray[Any]
 Positions = npt.NDArray[np.int64]
 LookUp = Callable[[Positions, Positions | None, bool, npt.NDArray[np.float32]], int]
-"""(ids `[n]`, bag starts `[B + 1]` or None, mean instead of sum, zeroed output) → first bad place or −1."""
+"""(ids `[n]`, bag starts `[B + 1]` or None, mean instead of sum, output) → first bad place or −1.
+
+With bags the output must hold zeros.
+"""
 
 ALL_ONES = np.uint64(0xFFFFFFFFFFFFFFFF)
 
@@ -73,6 +76,7 @@ def look_up_numpy(
         columns = arrays["column_map"][columns].astype(np.int64)
     values = _values(layout, arrays, entries)
     if bag_starts is None:
+        out[:] = 0
         out[places[which], columns] = values
     else:
         bags = np.repeat(np.arange(len(bag_starts) - 1), np.diff(bag_starts))[places[which]]

@@ -118,7 +118,7 @@ class CompactTable:
         if not isinstance(ids, np.ndarray):
             return _like_tensor(self.lookup(to_numpy(ids), out_of_range=out_of_range))
         flat = np.ascontiguousarray(ids, np.int64).reshape(-1)
-        vectors = np.zeros((len(flat), self.embedding_dim), np.float32)
+        vectors = np.empty((len(flat), self.embedding_dim), np.float32)
         self._check_range(flat, self._look_up(flat, None, False, vectors), out_of_range)
         return vectors.reshape(*ids.shape, self.embedding_dim)
 

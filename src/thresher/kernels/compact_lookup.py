@@ -61,7 +61,7 @@ class _Lookup(torch.autograd.Function):
         ctx: Any, values: Tensor, row_starts: Tensor, columns: Tensor, ids: Tensor, embedding_dim: int
     ) -> Tensor:
         ids = ids.contiguous()
-        vectors = torch.zeros(len(ids), embedding_dim)
+        vectors = torch.empty(len(ids), embedding_dim)
         index = (row_starts.numpy(), columns.numpy(), ids.numpy())
         out, kept = vectors.numpy(), values.detach().numpy()
         parts = num_parts(vectors.numel())
@@ -88,10 +88,12 @@ class _Lookup(torch.autograd.Function):
 
 @numba.njit(nogil=True, cache=True)
 def _look_up(values, row_starts, columns, ids, out, first, last):  # type: ignore[no-untyped-def]
-    """Fill rows first … last − 1 of zeroed `out` `[n, D]`; returns the place of an id outside the table, or −1."""
+    """Write rows first … last − 1 of `out` `[n, D]`; returns the place of an id outside the table, or −1."""
     bad = -1
     for i in range(first, last):
         row = ids[i]
+        for c in range(out.shape[1]):  # not all at once: the row is written again while it is still near
+            out[i, c] = 0
         if row < 0 or row >= row_starts.shape[0] - 1:
             if bad < 0:
                 bad = i

@@ -213,10 +213,11 @@ def _value(value_type, values32, values16, values8, scales, entry):  # type: ign
 
 @numba.njit(nogil=True, cache=True)
 def look_up_rows(table, ids, bag_starts, mean, out):  # type: ignore[no-untyped-def]
-    """Add the vectors of `ids` `[n]` to `out`, which must hold zeros.
+    """Write the vectors of `ids` `[n]` into `out`.
 
-    Without `bag_starts` (empty) each id has a row of `out` `[n, D]`; with `bag_starts` `[B + 1]` the ids from
-    `bag_starts[b]` to `bag_starts[b + 1]` share row `b` of `out` `[B, D]`, summed or averaged.
+    Without `bag_starts` (empty) each id has a row of `out` `[n, D]`, which may hold anything; with `bag_starts`
+    `[B + 1]` the ids from `bag_starts[b]` to `bag_starts[b + 1]` share row `b` of zeroed `out` `[B, D]`, summed or
+    averaged.
     Returns the place of the first id outside the table, which adds nothing, or −1.
     """
     # every array once into a local: taking one out of the tuple counts a reference
@@ -234,6 +235,9 @@ def look_up_rows(table, ids, bag_starts, mean, out):  # type: ignore[no-untyped-
     for i in range(ids.shape[0]):
         if bag_starts.shape[0] == 0:
             bag = np.int64(i)
+            # here and not all at once: the row is written again while it is still near
+            for c in range(out.shape[1]):
+                out[i, c] = np.float32(0)
         elif bag < 0 or i >= bag_starts[bag + 1]:
             bag += 1
             while i >= bag_starts[bag + 1]:
