@@ -15,7 +15,7 @@ from torch import Tensor
 from thresher.embeddings.magnitude import IterativeMagnitudeConfig, MagnitudeEmbedding
 from thresher.embeddings.registry import method_name
 from thresher.errors import AttachError, ConfigError
-from thresher.search.mask_judge import MaskJudge
+from thresher.search.mask_judge import MaskJudge, PressingJudge
 from thresher.search.registry import SearchTask, register_search
 from thresher.tickets.ticket import MaskTicket, top_entries
 from thresher.training.epochs import run_epochs
@@ -34,14 +34,15 @@ def search_magnitudes(task: SearchTask) -> Sequence[MaskTicket]:
     if first.config.search_weight_decay is not None:
         optimizer_config = replace(optimizer_config, weight_decay=first.config.search_weight_decay)
     optimizer = build_optimizer(task.model, optimizer_config)
-    judge: _Schedule
+    method = method_name(first.config)
+    judge: OneShot | Gradual | Iterative
     match first.schedule:
         case "one-shot":
-            judge = OneShot(task, tables)
+            judge = OneShot(task, tables, method)
         case "gradual":
-            judge = Gradual(task, tables)
+            judge = Gradual(task, tables, method)
         case "iterative":
-            judge = Iterative(task, tables, optimizer)
+            judge = Iterative(task, tables, method, optimizer)
     run_epochs(
         task.model,
         optimizer,
@@ -57,44 +58,28 @@ def search_magnitudes(task: SearchTask) -> Sequence[MaskTicket]:
     return judge.cutter.tickets
 
 
-class _Schedule(MaskJudge):
-    """The tables under a schedule, all of one method."""
-
-    max_epochs: int
-
-    def __init__(self, task: SearchTask, tables: Mapping[str, MagnitudeEmbedding], *, patience: int) -> None:
-        self.tables = tables
-        method = method_name(next(iter(tables.values())).config)
-        super().__init__(task, tables, method=method, patience=patience)
-
-    def scores(self) -> dict[str, Tensor]:
-        return {name: table.scores() for name, table in self.tables.items()}
-
-    def keep(self, num_kept: int, scores: Mapping[str, Tensor]) -> None:
-        """Mask all but the `num_kept` entries of highest score."""
-        for name, mask in top_entries(scores, num_kept).items():
-            self.tables[name].mask.copy_(mask)
-        self.num_kept = num_kept
-
-    def cut_open(self, scores: Mapping[str, Tensor], *, at_least: int = 0) -> None:
-        """Cut every open budget that holds `at_least` so many entries."""
-        for budget in self.cutter.open_budgets():
-            if self.cutter.least_entries(budget) >= at_least:
-                self.cutter.cut(budget, scores, step=self.step, epoch=self.epoch)
+def scores_of(tables: Mapping[str, MagnitudeEmbedding]) -> dict[str, Tensor]:
+    return {name: table.scores() for name, table in tables.items()}
 
 
-class OneShot(_Schedule):
+def keep_(tables: Mapping[str, MagnitudeEmbedding], num_kept: int, scores: Mapping[str, Tensor]) -> None:
+    """Mask all but the `num_kept` entries of highest score."""
+    for name, mask in top_entries(scores, num_kept).items():
+        tables[name].mask.copy_(mask)
+
+
+class OneShot(MaskJudge):
     """Train until validation stops improving, go back to the best epoch, prune once for every budget."""
 
-    def __init__(self, task: SearchTask, tables: Mapping[str, MagnitudeEmbedding]) -> None:
-        super().__init__(task, tables, patience=3)
-        self.max_epochs = task.config.max_epochs
+    def __init__(self, task: SearchTask, tables: Mapping[str, MagnitudeEmbedding], method: str) -> None:
+        super().__init__(task, tables, method=method, patience=3)
+        self.tables, self.max_epochs = tables, task.config.max_epochs
 
     def judge_epoch(self, metrics: Metrics) -> None:
         self.stopping.update(self.epoch, metrics, self.task.model)
         if self.stopping.should_stop or self.epoch >= self.max_epochs:
             self.stopping.restore_best_(self.task.model)
-            self.cut_open(self.scores())
+            self.cut_open(scores_of(self.tables))
 
 
 @dataclass(frozen=True)
@@ -115,46 +100,21 @@ class CubicPlan:
         return self.smallest + round((self.num_entries - self.smallest) * left**3)
 
 
-class Gradual(_Schedule):
+class Gradual(PressingJudge):
     """Prune along the cubic while training; a budget's ticket is cut when the count falls to it."""
 
-    def __init__(self, task: SearchTask, tables: Mapping[str, MagnitudeEmbedding]) -> None:
-        super().__init__(task, tables, patience=1)
-        steps, config = len(task.data.train), task.config
-        smallest = min(map(self.cutter.least_entries, task.budgets))
-        self.plan = CubicPlan(self.cutter.num_entries, smallest, max(1, round(config.plan_epochs * steps)))
-        warmup_epochs = config.max_warmup_epochs if config.warmup_epochs is None else config.warmup_epochs
-        self.warmup_steps = round(warmup_epochs * steps)
-        self.max_epochs = math.ceil((self.warmup_steps + self.plan.num_steps) / steps)
-        self.pressing_since = None if self.warmup_steps else 0
+    def __init__(self, task: SearchTask, tables: Mapping[str, MagnitudeEmbedding], method: str) -> None:
+        super().__init__(task, tables, method=method, every=task.config.clock_steps)
+        self.tables = tables
+        self.plan = CubicPlan(self.cutter.num_entries, self.smallest, self.pressing_steps)
 
-    def after_step(self) -> None:
-        super().after_step()
-        if self.pressing_since is None and self.step >= self.warmup_steps:
-            self.pressing_since = self.step
-        if self.pressing_since is None or self.finished:
-            return
-        pressed = self.step - self.pressing_since
-        if pressed % self.config.clock_steps == 0 or pressed == self.plan.num_steps:
-            scores = self.scores()
-            self.keep(self.plan.num_kept(pressed), scores)
-            self.cut_open(scores, at_least=self.num_kept)
-
-    def judge_epoch(self, metrics: Metrics) -> None:
-        if self.pressing_since is None and self.config.warmup_epochs is None:
-            self.stopping.update(self.epoch, metrics)
-            if self.stopping.should_stop:
-                self.pressing_since = self.step
-
-    def facts(self) -> dict[str, Any]:
-        return {**super().facts(), "pressing_since": self.pressing_since}
-
-    def load(self, facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-        super().load(facts, tensors)
-        self.pressing_since = facts["pressing_since"]
+    def press(self, pressed_steps: int) -> None:
+        self.num_kept, scores = self.plan.num_kept(pressed_steps), scores_of(self.tables)
+        keep_(self.tables, self.num_kept, scores)
+        self.cut_open(scores, at_least=self.num_kept)
 
 
-class Iterative(_Schedule):
+class Iterative(MaskJudge):
     """Train, prune to the next rung, rewind the whole model to its initial weights, again.
 
     The rungs fall by no more than `round_keep_share`, and every budget is one: its ticket is scored by a table that was
@@ -162,12 +122,17 @@ class Iterative(_Schedule):
     """
 
     def __init__(
-        self, task: SearchTask, tables: Mapping[str, MagnitudeEmbedding], optimizer: torch.optim.Optimizer
+        self,
+        task: SearchTask,
+        tables: Mapping[str, MagnitudeEmbedding],
+        method: str,
+        optimizer: torch.optim.Optimizer,
     ) -> None:
-        super().__init__(task, tables, patience=1)
+        super().__init__(task, tables, method=method, patience=1)
         config = next(iter(tables.values())).config
         assert isinstance(config, IterativeMagnitudeConfig)
-        self.optimizer, self.round_epochs, self.round_start = optimizer, config.round_epochs, 0
+        self.tables, self.optimizer = tables, optimizer
+        self.round_epochs, self.round_start = config.round_epochs, 0
         stops = {self.cutter.least_entries(budget) for budget in task.budgets}
         self.rungs = rungs(self.cutter.num_entries, sorted(stops, reverse=True), config.round_keep_share)
         self.max_epochs = len(self.rungs) * (config.round_epochs or task.config.max_warmup_epochs)
@@ -188,7 +153,8 @@ class Iterative(_Schedule):
         self.cut_open(scores, at_least=rung)
         if not self.finished:
             model.load_state_dict(self.cutter.initial_state)
-            self.keep(rung, scores)
+            keep_(self.tables, rung, scores)
+            self.num_kept = rung
             self.optimizer.state.clear()  # moments of another round
             self.stopping, self.round_start = self.new_stopping(), self.epoch
 

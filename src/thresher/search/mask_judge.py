@@ -1,5 +1,6 @@
 """MaskJudge: what the judges of all mask searches share: where they stand, what they cut, what a checkpoint holds."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -8,6 +9,7 @@ from torch import Tensor
 from thresher.embeddings.base import FieldEmbedding
 from thresher.search.cutting import Cutter
 from thresher.search.registry import SearchTask
+from thresher.tickets.ticket import Scores
 from thresher.training.early_stopping import EarlyStopping
 from thresher.training.metrics import Metrics
 
@@ -50,6 +52,12 @@ class MaskJudge:
     def judge_epoch(self, metrics: Metrics) -> None:
         """What the subclass does between epochs."""
 
+    def cut_open(self, scores: Scores, *, at_least: int = 0) -> None:
+        """Cut every open budget that holds `at_least` so many entries."""
+        for budget in self.cutter.open_budgets():
+            if self.cutter.least_entries(budget) >= at_least:
+                self.cutter.cut(budget, scores, step=self.step, epoch=self.epoch)
+
     def progress(self) -> Mapping[str, Any]:
         budgets = self.cutter.open_budgets()
         return {"kept_parameters": self.num_kept, "next_budget": str(budgets[0]) if budgets else None}
@@ -67,6 +75,52 @@ class MaskJudge:
         self.step, self.epoch, self.num_kept = position["step"], position["epoch"], position["num_kept"]
         self.cutter.load(facts["cutter"], _under("initial/", tensors))
         self.stopping.load(facts["stopping"], _under("best/", tensors))
+
+
+class PressingJudge(MaskJudge):
+    """A warm-up, ended by validation or by count, then pressure at regular steps until the plan is through.
+
+    Args:
+        every: steps between two pressures.
+    """
+
+    def __init__(self, task: SearchTask, tables: Mapping[str, FieldEmbedding], *, method: str, every: int) -> None:
+        super().__init__(task, tables, method=method, patience=1)
+        steps, config = len(task.data.train), task.config
+        warmup_epochs = config.max_warmup_epochs if config.warmup_epochs is None else config.warmup_epochs
+        self.every = every
+        self.warmup_steps = round(warmup_epochs * steps)
+        self.pressing_steps = max(1, round(config.plan_epochs * steps))
+        self.smallest = min(map(self.cutter.least_entries, task.budgets))
+        self.max_epochs = math.ceil((self.warmup_steps + self.pressing_steps) / steps)
+        self.pressing_since = None if self.warmup_steps else 0
+
+    def press(self, pressed_steps: int) -> None:
+        """Prune as the plan says after so many steps of pressing, and cut what is due."""
+        raise NotImplementedError
+
+    def after_step(self) -> None:
+        super().after_step()
+        if self.pressing_since is None and self.step >= self.warmup_steps:
+            self.pressing_since = self.step
+        if self.pressing_since is None or self.finished:
+            return
+        pressed = self.step - self.pressing_since
+        if pressed % self.every == 0 or pressed == self.pressing_steps:
+            self.press(pressed)
+
+    def judge_epoch(self, metrics: Metrics) -> None:
+        if self.pressing_since is None and self.config.warmup_epochs is None:
+            self.stopping.update(self.epoch, metrics)
+            if self.stopping.should_stop:
+                self.pressing_since = self.step
+
+    def facts(self) -> dict[str, Any]:
+        return {**super().facts(), "pressing_since": self.pressing_since}
+
+    def load(self, facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+        super().load(facts, tensors)
+        self.pressing_since = facts["pressing_since"]
 
 
 def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -1,0 +1,89 @@
+"""L1 projection: exact against a quadratic solver, budgets met, its cost told, kills without a trace."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from thresher.embeddings.l1_projection import (
+    L1ProjectionConfig,
+    L1ProjectionEmbedding,
+    project_l1_ball,
+    radius_keeping,
+)
+from thresher.errors import ConfigError
+from thresher.training.history import read_history
+
+CONFIG = L1ProjectionConfig(embedding_dim=8, projection_steps=10)
+vectors = st.lists(st.floats(-10, 10, width=32), min_size=1, max_size=40).map(lambda v: torch.tensor(v))
+
+
+def by_bisection(values, radius):
+    """Another way to the same point: the threshold at which the norm is the radius."""
+    magnitudes = values.double().abs()
+    low, high = 0.0, float(magnitudes.max())
+    for _ in range(200):
+        middle = (low + high) / 2
+        low, high = (middle, high) if (magnitudes - middle).clamp_min(0).sum() > radius else (low, middle)
+    return torch.sign(values) * (magnitudes - high).clamp_min(0)
+
+
+@given(vectors, st.floats(0, 60))
+def test_the_projection_is_exact(values, radius):
+    projected = project_l1_ball(values, radius).double()
+    norm = float(values.abs().double().sum())
+    if norm <= radius:
+        assert torch.equal(projected, values.double())
+        return
+    assert float(projected.abs().sum()) == pytest.approx(radius, abs=1e-4)
+    torch.testing.assert_close(projected, by_bisection(values, radius).double(), atol=1e-5, rtol=1e-5)
+    # the nearest point of a convex set: no other of its points lies on the near side
+    for other in (torch.zeros_like(projected), radius * torch.nn.functional.one_hot(torch.tensor(0), len(values))):
+        assert float(((values - projected) * (other - projected)).sum()) <= 1e-3
+
+
+@given(vectors, st.integers(1, 40))
+def test_the_radius_leaves_as_many_entries_as_asked(values, num_kept):
+    magnitudes = np.unique(values.abs().numpy())
+    if (
+        len(magnitudes) < len(values)
+        or (len(magnitudes) > 1 and np.diff(magnitudes).min() < 1e-4)
+        or magnitudes[0] == 0
+    ):
+        return  # ties cannot be told apart
+    kept = int(project_l1_ball(values, radius_keeping(values, num_kept)).count_nonzero())
+    assert kept == min(num_kept, len(values))
+
+
+def test_budgets_are_met_noise_is_pruned_and_the_cost_is_told(planted, tmp_path):
+    tickets = planted.search(CONFIG, ["20%", "100", "1KB"], folder=tmp_path)
+    found = {str(ticket.budget): ticket for ticket in tickets}
+    assert found["20%"].num_parameters == int(0.2 * planted.num_features * 8)
+    assert found["100"].num_parameters == 100
+    signal, noise = planted.kept_by_kind(found["20%"].sizes()["embedding"])
+    assert signal > 2 * noise
+    pressed = [record for record in read_history(tmp_path / "history.jsonl") if record["num_kept"] < 1_000]
+    assert pressed
+    assert all(record["projection_seconds"] > 0 for record in pressed)
+
+
+def test_a_search_killed_in_an_epoch_ends_the_same(planted, killed_and_resumed):
+    resumed = killed_and_resumed(CONFIG, ["20%", "100"], killed_in=4)
+    whole = planted.search(CONFIG, ["20%", "100"])
+    for one, other in zip(whole, resumed, strict=True):
+        assert torch.equal(one.masks["embedding"], other.masks["embedding"])
+        assert torch.equal(one.final.values["embedding"], other.final.values["embedding"])
+
+
+def test_counts_and_bytes_of_the_searched_table():
+    table = L1ProjectionEmbedding((3, 2), L1ProjectionConfig(embedding_dim=2))
+    with torch.no_grad():
+        table.weight[1] = 0
+    assert table.num_parameters() == 8
+    assert table.storage_bytes() == 10 * 4
+    table(torch.tensor([2]))
+    assert table.scores()[0, 0] == -torch.inf
+    assert table.scores()[2].tolist() == table.weight[2].abs().tolist()
+    with pytest.raises(ConfigError, match="projection_steps"):
+        L1ProjectionConfig(projection_steps=0)
