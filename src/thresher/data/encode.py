@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 
 from thresher.data.encoded_table import TABLE_VERSION, EncodedTable, read_facts
 from thresher.data.encoding.first_pass import FirstPass
@@ -57,9 +58,10 @@ def encode(
         if folder.exists():
             shutil.rmtree(folder)
         partial.rename(folder)
-    except OSError as error:
+    except (OSError, pl.exceptions.PolarsError) as error:
         shutil.rmtree(partial, ignore_errors=True)
-        raise DataError(f"cannot be written: {error.strerror or error}", file=error.filename or folder) from error
+        reason, file = getattr(error, "strerror", None), getattr(error, "filename", None)
+        raise DataError(f"cannot be written: {reason or error}", file=file or folder) from error
     except ThresherError:
         shutil.rmtree(partial, ignore_errors=True)
         raise

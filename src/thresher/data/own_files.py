@@ -24,7 +24,8 @@ class FilesSource:
     plan: EncodingPlan
     splits: tuple[SplitName | None, ...]
     """The split each file decides, or None."""
-    header: bool = True
+    told: FileFormat
+    """The format as it was said; what was not said is found in each file."""
     block_bytes: int = BLOCK_BYTES
     guess: Guess | None = None
     """What was guessed, when something was."""
@@ -45,7 +46,7 @@ class FilesSource:
             for chunk in read_chunks(
                 path,
                 file_format,
-                header=self.header,
+                header=not self.told.columns,
                 block_bytes=self.block_bytes,
                 bad_rows=self.plan.bad_rows,
                 position=inside or None,
@@ -62,8 +63,7 @@ class FilesSource:
 
     def _format(self, path: Path) -> FileFormat:
         """How this file is to be read; its columns may stand in another order than the first file's."""
-        plan = self.plan
-        resolved = resolve_format(path, plan.file_format if not self.header else replace(plan.file_format, columns=()))
+        plan, resolved = self.plan, resolve_format(path, self.told)
         needed = [*(field.column for field in plan.fields), *(dense.column for dense in plan.dense), plan.label.column]
         for name in [*needed, *filter(None, [plan.weight, plan.split.column])]:
             if name not in resolved.columns:
@@ -88,7 +88,7 @@ def build_files_source(config: DataConfig) -> FilesSource:
         file_format=replace(config.file_format, columns=()) if is_parquet(paths[0]) else file_format,
         **plan_settings(config),
     )
-    return FilesSource(paths, plan, splits, not config.columns, config.block_bytes, guess)
+    return FilesSource(paths, plan, splits, config.file_format, config.block_bytes, guess)
 
 
 def _plan_parts(config: DataConfig, path: Path, file_format: FileFormat) -> tuple[dict[str, Any], Guess | None]:

@@ -20,10 +20,11 @@ FIELDS = (
 @register_source("avazu")
 def build_avazu_source(config: DataConfig) -> FilesSource:
     paths = named_paths(config, ("train.csv", "train"))
+    told = FileFormat(delimiter=",", quote="")
     plan = EncodingPlan(
         fields=tuple(Field(name=name, min_count=config.min_count or MIN_COUNT) for name in FIELDS),
         label=Label(column="click"),
-        file_format=resolve_format(paths[0], FileFormat(delimiter=",", quote="")),
+        file_format=resolve_format(paths[0], told),
         **plan_settings(config),
     )
-    return FilesSource(paths, plan, (None,) * len(paths), block_bytes=config.block_bytes)
+    return FilesSource(paths, plan, (None,) * len(paths), told, config.block_bytes)

@@ -25,14 +25,10 @@ def build_criteo_source(config: DataConfig) -> FilesSource:
     min_count = config.min_count or MIN_COUNT
     fields = tuple(Field(name=name, transform="log2", min_count=min_count) for name in INTEGERS)
     fields += tuple(Field(name=name, min_count=min_count) for name in CATEGORIES)
-    plan = EncodingPlan(
-        fields=fields,
-        label=Label(column="label"),
-        file_format=FileFormat(delimiter="\t", columns=COLUMNS, quote=""),
-        **plan_settings(config),
-    )
+    told = FileFormat(delimiter="\t", columns=COLUMNS, quote="")
+    plan = EncodingPlan(fields=fields, label=Label(column="label"), file_format=told, **plan_settings(config))
     paths = named_paths(config, ("train.txt", "train.csv", "train.tsv", "day_*"))
-    return FilesSource(paths, plan, (None,) * len(paths), header=False, block_bytes=config.block_bytes)
+    return FilesSource(paths, plan, (None,) * len(paths), told, config.block_bytes)
 
 
 def named_paths(config: DataConfig, names: tuple[str, ...]) -> tuple[Path, ...]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from thresher.data.encoding.field_coder import FieldCoder
 from thresher.data.encoding.journal import Journal, replay_values, write_values
-from thresher.data.encoding.staging import Staging, open_part
+from thresher.data.encoding.staging import Staging, read_bag, read_part
 from thresher.data.encoding.value_coder import add_counts
 from thresher.data.labels import read_labels
 from thresher.data.raw_files import RawChunk
@@ -196,20 +196,10 @@ class FirstPass:
         if isinstance(self.splitter, RandomSplit):
             self.splitter.skip(sum(self.journal.rows))
         for at, name in enumerate(SPLITS):
-            rows = self.journal.rows[at]
-            codes = open_part(self.folder / name, "codes", np.int32, (rows, len(self.single)))
-            lengths = [
-                open_part(self.folder / name, f"bag_{k}_lengths", np.int32, (rows,)) for k in range(len(self.bags))
-            ]
-            values = [
-                open_part(self.folder / name, f"bag_{k}_codes", np.int32, (int(lengths[k].sum()),))
-                for k in range(len(self.bags))
-            ]
-            starts = [np.concatenate([[0], np.cumsum(one)]) for one in lengths]
-            for start in range(0, rows, 1 << 18):
-                end = min(start + (1 << 18), rows)
-                bags = [(v[s[start] : s[end]], n[start:end]) for v, n, s in zip(values, lengths, starts, strict=True)]
-                self._count(np.array(codes[start:end]), bags, np.full(end - start, at, np.uint8))
+            rows, folder = self.journal.rows[at], self.folder / name
+            bags = [read_bag(folder, number, rows) for number in range(len(self.bags))]
+            for codes in read_part(folder, "codes", np.int32, (rows, len(self.single))):
+                self._count(codes, [next(bag) for bag in bags], np.full(len(codes), at, np.uint8))
 
 
 def _call(job: Callable[[], Any]) -> Any:

@@ -9,13 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thresher.data.encoding.first_pass import FirstPass
-from thresher.data.encoding.staging import open_part
+from thresher.data.encoding.staging import read_bag, read_part
 from thresher.data.encoding.value_coder import replace_codes
 from thresher.data.encoding.vocabularies import Fitted, bucket_codes
 from thresher.data.split import SPLITS
 from thresher.data.transforms import scale_dense
-
-BLOCK_ROWS = 1 << 17
 
 
 def write_table(
@@ -32,11 +30,11 @@ def write_table(
         write_array(
             where / "ids.npy", np.int32, (rows, len(singles)), _ids(first, fitted, where, rows, tables, singles)
         )
-        _copy(where, "labels", np.uint8, rows)
+        write_array(where / "labels.npy", np.uint8, (rows,), read_part(where, "labels", np.uint8, (rows,)))
         if fitted.dense:
             write_array(where / "dense.npy", np.float32, (rows, len(fitted.dense)), _dense(fitted, where, rows))
         if first.plan.weight:
-            _copy(where, "weights", np.float32, rows)
+            write_array(where / "weights.npy", np.float32, (rows,), read_part(where, "weights", np.float32, (rows,)))
         for at, field in enumerate(bags):
             _write_bag(where, at, rows, tables[field])
         done += rows
@@ -54,42 +52,37 @@ def write_array(path: Path, dtype: Any, shape: tuple[int, ...], blocks: Iterator
 def _ids(
     first: FirstPass, fitted: Fitted, where: Path, rows: int, tables: list[NDArray[np.int32]], singles: list[int]
 ) -> Iterator[NDArray[np.int32]]:
-    codes = open_part(where, "codes", np.int32, (rows, len(singles)))
     quantiles = [(at, fitted.fields[f]) for at, f in enumerate(singles) if fitted.fields[f].transform == "quantiles"]
-    numbers = open_part(where, "numbers", np.float64, (rows, len(quantiles))) if quantiles else None
+    numbers = read_part(where, "numbers", np.float64, (rows, len(quantiles)))
     flat = np.concatenate([tables[field] for field in singles])
     starts = np.array(list(accumulate((len(tables[field]) for field in singles), initial=0))[:-1], np.int64)
-    out = np.empty((BLOCK_ROWS, len(singles)), np.int32)
-    for start in range(0, rows, BLOCK_ROWS):
-        block = np.array(codes[start : start + BLOCK_ROWS])
-        for column, (at, field) in enumerate(quantiles):
-            assert numbers is not None
-            block[:, at] = bucket_codes(numbers[start : start + BLOCK_ROWS, column], field.edges)
-        replace_codes(block, flat, starts, out[: len(block)])
-        yield out[: len(block)]
+    for codes in read_part(where, "codes", np.int32, (rows, len(singles))):
+        if quantiles:
+            raw = next(numbers)
+            for column, (at, field) in enumerate(quantiles):
+                codes[:, at] = bucket_codes(raw[:, column], field.edges)
+        replace_codes(codes, flat, starts)
+        yield codes
 
 
 def _dense(fitted: Fitted, where: Path, rows: int) -> Iterator[NDArray[np.float32]]:
-    values = open_part(where, "dense", np.float32, (rows, len(fitted.dense)))
-    for start in range(0, rows, BLOCK_ROWS):
-        yield scale_dense(fitted.dense, values[start : start + BLOCK_ROWS])
-
-
-def _copy(where: Path, name: str, dtype: Any, rows: int) -> None:
-    values = open_part(where, name, dtype, (rows,))
-    blocks = (values[start : start + BLOCK_ROWS] for start in range(0, rows, BLOCK_ROWS))
-    write_array(where / f"{name}.npy", dtype, (rows,), blocks)
+    for block in read_part(where, "dense", np.float32, (rows, len(fitted.dense))):
+        yield scale_dense(fitted.dense, block)
 
 
 def _write_bag(where: Path, at: int, rows: int, table: NDArray[np.int32]) -> None:
-    lengths = open_part(where, f"bag_{at}_lengths", np.int32, (rows,))
-    offsets = np.zeros(rows + 1, np.int64)
-    np.cumsum(lengths, out=offsets[1:])
-    np.save(where / f"bag_{at}_offsets.npy", offsets)
-    size = int(offsets[-1])
-    codes = open_part(where, f"bag_{at}_codes", np.int32, (size,))
-    blocks = (table[codes[start : start + BLOCK_ROWS]] for start in range(0, size, BLOCK_ROWS))
-    write_array(where / f"bag_{at}_values.npy", np.int32, (size,), blocks)
+    ends = np.zeros(1, np.int64)
+
+    def offsets() -> Iterator[NDArray[np.int64]]:
+        yield np.zeros(1, np.int64)
+        for lengths in read_part(where, f"bag_{at}_lengths", np.int32, (rows,)):
+            found = ends + np.cumsum(lengths, dtype=np.int64)
+            ends[0] = found[-1]
+            yield found
+
+    write_array(where / f"bag_{at}_offsets.npy", np.int64, (rows + 1,), offsets())
+    values = (table[codes] for codes, _ in read_bag(where, at, rows))
+    write_array(where / f"bag_{at}_values.npy", np.int32, (int(ends[0]),), values)
 
 
 def _write_header(file: BinaryIO, dtype: Any, shape: tuple[int, ...]) -> None:

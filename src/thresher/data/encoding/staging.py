@@ -1,6 +1,6 @@
 """Rows between the two passes: append-only files by split, cut back to a known length when a killed run goes on."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from thresher.data.split import SPLITS
 from thresher.errors import FormatError
 
+BLOCK_ROWS = 1 << 17
 Columns = Mapping[str, NDArray[Any]]
 """Arrays by file name: `codes`, `labels`, `numbers`, `dense`, `weights`, `bag_<k>_lengths`; one entry per row each."""
 
@@ -35,8 +36,8 @@ class Staging:
                 if not name.endswith("_codes"):
                     _cut(file, count * row_bytes.get(name, 4))
             for at in range(num_bags):
-                lengths = np.fromfile(folder / split / f"bag_{at}_lengths.part", np.int32, count)
-                _cut(files[f"bag_{at}_codes"], int(lengths.sum()) * 4)
+                lengths = read_part(folder / split, f"bag_{at}_lengths", np.int32, (count,))
+                _cut(files[f"bag_{at}_codes"], sum(int(block.sum()) for block in lengths) * 4)
 
     def append(self, split: NDArray[np.uint8], columns: Columns, bags: list[tuple[NDArray[Any], NDArray[Any]]]) -> None:
         """Add rows; `bags` are (codes, lengths) per bag field."""
@@ -61,11 +62,22 @@ class Staging:
                 file.close()
 
 
-def open_part(folder: Path, name: str, dtype: Any, shape: tuple[int, ...]) -> NDArray[Any]:
-    """A part file as an array, memory-mapped."""
-    if 0 in shape:
-        return np.empty(shape, dtype)
-    return np.memmap(folder / f"{name}.part", dtype, "r", shape=shape)
+def read_part(folder: Path, name: str, dtype: Any, shape: tuple[int, ...]) -> Iterator[NDArray[Any]]:
+    """The rows of a part file in blocks; read, not mapped, for mapped pages would count as memory."""
+    rows, width = shape[0], int(np.prod(shape[1:]))
+    if not width:
+        return
+    with (folder / f"{name}.part").open("rb") as file:
+        for start in range(0, rows, BLOCK_ROWS):
+            many = min(BLOCK_ROWS, rows - start)
+            yield np.fromfile(file, dtype, many * width).reshape(many, *shape[1:])
+
+
+def read_bag(folder: Path, at: int, rows: int) -> Iterator[tuple[NDArray[np.int32], NDArray[np.int32]]]:
+    """(codes, lengths) of a bag field in blocks of rows."""
+    with (folder / f"bag_{at}_codes.part").open("rb") as file:
+        for lengths in read_part(folder, f"bag_{at}_lengths", np.int32, (rows,)):
+            yield np.fromfile(file, np.int32, int(lengths.sum())), lengths
 
 
 def _cut(file: BinaryIO, size: int) -> None:

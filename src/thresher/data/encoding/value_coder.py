@@ -99,8 +99,8 @@ def add_counts(counts, codes, chosen):  # type: ignore[no-untyped-def]
 
 
 @_jit
-def replace_codes(codes, tables, starts, out):  # type: ignore[no-untyped-def]
-    """out[row, f] = tables[starts[f] + codes[row, f]]."""
+def replace_codes(codes, tables, starts):  # type: ignore[no-untyped-def]
+    """codes[row, f] = tables[starts[f] + codes[row, f]]."""
     for row in range(codes.shape[0]):
         for field in range(codes.shape[1]):
-            out[row, field] = tables[starts[field] + codes[row, field]]
+            codes[row, field] = tables[starts[field] + codes[row, field]]

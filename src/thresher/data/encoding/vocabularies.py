@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from thresher.data.encoding.first_pass import FirstPass
 from thresher.data.encoding.journal import read_values
-from thresher.data.encoding.staging import open_part
+from thresher.data.encoding.staging import read_part
 from thresher.data.numeric_buckets import quantile_buckets, quantile_edges
 from thresher.data.row_encoder import RowEncoder
 from thresher.data.schema import DenseColumn, Field
@@ -18,7 +18,6 @@ from thresher.data.vocabulary import Vocabulary, extend_vocabulary
 from thresher.errors import DataError
 
 SAMPLE_ROWS = 1 << 22
-BLOCK_ROWS = 1 << 18
 Counts = NDArray[np.int64] | NDArray[np.uint32]
 
 
@@ -96,12 +95,12 @@ def _edges(first: FirstPass, folder: Path, known: RowEncoder | None) -> dict[str
     if known is not None:
         return {field.name: field.edges for field in known.schema.fields if field.transform == "quantiles"}
     rows, width = first.journal.rows[0], len(first.quantiles)
-    numbers = open_part(folder / "train", "numbers", np.float64, (rows, width)) if width else np.empty((0, 0))
-    step = -(-rows // SAMPLE_ROWS) if rows else 1
-    return {
-        field.name: quantile_edges(np.array(numbers[::step, at]), field.num_buckets)
-        for at, field in enumerate(first.quantiles)
-    }
+    step, done, sample = max(1, -(-rows // SAMPLE_ROWS)), 0, []
+    for block in read_part(folder / "train", "numbers", np.float64, (rows, width)):
+        sample.append(block[-done % step :: step])
+        done += len(block)
+    numbers = np.concatenate(sample) if sample else np.empty((0, width))
+    return {field.name: quantile_edges(numbers[:, at], field.num_buckets) for at, field in enumerate(first.quantiles)}
 
 
 def _bucket_counts(
@@ -116,9 +115,8 @@ def _bucket_counts(
         at, size = names.index(field.name), len(edges[field.name]) + 2
         train[at], everything[at] = np.zeros(size, np.int64), np.zeros(size, np.int64)
         for name, rows in zip(SPLITS, first.journal.rows, strict=True):
-            numbers = open_part(folder / name, "numbers", np.float64, (rows, len(first.quantiles)))
-            for start in range(0, rows, BLOCK_ROWS):
-                codes = bucket_codes(numbers[start : start + BLOCK_ROWS, column], edges[field.name])
+            for numbers in read_part(folder / name, "numbers", np.float64, (rows, len(first.quantiles))):
+                codes = bucket_codes(numbers[:, column], edges[field.name])
                 counts = np.bincount(codes, minlength=size)
                 everything[at] += counts
                 train[at] += counts if name == "train" else 0
@@ -135,14 +133,13 @@ def _scale(first: FirstPass, folder: Path, at: int, column: DenseColumn, *, fit:
     """Mean and standard deviation over the training rows."""
     if column.scaling == "none" or not fit:
         return column
-    rows = first.journal.rows[0]
-    values = open_part(folder / "train", "dense", np.float32, (rows, len(first.plan.dense)))
+    shape = (first.journal.rows[0], len(first.plan.dense))
     count, total, squares = 0, 0.0, 0.0
     for again in range(2):  # the mean first, then the spread around it
         mean = total / count if again and count else 0.0
         count, total, squares = 0, 0.0, 0.0
-        for start in range(0, rows, BLOCK_ROWS):
-            block = np.array(values[start : start + BLOCK_ROWS, at], np.float64)
+        for rows in read_part(folder / "train", "dense", np.float32, shape):
+            block = rows[:, at].astype(np.float64)
             block = block[~np.isnan(block)]
             count, total = count + len(block), total + float(block.sum())
             squares += float(((block - mean) ** 2).sum())
