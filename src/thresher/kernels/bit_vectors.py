@@ -1,0 +1,108 @@
+"""Bit operations inside numba kernels: counting and finding ones, reading bits as floats, asking memory ahead.
+
+The bit vectors are those of `compact.bits`: 64-bit words, a count per block of 512 bits, a position per 32 ones.
+Loops have fixed lengths where they can: a branch guessed wrong costs more than the arithmetic. Works without torch.
+"""
+
+from typing import Any
+
+import numba
+import numpy as np
+from llvmlite import ir  # type: ignore[import-untyped]
+from numba import types
+from numba.extending import intrinsic
+
+ALL_ONES = np.uint64(0xFFFFFFFFFFFFFFFF)
+ONE, ZERO = np.uint64(1), np.uint64(0)
+
+
+def _ones_of_word(typing_context, word):  # type: ignore[no-untyped-def]
+    def code(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        return builder.ctpop(args[0])
+
+    return types.uint64(types.uint64), code
+
+
+def _zeros_below_one(typing_context, word):  # type: ignore[no-untyped-def]
+    def code(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        return builder.cttz(args[0], context.get_constant(types.boolean, False))
+
+    return types.uint64(types.uint64), code
+
+
+def _float_of_bits(typing_context, bits):  # type: ignore[no-untyped-def]
+    def code(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        return builder.bitcast(args[0], context.get_value_type(types.float32))
+
+    return types.float32(types.uint32), code
+
+
+def _prefetch_entry(typing_context, array, entry):  # type: ignore[no-untyped-def]
+    def code(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        data = context.make_array(signature.args[0])(context, builder, args[0]).data
+        pointer, number = ir.IntType(8).as_pointer(), ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [pointer, number, number, number])
+        function = builder.module.declare_intrinsic("llvm.prefetch", (pointer,), kind)
+        place = builder.bitcast(builder.gep(data, [args[1]]), pointer)
+        builder.call(function, [place, number(0), number(3), number(1)])  # to read, to keep, data
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp), code
+
+
+popcount: Any = intrinsic(_ones_of_word)
+trailing_zeros: Any = intrinsic(_zeros_below_one)
+as_float: Any = intrinsic(_float_of_bits)
+prefetch: Any = intrinsic(_prefetch_entry)
+
+
+@numba.njit(nogil=True, cache=True)
+def bit(words, position):  # type: ignore[no-untyped-def]
+    return (words[position >> 6] >> np.uint64(position & 63)) & ONE != ZERO
+
+
+@numba.njit(nogil=True, cache=True)
+def rank(words, blocks, position):  # type: ignore[no-untyped-def]
+    """Ones before `position`, which may be the very end."""
+    count = np.int64(blocks[position >> 9])
+    first = (position >> 9) << 3
+    for word in range(first, min(first + 8, words.shape[0])):  # always eight, but at the end
+        within = min(max(position - (word << 6), 0), 64)  # bits of this word that count
+        mask = ZERO if within == 0 else ALL_ONES >> np.uint64(64 - within)
+        count += np.int64(popcount(words[word] & mask))
+    return count
+
+
+@numba.njit(nogil=True, cache=True)
+def next_one(words, position):  # type: ignore[no-untyped-def]
+    """Position of the first one at or after `position`; there is one."""
+    word = position >> 6
+    bits = words[word] & (ALL_ONES << np.uint64(position & 63))
+    while bits == ZERO:
+        word += 1
+        bits = words[word]
+    return (word << 6) + np.int64(trailing_zeros(bits))
+
+
+@numba.njit(nogil=True, cache=True)
+def select(words, samples, index):  # type: ignore[no-untyped-def]
+    """Position of one number `index`."""
+    position = np.int64(samples[index >> 5])
+    left = index & 31  # ones still to pass, counted from the sampled one
+    word = position >> 6
+    bits = words[word] & (ALL_ONES << np.uint64(position & 63))
+    ones = np.int64(popcount(bits))
+    while ones <= left:
+        left -= ones
+        word += 1
+        bits = words[word]
+        ones = np.int64(popcount(bits))
+    place, width = word << 6, 32
+    for _ in range(6):  # halve the word: is the one wanted in its lower part?
+        low = np.int64(popcount(bits & ((ONE << np.uint64(width)) - ONE)))
+        above = low <= left
+        left -= low if above else 0
+        place += width if above else 0
+        bits >>= np.uint64(width if above else 0)
+        width >>= 1
+    return place
