@@ -93,6 +93,14 @@ def test_an_interrupted_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert not (tmp_path / "out.partial").exists()
 
 
+@pytest.mark.parametrize("block_bytes", [3_000, 50_000, 1 << 24])
+def test_chunks_do_not_matter(tmp_path: Path, block_bytes: int) -> None:
+    path = write_avazu_shaped(tmp_path / "rows.csv", 1_000)
+    expected = contents(encode(source(path), tmp_path / "expected"))
+    other = replace(source(path), block_bytes=block_bytes)  # type: ignore[type-var]
+    assert contents(encode(other, tmp_path / "out")) == expected  # type: ignore[arg-type]
+
+
 def test_an_interrupted_run_over_other_settings_starts_anew(tmp_path: Path) -> None:
     path = write_avazu_shaped(tmp_path / "rows.csv", 1_000)
     with pytest.raises(KeyboardInterrupt):

@@ -45,7 +45,7 @@ class MovieLensSource:
 
 @register_source("movielens-1m")
 def build_movielens_source(config: DataConfig) -> MovieLensSource:
-    if config.data_dir is None:
+    if config.data_dir is None or config.paths:
         raise ConfigError("movielens-1m needs data_dir: the folder with ratings.dat, users.dat and movies.dat")
     folder = Path(config.data_dir)
     rows, first_timestamp = read_movielens(folder)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from thresher.data.raw_files import RawChunk
 from thresher.data.schema import Field, Label
 from thresher.data.sources import DataConfig, EncodingPlan, SyntheticConfig, plan_settings, register_source
+from thresher.errors import ConfigError
 
 _CHUNK_ROWS = 65_536
 _CALIBRATION_ROWS = 65_536
@@ -92,6 +93,8 @@ class PlantedTruth:
 
 @register_source("synthetic")
 def build_synthetic_source(config: DataConfig) -> SyntheticSource:
+    if config.paths:
+        raise ConfigError("synthetic rows are made up; it takes no files")
     made = config.synthetic
     names = [f"signal_{at}" for at in range(made.num_signal_fields)]
     names += [f"noise_{at}" for at in range(made.num_noise_fields)]
