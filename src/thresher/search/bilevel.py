@@ -4,9 +4,9 @@ Serves DartsEmb and AutoDim, which end in sizes, and DNIS, which ends in masks. 
 the present weights (first order); it costs about one more training step per step, and the history shows it.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +15,7 @@ from thresher.embeddings.base import FieldEmbedding
 from thresher.embeddings.registry import method_name
 from thresher.errors import AttachError, ConfigError
 from thresher.search.cutting import Cutter
+from thresher.search.endless import EndlessBatches
 from thresher.search.registry import SearchTask, register_search
 from thresher.search.size_choice import SizeDeriver
 from thresher.tickets.ticket import Ticket
@@ -24,9 +25,6 @@ from thresher.training.epochs import run_epochs
 from thresher.training.loop import mean_loss
 from thresher.training.metrics import Metrics
 from thresher.training.optimizers import build_optimizer
-
-if TYPE_CHECKING:
-    from thresher.data.batches import Batch, BatchSource
 
 STAGE = "bilevel search"
 
@@ -59,7 +57,7 @@ class BilevelJudge:
 
     def __init__(self, task: SearchTask, optimizer: torch.optim.Optimizer) -> None:
         self.model, self.config, self.optimizer = task.model, task.config, optimizer
-        self.batches = _Endless(task.data.choices or task.data.validation)
+        self.batches = EndlessBatches(task.data.choices or task.data.validation)
         self.stopping = EarlyStopping(metric="auc", patience=3)
         self.step = self.epoch = 0
         self.initial_state = {name: value.detach().clone() for name, value in task.model.state_dict().items()}
@@ -115,27 +113,6 @@ class BilevelJudge:
         packed = Checkpoint()
         pack_optimizer(packed, self.optimizer)
         return packed
-
-
-class _Endless:
-    """Batches without end, epoch after epoch, that can go on from any place."""
-
-    def __init__(self, source: "BatchSource") -> None:
-        self.source = source
-        self.go_to(1, 0)
-
-    def go_to(self, epoch: int, place: int) -> None:
-        self.epoch, self.place = epoch, place
-        self._iterator: Iterator[Batch] = iter(self.source.epoch(epoch, place))
-
-    def position(self) -> tuple[int, int]:
-        return self.epoch, self.place
-
-    def next(self) -> "Batch":
-        if self.place >= len(self.source):
-            self.go_to(self.epoch + 1, 0)
-        self.place += 1
-        return next(self._iterator)
 
 
 def _two_optimizers(task: SearchTask) -> tuple[torch.optim.Optimizer, torch.optim.Optimizer]:

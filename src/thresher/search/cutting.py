@@ -96,7 +96,10 @@ class Cutter:
         """Write the ticket that keeps the best-scored entries `budget` allows."""
         num_kept = entries_within(budget, scores, num_entries=self.num_entries)
         assert num_kept, "budgets that leave nothing are refused before a search starts"
-        masks = top_entries(scores, num_kept)
+        self.keep(budget, top_entries(scores, num_kept), step=step, epoch=epoch)
+
+    def keep(self, budget: Budget, masks: Mapping[str, Tensor], *, step: int, epoch: int) -> None:
+        """Write the ticket of these very entries."""
         ticket = MaskTicket(
             budget=budget,
             masks=masks,

@@ -120,7 +120,7 @@ class SizeDeriver:
 
 
 def choose_within(values: Floats, costs: Floats, limit: int, total: Callable[[Choice], int]) -> Choice:
-    """The choice `[G]` of most value whose `total` is within `limit`; costs `[G, C]` rise from left to right."""
+    """The choice `[G]` of most value whose `total` is within `limit`; the first candidate costs least."""
 
     def at(price: float) -> Choice:
         found: Choice = np.argmax(values - price * np.where(np.isfinite(costs), costs, 0), axis=1)
@@ -138,21 +138,25 @@ def choose_within(values: Floats, costs: Floats, limit: int, total: Callable[[Ch
     choice = at(high)
     if total(choice) > limit:  # projections in use may stand in the way of any price
         choice = np.zeros_like(choice)
-    return _give_back(choice, values, costs, limit, total)
+    return give_back(choice, values, costs, limit, total)
 
 
-def _give_back(choice: Choice, values: Floats, costs: Floats, limit: int, total: Callable[[Choice], int]) -> Choice:
+def give_back(choice: Choice, values: Floats, costs: Floats, limit: int, total: Callable[[Choice], int]) -> Choice:
     """Raise groups to candidates of more value, most per parameter first, while they fit."""
     groups = np.arange(len(choice))
-    gains = values - values[groups, choice][:, None]
-    prices = np.where(np.isfinite(costs), costs, np.inf) - costs[groups, choice][:, None]
-    wanted = np.argwhere((gains > 0) & (prices > 0) & np.isfinite(prices))
-    for group, candidate in sorted(wanted.tolist(), key=lambda pair: -gains[tuple(pair)] / prices[tuple(pair)]):
-        raised = choice.copy()
-        raised[group] = candidate
-        if candidate > choice[group] and total(raised) <= limit:
-            choice = raised
-    return choice
+    while True:
+        gains = values - values[groups, choice][:, None]
+        prices = np.maximum(costs - costs[groups, choice][:, None], 1e-9)
+        wanted = np.argwhere((gains > 0) & np.isfinite(prices))
+        ratios = -(gains / prices)[tuple(wanted.T)]
+        for group, candidate in wanted[np.argsort(ratios, kind="stable")].tolist():
+            raised = choice.copy()
+            raised[group] = candidate
+            if total(raised) <= limit:
+                choice = raised
+                break
+        else:
+            return choice
 
 
 def _size_values(table: CandidateSizesEmbedding) -> Floats:

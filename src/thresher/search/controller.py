@@ -1,0 +1,128 @@
+"""The controller: sizes are drawn, tried, rewarded, and drawn again; in the end the likeliest within each budget stay.
+
+After a warm-up of the whole table, each training step trains a drawn choice. Then several choices are compared on one
+validation batch, without gradients, and each budget's policy moves towards those with more reward:
+
+    reward = −logloss − cost_weight · max(0, entries / budget − 1)
+
+measured against the mean of the other choices on that batch (REINFORCE with a leave-one-out baseline). All budgets
+share the table and take turns, so one search serves them all.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from thresher.embeddings.nis import NisEmbedding
+from thresher.embeddings.registry import method_name
+from thresher.errors import AttachError
+from thresher.search.endless import EndlessBatches
+from thresher.search.mask_judge import PressingJudge
+from thresher.search.registry import SearchTask, register_search
+from thresher.search.size_policy import SizePolicy
+from thresher.tickets.ticket import MaskTicket
+from thresher.training.checkpoint import Checkpoint, pack_optimizer, unpack_optimizer_
+from thresher.training.epochs import run_epochs
+from thresher.training.loop import mean_loss
+from thresher.training.optimizers import build_optimizer
+
+if TYPE_CHECKING:
+    from thresher.data.batches import Batch
+
+STAGE = "controller search"
+
+
+@register_search("controller")
+def search_with_controller(task: SearchTask) -> Sequence[MaskTicket]:
+    """Teach a policy for each budget; a ticket for each, largest first, with at most the budget's entries."""
+    tables = {name: module for name, module in task.model.named_modules() if isinstance(module, NisEmbedding)}
+    if len(tables) != 1:
+        raise AttachError(f"NIS searches a model with one table; this one has {len(tables)}; build it with NisConfig")
+    judge = ControllerJudge(task, *tables.items())
+    run_epochs(
+        task.model,
+        build_optimizer(task.model, task.config.optimizer),
+        judge,
+        task.data,
+        stage=STAGE,
+        settings={
+            **asdict(task.config),
+            "budgets": [str(budget) for budget in task.budgets],
+            **asdict(judge.table.config),
+        },
+        seed=task.seed,
+        max_epochs=judge.max_epochs,
+        folder=task.folder,
+        progress=task.progress,
+    )
+    return judge.cutter.tickets
+
+
+class ControllerJudge(PressingJudge):
+    """After each training step of a drawn choice teaches one budget's policy, and draws the next choice from it."""
+
+    def __init__(self, task: SearchTask, named: tuple[str, NisEmbedding]) -> None:
+        self.name, self.table = named
+        super().__init__(task, dict([named]), method=method_name(self.table.config), every=1)
+        self.policies = [SizePolicy(self.table, self.cutter.least_entries(budget)) for budget in task.budgets]
+        rates = task.config.optimizer
+        self.optimizer = torch.optim.Adam(
+            [policy.logits for policy in self.policies], lr=rates.choice_learning_rate, weight_decay=rates.choice_decay
+        )
+        self.batches = EndlessBatches(task.data.choices or task.data.validation)
+
+    def press(self, pressed_steps: int) -> None:
+        policy = self.policies[pressed_steps % len(self.policies)]
+        self._teach(policy)
+        policy.activate_(policy.sample())
+        self.num_kept = self.table.num_parameters()
+        if pressed_steps >= self.pressing_steps:
+            self._cut_all()
+
+    def _teach(self, policy: SizePolicy) -> None:
+        num_samples = self.table.config.num_samples
+        choices = [policy.sample() for _ in range(num_samples)]
+        batch = self.batches.next().to(next(self.task.model.parameters()).device)
+        rewards = torch.tensor([self._reward(policy, choice, batch) for choice in choices])
+        advantages = (rewards - rewards.mean()) * num_samples / (num_samples - 1)
+        log_probabilities = torch.stack([policy.log_probability(choice) for choice in choices])
+        self.optimizer.zero_grad(set_to_none=True)  # policies whose turn it is not stay where they are
+        torch.autograd.backward(-(advantages * log_probabilities).mean())
+        self.optimizer.step()
+
+    @torch.no_grad()
+    def _reward(self, policy: SizePolicy, choice: Tensor, batch: "Batch") -> float:
+        policy.activate_(choice)
+        loss, _ = mean_loss(self.task.model(*batch.inputs), batch)
+        excess = max(0.0, policy.cost(choice) / policy.limit - 1)
+        return -float(loss) - self.table.config.cost_weight * excess
+
+    def _cut_all(self) -> None:
+        for budget in self.cutter.open_budgets():
+            policy = self.policies[self.task.budgets.index(budget)]
+            policy.activate_(policy.best())
+            self.cutter.keep(budget, {self.name: self.table.mask()}, step=self.step, epoch=self.epoch)
+
+    def facts(self) -> dict[str, Any]:
+        return {**super().facts(), "batches": self.batches.position(), "optimizer": self._packed().facts}
+
+    def tensors(self) -> dict[str, Tensor]:
+        logits = {f"logits/{at}": policy.logits.detach() for at, policy in enumerate(self.policies)}
+        return super().tensors() | logits | {f"choices/{key}": value for key, value in self._packed().tensors.items()}
+
+    def load(self, facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+        super().load(facts, tensors)
+        self.batches.go_to(*facts["batches"])
+        with torch.no_grad():
+            for at, policy in enumerate(self.policies):
+                policy.logits.copy_(tensors[f"logits/{at}"])
+        packed = Checkpoint(tensors=Checkpoint(tensors=dict(tensors)).under("choices"), facts=dict(facts["optimizer"]))
+        unpack_optimizer_(packed, self.optimizer)
+
+    def _packed(self) -> Checkpoint:
+        packed = Checkpoint()
+        pack_optimizer(packed, self.optimizer)
+        return packed
