@@ -2,45 +2,53 @@
 
     python benchmarks/speed/search_step.py [--quick] [--threads 2]
 
-Six sides, all the same FM on the same batches, each step forward, backward and optimizer:
+Six sides, all the same FM on long-tailed batches, each step forward, backward and optimizer:
 
 - `published`: Eq. 8 on the whole table, gradient clipping and a count at each step, as in the authors' code
 - `dense`: PEP done well the dense way: look up, then threshold; fused Adam; a count every 100 steps
 - `unpruned_dense`: `nn.Embedding` and fused Adam
 - `sparse_adam`: `nn.Embedding(sparse=True)` and torch's SparseAdam
 - `unpruned`: our unpruned table with the same row updates as ours
-- `ours`: a whole search, warm-up and plan, clock included. A step gets cheaper as rows are pruned; the ratios use its
-  mean over the search, `ours_dearest` is the dearest quarter
+- `ours`: a whole search, a quarter of it warm-up, clock included. A step is dearest when pressing begins and gets
+  cheaper as rows are pruned; the ratios take its mean over the search, `…_dearest` the dearest twelfth
 
 and ours over unpruned for DeepFM and AutoInt.
 """
 
 import argparse
 from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 from statistics import fmean
 
-from measuring import Side, keep_pages, report, take_turns
+from sides import RESULTS, keep_pages, write_result
 
-keep_pages()
+if __name__ == "__main__":
+    keep_pages()
 
-import torch  # noqa: E402
-from torch import Tensor, nn  # noqa: E402
-from torch.nn import functional  # noqa: E402
-from torch.nn.functional import binary_cross_entropy_with_logits  # noqa: E402
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.functional import binary_cross_entropy_with_logits
+from turns import Side, print_table, take_turns, touch_state, warm_up
 
-from thresher.embeddings.base import FieldEmbedding  # noqa: E402
-from thresher.embeddings.pep import PepConfig, PepEmbedding  # noqa: E402
-from thresher.embeddings.registry import build_embedding  # noqa: E402
-from thresher.embeddings.uniform import UniformConfig, UniformEmbedding  # noqa: E402
-from thresher.models.fm import Fm, FmConfig  # noqa: E402
-from thresher.models.registry import build_model, model_config  # noqa: E402
-from thresher.search.searcher import Searcher  # noqa: E402
-from thresher.training.optimizers import OptimizerConfig, build_optimizer  # noqa: E402
+from thresher.embeddings.base import FieldEmbedding
+from thresher.embeddings.pep import PepConfig, PepEmbedding
+from thresher.embeddings.registry import build_embedding
+from thresher.embeddings.uniform import UniformConfig, UniformEmbedding
+from thresher.models.fm import Fm, FmConfig
+from thresher.models.registry import build_model, model_config
+from thresher.search.searcher import Searcher
+from thresher.training.optimizers import OptimizerConfig, build_optimizer
 
 NUM_FEATURES, EMBEDDING_DIM, BATCH_SIZE, NUM_FIELDS = 1_086_810, 64, 1024, 39
 SMALLEST_BUDGET = 10_000
 STEPS_BETWEEN_COUNTS = 100
+# An epoch of Criteo has 36,000 steps: between two settings of the clock the count falls by less than 1 % even if the
+# whole plan took a third of one.
+CLOCK_STEPS = 100
 MAX_GRAD_NORM = 100.0  # the authors' setting
+NUM_PARTS = 12  # of a search, each reported by itself
 
 
 def field_sizes(num_features: int = NUM_FEATURES) -> list[int]:
@@ -51,36 +59,45 @@ def field_sizes(num_features: int = NUM_FEATURES) -> list[int]:
 class Stream:
     """Batches without end: long-tailed ids, about 26,000 distinct ones a batch, and labels that follow some of them."""
 
-    def __init__(self, num_features: int = NUM_FEATURES, seed: int = 0, num_batches: int = 64) -> None:
-        generator = torch.Generator().manual_seed(seed)
-        sizes = torch.tensor(field_sizes(num_features))
-        offsets = sizes.cumsum(0) - sizes
-        uniform = torch.rand(num_batches, BATCH_SIZE, NUM_FIELDS, generator=generator)
-        self.ids = ((uniform**6 * sizes).long().clamp_(max=int(sizes.min()) - 1) + offsets).int()
-        signal = (self.ids[..., :5] % 7 == 0).float().sum(-1) - 0.7
-        self.labels = (torch.rand(num_batches, BATCH_SIZE, generator=generator) < torch.sigmoid(2 * signal)).float()
-        self.at = 0
+    def __init__(self, num_features: int = NUM_FEATURES, seed: int = 0) -> None:
+        self.generator = torch.Generator().manual_seed(seed)
+        self.sizes = torch.tensor(field_sizes(num_features))
+        self.offsets = self.sizes.cumsum(0) - self.sizes
+        self.effects = torch.randn(num_features, generator=self.generator)
+        self.ids, self.labels = torch.empty(0), torch.empty(0)
 
-    def next(self) -> tuple[Tensor, Tensor]:
-        self.at = (self.at + 1) % len(self.ids)
-        return self.ids[self.at].clone(), self.labels[self.at]
+    def draw(self) -> None:
+        uniform = torch.rand(BATCH_SIZE, NUM_FIELDS, generator=self.generator)
+        self.ids = ((uniform**6 * self.sizes).long() + self.offsets).int()
+        logits = self.effects[self.ids[:, : NUM_FIELDS // 3].long()].sum(1) / 4 - 1
+        self.labels = (torch.rand(BATCH_SIZE, generator=self.generator) < torch.sigmoid(logits)).float()
 
 
-def step_of(
-    model: nn.Module, optimizer: torch.optim.Optimizer, after: Callable[[], object] | None = None
-) -> Callable[[], None]:
-    stream = Stream()
+@dataclass
+class Training:
+    """A model that takes one step at a time; `rest_of_step` is what follows the backward pass."""
 
-    def step() -> None:
-        ids, labels = stream.next()
-        optimizer.zero_grad(set_to_none=True)
-        binary_cross_entropy_with_logits(model(ids), labels).backward()
-        if after is not None:
-            after()
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    rest_of_step: Callable[[], object] | None = None
+    num_features: int = NUM_FEATURES
+
+    def __post_init__(self) -> None:
+        self.stream = Stream(self.num_features)
+
+    def step(self) -> None:
+        self.optimizer.zero_grad(set_to_none=True)
+        binary_cross_entropy_with_logits(self.model(self.stream.ids), self.stream.labels).backward()
+        if self.rest_of_step is None:
+            self.optimizer.step()
         else:
-            optimizer.step()
+            self.rest_of_step()
 
-    return step
+    def side(self, runs_per_turn: int) -> Side:
+        side = Side(self.step, self.stream.draw, runs_per_turn)
+        warm_up(side)
+        touch_state(self.optimizer)
+        return side
 
 
 class WholeTable(FieldEmbedding):
@@ -109,7 +126,7 @@ class SparseTable(UniformEmbedding):
         return functional.embedding(ids, self.weight, sparse=True)
 
 
-def published() -> Callable[[], None]:
+def published() -> Training:
     config = PepConfig(embedding_dim=EMBEDDING_DIM, pressure="decay", raw_threshold_init=-7.0)
     embedding = WholeTable(PepEmbedding(field_sizes(), config))
     model = Fm(embedding, FmConfig())
@@ -121,127 +138,142 @@ def published() -> Callable[[], None]:
         assert embedding.pruned is not None
         int(torch.count_nonzero(embedding.pruned.detach()))
 
-    return step_of(model, optimizer, rest_of_step)
+    return Training(model, optimizer, rest_of_step)
 
 
-def dense() -> tuple[Callable[[], None], Callable[[], int]]:
+def dense() -> Training:
     embedding = PepEmbedding(field_sizes(), PepConfig(embedding_dim=EMBEDDING_DIM))
     embedding.clock.fill_(-7.0)
     model = Fm(embedding, FmConfig())
-    return step_of(model, build_optimizer(model, OptimizerConfig(updates="dense"))), embedding.num_parameters
+    return Training(model, build_optimizer(model, OptimizerConfig(updates="dense")))
 
 
-def unpruned(updates: str, model_name: str = "fm") -> Callable[[], None]:
-    model = build_model(
-        build_embedding(field_sizes(), UniformConfig(embedding_dim=EMBEDDING_DIM)), model_config(model_name)
-    )
-    return step_of(model, build_optimizer(model, OptimizerConfig(updates=updates)))  # type: ignore[arg-type]
+def unpruned(config: OptimizerConfig, model_name: str = "fm") -> Training:
+    embedding = build_embedding(field_sizes(), UniformConfig(embedding_dim=EMBEDDING_DIM))
+    model = build_model(embedding, model_config(model_name))
+    return Training(model, build_optimizer(model, config))
 
 
-def sparse_adam() -> Callable[[], None]:
-    model = Fm(SparseTable(field_sizes(), UniformConfig(embedding_dim=EMBEDDING_DIM)), FmConfig())
-    model.linear_term.weights.sparse = True
-    optimizer = torch.optim.SparseAdam([model.embedding.weight, model.linear_term.weights.weight])  # type: ignore[union-attr, list-item]
-    bias = torch.optim.Adam([model.linear_term.bias], fused=True)
+def sparse_adam() -> Training:
+    table = SparseTable(field_sizes(), UniformConfig(embedding_dim=EMBEDDING_DIM))
+    model = Fm(table, FmConfig())
+    linear = model.linear_term
+    linear.weights.sparse = True
+    optimizer = torch.optim.SparseAdam([table.weight, *linear.weights.parameters()])
+    for_bias = torch.optim.Adam([linear.bias], fused=True)
 
     def rest_of_step() -> None:
         optimizer.step()
-        bias.step()
-        bias.zero_grad()
+        for_bias.step()
+        for_bias.zero_grad()
 
-    return step_of(model, optimizer, rest_of_step)
+    return Training(model, optimizer, rest_of_step)
 
 
-def ours(num_steps: int, model_name: str = "fm") -> Callable[[], None]:
-    """A search of `num_steps` steps, a quarter of them warm-up, to be run step by step."""
-    model = build_model(
-        build_embedding(field_sizes(), PepConfig(embedding_dim=EMBEDDING_DIM)), model_config(model_name)
-    )
+def search(num_steps: int, model_name: str = "fm", num_features: int = NUM_FEATURES) -> Training:
+    """A search of `num_steps` steps, a quarter of them warm-up. Its ticket would be cut right after the last."""
+    embedding = build_embedding(field_sizes(num_features), PepConfig(embedding_dim=EMBEDDING_DIM))
+    model = build_model(embedding, model_config(model_name))
     optimizer = build_optimizer(model, OptimizerConfig(updates="rows"))
-    # the plan is one step longer, so that no ticket is cut while the clock is running
-    searcher = Searcher(model, [SMALLEST_BUDGET], steps=num_steps + 1, warmup_steps=num_steps // 4)
+    steps = num_steps + 3  # two to warm up before the clock starts
+    searcher = Searcher(model, [SMALLEST_BUDGET], steps=steps, warmup_steps=num_steps // 4, every=CLOCK_STEPS)
 
     def rest_of_step() -> None:
         optimizer.step()
         searcher.step()
 
-    return step_of(model, optimizer, rest_of_step)
+    compile_pressing(model)
+    return Training(model, optimizer, rest_of_step, num_features)
+
+
+def compile_pressing(model: nn.Module) -> None:
+    """Let the kernels of a search under pressure be compiled, on a small table, before the clock runs."""
+    embedding = PepEmbedding([20_000] * NUM_FIELDS, PepConfig(embedding_dim=EMBEDDING_DIM))
+    small = Fm(embedding, FmConfig())
+    optimizer = build_optimizer(small, OptimizerConfig(updates="rows"))
+    training, embedding = Training(small, optimizer, num_features=embedding.num_features), embedding
+    for clock in (-torch.inf, -6.0, -5.0, 3.0, 3.0):
+        embedding.clock.fill_(clock)
+        training.stream.draw()
+        training.step()
+        embedding.score_histogram().counts()
+
+
+def by_part(seconds: list[float]) -> list[float]:
+    """Mean step of each part of a search, steps that something else slowed down cut at the part's 97th per cent.
+
+    Means and not medians, since steps that set the clock are rare and belong to the cost.
+    """
+    size = len(seconds) // NUM_PARTS
+    parts = [sorted(seconds[at * size : (at + 1) * size]) for at in range(NUM_PARTS)]
+    return [fmean(min(second, part[int(0.97 * (size - 1))]) for second in part) for part in parts]
+
+
+def compare_with_all(quick: bool) -> tuple[dict[str, dict[str, float]], dict[str, float]]:
+    num_rounds, steps_per_turn = (6, 100) if quick else (12, 200)
+    dense_training = dense()
+    sides = {
+        "published": published().side(1),
+        "dense": dense_training.side(2),
+        "unpruned_dense": unpruned(OptimizerConfig(updates="dense")).side(3),
+        "sparse_adam": sparse_adam().side(5),
+        "unpruned": unpruned(OptimizerConfig(updates="rows")).side(20),
+        "ours": search(num_rounds * steps_per_turn).side(steps_per_turn),
+    }
+    counting = Side(dense_training.model.num_parameters, runs_per_turn=3)
+    counting.take_turn()
+    sides["dense"].extra_seconds = counting.median_seconds / STEPS_BETWEEN_COUNTS
+    take_turns(sides, num_rounds)
+
+    step = {name: side.median_seconds for name, side in sides.items()}
+    parts = by_part(sides["ours"].seconds)
+    step["ours"], dearest = fmean(parts), max(parts)
+    table = {name: {"milliseconds": 1e3 * seconds} for name, seconds in step.items()}
+    table |= {f"ours, part {at}": {"milliseconds": 1e3 * seconds} for at, seconds in enumerate(parts, 1)}
+    others = ("published", "dense", "unpruned_dense", "sparse_adam")
+    ratios = {f"{name}_over_ours": step[name] / step["ours"] for name in others}
+    ratios["ours_over_unpruned"] = step["ours"] / step["unpruned"]
+    ratios |= {f"{name}_over_ours_dearest": step[name] / dearest for name in others}
+    ratios["ours_dearest_over_unpruned"] = dearest / step["unpruned"]
+    return table, ratios
+
+
+def compare_under(model_name: str, quick: bool) -> tuple[dict[str, dict[str, float]], dict[str, float]]:
+    num_rounds, steps_per_turn = (3, 40) if quick else (8, 75)
+    sides = {
+        "unpruned": unpruned(OptimizerConfig(updates="rows"), model_name).side(10),
+        "ours": search(num_rounds * steps_per_turn, model_name).side(steps_per_turn),
+    }
+    take_turns(sides, num_rounds)
+    ours, plain = fmean(by_part(sides["ours"].seconds)), sides["unpruned"].median_seconds
+    table = {
+        f"unpruned, {model_name}": {"milliseconds": 1e3 * plain},
+        f"ours, {model_name}": {"milliseconds": 1e3 * ours},
+    }
+    return table, {f"ours_over_unpruned_{model_name}": ours / plain}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="under two minutes")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--out", type=Path, default=RESULTS / "search_step.json")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     torch.manual_seed(0)
-
-    num_rounds, turn = (6, 40) if arguments.quick else (12, 100)
-    num_steps = (num_rounds + 1) * turn
-    dense_step, count = dense()
-    sides = {
-        "published": Side(published(), runs_per_turn=1),
-        "dense": Side(dense_step, runs_per_turn=2),
-        "unpruned_dense": Side(unpruned("dense"), runs_per_turn=3),
-        "sparse_adam": Side(sparse_adam(), runs_per_turn=5),
-        "unpruned": Side(unpruned("rows"), runs_per_turn=10),
-        "ours": Side(ours(num_steps), runs_per_turn=turn),
-    }
-    counting = Side(count, runs_per_turn=3)
-    counting.take_turn()
-    sides["dense"].extra_seconds = counting.median_seconds / STEPS_BETWEEN_COUNTS
-    take_turns(sides, num_rounds)
-    milliseconds = {name: {"milliseconds": 1e3 * side.median_seconds} for name, side in sides.items()}
-    quarters = by_quarter(sides["ours"].seconds)
-    mean = fmean(quarters)
-    milliseconds["ours"] = {"milliseconds": 1e3 * mean}
-    milliseconds |= {f"ours, quarter {at}": {"milliseconds": 1e3 * quarter} for at, quarter in enumerate(quarters, 1)}
-    base = {name: side.median_seconds for name, side in sides.items()}
-    ratios = {
-        "published_over_ours": base["published"] / mean,
-        "dense_over_ours": base["dense"] / mean,
-        "unpruned_dense_over_ours": base["unpruned_dense"] / mean,
-        "sparse_adam_over_ours": base["sparse_adam"] / mean,
-        "ours_over_unpruned": mean / base["unpruned"],
-        "ours_dearest_over_unpruned": max(quarters) / base["unpruned"],
-        "published_over_ours_dearest": base["published"] / max(quarters),
-        "sparse_adam_over_ours_dearest": base["sparse_adam"] / max(quarters),
-    }
-    sides.clear()
-    del dense_step, count, counting
-    for name in ("deepfm", "autoint"):
-        rounds, turn = (3, 20) if arguments.quick else (8, 40)
-        pair = {
-            "unpruned": Side(unpruned("rows", name), runs_per_turn=5),
-            "ours": Side(ours((rounds + 1) * turn, name), runs_per_turn=turn),
-        }
-        take_turns(pair, rounds)
-        mean = fmean(by_quarter(pair["ours"].seconds))
-        milliseconds[f"unpruned, {name}"] = {"milliseconds": 1e3 * pair["unpruned"].median_seconds}
-        milliseconds[f"ours, {name}"] = {"milliseconds": 1e3 * mean}
-        ratios[f"ours_over_unpruned_{name}"] = mean / pair["unpruned"].median_seconds
+    table, ratios = compare_with_all(arguments.quick)
+    for model_name in ("deepfm", "autoint"):
+        more, more_ratios = compare_under(model_name, arguments.quick)
+        table, ratios = table | more, ratios | more_ratios
     settings = {
-        "num_features": NUM_FEATURES,
-        "embedding_dim": EMBEDDING_DIM,
-        "batch_size": BATCH_SIZE,
-        "num_fields": NUM_FIELDS,
-        "granularity": "feature-dimension",
-        "smallest_budget": SMALLEST_BUDGET,
-        "search_steps": num_steps,
-        "clock_steps": 20,
-        "quick": arguments.quick,
-    }
-    report("search_step", settings, milliseconds, ratios)
-
-
-def by_quarter(seconds: list[float]) -> list[float]:
-    """Mean step of each quarter of a search, single slow steps (another program's) cut at the quarter's 98th per cent.
-
-    Means and not medians, since the steps that set the clock are rare and belong to the cost.
-    """
-    size = len(seconds) // 4
-    quarters = [sorted(seconds[at * size : (at + 1) * size]) for at in range(4)]
-    return [fmean(min(second, quarter[int(0.98 * (size - 1))]) for second in quarter) for quarter in quarters]
+        "num_features": NUM_FEATURES, "embedding_dim": EMBEDDING_DIM, "batch_size": BATCH_SIZE,
+        "num_fields": NUM_FIELDS, "granularity": "feature-dimension", "smallest_budget": SMALLEST_BUDGET,
+        "clock_steps": CLOCK_STEPS, "threads": arguments.threads, "quick": arguments.quick,
+    }  # fmt: skip
+    print_table(table)
+    write_result(
+        "search_step", settings, table, {name: round(ratio, 3) for name, ratio in ratios.items()}, arguments.out
+    )
 
 
 if __name__ == "__main__":

@@ -10,6 +10,8 @@ from thresher.kernels.top_scores import kth_score, top_masks
 
 
 class Table:
+    padding_id = None
+
     def __init__(self, scores):
         self.all_scores = scores
         self.shape = tuple(scores.shape)

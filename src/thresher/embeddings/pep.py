@@ -135,16 +135,19 @@ class PepEmbedding(RowEmbedding):
         Gradients are row-sparse, and no temporary is larger than the batch's rows.
         """
         from thresher.kernels.distinct import find_distinct
+        from thresher.kernels.rows import lookup_rows
         from thresher.kernels.threshold_lookup import threshold_lookup
 
         distinct = find_distinct(ids, self.num_features)
         if self.training:
             self.seen[distinct.ids] = True
-        by_feature = self.granularity.rows == "feature"
+        clock, by_feature = float(self.clock), self.granularity.rows == "feature"
+        if clock == -torch.inf:
+            return lookup_rows(self.weight, distinct), distinct
         rows, live = threshold_lookup(
             self.weight,
             self.thresholds,
-            float(self.clock),
+            clock,
             distinct,
             None if by_feature else self.granularity.rows_of(distinct.ids, self.field_of_feature),
             function=self.threshold_function.name,

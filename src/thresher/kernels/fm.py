@@ -28,7 +28,8 @@ class _FmFromRows(torch.autograd.Function):
     def forward(ctx, rows, distinct):  # type: ignore[no-untyped-def]
         num_samples = distinct.places.shape[0]
         totals, term = torch.empty(num_samples, rows.shape[1]), torch.empty(num_samples)
-        _fm_forward(rows.detach().numpy(), distinct.places.numpy(), totals.numpy(), term.numpy())
+        work = distinct.places.numel() * rows.shape[1]
+        _fm_forward.for_work(work)(rows.detach().numpy(), distinct.places.numpy(), totals.numpy(), term.numpy())
         ctx.save_for_backward(rows, totals)
         ctx.distinct = distinct
         return term
@@ -40,7 +41,8 @@ class _FmFromRows(torch.autograd.Function):
         starts, positions = ctx.distinct.occurrences
         row_grads = torch.empty_like(rows)
         num_chunks = CHUNKS_PER_THREAD * torch.get_num_threads()
-        _fm_backward(
+        work = positions.numel() * rows.shape[1]
+        _fm_backward.for_work(work)(
             grad.contiguous().numpy(), rows.detach().numpy(), totals.numpy(), starts.numpy(), positions.numpy(),
             ctx.distinct.places.shape[1], num_chunks, row_grads.numpy(),
         )  # fmt: skip

@@ -16,7 +16,13 @@ from torch.nn import functional
 
 from thresher.kernels.parallel import parallel_kernel, runs_on_kernels, serial_kernel
 from thresher.kernels.prefetch import prefetch_row
-from thresher.kernels.vector_math import FUNCTION_CODES, SOFTPLUS, sigmoid_inverse, softplus_inverse
+from thresher.kernels.vector_math import (
+    FUNCTION_CODES,
+    SOFTPLUS,
+    sigmoid_inverse,
+    softplus_inverse,
+    softplus_inverse_of_small,
+)
 
 NUM_BINS = 4096
 BINS_PER_UNIT = 64
@@ -140,7 +146,7 @@ def _count_by_kernel(weight: Tensor, deviation: Tensor, rows: Tensor, used: Tens
     num_chunks = _CHUNKS_PER_THREAD * torch.get_num_threads()
     counts = torch.zeros(num_chunks, NUM_BINS, dtype=torch.int32)
     bins = torch.empty(num_chunks, weight.shape[1], dtype=torch.int32)
-    _count_rows(
+    _count_rows.for_work(rows.numel() * weight.shape[1])(
         weight.numpy(), deviation.numpy(), rows.numpy(), used.numpy(),
         FUNCTION_CODES[function], bins.numpy(), counts.numpy(),  # type: ignore[index]
     )  # fmt: skip
@@ -187,9 +193,12 @@ def _count_rows(weight, deviation, rows, used, function, chunk_bins, counts):  #
             prefetch_row(weight, rows, i)
             prefetch_row(deviation, used, i)
             values, raw = weight[rows[i]], deviation[used[i]]
-            if function == SOFTPLUS and per_dimension:
+            num_large = int32(0)
+            for j in range(D):
+                num_large += int32(abs(values[j]) > float32(1.0))
+            if function == SOFTPLUS and per_dimension and num_large == 0:  # by far the most rows
                 for j in range(D):
-                    score = softplus_inverse(max(abs(values[j]), SMALLEST)) - raw[j]
+                    score = softplus_inverse_of_small(max(abs(values[j]), SMALLEST)) - raw[j]
                     bins[j] = int32(min(max((score - lowest) * per_unit, float32(0.0)), last))
             else:
                 for j in range(D):

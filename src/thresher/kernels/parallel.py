@@ -8,7 +8,7 @@ import logging
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar
 
 import numba
 import torch
@@ -20,6 +20,7 @@ R = TypeVar("R")
 settings: Any = numba.config  # its names are made at run time
 logger = logging.getLogger(__name__)
 
+PARALLEL_SIZE = 1 << 17
 # sums may be reordered and products fused, but NaN and infinity are never assumed away
 FLOAT_RULES = {"contract", "reassoc", "nsz", "arcp"}
 
@@ -39,20 +40,48 @@ def exact_kernel(function: Callable[P, R]) -> Callable[P, R]:
     return compiled
 
 
-def parallel_kernel(function: Callable[P, R]) -> Callable[P, R]:
-    """Compile a kernel with `prange`; entering it waits its turn and obeys `torch.set_num_threads`."""
-    compiled = numba.njit(parallel=True, nogil=True, cache=True, error_model="numpy", fastmath=FLOAT_RULES)(function)
+class ParallelKernel(Generic[P, R]):
+    """A kernel with `prange`, to be called as the function it is made of.
 
-    @functools.wraps(function)
-    def enter(*args: P.args, **kwargs: P.kwargs) -> R:
+    Entering it waits its turn and obeys `torch.set_num_threads`. With one thread, or by `serially`, it runs on the
+    calling thread, without a wait: waking others costs more than a few ten thousand numbers take.
+    """
+
+    def __init__(self, function: Callable[P, R]) -> None:
+        functools.update_wrapper(self, function)
+        options: Any = {"nogil": True, "cache": True, "error_model": "numpy", "fastmath": FLOAT_RULES}
+        self._name = function.__name__
+        self._parallel = numba.njit(parallel=True, **options)(function)
+        self._serial = numba.njit(**options)(function)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        num_threads = min(torch.get_num_threads(), settings.NUMBA_NUM_THREADS)
+        if num_threads == 1:
+            return self.serially(*args, **kwargs)
         with _entrance:
-            if not compiled.signatures:
-                _prepare(compiled, function.__name__)
-            numba.set_num_threads(min(torch.get_num_threads(), settings.NUMBA_NUM_THREADS))
-            result: R = compiled(*args, **kwargs)
+            if not self._parallel.signatures:
+                if settings.THREADING_LAYER == "default":
+                    settings.THREADING_LAYER = "workqueue"  # the only layer that survives forked workers
+                _announce(self._parallel, self._name)
+            numba.set_num_threads(num_threads)
+            result: R = self._parallel(*args, **kwargs)
             return result
 
-    return enter
+    def serially(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run on the calling thread alone, whatever the number of threads."""
+        if not self._serial.signatures:
+            _announce(self._serial, self._name)
+        result: R = self._serial(*args, **kwargs)
+        return result
+
+    def for_work(self, size: int) -> Callable[P, R]:
+        """The kernel itself, or its serial form where `size` numbers are not worth waking other threads."""
+        return self if size >= PARALLEL_SIZE else self.serially
+
+
+def parallel_kernel(function: Callable[P, R]) -> ParallelKernel[P, R]:
+    """Compile a kernel with `prange`; see `ParallelKernel`."""
+    return ParallelKernel(function)
 
 
 def runs_on_kernels(*tensors: Tensor) -> bool:
@@ -66,9 +95,7 @@ def runs_on_kernels(*tensors: Tensor) -> bool:
     )
 
 
-def _prepare(compiled: "numba.core.dispatcher.Dispatcher", name: str) -> None:
-    if settings.THREADING_LAYER == "default":
-        settings.THREADING_LAYER = "workqueue"  # the only layer that survives forked workers
+def _announce(compiled: "numba.core.dispatcher.Dispatcher", name: str) -> None:
     cache = Path(compiled.stats.cache_path or ".")
     if not any(cache.glob(f"*{name}-*.nbi")):
         logger.info("compiling the kernel %s (a few seconds, once; then it is read from %s)", name.strip("_"), cache)

@@ -9,7 +9,7 @@ from numba.extending import intrinsic
 from thresher.kernels.parallel import serial_kernel
 
 AHEAD = 4  # rows; fewer leave waiting, more fall out of the first cache
-_FLOATS_PER_LINE = 16
+_NUMBERS_PER_LINE = 16
 
 
 @intrinsic
@@ -31,8 +31,8 @@ _prefetch: Any = _prefetch_entry
 
 @serial_kernel
 def prefetch_row(table, rows, i):  # type: ignore[no-untyped-def]
-    """Prefetch the row of `table` (contiguous, float32) that comes `AHEAD` places after `rows[i]`."""
+    """Prefetch the row of `table` (contiguous, 4 bytes a number) that comes `AHEAD` places after `rows[i]`."""
     width = table.shape[1]
     start = rows[min(i + AHEAD, rows.shape[0] - 1)] * width
-    for entry in range(start, start + width, _FLOATS_PER_LINE):
+    for entry in range(start, start + width, _NUMBERS_PER_LINE):
         _prefetch(table, entry)

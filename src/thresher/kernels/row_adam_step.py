@@ -95,7 +95,7 @@ def _update_by_kernel(
     first_scale, second_scale = _scales(step, settings)
     update = _step_rows if state.exp_avg_sq.shape == state.exp_avg.shape else _step_rows_by_mean
     return int(
-        update(
+        update.for_work(gradient.numel())(
             weight.numpy(), rows.numpy(), gradient.detach().numpy(),
             state.exp_avg.numpy(), state.exp_avg_sq.numpy(), state.row_steps.numpy(),
             step, settings.max_decay_steps, first_scale.numpy(), second_scale.numpy(),
@@ -137,6 +137,7 @@ def _step_rows(  # type: ignore[no-untyped-def]
     for i in prange(rows.shape[0]):
         prefetch_row(weight, rows, i)
         prefetch_row(exp_avg, rows, i)
+        prefetch_row(row_steps, rows, i)
         prefetch_row(exp_avg_sq, rows, i)
         row = rows[i]
         grad, values, first, second = gradient[i], weight[row], exp_avg[row], exp_avg_sq[row]
@@ -172,6 +173,7 @@ def _step_rows_by_mean(  # type: ignore[no-untyped-def]
     for i in prange(rows.shape[0]):
         prefetch_row(weight, rows, i)
         prefetch_row(exp_avg, rows, i)
+        prefetch_row(row_steps, rows, i)
         row = rows[i]
         grad, values, first = gradient[i], weight[row], exp_avg[row]
         check, size = zero, zero

@@ -40,7 +40,7 @@ class _ExpandRows(torch.autograd.Function):
         ctx.distinct = distinct  # type: ignore[attr-defined]
         vectors = torch.empty(*distinct.places.shape, rows.shape[1])
         flat = vectors.view(-1, rows.shape[1]).numpy()
-        _expand(rows.detach().numpy(), distinct.places.view(-1).numpy(), flat)
+        _expand.for_work(flat.size)(rows.detach().numpy(), distinct.places.view(-1).numpy(), flat)
         return vectors
 
     @staticmethod
@@ -58,7 +58,7 @@ def collect_rows(grad: Tensor, distinct: DistinctIds) -> Tensor:
     collected = torch.empty(distinct.num_ids, grad.shape[-1])
     starts, positions = distinct.occurrences
     num_chunks = CHUNKS_PER_THREAD * torch.get_num_threads()
-    _collect(grad.numpy(), starts.numpy(), positions.numpy(), num_chunks, collected.numpy())
+    _collect.for_work(grad.numel())(grad.numpy(), starts.numpy(), positions.numpy(), num_chunks, collected.numpy())
     return collected
 
 

@@ -132,7 +132,7 @@ def _backward_by_torch(grad, rows, deviation, clock, used, function, learns):  #
 
 def _forward_by_kernel(weight, deviation, clock, ids, used, function):  # type: ignore[no-untyped-def]
     rows, is_pruned = torch.empty(ids.numel(), weight.shape[1]), torch.empty(ids.numel(), dtype=torch.bool)
-    num_bad = _threshold_rows(
+    num_bad = _threshold_rows.for_work(rows.numel())(
         weight.detach().numpy(), deviation.detach().numpy(), ids.numpy(), used.numpy(),
         float32(clock), FUNCTION_CODES[function], rows.numpy(), is_pruned.numpy(),
     )  # fmt: skip
@@ -142,7 +142,7 @@ def _forward_by_kernel(weight, deviation, clock, ids, used, function):  # type: 
 def _backward_by_kernel(grad, rows, deviation, clock, used, function, learns):  # type: ignore[no-untyped-def]
     values = torch.empty_like(rows)
     deviation_values = torch.empty(rows.shape[0] if learns else 0, deviation.shape[1])
-    num_bad = _threshold_gradients(
+    num_bad = _threshold_gradients.for_work(rows.numel())(
         grad.numpy(), rows.detach().numpy(), deviation.detach().numpy(), used.numpy(),
         float32(clock), FUNCTION_CODES[function], learns, values.numpy(), deviation_values.numpy(),
     )  # fmt: skip

@@ -73,12 +73,23 @@ def softplus(x):  # type: ignore[no-untyped-def]
 
 
 @exact_kernel
-def softplus_inverse(x):  # type: ignore[no-untyped-def]
-    """`log(eˣ − 1)` for a normal, positive `x`."""
-    # small: log x and the series of log((eˣ − 1) / x); large: x + log(1 − e⁻ˣ); one logarithm serves both
+def softplus_inverse_of_small(x):  # type: ignore[no-untyped-def]
+    """`log(eˣ − 1)` for a normal `x` in 0 … 1: `log x` and the series of `log((eˣ − 1) / x)`."""
+    return log(x) + _series(x)
+
+
+@exact_kernel
+def _series(x):  # type: ignore[no-untyped-def]
     square = x * x
     series = float32(1 / 181440) * square - float32(1 / 2880)
-    series = (series * square + float32(1 / 24)) * square + float32(0.5) * x
+    return (series * square + float32(1 / 24)) * square + float32(0.5) * x
+
+
+@exact_kernel
+def softplus_inverse(x):  # type: ignore[no-untyped-def]
+    """`log(eˣ − 1)` for a normal, positive `x`."""
+    # small: as above; large: x + log(1 − e⁻ˣ); one logarithm serves both
+    series = _series(x)
     rest = float32(1.0) - exp(-x)  # outside the choice below, which otherwise is a jump and no vector instruction
     small = x <= float32(1.0)
     return (series if small else x) + log(x if small else rest)
