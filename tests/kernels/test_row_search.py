@@ -1,0 +1,126 @@
+"""Row updates inside the library: same values and gradients as the dense way, and a search that keeps its plan."""
+
+import pytest
+import torch
+from torch.nn.functional import binary_cross_entropy_with_logits
+
+from thresher.embeddings.granularity import GRANULARITIES
+from thresher.embeddings.pep import PepConfig, PepEmbedding
+from thresher.embeddings.uniform import UniformConfig, UniformEmbedding
+from thresher.errors import ConfigError
+from thresher.models.deepfm import DeepFm, DeepFmConfig
+from thresher.models.fm import Fm, FmConfig
+from thresher.search.searcher import Searcher
+from thresher.training import optimizers
+from thresher.training.optimizers import OptimizerConfig, build_optimizer
+from thresher.training.row_adam import RowAdam
+
+FIELD_SIZES = [20, 7, 13]
+
+
+def batch(num_rows=16, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    sizes = torch.tensor(FIELD_SIZES)
+    local = (torch.rand(num_rows, 3, generator=generator) ** 2 * sizes).long()
+    ids = local + (sizes.cumsum(0) - sizes)
+    labels = (ids.sum(1) % 3 == 0).float()
+    return ids.int(), labels
+
+
+def gradients(model, row_gradients, ids, labels):
+    for module in model.modules():
+        if hasattr(module, "row_gradients"):
+            module.row_gradients = row_gradients
+    model.zero_grad()
+    logits = model(ids.clone())
+    binary_cross_entropy_with_logits(logits, labels).backward()
+    dense = {name: p.grad.to_dense() for name, p in model.named_parameters() if p.grad is not None}
+    return logits.detach(), dense
+
+
+@pytest.mark.parametrize("granularity", GRANULARITIES)
+@pytest.mark.parametrize("function", ["softplus", "sigmoid"])
+@pytest.mark.parametrize("clock", [-torch.inf, -2.0, 0.0])
+def test_pep_gives_the_same_values_and_gradients_by_rows(granularity, function, clock):
+    torch.manual_seed(0)
+    config = PepConfig(embedding_dim=8, granularity=granularity, threshold_function=function)
+    embedding = PepEmbedding(FIELD_SIZES, config)
+    torch.nn.init.normal_(embedding.weight, std=0.5)
+    torch.nn.init.normal_(embedding.deviation)
+    embedding.clock.fill_(clock)
+    model = Fm(embedding, FmConfig())
+    dense_logits, dense = gradients(model, False, *batch())
+    row_logits, rows = gradients(model, True, *batch())
+    assert embedding.weight.grad.is_sparse
+    assert model.linear_term.weights.weight.grad.is_sparse
+    torch.testing.assert_close(row_logits, dense_logits, rtol=1e-4, atol=1e-5)
+    if clock == -torch.inf:
+        assert not dense.pop("embedding.deviation").any()
+    assert rows.keys() == dense.keys()
+    for name, grad in dense.items():
+        torch.testing.assert_close(rows[name], grad, rtol=1e-4, atol=1e-6, msg=name)
+
+
+@pytest.mark.parametrize(("model_class", "config"), [(Fm, FmConfig()), (DeepFm, DeepFmConfig(dropout=0.0))])
+def test_unpruned_models_give_the_same_by_rows(model_class, config):
+    torch.manual_seed(0)
+    model = model_class(UniformEmbedding(FIELD_SIZES, UniformConfig(embedding_dim=8)), config)
+    dense_logits, dense = gradients(model, False, *batch())
+    row_logits, rows = gradients(model, True, *batch())
+    torch.testing.assert_close(row_logits, dense_logits, rtol=1e-4, atol=1e-5)
+    for name, grad in dense.items():
+        torch.testing.assert_close(rows[name], grad, rtol=1e-4, atol=1e-6, msg=name)
+
+
+@pytest.mark.parametrize("granularity", ["feature-dimension", "dimension", "feature"])
+def test_a_search_by_rows_follows_its_plan_and_cuts_exact_tickets(granularity):
+    torch.manual_seed(0)
+    embedding = PepEmbedding(FIELD_SIZES, PepConfig(embedding_dim=16, granularity=granularity))
+    model = Fm(embedding, FmConfig())
+    optimizer = build_optimizer(model, OptimizerConfig(updates="rows", learning_rate=0.02))
+    assert isinstance(optimizer, RowAdam)
+    searcher = Searcher(model, [200, 50], steps=120, warmup_steps=40, every=4)
+    off = []
+    for step in range(120):
+        ids, labels = batch(64, seed=step)
+        optimizer.zero_grad()
+        binary_cross_entropy_with_logits(model(ids), labels).backward()
+        optimizer.step()
+        searcher.step()
+        if step >= 44 and step % 4 == 3:
+            off.append(abs(embedding.num_parameters() - searcher.num_kept) / searcher.num_kept)
+    assert sum(off) / len(off) < 0.03
+    assert searcher.finished
+    assert [ticket.num_parameters for ticket in searcher.tickets] == [200, 50]
+
+
+def test_the_clock_by_histogram_is_the_clock_by_all_scores():
+    torch.manual_seed(0)
+    embedding = PepEmbedding([2000], PepConfig(embedding_dim=16))
+    torch.nn.init.normal_(embedding.weight, std=0.1)
+    embedding.seen.fill_(True)
+    clocks = {}
+    for by_rows in (False, True):
+        embedding.row_gradients = by_rows
+        searcher = Searcher(torch.nn.Sequential(embedding), [100], steps=100, warmup_steps=0, every=50)
+        for _ in range(50):
+            searcher.step()
+        clocks[by_rows] = embedding.clock.item()
+    assert clocks[True] == pytest.approx(clocks[False], abs=0.005)
+
+
+def test_row_updates_are_refused_where_every_threshold_must_move_at_every_step():
+    model = Fm(PepEmbedding(FIELD_SIZES, PepConfig(embedding_dim=8, pressure="decay")), FmConfig())
+    with pytest.raises(ConfigError, match='pressure = "decay"'):
+        build_optimizer(model, OptimizerConfig(updates="rows"))
+    assert isinstance(build_optimizer(model, OptimizerConfig(updates="auto")), torch.optim.Adam)
+
+
+def test_auto_takes_rows_for_large_tables_alone(monkeypatch):
+    model = Fm(UniformEmbedding(FIELD_SIZES, UniformConfig(embedding_dim=8)), FmConfig())
+    assert isinstance(build_optimizer(model, OptimizerConfig()), torch.optim.Adam)
+    assert not model.embedding.row_gradients
+    monkeypatch.setattr(optimizers, "ROWS_FROM_ENTRIES", 40 * 8)
+    assert isinstance(build_optimizer(model, OptimizerConfig()), RowAdam)
+    assert model.embedding.row_gradients
+    assert model.linear_term.row_gradients
