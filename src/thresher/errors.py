@@ -15,7 +15,11 @@ class ConfigError(ThresherError):
 
 
 class BudgetError(ThresherError):
-    """A budget cannot be read, or cannot be met by the model at hand."""
+    """A budget cannot be read, or cannot be met by the model at hand; `budget` is which, where it is one of several."""
+
+    def __init__(self, message: str, *, budget: str | None = None) -> None:
+        super().__init__(message)
+        self.budget = budget
 
 
 class NonFiniteError(ThresherError):

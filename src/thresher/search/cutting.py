@@ -57,7 +57,9 @@ def least_entries(budget: Budget, weights: Sequence[Tensor], *, num_entries: int
         return budget.max_entries(num_entries)
     empty = sum(compact_bytes(torch.zeros_like(weight, dtype=torch.bool)) for weight in weights)
     if budget.amount < empty + BYTES_PER_ENTRY:
-        raise BudgetError(f"budget {budget} is less than the {empty:,} bytes an empty index takes; raise it")
+        raise BudgetError(
+            f"budget {budget} is less than the {empty:,} bytes an empty index takes; raise it", budget=budget.text
+        )
     return min(num_entries, int(budget.amount - empty) // BYTES_PER_ENTRY)
 
 

@@ -66,7 +66,8 @@ def largest_within(
         smallest = _build_nothing(with_value(values[0]), field_sizes, feature_counts)
         raise BudgetError(
             f"budget {budget} is below what {method_name(config)} needs at its smallest, {config.budget_setting} = "
-            f"{values[0]}: {smallest.num_parameters():,} parameters, {smallest.storage_bytes():,} bytes; raise it"
+            f"{values[0]}: {smallest.num_parameters():,} parameters, {smallest.storage_bytes():,} bytes; raise it",
+            budget=budget.text,
         )
     return with_value(values[num_fitting - 1])
 

@@ -44,7 +44,8 @@ class SizeDeriver:
             if least > self._limit(budget):
                 raise BudgetError(
                     f"budget {budget} is below the {least:,} parameters of the smallest candidate sizes; raise it, or "
-                    "search among smaller candidate_sizes"
+                    "search among smaller candidate_sizes",
+                    budget=budget.text,
                 )
 
     def derive(self, initial_state: Mapping[str, Tensor], *, step: int, epoch: int) -> list[SizeTicket]:

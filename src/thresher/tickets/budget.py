@@ -95,6 +95,11 @@ def check_budgets(budgets: Iterable[Budget], num_entries: int) -> None:
     for budget in budgets:
         most = budget.max_entries(num_entries)
         if most < 1:
-            raise BudgetError(f"budget {budget} leaves not one of {num_entries:,} entries; raise it")
+            raise BudgetError(
+                f"budget {budget} leaves not one of {num_entries:,} entries; raise it", budget=budget.text
+            )
         if most > num_entries and budget.unit != "bytes":
-            raise BudgetError(f"budget {budget} is above the {num_entries:,} entries of the searched tables; lower it")
+            raise BudgetError(
+                f"budget {budget} is above the {num_entries:,} entries of the searched tables; lower it",
+                budget=budget.text,
+            )
