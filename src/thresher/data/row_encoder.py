@@ -91,7 +91,7 @@ class RowEncoder:
         folder = Path(folder)
         try:
             schema = Schema.from_json((folder / "schema.json").read_text(encoding="utf-8"))
-        except OSError as error:
+        except (OSError, UnicodeDecodeError) as error:
             raise FormatError(f"{folder}: schema.json is missing or unreadable") from error
         paths = [folder / "vocabularies" / f"{at}.parquet" for at in range(schema.num_fields)]
         return cls(schema, [Vocabulary.load(path) for path in paths])

@@ -1,0 +1,41 @@
+"""Files of every released format, kept here, must load for ever."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from thresher.compact.table import CompactTable
+from thresher.export.numpy_reader import NumpyPredictor
+from thresher.export.predictor import load_bundle
+
+HERE = Path(__file__).parent
+TABLES = sorted(HERE.glob("compact-table-*.safetensors"))
+BUNDLES = sorted(path for path in HERE.glob("bundle-*") if path.is_dir())
+
+
+def test_samples_are_here():
+    assert len(TABLES) >= 5
+    assert BUNDLES
+
+
+@pytest.mark.parametrize("path", TABLES, ids=lambda path: path.stem)
+def test_tables_load_as_they_were_written(path):
+    expected = json.loads(path.with_suffix(".json").read_text())
+    table = CompactTable.load(path)
+    positions, values = table.entries()
+    assert list(table.shape) == expected["shape"]
+    assert positions.tolist() == expected["positions"]
+    np.testing.assert_array_equal(values, np.array(expected["values"], np.float32))
+    rows = positions // table.embedding_dim
+    dense = np.zeros(table.shape, np.float32)
+    dense.reshape(-1)[positions] = values
+    np.testing.assert_array_equal(table.lookup(rows), dense[rows])
+
+
+@pytest.mark.parametrize("folder", BUNDLES, ids=lambda folder: folder.name)
+def test_bundles_predict_as_they_did(folder):
+    sample = json.loads(folder.with_suffix(".json").read_text())
+    np.testing.assert_allclose(load_bundle(folder).predict(sample["rows"]), sample["probabilities"], atol=1e-6)
+    np.testing.assert_allclose(NumpyPredictor.load(folder).predict(sample["rows"]), sample["probabilities"], atol=1e-6)
