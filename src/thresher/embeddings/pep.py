@@ -143,16 +143,17 @@ class PepEmbedding(RowEmbedding):
             self.seen[distinct.ids] = True
         clock, by_feature = float(self.clock), self.granularity.rows == "feature"
         if clock == -torch.inf:
-            return lookup_rows(self.weight, distinct), distinct
-        rows, live = threshold_lookup(
-            self.weight,
-            self.thresholds,
-            clock,
-            distinct,
-            None if by_feature else self.granularity.rows_of(distinct.ids, self.field_of_feature),
-            function=self.threshold_function.name,
-            pruned_rows=self._known_pruned_rows() if by_feature else None,
-        )
+            rows, live = lookup_rows(self.weight, distinct), distinct
+        else:
+            rows, live = threshold_lookup(
+                self.weight,
+                self.thresholds,
+                clock,
+                distinct,
+                None if by_feature else self.granularity.rows_of(distinct.ids, self.field_of_feature),
+                function=self.threshold_function.name,
+                pruned_rows=self._known_pruned_rows() if by_feature else None,
+            )
         if self.training and self._score_histogram is not None:
             self._score_histogram.expect_changes(live.ids, distinct.ids)
         return rows, live

@@ -32,6 +32,7 @@ class Searcher:
         every: steps between two looks at the tables.
         seed: written into the tickets.
         on_ticket: called with each ticket as it is cut.
+        before_cut: called before entries are scored for a ticket, e.g. `RowAdam.catch_up`, since all rows are compared.
     """
 
     def __init__(
@@ -44,13 +45,15 @@ class Searcher:
         every: int = 20,
         seed: int = 0,
         on_ticket: Callable[[MaskTicket], None] | None = None,
+        before_cut: Callable[[], None] | None = None,
     ) -> None:
         self.model = model
         self.tables = searched_tables(model)
         self.budgets = parse_budgets(budgets)
         self.num_entries = sum(table.num_entries() for table in self.tables.values())
         self.warmup_steps = steps // 3 if warmup_steps is None else warmup_steps
-        self.every, self.seed, self.on_ticket = every, seed, on_ticket
+        self.every, self.seed = every, seed
+        self.on_ticket, self.before_cut = on_ticket, before_cut
         self.tickets: list[MaskTicket] = []
         self.num_kept = self.num_entries
         self.current_step = 0
@@ -99,6 +102,9 @@ class Searcher:
         if pressed_steps % self.every == 0 or pressed_steps == self.plan.num_steps:
             scores = {name: table.scored() for name, table in self.tables.items()}
             self.num_kept = self._pressure.press(pressed_steps, scores)
+            if self.before_cut is not None and any(map(self._may_be_due, self._open_budgets())):
+                self.before_cut()
+                scores = {name: table.scored() for name, table in self.tables.items()}
             for budget in self._open_budgets():
                 num_kept = self._entries_at(budget, scores)
                 if num_kept is not None:
@@ -112,6 +118,9 @@ class Searcher:
         """How far the plan must fall for this budget."""
         weights = [table.holders[0].weight for table in self.tables.values()]
         return least_entries(budget, weights, num_entries=self.num_entries)
+
+    def _may_be_due(self, budget: Budget) -> bool:
+        return self.num_kept <= budget.max_entries(self.num_entries)
 
     def _entries_at(self, budget: Budget, scores: Scores) -> int | None:
         """How many entries a ticket for `budget` holds if it is due now, else None."""

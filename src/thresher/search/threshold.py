@@ -21,6 +21,7 @@ from thresher.training.early_stopping import EarlyStopping
 from thresher.training.epochs import run_epochs
 from thresher.training.metrics import Metrics
 from thresher.training.optimizers import OptimizerConfig, build_optimizer
+from thresher.training.row_adam import RowAdam
 
 STAGE = "search"
 
@@ -31,20 +32,23 @@ def search_thresholds(task: SearchTask) -> Sequence[MaskTicket]:
     steps_per_epoch, config = len(task.data.train), task.config
     warmup_epochs = config.max_warmup_epochs if config.warmup_epochs is None else config.warmup_epochs
     warmup_steps = round(warmup_epochs * steps_per_epoch)
+    plan_steps = max(1, round(config.plan_epochs * steps_per_epoch))
+    optimizer = build_optimizer(task.model, config.optimizer)
     searcher = Searcher(
         task.model,
         task.budgets,
-        steps=warmup_steps + max(1, round(config.plan_epochs * steps_per_epoch)),
+        steps=warmup_steps + plan_steps,
         warmup_steps=warmup_steps,
-        every=config.clock_steps,
+        every=max(config.clock_steps, plan_steps // 1000),
         seed=task.seed,
         on_ticket=None if task.folder is None else _saver(task.folder),
+        before_cut=optimizer.catch_up if isinstance(optimizer, RowAdam) else None,
     )
     judge = _SearchJudge(searcher, config, task.folder)
     _check_reachable(judge, config.optimizer)
     run_epochs(
         task.model,
-        build_optimizer(task.model, config.optimizer),
+        optimizer,
         judge,
         task.data,
         stage=STAGE,
