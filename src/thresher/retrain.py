@@ -1,17 +1,21 @@
 """retrain_ticket(): a model rewound to its ticket's initial weights → trained on what is kept alone, tested once."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from torch import nn
 
+from thresher.compact.quantised import quantise_aware_
+from thresher.compact.value_types import ValueType
 from thresher.embeddings.base import FieldEmbedding
 from thresher.tickets.ticket import Rewind, Ticket
+from thresher.training.early_stopping import EarlyStopping
 from thresher.training.fit import FitResult, TrainingConfig, fit
 from thresher.training.loop import evaluate
 from thresher.training.metrics import Metrics
+from thresher.training.optimizers import OptimizerConfig
 from thresher.training.progress import Progress
 
 if TYPE_CHECKING:
@@ -64,6 +68,11 @@ def train_model(
         watch=watch,
         progress=progress,
     )
+    return _tested(model, data, result)
+
+
+def _tested(model: nn.Module, data: "SplitBatches", result: FitResult) -> Trained:
+    """What a trained model weighs, and its metrics on the test split, read here for the first time."""
     tables = [module for module in model.modules() if isinstance(module, FieldEmbedding)]
     return Trained(
         model=model,
@@ -104,3 +113,38 @@ def retrain_ticket(
         watch=watch,
         progress=progress,
     )
+
+
+def retrain_quantised(
+    model: nn.Module,
+    data: "SplitBatches",
+    value_type: ValueType,
+    config: TrainingConfig | None = None,
+    *,
+    seed: int = 0,
+    folder: Path | None = None,
+    progress: Progress | None = None,
+) -> Trained:
+    """Go on with a retrained model in the 8 or 4 bits its values will be stored in.
+
+    Where no epoch improves on plain rounding, judged on validation, the rounded model is what comes back.
+
+    Args:
+        model: one whose searched tables are compact. It is changed: its tables now round their values.
+        value_type: `int8` or `int4`.
+        config: by default a few epochs at a tenth of the usual rate: the weights are good already.
+    """
+    if config is None:
+        usual = OptimizerConfig()
+        config = TrainingConfig(max_epochs=5, optimizer=replace(usual, learning_rate=usual.learning_rate / 10))
+    quantise_aware_(model, value_type)
+    rounded = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    start = evaluate(model, data.validation, feature_counts=data.feature_counts)
+    stage = f"quantise {value_type}"
+    result = fit(model, data, config, seed=seed, folder=folder, stage=stage, progress=progress)
+    watched = EarlyStopping(metric=config.early_stopping_metric)
+    watched.update(0, result.validation)
+    if watched.update(1, start):
+        model.load_state_dict(rounded)
+        result = replace(result, best_epoch=0, validation=start)
+    return _tested(model, data, result)

@@ -6,8 +6,9 @@ It has no parameters: what it holds is the memory-mapped table itself. To train 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from torch import Tensor
+from torch import Tensor, nn
 
+from thresher.compact.embedding import CompactEmbedding
 from thresher.compact.table import CompactTable
 from thresher.embeddings.base import FieldEmbedding
 
@@ -35,3 +36,18 @@ class StoredEmbedding(FieldEmbedding):
 
     def extra_repr(self) -> str:
         return repr(self.table)
+
+
+def make_trainable_(model: nn.Module) -> Sequence[str]:
+    """Give a model that was opened from a bundle its parameters back, to train it further.
+
+    Every compact table becomes a `CompactEmbedding`. Returns the names of the tables it replaced.
+    """
+    stored = {name: module for name, module in model.named_modules() if isinstance(module, StoredEmbedding)}
+    names = [name for name, module in stored.items() if isinstance(module.table, CompactTable)]
+    for name in names:
+        table = stored[name].table
+        assert isinstance(table, CompactTable)
+        model.set_submodule(name, CompactEmbedding.from_table(stored[name].field_sizes, table))
+    model.requires_grad_(True)
+    return names
