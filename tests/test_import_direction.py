@@ -30,6 +30,7 @@ LAYERS = [
     "testing",
     "runs",
     "pipeline",
+    "compare",
     "cli",
     "__main__",
     "integrations",

@@ -1,0 +1,78 @@
+"""CompareConfig: what is compared, and the protocol all methods share."""
+
+from dataclasses import dataclass, field, replace
+
+from thresher.data.sources import DataConfig
+from thresher.embeddings.registry import embedding_config
+from thresher.errors import ConfigError
+from thresher.models.registry import model_config
+from thresher.search.config import SearchConfig
+from thresher.tickets.budget import Budget, parse_budgets
+from thresher.training.fit import TrainingConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareConfig:
+    """Everything a comparison's results depend on.
+
+    Attributes:
+        methods: names of embedding methods; `all` of them is `registered_embeddings()`.
+        models: names of models; each has its own frontier.
+        budgets: the sizes all are compared at; a share is one of a dense table of `embedding_dim`, for every method.
+        embedding_dim: the width of that table.
+        seeds: how many, from 0; each changes initial weights and batch order, the split stays.
+        trials: settings of its grid that each method may try, on the first seed, judged on validation.
+        search: shared by all methods that search.
+        training: shared by all methods when they are retrained.
+    """
+
+    data: DataConfig = field(default_factory=DataConfig)
+    methods: tuple[str, ...] = ("pep", "uniform", "mde", "magnitude", "quantised")
+    models: tuple[str, ...] = ("fm",)
+    budgets: tuple[str, ...] = ("10%", "5%", "2%", "1%")
+    embedding_dim: int = 64
+    seeds: int = 3
+    trials: int = 3
+    search: SearchConfig = field(default_factory=SearchConfig)
+    training: TrainingConfig = field(default_factory=TrainingConfig)
+
+    def __post_init__(self) -> None:
+        for method in self.methods:
+            embedding_config(method)  # an unknown one is told with the nearest
+        for model in self.models:
+            model_config(model)
+        parse_budgets(self.budgets)
+        if self.embedding_dim < 1:
+            raise ConfigError(f"embedding_dim is {self.embedding_dim}; it must be at least 1")
+        if self.seeds < 1 or self.trials < 1:
+            raise ConfigError(f"seeds is {self.seeds} and trials {self.trials}; both must be at least 1")
+        if not self.methods or not self.models:
+            raise ConfigError("nothing to compare: name at least one method and one model")
+
+    def budgets_for(self, num_features: int) -> dict[Budget, str]:
+        """The budgets as all methods are given them, shares made parameters, with how each was written."""
+        num_entries = num_features * self.embedding_dim
+        found = {}
+        for budget in parse_budgets(self.budgets):
+            given = budget if budget.unit != "share" else Budget.parse(max(1, budget.max_entries(num_entries)))
+            found[given] = str(budget)
+        return found
+
+    def shared(self) -> "CompareConfig":
+        """What must be the same for results to be comparable; the rest may grow from one call to the next."""
+        return replace(self, methods=("uniform",), models=("fm",), budgets=("1%",), seeds=1, trials=1)
+
+
+def with_epochs(config: CompareConfig, epochs: int) -> CompareConfig:
+    """The same comparison with every training, and every search, cut to so many epochs: for a quick look."""
+    if epochs < 1:
+        raise ConfigError(f"epochs is {epochs}; it must be at least 1")
+    warmup = max(1, epochs // 2)
+    search = replace(
+        config.search,
+        max_epochs=epochs,
+        max_warmup_epochs=warmup,
+        warmup_epochs=None if config.search.warmup_epochs is None else min(config.search.warmup_epochs, warmup),
+        plan_epochs=min(config.search.plan_epochs, max(1, epochs - warmup)),
+    )
+    return replace(config, search=search, training=replace(config.training, max_epochs=epochs))

@@ -1,0 +1,236 @@
+"""compare(): every method under every model, at every budget, with every seed; what is done is passed over.
+
+    out/{settings.toml, encoded/, cells/<model>/<method>/, points/<model>/<method>/<budget>-seed<n>.json, frontier-*}
+
+On the first seed each method tries as many settings of its stated grid as every other; the best on validation at each
+budget is the method there, for all seeds, and only it is tested. The first seed of all methods comes before the second
+of any, so that a comparison cut short is even.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from thresher.compare.cell import Cell
+from thresher.compare.choice import Choice
+from thresher.compare.config import CompareConfig
+from thresher.compare.deadline import Deadline, TimeIsUpError
+from thresher.compare.grids import POINTS_OF_THEIR_OWN, method_grid
+from thresher.compare.results import ComparedPoint, load_points, machine, versions
+from thresher.config import config_to_mapping, load_toml, to_toml
+from thresher.data.encode import encode
+from thresher.data.encoded_table import EncodedTable
+from thresher.data.sources import build_source
+from thresher.embeddings.base import EmbeddingConfig
+from thresher.embeddings.uniform import UniformConfig
+from thresher.errors import ConfigError
+from thresher.files import write_text
+from thresher.models.registry import model_config
+from thresher.report.comparison import plot_comparison
+from thresher.runs import RunConfig
+from thresher.tickets.budget import Budget
+from thresher.tickets.ticket import Ticket
+from thresher.training.epochs import CHECKPOINT
+
+if TYPE_CHECKING:
+    from thresher.pipeline import RunProgress
+
+FLOOR = "lr"
+"""The paper's embedding-free floor, a model of its own that appears in every comparison."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What a comparison came to.
+
+    Attributes:
+        points: every point there is by now, of this call and of earlier ones.
+        unmet: (model, method, budget) → why no settings tried can meet it.
+        finished: False if the time limit came first; the same call goes on from there.
+        figures: what was drawn, one per model and format.
+    """
+
+    points: Sequence[ComparedPoint]
+    unmet: Mapping[tuple[str, str, str], str]
+    finished: bool
+    figures: Sequence[Path]
+
+
+def compare(
+    config: CompareConfig, *, out: str | Path, time_limit: float | None = None, progress: "RunProgress | None" = None
+) -> Comparison:
+    """Run, or go on with, a comparison.
+
+    Args:
+        config: what is compared. Methods, models, budgets, seeds and trials may grow from call to call; data, search
+            and training must stay.
+        out: folder of the comparison.
+        time_limit: seconds after which it stops, with everything kept.
+    """
+    sweep = _Sweep(config, Path(out), Deadline(time_limit, progress))
+    finished = True
+    try:
+        sweep.run()
+    except TimeIsUpError:
+        finished = False
+    except KeyboardInterrupt:
+        if not sweep.deadline.passed:
+            raise
+        finished = False
+    points = load_points(sweep.points_folder)
+    return Comparison(points, sweep.unmet, finished, _draw(points, Path(out)))
+
+
+class _Sweep:
+    """A comparison on its way."""
+
+    def __init__(self, config: CompareConfig, out: Path, deadline: Deadline) -> None:
+        self.config, self.out, self.deadline = config, out, deadline
+        self.points_folder = out / "points"
+        self.budgets: dict[Budget, str] = {}  # as methods are given them → as the user wrote them
+        self.unmet: dict[tuple[str, str, str], str] = {}
+        _check_same(config, out / "settings.toml")
+
+    def run(self) -> None:
+        table = encode(build_source(self.config.data), self.out / "encoded", progress=self.deadline.encoding)
+        self.budgets = self.config.budgets_for(table.schema.num_features)
+        for seed in range(self.config.seeds):
+            for model in self.config.models:
+                self._floor(table, seed)
+                for method in self.config.methods:
+                    self._own_points(table, model, method, seed)
+                    self._budget_points(table, model, method, seed)
+
+    def _floor(self, table: EncodedTable, seed: int) -> None:
+        path = self.points_folder / FLOOR / FLOOR / f"floor-seed{seed}.json"
+        if not path.exists():
+            cell = self._cell(table, FLOOR, FLOOR, UniformConfig(embedding_dim=1), seed)
+            self._write(path, cell, FLOOR, FLOOR, None, trials=[])
+
+    def _own_points(self, table: EncodedTable, model: str, method: str, seed: int) -> None:
+        for embedding in POINTS_OF_THEIR_OWN.get(method, ()):
+            path = self._point(model, method, f"d{embedding.embedding_dim}", seed)
+            if not path.exists():
+                cell = self._cell(table, model, method, embedding, seed)
+                self._write(path, cell, model, method, None, trials=[])
+
+    def _budget_points(self, table: EncodedTable, model: str, method: str, seed: int) -> None:
+        paths = {
+            budget: self._point(model, method, Budget.parse(written).slug, seed)
+            for budget, written in self.budgets.items()
+        }
+        missing = [budget for budget, path in paths.items() if not path.exists()]
+        choices = {budget: self._choose(table, model, method, budget, missing) for budget in missing}
+        chosen = {budget: best for budget, choice in choices.items() if (best := choice.best()) is not None}
+        for embedding in dict.fromkeys(chosen.values()):
+            wanted = [budget for budget, best in chosen.items() if best == embedding]
+            cell = self._cell(table, model, method, embedding, seed)
+            for budget, ticket in cell.find(wanted)[0].items():  # one search serves all that are wanted
+                self._write(paths[budget], cell, model, method, ticket, trials=choices[budget].trials)
+        for budget in missing:
+            if budget not in chosen:
+                self.unmet[(model, method, self.budgets[budget])] = choices[budget].why_unmet
+            for checkpoint in self._cells(model, method).glob(f"*-seed0/retrained-{budget.slug}/{CHECKPOINT}"):
+                checkpoint.unlink()  # of settings that were only tried
+
+    def _choose(
+        self, table: EncodedTable, model: str, method: str, budget: Budget, budgets: Sequence[Budget]
+    ) -> Choice:
+        """Try as many settings as every method may, from the front of its grid; what was tried before is read."""
+        path = self._cells(model, method) / f"choice-{budget.slug}.json"
+        choice = Choice.load(path)
+        if choice.covers(self.config.trials):
+            return choice
+        choice = Choice()
+        for embedding in method_grid(method):
+            if choice.covers(self.config.trials):
+                break
+            cell = self._cell(table, model, method, embedding, 0)
+            tickets, unmet = cell.find(budgets)
+            choice.add(cell, tickets.get(budget), unmet.get(budget))
+        else:
+            choice.exhausted = True
+        choice.save(path)
+        return choice
+
+    def _write(
+        self, path: Path, cell: Cell, model: str, method: str, ticket: Ticket | None, *, trials: list[Mapping[str, Any]]
+    ) -> None:
+        """Test the chosen settings, and write the point down."""
+        if path.exists():
+            return
+        outcome = cell.train(ticket, test=True)
+        assert outcome.test is not None, "an encoded table has a test split"
+        searched = (0.0, 0) if ticket is None else cell.searched(ticket.budget)
+        embedding = cell.run.embedding if ticket is None else ticket.embedding_config(cell.run.embedding)
+        ComparedPoint(
+            source=_source_name(self.config),
+            model=model,
+            method=method,
+            config={} if method == FLOOR else config_to_mapping(embedding),
+            seed=cell.run.seed,
+            budget=None if ticket is None else self.budgets[ticket.budget],
+            num_parameters=outcome.num_parameters,
+            storage_bytes=outcome.storage_bytes,
+            validation_auc=outcome.validation.auc,
+            validation_logloss=outcome.validation.logloss,
+            test_auc=outcome.test.auc,
+            test_logloss=outcome.test.logloss,
+            seconds=searched[0] + outcome.seconds,
+            search_seconds=searched[0],
+            search_epochs=searched[1],
+            retrain_seconds=outcome.seconds,
+            trials=list(trials),
+            versions=versions(),
+            machine=machine(),
+        ).save(path)
+        cell.forget(ticket)
+
+    def _cell(self, table: EncodedTable, model: str, method: str, embedding: EmbeddingConfig, seed: int) -> Cell:
+        run = RunConfig(
+            data=self.config.data,
+            model=model_config(model, dataset=self.config.data.source),
+            embedding=embedding,
+            search=self.config.search,
+            training=self.config.training,
+            seed=seed,
+        )
+        return Cell.of(self._cells(model, method), run, table, self.deadline)
+
+    def _cells(self, model: str, method: str) -> Path:
+        return self.out / "cells" / model / method
+
+    def _point(self, model: str, method: str, size: str, seed: int) -> Path:
+        return self.points_folder / model / method / f"{size}-seed{seed}.json"
+
+
+def _check_same(config: CompareConfig, path: Path) -> None:
+    """Results of one folder must be comparable."""
+    if not path.exists():
+        if path.parent.exists() and any(path.parent.iterdir()):
+            raise ConfigError(f"{path.parent} is not empty and holds no comparison; choose another folder (--out)")
+        write_text(path, to_toml(config.shared()))
+    elif load_toml(CompareConfig, path) != config.shared():
+        raise ConfigError(
+            f"the comparison in {path.parent} was begun with other data, search or training settings (see {path}); "
+            "go on with those, or choose another folder (--out)"
+        )
+
+
+def _source_name(config: CompareConfig) -> str:
+    return config.data.source if config.data.source != "files" else ",".join(config.data.paths)
+
+
+def _draw(points: Sequence[ComparedPoint], out: Path) -> list[Path]:
+    floor = [point.frontier_point() for point in points if point.model == FLOOR]
+    figures: list[Path] = []
+    for model in _models(points):
+        of_model = [point.frontier_point() for point in points if point.model == model]
+        title = f"{next(iter(points)).source} · {model}"
+        figures += plot_comparison(of_model, out / f"frontier-{model}", floor=floor, title=title)
+    return figures
+
+
+def _models(points: Sequence[ComparedPoint]) -> Iterator[str]:
+    return iter(dict.fromkeys(point.model for point in points if point.model != FLOOR))

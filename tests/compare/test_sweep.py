@@ -1,0 +1,201 @@
+"""A comparison: chosen on validation, tested once, resumed and cut short without loss, open to methods from outside."""
+
+import json
+import time
+from dataclasses import replace
+
+import pytest
+
+import thresher.compare.cell
+import thresher.compare.sweep
+import thresher.retrain
+from thresher.compare.config import CompareConfig, with_epochs
+from thresher.compare.grids import POINTS_OF_THEIR_OWN, method_grid
+from thresher.compare.sweep import compare
+from thresher.data.sources import DataConfig, SyntheticConfig
+from thresher.embeddings.darts_emb import DartsEmbConfig
+from thresher.embeddings.magnitude import MagnitudeConfig
+from thresher.embeddings.mde import MdeConfig
+from thresher.embeddings.pep import PepConfig
+from thresher.embeddings.registry import registered_embeddings
+from thresher.embeddings.uniform import UniformConfig
+from thresher.errors import ConfigError
+from thresher.search.config import SearchConfig
+from thresher.training.fit import TrainingConfig
+from thresher.training.optimizers import OptimizerConfig
+
+FAST = OptimizerConfig(learning_rate=1e-2)
+CONFIG = CompareConfig(
+    data=DataConfig(
+        source="synthetic",
+        synthetic=SyntheticConfig(num_rows=3_000, num_signal_fields=2, num_noise_fields=2, field_size=40, seed=2),
+    ),
+    methods=("pep", "uniform", "mde", "magnitude"),
+    budgets=("40%", "200"),
+    embedding_dim=8,
+    seeds=2,
+    trials=2,
+    search=SearchConfig(warmup_epochs=1, plan_epochs=2, clock_steps=5, max_epochs=2, optimizer=FAST),
+    training=TrainingConfig(max_epochs=2, batch_size=256, patience=1, optimizer=FAST),
+)
+GRIDS = {
+    "pep": [PepConfig(embedding_dim=width) for width in (8, 4, 2)],
+    "uniform": [UniformConfig(embedding_dim=8)],
+    "mde": [MdeConfig(embedding_dim=8, num_blocks=2, temperature=heat) for heat in (0.1, 0.6)],
+    "magnitude": [MagnitudeConfig(embedding_dim=8), MagnitudeConfig(embedding_dim=8, search_weight_decay=1e-3)],
+    "darts-emb": [DartsEmbConfig(candidate_sizes=(2, 4), embedding_dim=4)],
+}
+KEYS = {"source", "model", "method", "config", "seed", "budget", "num_parameters", "storage_bytes", "validation_auc",
+        "validation_logloss", "test_auc", "test_logloss", "seconds", "versions", "machine"}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def small_grids(monkeypatch):
+    monkeypatch.setattr(thresher.compare.sweep, "method_grid", GRIDS.__getitem__)
+    own = {"uniform": [UniformConfig(embedding_dim=width) for width in (8, 2)]}
+    monkeypatch.setattr(thresher.compare.sweep, "POINTS_OF_THEIR_OWN", own)
+
+
+@pytest.fixture
+def test_reads(monkeypatch):
+    """How often a test split was evaluated."""
+    reads = []
+    evaluate = thresher.retrain.evaluate
+    monkeypatch.setattr(thresher.retrain, "evaluate", lambda *args, **more: reads.append(1) or evaluate(*args, **more))
+    return reads
+
+
+@pytest.fixture
+def trainings(monkeypatch):
+    """How many trainings were begun anew, searches left out."""
+    begun = []
+    for name in ("train_model", "retrain_ticket"):
+        train = getattr(thresher.compare.cell, name)
+        monkeypatch.setattr(
+            thresher.compare.cell, name, lambda *args, _train=train, **more: begun.append(1) or _train(*args, **more)
+        )
+    return begun
+
+
+def test_every_point_is_measured_once_and_nothing_twice(tmp_path, test_reads, trainings):
+    found = compare(CONFIG, out=tmp_path / "c")
+    points = found.points
+    assert found.finished
+    assert not found.unmet
+    by_budgets = [point for point in points if point.budget is not None]
+    own = [point for point in points if point.budget is None and point.method == "uniform"]
+    floor = [point for point in points if point.method == "lr"]
+    assert len(by_budgets) == 4 * 2 * 2
+    assert sorted((point.num_parameters, point.seed) for point in own) == sorted(
+        (width * own[0].num_parameters // own[0].config["embedding_dim"], seed) for width in (2, 8) for seed in (0, 1)
+    )
+    assert [(point.num_parameters, point.storage_bytes) for point in floor] == [(0, 0)] * 2
+    assert len(test_reads) == len(points)  # once per reported model; trials are not tested
+    for path in (tmp_path / "c" / "points").rglob("*.json"):
+        assert set(json.loads(path.read_text())) >= KEYS
+    for point in by_budgets:
+        assert point.num_parameters <= (
+            200 if point.budget == "200" else 0.4 * max(point.num_parameters for point in own)
+        )
+        assert point.seconds == point.search_seconds + point.retrain_seconds
+    assert {path.name for path in (tmp_path / "c").iterdir()} == {
+        "settings.toml", "encoded", "cells", "points", "frontier-fm.png", "frontier-fm.svg"
+    }  # fmt: skip
+    assert not list((tmp_path / "c").rglob("checkpoint.safetensors"))
+
+    trainings.clear()
+    again = compare(CONFIG, out=tmp_path / "c")
+    assert again.points == points
+    assert not trainings
+    more = compare(replace(CONFIG, seeds=3), out=tmp_path / "c")
+    assert len(more.points) > len(points)
+    assert {point.seed for point in more.points} == {0, 1, 2}
+
+
+def test_settings_are_chosen_on_validation_from_the_grid(tmp_path):
+    found = compare(replace(CONFIG, methods=("pep", "magnitude"), seeds=2), out=tmp_path / "c")
+    for point in found.points:
+        if point.budget is None:
+            continue
+        tried = {trial["config"]["embedding_dim"]: trial["validation_auc"] for trial in point.trials}
+        assert len(point.trials) == 2  # as many as every method may
+        if point.method == "pep":
+            assert set(tried) == {8, 4}
+        best = max(point.trials, key=lambda trial: trial["validation_auc"])
+        assert point.config == best["config"]
+        if point.seed == 0:
+            assert point.validation_auc == best["validation_auc"]
+
+
+def test_budgets_a_method_cannot_meet_are_told_and_others_are_met(tmp_path):
+    config = replace(CONFIG, methods=("darts-emb", "pep"), seeds=1, trials=1)
+    found = compare(config, out=tmp_path / "c")
+    assert list(found.unmet) == [("fm", "darts-emb", "200")]
+    assert "smallest candidate sizes" in found.unmet["fm", "darts-emb", "200"]
+    methods = [(point.method, point.budget) for point in found.points]
+    assert ("darts-emb", "40%") in methods
+    assert ("pep", "200") in methods
+
+
+def test_a_comparison_cut_short_goes_on_to_the_same_end(tmp_path):
+    config = replace(CONFIG, methods=("magnitude", "mde"), budgets=("40%",), seeds=1)
+    whole = compare(config, out=tmp_path / "whole")
+    cut = compare(config, out=tmp_path / "cut", time_limit=0.0)
+    assert not cut.finished
+    assert not cut.points
+    rounds = 0
+    while not (cut := compare(config, out=tmp_path / "cut", time_limit=0.4)).finished:
+        rounds += 1
+        assert rounds < 60
+    assert rounds
+
+    def measured(points):
+        return [replace(point, seconds=0, search_seconds=0, retrain_seconds=0) for point in points]
+
+    assert measured(cut.points) == measured(whole.points)
+
+
+def test_other_data_or_training_is_refused_in_the_same_folder(tmp_path):
+    config = replace(CONFIG, methods=("uniform",), seeds=1, budgets=("40%",))
+    compare(config, out=tmp_path / "c")
+    with pytest.raises(ConfigError, match="other data, search or training"):
+        compare(replace(config, training=replace(config.training, max_epochs=9)), out=tmp_path / "c")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "file").write_text("mine")
+    with pytest.raises(ConfigError, match="holds no comparison"):
+        compare(config, out=tmp_path / "other")
+
+
+def test_unknown_names_are_told_before_anything_runs():
+    with pytest.raises(ConfigError, match="did you mean 'pep'"):
+        replace(CONFIG, methods=("peb",))
+    with pytest.raises(ConfigError, match="deepfm"):
+        replace(CONFIG, models=("deepfn",))
+    with pytest.raises(ConfigError, match="at least 1"):
+        replace(CONFIG, seeds=0)
+
+
+def test_fewer_epochs_shorten_search_and_training():
+    short = with_epochs(CompareConfig(), 6)
+    assert short.training.max_epochs == 6
+    assert (short.search.max_epochs, short.search.max_warmup_epochs, short.search.plan_epochs) == (6, 3, 3)
+
+
+def test_every_method_of_ours_states_a_grid_of_its_own_configs():
+    for method, registered in registered_embeddings().items():
+        grid = method_grid(method)
+        assert grid
+        assert all(type(config) is registered.config for config in grid)
+        assert len(set(grid)) == len(grid)
+    assert [config.embedding_dim for config in POINTS_OF_THEIR_OWN["uniform"]] == [64, 32, 16, 8, 4]
+
+
+def test_the_clock_is_seen_between_trainings():
+    from thresher.compare.deadline import Deadline, TimeIsUpError
+
+    deadline = Deadline(0.01)
+    deadline.check()
+    time.sleep(0.02)
+    with pytest.raises(TimeIsUpError):
+        deadline.check()
+    Deadline(None).check()
