@@ -1,3 +1,5 @@
+import copy
+import pickle
 import threading
 
 import numpy as np
@@ -88,3 +90,12 @@ def test_a_file_that_is_no_table_is_refused(tmp_path):
         path.write_bytes(content)
         with pytest.raises(FormatError, match=r"table\.safetensors"):
             CompactTable.load(path)
+
+
+def test_a_table_can_be_sent_to_another_process(tmp_path):
+    table, _, dense = random_table(300, 8, 0.1)
+    table.lookup(np.arange(3))
+    table.save(tmp_path / "table.safetensors")
+    for original in (table, CompactTable.load(tmp_path / "table.safetensors")):
+        for other in (pickle.loads(pickle.dumps(original)), copy.deepcopy(original)):
+            np.testing.assert_array_equal(other.lookup(np.arange(300)), dense)

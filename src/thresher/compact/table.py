@@ -213,6 +213,9 @@ class CompactTable:
 
         return cls(*load_table(Path(path), verify=verify))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.layout, self.arrays)
+
     def __repr__(self) -> str:
         N, D = self.shape
         kind = f"{self.layout.row_index} rows, {self.layout.content} content, {self.value_type}"

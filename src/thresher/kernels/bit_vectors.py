@@ -16,6 +16,14 @@ ALL_ONES = np.uint64(0xFFFFFFFFFFFFFFFF)
 ONE, ZERO = np.uint64(1), np.uint64(0)
 
 
+def kernel(function: Any) -> Any:
+    """Compile a serial kernel that releases the GIL, kept on disk where there is a place to keep it."""
+    try:
+        return numba.njit(nogil=True, cache=True)(function)
+    except RuntimeError:  # neither the package's folder nor the user's can be written
+        return numba.njit(nogil=True)(function)
+
+
 def _ones_of_word(typing_context, word):  # type: ignore[no-untyped-def]
     def code(context, builder, signature, args):  # type: ignore[no-untyped-def]
         return builder.ctpop(args[0])
@@ -56,12 +64,12 @@ as_float: Any = intrinsic(_float_of_bits)
 prefetch: Any = intrinsic(_prefetch_entry)
 
 
-@numba.njit(nogil=True, cache=True)
+@kernel
 def bit(words, position):  # type: ignore[no-untyped-def]
     return (words[position >> 6] >> np.uint64(position & 63)) & ONE != ZERO
 
 
-@numba.njit(nogil=True, cache=True)
+@kernel
 def rank(words, blocks, position):  # type: ignore[no-untyped-def]
     """Ones before `position`, which may be the very end."""
     count = np.int64(blocks[position >> 9])
@@ -73,7 +81,7 @@ def rank(words, blocks, position):  # type: ignore[no-untyped-def]
     return count
 
 
-@numba.njit(nogil=True, cache=True)
+@kernel
 def next_one(words, position):  # type: ignore[no-untyped-def]
     """Position of the first one at or after `position`; there is one."""
     word = position >> 6
@@ -84,7 +92,7 @@ def next_one(words, position):  # type: ignore[no-untyped-def]
     return (word << 6) + np.int64(trailing_zeros(bits))
 
 
-@numba.njit(nogil=True, cache=True)
+@kernel
 def select(words, samples, index):  # type: ignore[no-untyped-def]
     """Position of one number `index`."""
     position = np.int64(samples[index >> 5])

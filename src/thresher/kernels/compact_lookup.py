@@ -9,11 +9,11 @@ The kernels are serial and release the GIL; a large batch is cut into parts that
 
 from typing import Any
 
-import numba
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from thresher.kernels.bit_vectors import kernel
 from thresher.kernels.thread_pool import num_parts, run_parts
 
 
@@ -86,7 +86,7 @@ class _Lookup(torch.autograd.Function):
         return of_values, None, None, None, None
 
 
-@numba.njit(nogil=True, cache=True)
+@kernel
 def _look_up(values, row_starts, columns, ids, out, first, last):  # type: ignore[no-untyped-def]
     """Write rows first … last − 1 of `out` `[n, D]`; returns the place of an id outside the table, or −1."""
     bad = -1
@@ -103,7 +103,7 @@ def _look_up(values, row_starts, columns, ids, out, first, last):  # type: ignor
     return bad
 
 
-@numba.njit(nogil=True, cache=True)
+@kernel
 def _add_gradient(gradient, row_starts, columns, ids, out, part, num_parts):  # type: ignore[no-untyped-def]
     """Add the gradient of the rows this part owns, in batch order: no two parts write one entry."""
     for i in range(ids.shape[0]):

@@ -7,11 +7,21 @@ Not here: what the arrays mean (`compact.layouts`), and lookups that train (`ker
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
-from thresher.kernels.bit_vectors import ONE, ZERO, as_float, bit, next_one, prefetch, rank, select, trailing_zeros
+from thresher.kernels.bit_vectors import (
+    ONE,
+    ZERO,
+    as_float,
+    bit,
+    kernel,
+    next_one,
+    prefetch,
+    rank,
+    select,
+    trailing_zeros,
+)
 
 Array = npt.NDArray[Any]
 ROW_INDEX_CODES = {"all": 0, "bitmap": 1, "list8": 2, "list16": 3}
@@ -103,7 +113,7 @@ def _read_only(array: Array) -> Array:
     return view
 
 
-@numba.njit(nogil=True, cache=True)
+@kernel
 def _find(starts, lows, group, low):  # type: ignore[no-untyped-def]
     """Rank of a row among the listed ones, −1 when it is not there: binary search inside its group."""
     first, last = np.int64(starts[group]), np.int64(starts[group + 1])
@@ -118,7 +128,7 @@ def _find(starts, lows, group, low):  # type: ignore[no-untyped-def]
     return np.int64(-1)
 
 
-@numba.njit(nogil=True, cache=True)
+@kernel
 def _value(value_type, values32, values16, values8, scales, entry):  # type: ignore[no-untyped-def]
     if value_type == 0:
         return values32[entry]
@@ -135,7 +145,7 @@ def _value(value_type, values32, values16, values8, scales, entry):  # type: ign
     return np.float32(np.int8(nibble) - np.int8(8)) * scales[entry >> 5]
 
 
-@numba.njit(nogil=True, cache=True)
+@kernel
 def look_up_rows(table, ids, bag_starts, mean, out):  # type: ignore[no-untyped-def]
     """Write the vectors of `ids` `[n]` into `out`.
 
