@@ -48,3 +48,17 @@ def test_a_dense_state_dict_fits_the_plain_model(saved):
     model.load_state_dict(dict(dense_state_dict(saved)))
     inputs = torch.randint(39, (20, 3)), torch.randn(20, 2)
     torch.testing.assert_close(model(*inputs), predictor.model(*inputs))
+
+
+def test_methods_with_parts_of_their_own_stay_with_the_bundle(tmp_path, make_encoder):
+    from thresher.embeddings.registry import build_embedding, embedding_config
+    from thresher.models.fm import FmConfig
+
+    encoder = make_encoder()
+    counts = list(range(encoder.schema.num_features, 0, -1))
+    embedding = build_embedding(encoder.schema.field_sizes, embedding_config("mde"), feature_counts=counts)
+    folder = save_bundle(tmp_path / "bundle", build_model(embedding, FmConfig()), FmConfig(), encoder)
+    with pytest.raises(FormatError, match="parts of its own"):
+        export_program(folder, tmp_path / "model.pt2")
+    with pytest.raises(FormatError, match="parts of its own"):
+        dense_state_dict(folder)

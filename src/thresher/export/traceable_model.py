@@ -34,8 +34,12 @@ def make_traceable(bundle: Bundle) -> ProbabilityModel:
     model = copy.copy(bundle.model)
     model._modules = dict(model._modules)
     for name, table in bundle.tables.items():
-        if isinstance(table, CompactTable):
-            _replace(model, name.split("."), TraceableEmbedding(schema.field_sizes, table))
+        if not isinstance(table, CompactTable):
+            raise FormatError(
+                f"{bundle.folder}: table {name!r} is of a method with parts of its own ({table.form.kind}); "
+                "only compact tables are exported: serve the bundle itself"
+            )
+        _replace(model, name.split("."), TraceableEmbedding(schema.field_sizes, table))
     return ProbabilityModel(model).eval()
 
 
