@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from thresher import __version__
+from thresher.cli.compare_command import compare
 from thresher.cli.data_commands import encode
 from thresher.cli.demo import demo
 from thresher.cli.run_commands import prune, retrain, search
@@ -61,6 +62,12 @@ app.command(
     epilog=_examples("thresher search clicks.csv --budgets 50k,2% --out runs/clicks", "thresher retrain runs/clicks")
 )(search)
 app.command(epilog=_examples("thresher retrain runs/clicks"))(retrain)
+app.command(
+    epilog=_examples(
+        "thresher compare clicks.csv --methods pep,uniform,mde --budgets 5%,2% --seeds 3 --out runs/compared",
+        "thresher compare movielens-1m --data-dir ml-1m --methods all --models fm,deepfm --time-limit 3600",
+    )
+)(compare)
 app.command(epilog=_examples("thresher export runs/clicks --budget 2% --out clicks-small"))(export)
 app.command(
     epilog=_examples(

@@ -1,0 +1,131 @@
+"""compare: many methods under one protocol, in one table and one figure."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from thresher.cli import options
+from thresher.cli.console import say, told_plainly
+from thresher.cli.progress import display
+
+if TYPE_CHECKING:
+    from thresher.compare.config import CompareConfig
+    from thresher.compare.sweep import Comparison
+
+
+@told_plainly()
+def compare(
+    context: typer.Context,
+    sources: options.Sources = None,
+    methods: Annotated[
+        str, typer.Option(metavar="A,B", help="Methods by name, or all.", rich_help_panel=options.MODEL)
+    ] = "pep,uniform,mde,magnitude,quantised",
+    models: Annotated[
+        str, typer.Option(metavar="A,B", help="Models by name: fm, deepfm, autoint.", rich_help_panel=options.MODEL)
+    ] = "fm",
+    budgets: options.Budgets = None,
+    seeds: Annotated[
+        int, typer.Option(metavar="N", help="How many seeds, from 0.", rich_help_panel=options.MODEL)
+    ] = 3,
+    trials: Annotated[
+        int,
+        typer.Option(
+            metavar="N", help="Settings each method may try, chosen on validation.", rich_help_panel=options.MODEL
+        ),
+    ] = 3,
+    epochs: Annotated[
+        int | None,
+        typer.Option(
+            metavar="E", help="Cut every training and search to so many epochs: a quick look.", show_default=False,
+            rich_help_panel=options.MODEL,
+        ),
+    ] = None,
+    label: options.Label = None,
+    positive: options.Positive = None,
+    fields: options.Fields = None,
+    drop: options.Drop = None,
+    data_dir: options.DataDir = None,
+    min_count: options.MinCount = None,
+    split_seed: options.SplitSeed = None,
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="Folder of the comparison; what is done there is passed over.",
+                           rich_help_panel=options.OUTPUT)
+    ] = Path("runs/compare"),
+    time_limit: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS", help="Stop after so long; the same command goes on from there.", show_default=False,
+            rich_help_panel=options.OUTPUT,
+        ),
+    ] = None,
+    config: options.ConfigFile = None,
+    settings: options.Settings = None,
+    as_json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:  # fmt: skip
+    """Methods side by side: the same data, retraining, seeds and number of trials for each; one result file a point."""
+    from thresher.compare.sweep import compare as run_comparison
+
+    compared = _settle(context.params)
+    with display(quiet=quiet) as progress:
+        found = run_comparison(compared, out=out, time_limit=time_limit, progress=progress)
+    for (model, method, budget), reason in found.unmet.items():
+        say(f"{model}, {method}: {reason} (asked for {budget})")
+    tables = _tables(found, compared)
+    if as_json:
+        say(tables)
+    else:
+        print(tables)  # noqa: T201
+    for figure in found.figures:
+        say(f"Figure   {figure}")
+    say(f"Results  {out / 'points'}")
+    if not found.finished:
+        say("The time limit came before the end; the same command goes on from here.")
+    if as_json:
+        print(json.dumps({"points": [asdict(point) for point in found.points]}))  # noqa: T201
+
+
+def _settle(params: dict[str, Any]) -> "CompareConfig":
+    from thresher.cli.settings import Flags, run_config
+    from thresher.compare.config import CompareConfig, with_epochs
+    from thresher.embeddings.registry import registered_embeddings
+
+    run = run_config(Flags.of({name: value for name, value in params.items() if name != "model"}))
+    methods = _parts(params["methods"])
+    config = CompareConfig(
+        data=run.data,
+        methods=tuple(registered_embeddings()) if methods == ["all"] else tuple(methods),
+        models=tuple(_parts(params["models"])),
+        budgets=run.budgets,
+        embedding_dim=run.embedding.embedding_dim,
+        seeds=params["seeds"],
+        trials=params["trials"],
+        search=run.search,
+        training=run.training,
+    )
+    return config if params["epochs"] is None else with_epochs(config, params["epochs"])
+
+
+def _tables(found: "Comparison", config: "CompareConfig") -> str:
+    from thresher.report.comparison import comparison_table
+
+    floor = [point.frontier_point() for point in found.points if point.model == "lr"]
+    blocks = []
+    for model in dict.fromkeys(point.model for point in found.points if point.model != "lr"):
+        points = [point.frontier_point() for point in found.points if point.model == model]
+        title = f"{model}: test AUC by budget, best of each starred{_floor_note(floor)}"
+        blocks.append(f"{title}\n{comparison_table(points, config.budgets)}")
+    return "\n\n".join(blocks)
+
+
+def _floor_note(floor: Sequence[Any]) -> str:
+    aucs = [point.test_auc for point in floor]
+    return f"; logistic regression, with no embedding: {sum(aucs) / len(aucs):.4f}" if aucs else ""
+
+
+def _parts(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]

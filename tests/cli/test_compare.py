@@ -1,0 +1,27 @@
+"""thresher compare: a table for people, a line of JSON for scripts, and what is done passed over."""
+
+import json
+
+FAST = ["--epochs", "1", "--seeds", "1", "--trials", "1", "-q", "--set", "embedding.embedding_dim=4"]
+
+
+def test_compares_and_prints_its_points_as_the_last_line(thresher, clicks, tmp_path):
+    words = ["compare", clicks, "--label", "clicked", "--methods", "uniform,hash", "--budgets", "50%", "--json"]
+    result = thresher(*words, "--out", tmp_path / "c", *FAST)
+    assert result.exit_code == 0, result.stderr
+    points = json.loads(result.stdout.splitlines()[-1])["points"]
+    assert {point["method"] for point in points} == {"uniform", "hash", "lr"}
+    assert {"source", "model", "config", "seed", "test_auc", "seconds", "versions", "machine"} <= set(points[0])
+    assert "test AUC by budget" in result.stderr
+    assert (tmp_path / "c" / "frontier-fm.png").exists()
+    plain = thresher(*words[:-1], "--out", tmp_path / "c", *FAST)
+    assert plain.stdout.splitlines()[0].startswith("fm: test AUC by budget")
+    again = thresher(*words, "--out", tmp_path / "c", *FAST)
+    assert json.loads(again.stdout.splitlines()[-1])["points"] == points
+
+
+def test_an_unknown_method_is_told_before_anything_is_read(thresher, clicks, tmp_path):
+    result = thresher("compare", clicks, "--label", "clicked", "--methods", "peb", "--out", tmp_path / "c")
+    assert result.exit_code == 2
+    assert "did you mean 'pep'" in result.stderr
+    assert not (tmp_path / "c").exists()
