@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-import torch
 from torch import Tensor, nn
 
 from thresher.errors import ConfigError
+from thresher.kernels.tables import new_zeros
 
 if TYPE_CHECKING:
     from thresher.kernels.distinct import DistinctIds
@@ -109,4 +109,4 @@ class RowEmbedding(RowGradients, FieldEmbedding):
 
 def new_table(num_features: int, embedding_dim: int) -> nn.Parameter:
     """A fresh table `[N, D]`, Xavier-uniform over the whole table, as the authors' code starts from."""
-    return nn.Parameter(nn.init.xavier_uniform_(torch.empty(num_features, embedding_dim)))
+    return nn.Parameter(nn.init.xavier_uniform_(new_zeros(num_features, embedding_dim)))

@@ -22,6 +22,7 @@ from thresher.embeddings.registry import register_embedding
 from thresher.embeddings.soft_threshold import count_kept, soft_threshold
 from thresher.embeddings.threshold_function import THRESHOLD_FUNCTIONS, ThresholdFunctionName
 from thresher.errors import ConfigError
+from thresher.kernels.tables import new_zeros
 
 if TYPE_CHECKING:
     from thresher.kernels.distinct import DistinctIds
@@ -89,7 +90,9 @@ class PepEmbedding(RowEmbedding):
         if thresholds is None:
             start = 0.0 if config.pressure == "plan" else config.raw_threshold_init
             shape = self.granularity.shape(self.field_sizes, self.embedding_dim)
-            thresholds = nn.Parameter(torch.full(shape, start), requires_grad=config.learn_deviation)
+            thresholds = nn.Parameter(new_zeros(*shape), requires_grad=config.learn_deviation)
+            if start:
+                nn.init.constant_(thresholds, start)
         if config.pressure == "plan":
             self.deviation = thresholds
         else:

@@ -13,6 +13,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from thresher.errors import ConfigError
+from thresher.kernels.tables import copy_of
 from thresher.search.cutting import entries_within, least_entries
 from thresher.search.plan import Plan
 from thresher.search.pressure import DecayPressure, PlanPressure, PressureOn, searched_tables
@@ -59,7 +60,7 @@ class Searcher:
         self.current_step = 0
         self.epoch = 0  # for whoever counts in epochs: written into tickets and histories, never decides anything
         self._pressing_since: int | None = None if self.warmup_steps else 0
-        self.initial_state = {name: value.detach().clone() for name, value in model.state_dict().items()}
+        self.initial_state = {name: copy_of(value) for name, value in model.state_dict().items()}
 
         check_budgets(self.budgets, self.num_entries)
         holders = [holder for table in self.tables.values() for holder in table.holders]

@@ -6,7 +6,7 @@ It follows PyTorch's conventions: parameters with a row-sparse COO gradient get 
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, overload
 
 import torch
@@ -15,6 +15,7 @@ from torch.optim.adam import adam
 
 from thresher.errors import ConfigError, NonFiniteError
 from thresher.kernels.row_adam_step import BiasCorrection, RowAdamSettings, RowAdamState, row_adam_step_
+from thresher.kernels.tables import new_zeros
 
 SecondMoment = Literal["entry", "row"]
 ROWS_AT_ONCE = 1 << 16
@@ -104,11 +105,11 @@ class RowAdam(torch.optim.Optimizer):
         state: dict[str, Any] = self.state[parameter]
         if not state:
             num_rows = parameter.shape[0]
-            state["step"] = 0
-            state["exp_avg"] = torch.zeros_like(parameter, memory_format=torch.contiguous_format)
             second_shape = parameter.shape if group["second_moment"] == "entry" else (num_rows, 1)
-            state["exp_avg_sq"] = parameter.new_zeros(second_shape)
-            state["row_steps"] = torch.zeros(num_rows, 2, dtype=torch.int32, device=parameter.device)
+            state["step"] = 0
+            state["exp_avg"] = _zeros(parameter, parameter.shape, parameter.dtype)
+            state["exp_avg_sq"] = _zeros(parameter, second_shape, parameter.dtype)
+            state["row_steps"] = _zeros(parameter, (num_rows, 2), torch.int32)
         return state
 
     def _step_dense(self, parameters: list[Tensor], group: dict[str, Any], scale: float) -> None:
@@ -206,6 +207,12 @@ def _distinct_rows(gradient: Tensor) -> tuple[Tensor, Tensor]:
     if not gradient.is_coalesced() and ids.numel() > 1 and bool((ids[1:] <= ids[:-1]).any()):
         gradient = gradient.coalesce()
     return gradient._indices()[0].contiguous(), gradient._values().contiguous()
+
+
+def _zeros(like: Tensor, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+    if like.device.type == "cpu":
+        return new_zeros(*shape, dtype=dtype)
+    return torch.zeros(*shape, dtype=dtype, device=like.device)
 
 
 def _row_adam_state(state: dict[str, Any]) -> RowAdamState:

@@ -1,0 +1,83 @@
+"""Memory for large tables: in huge pages where the system has them, or in a file when they would not fit.
+
+Rows of a batch lie far apart, and with small pages finding a row's page costs as much as reading it. A mapped table
+may be larger than the memory: the system keeps the rows in use and writes the others out.
+"""
+
+import ctypes
+import mmap
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+LARGE_BYTES = 4 << 20
+_MADV_HUGEPAGE = 14
+
+
+@dataclass(frozen=True, kw_only=True)
+class MappedTables:
+    """Tables of more than `over_bytes` live in files in `folder`, which vanish with the last use of the table."""
+
+    folder: Path
+    over_bytes: int
+
+
+_mapped: ContextVar[MappedTables | None] = ContextVar("mapped_tables", default=None)
+
+
+@contextmanager
+def mapped_tables(folder: Path, over_bytes: int) -> Iterator[None]:
+    """Tables and optimizer states made inside are memory maps where they are larger than `over_bytes`.
+
+    The disk must hold them all: 6 tables of `N · D` float32, and the initial one, for a search with thresholds per entry.
+    """
+    token = _mapped.set(MappedTables(folder=folder, over_bytes=over_bytes))
+    try:
+        yield
+    finally:
+        _mapped.reset(token)
+
+
+def new_zeros(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    """A table of zeros on the CPU; no page of it is touched before it is used."""
+    num_bytes = torch.Size(shape).numel() * dtype.itemsize
+    mapped = _mapped.get()
+    if mapped is not None and num_bytes > mapped.over_bytes:
+        return _in_file(mapped.folder, torch.Size(shape), dtype)
+    table = torch.zeros(shape, dtype=dtype)
+    if num_bytes >= LARGE_BYTES:
+        _ask_for_huge_pages(table)
+    return table
+
+
+def copy_of(values: Tensor) -> Tensor:
+    """A copy kept the way a new table of its size would be."""
+    if values.device.type != "cpu" or values.numel() * values.element_size() < LARGE_BYTES:
+        return values.detach().clone()
+    return new_zeros(*values.shape, dtype=values.dtype).copy_(values.detach())
+
+
+def _in_file(folder: Path, shape: torch.Size, dtype: torch.dtype) -> Tensor:
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=folder, prefix="table-", delete=False) as file:
+        path = Path(file.name)
+    try:
+        return torch.from_file(str(path), shared=True, size=shape.numel(), dtype=dtype).view(shape)
+    finally:
+        path.unlink()  # the map keeps the content alive, and nothing is left behind by a killed process
+
+
+def _ask_for_huge_pages(table: Tensor) -> None:
+    if not sys.platform.startswith("linux"):
+        return
+    start = -(-table.data_ptr() // mmap.PAGESIZE) * mmap.PAGESIZE
+    size = (table.data_ptr() + table.numel() * table.element_size() - start) // mmap.PAGESIZE * mmap.PAGESIZE
+    # only advice: where it is not taken nothing else changes
+    ctypes.CDLL(None).madvise(ctypes.c_void_p(start), ctypes.c_size_t(size), _MADV_HUGEPAGE)
