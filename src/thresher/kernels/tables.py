@@ -36,7 +36,7 @@ _mapped: ContextVar[MappedTables | None] = ContextVar("mapped_tables", default=N
 def mapped_tables(folder: Path, over_bytes: int) -> Iterator[None]:
     """Tables and optimizer states made inside are memory maps where they are larger than `over_bytes`.
 
-    The disk must hold them all: 6 tables of `N · D` float32, and the initial one, for a search with thresholds per entry.
+    The disk must hold them all: 6 tables of `N · D` float32, and the initial one, for a search with a threshold each.
     """
     token = _mapped.set(MappedTables(folder=folder, over_bytes=over_bytes))
     try:
