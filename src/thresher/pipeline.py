@@ -24,12 +24,13 @@ from thresher.files import read_json, write_json
 from thresher.models.base import CtrModel
 from thresher.models.registry import build_model, model_name
 from thresher.report.frontier import Frontier, FrontierPoint
-from thresher.report.plots import plot_frontier
+from thresher.report.plots import plot_frontier, plot_kept
 from thresher.retrain import Trained, retrain_ticket, train_model
 from thresher.runs import Run, RunConfig
 from thresher.search.find_tickets import find_tickets
 from thresher.tickets.store import load_ticket
 from thresher.tickets.ticket import Ticket
+from thresher.training.history import read_history
 from thresher.training.progress import Progress
 from thresher.training.seeding import derive_seed, isolated_rng, seed_all
 
@@ -70,10 +71,11 @@ def prune(
         resume: go on with the run in `out`.
         force: throw away the run in `out`.
     """
-    run, started = Run.start(Path(out), config, resume=resume, force=force), perf_counter()
-    table = encode_data(run, progress)
-    data = SplitBatches.of(table, config.training.batch_size, seed=derive_seed(config.seed, "batches"))
-    tickets = search(run, table, data, progress)  # before anything long, so that impossible settings are told at once
+    started = perf_counter()
+    with Run.started(Path(out), config, resume=resume, force=force) as run:
+        table = encode_data(run, progress)
+        data = batches(run, table)
+        tickets = search(run, table, data, progress)  # before anything long: impossible settings are told at once
     dense = train_dense(run, table, data, progress)
     points = [retrain(run, table, data, ticket, progress) for ticket in tickets]
     return report(run, table, dense, points, seconds=perf_counter() - started)
@@ -82,6 +84,11 @@ def prune(
 def encode_data(run: Run, progress: RunProgress | None = None) -> EncodedTable:
     """Raw files → EncodedTable."""
     return encode(build_source(run.config.data), run.encoded, progress=None if progress is None else progress.encoding)
+
+
+def batches(run: Run, table: EncodedTable) -> SplitBatches:
+    """EncodedTable → Batches, the training rows shuffled by the run's seed."""
+    return SplitBatches.of(table, run.config.training.batch_size, seed=derive_seed(run.config.seed, "batches"))
 
 
 def train_dense(run: Run, table: EncodedTable, data: SplitBatches, progress: Progress | None = None) -> FrontierPoint:
@@ -135,9 +142,11 @@ def retrain(
             folder=folder,
             progress=progress,
         )
-        save_bundle(run.bundle(ticket.budget), model, config.model, RowEncoder.load(run.encoded))
         label = method_name(config.embedding)
-        _finish(folder, _point(trained, label=label, budget=str(ticket.budget), seed=config.seed))
+        point = _point(trained, label=label, budget=str(ticket.budget), seed=config.seed)
+        encoder = RowEncoder.load(run.encoded)
+        save_bundle(run.bundle(ticket.budget), model, config.model, encoder, facts=point.to_json())
+        _finish(folder, point)
     return FrontierPoint.from_json(read_json(done))
 
 
@@ -161,6 +170,7 @@ def report(
         facts["recommended"] = None if recommended is None else recommended.budget
     frontier.save(run.results)
     plot_frontier(frontier, run.report / "frontier.png")
+    _plot_search(run, points)
     return PruneResult(run, frontier, recommended)
 
 
@@ -172,6 +182,19 @@ def new_model(
         seed_all(derive_seed(config.seed, purpose))
         tables = build_embedding(table.schema.field_sizes, embedding, feature_counts=table.feature_counts.tolist())
         return build_model(tables, config.model, num_dense=table.schema.num_dense)
+
+
+def _plot_search(run: Run, points: Sequence[FrontierPoint]) -> None:
+    """How the count fell; a method that is not searched epoch by epoch has no such picture."""
+    history = run.tickets / "history.jsonl"
+    records = [record for record in read_history(history) if "num_kept" in record] if history.exists() else []
+    if records:
+        plot_kept(
+            [record["step"] for record in records],
+            [record["num_kept"] for record in records],
+            run.report / "kept.png",
+            budgets={str(point.budget): point.num_parameters for point in points},
+        )
 
 
 def _point(trained: Trained, *, label: str, budget: str | None, seed: int) -> FrontierPoint:

@@ -6,6 +6,8 @@ The folders bear the names of the stages that fill them. Not here: the stages (`
 """
 
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,7 +15,7 @@ from thresher.config import load_toml, to_toml
 from thresher.data.sources import DataConfig
 from thresher.embeddings.base import EmbeddingConfig
 from thresher.embeddings.pep import PepConfig
-from thresher.errors import ConfigError
+from thresher.errors import ConfigError, ThresherError
 from thresher.files import write_text
 from thresher.models.base import ModelConfig
 from thresher.models.fm import FmConfig
@@ -92,6 +94,18 @@ class Run:
             raise ConfigError(f"{folder} is not empty and holds no run; choose another folder (--out)")
         write_text(settings, to_toml(config))
         return cls(folder, config)
+
+    @classmethod
+    @contextmanager
+    def started(cls, folder: Path, config: RunConfig, *, resume: bool = False, force: bool = False) -> Iterator["Run"]:
+        """`start`, but a run refused before its first training step leaves no folder in the way of the next."""
+        fresh = not folder.exists()
+        try:
+            yield cls.start(folder, config, resume=resume, force=force)
+        except ThresherError:
+            if fresh and not any(folder.rglob("history.jsonl")):
+                shutil.rmtree(folder, ignore_errors=True)
+            raise
 
     @classmethod
     def open(cls, folder: Path) -> "Run":

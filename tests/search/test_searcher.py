@@ -148,3 +148,14 @@ def test_ties_go_to_the_lower_index_and_the_clock_lies_below_the_kept():
     assert top_entries(scores, 1)["a"].tolist() == [[False, True], [False, False]]
     assert clock_for(scores, 2).item() == 1.0
     assert clock_for(scores, 4).item() == -torch.inf
+
+
+def test_a_padding_row_is_never_kept_even_where_most_rows_were_never_seen():
+    model = nn.Sequential(PepEmbedding((40,), PepConfig(embedding_dim=10), padding_id=0))
+    searcher = Searcher(model, ["90%"], steps=4, warmup_steps=2, every=1)
+    for _ in range(4):
+        model(torch.arange(1, 10))
+        searcher.step()
+    (ticket,) = searcher.tickets
+    assert ticket.num_parameters == int(0.9 * 39 * 10)
+    assert not ticket.masks["0"][0].any()

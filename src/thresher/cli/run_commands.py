@@ -1,8 +1,6 @@
 """prune, search, retrain: the commands that train, each on the folder of a run."""
 
-import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,13 +10,11 @@ import typer
 from thresher.cli import options
 from thresher.cli.console import say, show_frontier, show_json, told_plainly
 from thresher.cli.progress import display
-from thresher.errors import ConfigError, ThresherError
+from thresher.errors import ConfigError
 
 if TYPE_CHECKING:
-    from thresher.data.encoded_table import EncodedTable
-    from thresher.data.split_batches import SplitBatches
     from thresher.pipeline import PruneResult
-    from thresher.runs import Run, RunConfig
+    from thresher.runs import RunConfig
 
 Out = Annotated[Path, typer.Option("--out", "-o", help="Folder of the run.", rich_help_panel=options.OUTPUT)]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run, as prune and search write it.")]
@@ -54,7 +50,7 @@ def prune(
     from thresher.pipeline import prune as prune_run
 
     settled = _settle(context.params)
-    with display(quiet=quiet) as progress, nothing_half_started(out):
+    with display(quiet=quiet) as progress:
         result = prune_run(settled, out=out, resume=resume, force=force, progress=progress)
     show_result(result, as_json=as_json)
 
@@ -84,15 +80,14 @@ def search(
     quiet: options.Quiet = False,
 ) -> None:
     """The search alone: one ticket per budget, to be retrained later or elsewhere."""
-    from thresher.pipeline import encode_data
+    from thresher.pipeline import batches, encode_data
     from thresher.pipeline import search as search_run
     from thresher.runs import Run
 
     settled = _settle(context.params)
-    with display(quiet=quiet) as progress, nothing_half_started(out):
-        run = Run.start(out, settled, resume=resume, force=force)
+    with display(quiet=quiet) as progress, Run.started(out, settled, resume=resume, force=force) as run:
         table = encode_data(run, progress)
-        tickets = search_run(run, table, _batches(run, table), progress)
+        tickets = search_run(run, table, batches(run, table), progress)
     found = [
         {"budget": str(t.budget), "num_parameters": t.num_parameters, "folder": str(run.tickets / t.budget.slug)}
         for t in tickets
@@ -112,7 +107,7 @@ def retrain(folder: RunFolder, as_json: options.Json = False, quiet: options.Qui
     What is done is passed over, what was interrupted is taken up again.
     """
     from thresher.data.encoded_table import EncodedTable
-    from thresher.pipeline import report, train_dense
+    from thresher.pipeline import batches, report, train_dense
     from thresher.pipeline import retrain as retrain_run
     from thresher.pipeline import search as search_run
     from thresher.runs import Run
@@ -123,7 +118,7 @@ def retrain(folder: RunFolder, as_json: options.Json = False, quiet: options.Qui
             f"the search in {folder} has not ended; go on with: thresher search … --out {folder} --resume"
         )
     table, started = EncodedTable.open(run.encoded), perf_counter()
-    data = _batches(run, table)
+    data = batches(run, table)
     with display(quiet=quiet) as progress:
         dense = train_dense(run, table, data, progress)
         points = [retrain_run(run, table, data, ticket, progress) for ticket in search_run(run, table, data, progress)]
@@ -149,25 +144,6 @@ def show_result(result: "PruneResult", *, as_json: bool) -> None:
     say(f"Results  {run.results}")
     say(f"Figure   {run.report / 'frontier.png'}, and .svg")
     say(f"Predict  thresher predict {bundles[best]} ROWS.csv")
-
-
-@contextmanager
-def nothing_half_started(out: Path) -> Iterator[None]:
-    """A run refused before its first training step leaves no folder behind that would be in the way of the next."""
-    fresh = not out.exists()
-    try:
-        yield
-    except ThresherError:
-        if fresh and not any(out.rglob("history.jsonl")):
-            shutil.rmtree(out, ignore_errors=True)
-        raise
-
-
-def _batches(run: "Run", table: "EncodedTable") -> "SplitBatches":
-    from thresher.data.split_batches import SplitBatches
-    from thresher.training.seeding import derive_seed
-
-    return SplitBatches.of(table, run.config.training.batch_size, seed=derive_seed(run.config.seed, "batches"))
 
 
 def _settle(params: Mapping[str, Any]) -> "RunConfig":

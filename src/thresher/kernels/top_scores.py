@@ -14,6 +14,7 @@ from torch import Tensor
 
 CHUNK_ENTRIES = 1 << 20
 _HALF = 1 << 16
+_BELOW_ALL = -(1 << 31)  # the key no score has: −∞ is above it
 
 
 class ScoredTable(Protocol):
@@ -21,6 +22,10 @@ class ScoredTable(Protocol):
 
     @property
     def shape(self) -> tuple[int, int]: ...
+
+    @property
+    def padding_id(self) -> int | None:
+        """A row that is no feature and is never kept, not even where scores of −∞ are."""
 
     def scores(self, start: int, stop: int) -> Tensor:
         """Scores of rows `start … stop − 1`, float32 `[stop − start, D]`, not NaN."""
@@ -32,6 +37,7 @@ class ScoresInMemory:
     """Scores `[N, D]` that somebody has already."""
 
     all_scores: Tensor
+    padding_id: int | None = None
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -101,7 +107,10 @@ def _key_chunks(tables: Sequence[ScoredTable]) -> Iterator[tuple[int, int, int, 
     """`(table's index, start, stop, keys int64 [rows, D])`: integers in the order of the scores."""
     for index, table, start, stop in _chunks(tables):
         bits = (table.scores(start, stop).float().cpu() + 0.0).contiguous().view(torch.int32)  # + 0 makes −0 equal 0
-        yield index, start, stop, (bits ^ ((bits >> 31) & 0x7FFFFFFF)).long()
+        keys = (bits ^ ((bits >> 31) & 0x7FFFFFFF)).long()
+        if table.padding_id is not None and start <= table.padding_id < stop:
+            keys[table.padding_id - start] = _BELOW_ALL
+        yield index, start, stop, keys
 
 
 def _chunks(tables: Sequence[ScoredTable]) -> Iterator[tuple[int, ScoredTable, int, int]]:

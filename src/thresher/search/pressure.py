@@ -80,6 +80,10 @@ class SearchedTable:
         num_rows, width = self.holders[0].weight.shape
         return num_rows, width
 
+    @property
+    def padding_id(self) -> int | None:
+        return self.holders[0].padding_id
+
     def scores(self, start: int = 0, stop: int | None = None) -> Tensor:
         """Its scores `[N, D]`, or those of some rows; a row is seen when any holder looked it up."""
         first, *others = self.holders
@@ -89,7 +93,7 @@ class SearchedTable:
 
     def scored(self) -> ScoredTable:
         """Its scores now, to be asked for several times."""
-        return ScoresInMemory(self.scores()) if math.prod(self.shape) <= IN_MEMORY_ENTRIES else self
+        return ScoresInMemory(self.scores(), self.padding_id) if math.prod(self.shape) <= IN_MEMORY_ENTRIES else self
 
 
 def searched_tables(model: nn.Module) -> dict[str, SearchedTable]:
