@@ -20,6 +20,7 @@ from thresher.tickets.budget import Budget
 from thresher.tickets.settings import SettingsTicket
 from thresher.tickets.store import save_ticket
 from thresher.tickets.ticket import Provenance
+from thresher.training.seeding import isolated_rng
 
 
 @register_search("immediate")
@@ -75,9 +76,13 @@ def largest_within(
 def _build_nothing(
     config: EmbeddingConfig, field_sizes: Sequence[int], feature_counts: Sequence[int] | None
 ) -> FieldEmbedding:
-    """An embedding of these settings whose tables take no memory, to ask for its size."""
-    with torch.device("meta"):
-        return build_embedding(field_sizes, config, feature_counts=feature_counts)
+    """An embedding of these settings to ask for its size; its tables take no memory where the method allows it."""
+    with isolated_rng():
+        try:
+            with torch.device("meta"):
+                return build_embedding(field_sizes, config, feature_counts=feature_counts)
+        except (RuntimeError, NotImplementedError):  # a constructor that reads tensors it has made needs real ones
+            return build_embedding(field_sizes, config, feature_counts=feature_counts)
 
 
 def _the_table(task: SearchTask) -> tuple[FieldEmbedding, EmbeddingConfig]:

@@ -1,0 +1,89 @@
+"""A method from another package appears everywhere without a change in ours: the one of docs/adding_a_method.md."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "adding_a_method.md").read_text(encoding="utf-8")
+CODE = re.search(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)[1]
+
+
+@pytest.fixture
+def python(tmp_path):
+    """Run Python in a process of its own that sees an installed package with the method of the page."""
+    site = tmp_path / "site"
+    announced = site / "outside_method-1.0.dist-info"
+    announced.mkdir(parents=True)
+    (site / "outside_method.py").write_text(CODE)
+    (announced / "METADATA").write_text("Metadata-Version: 2.1\nName: outside-method\nVersion: 1.0\n")
+    (announced / "entry_points.txt").write_text("[thresher.embeddings]\nscaled = outside_method:ScaledEmbedding\n")
+    paths = [str(site), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
+
+    def run(*words):
+        return subprocess.run(
+            [sys.executable, *map(str, words)],
+            env=environment,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    return run
+
+
+def test_by_entry_point_it_is_compared_on_the_command_line(python, tmp_path):
+    result = python(
+        "-m", "thresher", "compare", "synthetic", "--methods", "scaled,uniform", "--budgets", "50%", "--seeds", "1",
+        "--trials", "2", "--epochs", "1", "--json", "-q", "--out", tmp_path / "c",
+        "--set", "data.synthetic.num_rows=2000", "--set", "data.synthetic.field_size=20",
+        "--set", "embedding.embedding_dim=4",
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    points = json.loads(result.stdout.splitlines()[-1])["points"]
+    (point,) = [point for point in points if point["method"] == "scaled"]
+    assert point["config"]["method"] == "scaled"
+    assert {trial["config"]["first_scale"] for trial in point["trials"]} == {1.0, 0.5}  # its own grid
+    assert 0 < point["num_parameters"] <= 0.5 * 4 * 8 * 21
+
+
+def test_by_entry_point_it_is_in_the_contract_suite_and_goes_the_whole_path(python):
+    suite = [ROOT / "tests" / "contracts" / name for name in ("test_every_embedding.py", "test_every_method_path.py")]
+    pytest_words = ["-m", "pytest", "-p", "no:cacheprovider", "-c", ROOT / "pyproject.toml"]
+    result = python(*pytest_words, *suite, "-k", "scaled")
+    assert result.returncode == 0, result.stdout
+    assert " passed" in result.stdout
+
+
+def test_by_decorator_it_is_there_at_once(python):
+    script = (
+        "import outside_method\n"
+        "from thresher.embeddings.registry import registered_embeddings\n"
+        "from thresher.compare.config import CompareConfig\n"
+        "from thresher.compare.grids import method_grid\n"
+        "assert registered_embeddings()['scaled'].status == 'experimental'\n"
+        "assert CompareConfig(methods=('scaled',)).methods == ('scaled',)\n"
+        "assert len(method_grid('scaled')) == 3\n"
+    )
+    result = python("-c", script)
+    assert result.returncode == 0, result.stderr
+
+
+def test_every_method_has_its_row_in_the_docs():
+    from thresher.embeddings.registry import registered_embeddings
+
+    page = (ROOT / "docs" / "methods.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| `([a-z0-9-]+)` \| (stable|experimental) \|", page, re.MULTILINE))
+    ours = {
+        name: registered.status
+        for name, registered in registered_embeddings().items()
+        if registered.embedding.__module__.startswith("thresher.")
+    }
+    assert rows == ours
