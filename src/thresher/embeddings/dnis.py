@@ -57,8 +57,9 @@ class DnisEmbedding(FieldEmbedding):
         self.soft_mask = nn.Parameter(torch.ones(int(blocks.max()) + 1, self.embedding_dim))  # [blocks, D]
 
     def forward(self, ids: Tensor) -> Tensor:
-        masks = functional.embedding(self.block_of_feature[ids.long()], self.soft_mask)
-        return masks * functional.embedding(ids, self.weight)  # [..., D]
+        distinct, places = torch.unique(ids, return_inverse=True)  # [U], [...]
+        masks = functional.embedding(self.block_of_feature[distinct.long()], self.soft_mask)
+        return functional.embedding(places, masks * functional.embedding(distinct, self.weight))  # [..., D]
 
     @torch.no_grad()
     def scores(self) -> Tensor:

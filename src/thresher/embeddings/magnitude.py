@@ -82,9 +82,11 @@ class MagnitudeEmbedding(FieldEmbedding):
         self.seen: Tensor  # rows training has looked up; the others carry no information
 
     def forward(self, ids: Tensor) -> Tensor:
+        distinct, places = torch.unique(ids, return_inverse=True)  # [U], [...]
         if self.training:
-            self.seen[ids.long()] = True
-        return functional.embedding(ids, self.weight) * self.mask[ids.long()]  # [..., D]
+            self.seen[distinct.long()] = True
+        kept = functional.embedding(distinct, self.weight) * self.mask[distinct.long()]  # [U, D]
+        return functional.embedding(places, kept)  # [..., D]
 
     @torch.no_grad()
     def scores(self) -> Tensor:
