@@ -1,4 +1,4 @@
-"""thresher compare: a table for people, a line of JSON for scripts, and what is done passed over."""
+"""thresher compare: a table for people, a line of JSON for scripts; and tickets of every kind shown."""
 
 import json
 
@@ -25,3 +25,15 @@ def test_an_unknown_method_is_told_before_anything_is_read(thresher, clicks, tmp
     assert result.exit_code == 2
     assert "did you mean 'pep'" in result.stderr
     assert not (tmp_path / "c").exists()
+
+
+def test_tickets_of_sizes_and_of_settings_are_shown(thresher, clicks, tmp_path):
+    fast = ["--set", "search.max_epochs=1", "--set", "training.max_epochs=1", "-q"]
+    for method, said in (("autodim", "groups of features"), ("mde", "temperature")):
+        out = tmp_path / method
+        words = ["search", clicks, "--label", "clicked", "--method", method, "-d", "8", "--budgets", "60%"]
+        search = thresher(*words, "--out", out, *fast)
+        assert search.exit_code == 0, search.stderr
+        shown = thresher("show", out / "tickets" / "60pct")
+        assert shown.exit_code == 0, shown.stderr
+        assert said in shown.stdout

@@ -120,6 +120,7 @@ def _describe_ticket(folder: Path) -> Facts:
     from thresher.config import config_to_mapping
     from thresher.data.schema import Schema
     from thresher.tickets.settings import SettingsTicket
+    from thresher.tickets.sizes import SizeTicket
     from thresher.tickets.store import load_ticket
     from thresher.tickets.ticket import MaskTicket
 
@@ -143,10 +144,15 @@ def _describe_ticket(folder: Path) -> Facts:
             f"{mask.shape[0]:,} × {mask.shape[1]}, {int(mask.sum()):,} entries kept "
             f"({format_share(float(mask.float().mean()))}), {int((sizes == 0).sum()):,} features dropped"
         )
+    if isinstance(ticket, SizeTicket):
+        for name, table in ticket.tables.items():
+            widths = ", ".join(f"{table.sizes.count(size)} of width {size}" for size in sorted(set(table.sizes)))
+            facts[f"table {name}"] = f"{len(table.sizes)} groups of features: {widths}"
+    sizes_by_table = ticket.sizes() if isinstance(ticket, MaskTicket | SizeTicket) else {}
     schema_file = folder.parent.parent / "encoded" / "schema.json"
-    if masks and schema_file.exists():
+    if sizes_by_table and schema_file.exists():
         schema = Schema.from_json(schema_file.read_text(encoding="utf-8"))
-        facts["fields"] = _kept_by_field(schema, [mask.sum(dim=1).tolist() for mask in masks.values()])
+        facts["fields"] = _kept_by_field(schema, [sizes.tolist() for sizes in sizes_by_table.values()])
     return facts
 
 
