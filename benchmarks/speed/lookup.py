@@ -37,7 +37,7 @@ def measure(
         SIDES[name].save(entries, place)
         tables[name], sizes[name] = SIDES[name](place), disk_bytes(place)
     _check(tables, batches[0])
-    runs_per_turn = max(1, min(50, 40_000 // batch))
+    runs_per_turn = max(5, min(50, 40_000 // batch))
     sides = {name: Side(_run(table, batches), runs_per_turn=runs_per_turn) for name, table in tables.items()}
     warm_up(*sides.values())
     take_turns(sides, rounds)

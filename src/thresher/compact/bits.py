@@ -1,6 +1,6 @@
 """Bit vectors with rank and select: the building stone of compact layouts. Pure numpy; the kernels have their own.
 
-A bit vector is little-endian 64-bit words. *rank(p)* counts the ones before bit `p`; a uint32 count per block of 512
+A bit vector is little-endian 64-bit words. *rank(p)* counts the ones before bit `p`; a uint32 count per block of 256
 bits makes it constant time. *select(j)* finds the j-th one; a uint32 position per 32 ones makes it a short scan.
 """
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-BLOCK_BITS = 512  # one uint32 of rank support per block: 0.8 % on top of the bits
+BLOCK_BITS = 256  # one uint32 of rank support per block: an eighth on top of the bits
 SELECT_STRIDE = 32  # one uint32 of select support per so many ones
 
 Words = npt.NDArray[np.uint64]
@@ -30,7 +30,7 @@ def unpack_bits(words: Words) -> Positions:
 
 
 def rank_blocks(words: Words, num_bits: int) -> Counts:
-    """Ones before each block of 512 bits; the last count serves positions up to the very end."""
+    """Ones before each block of 256 bits; the last count serves positions up to the very end."""
     before = np.zeros(len(words) + 1, np.int64)
     np.cumsum(np.bitwise_count(words), out=before[1:], dtype=np.int64)
     at_blocks: Counts = before[:: BLOCK_BITS // 64][: num_blocks(num_bits)].astype(np.uint32)

@@ -1,6 +1,6 @@
 """Bit operations inside numba kernels: counting and finding ones, reading bits as floats, asking memory ahead.
 
-The bit vectors are those of `compact.bits`: 64-bit words, a count per block of 512 bits, a position per 32 ones.
+The bit vectors are those of `compact.bits`: 64-bit words, a count per block of 256 bits, a position per 32 ones.
 Loops have fixed lengths where they can: a branch guessed wrong costs more than the arithmetic. Works without torch.
 """
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numba
 import numpy as np
-from llvmlite import ir  # type: ignore[import-untyped]
+from llvmlite import binding, ir  # type: ignore[import-untyped]
 from numba import types
 from numba.extending import intrinsic
 
@@ -58,7 +58,18 @@ def _prefetch_entry(typing_context, array, entry):  # type: ignore[no-untyped-de
     return types.void(array, types.intp), code
 
 
+def _deposit_bits(typing_context, bits, mask):  # type: ignore[no-untyped-def]
+    def code(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        word = ir.IntType(64)
+        function = builder.module.declare_intrinsic("llvm.x86.bmi.pdep.64", (), ir.FunctionType(word, [word, word]))
+        return builder.call(function, args)
+
+    return types.uint64(types.uint64, types.uint64), code
+
+
 popcount: Any = intrinsic(_ones_of_word)
+_deposit: Any = intrinsic(_deposit_bits)
+_HAS_DEPOSIT = bool(binding.get_host_cpu_features().get("bmi2", False))
 trailing_zeros: Any = intrinsic(_zeros_below_one)
 as_float: Any = intrinsic(_float_of_bits)
 prefetch: Any = intrinsic(_prefetch_entry)
@@ -72,9 +83,9 @@ def bit(words, position):  # type: ignore[no-untyped-def]
 @kernel
 def rank(words, blocks, position):  # type: ignore[no-untyped-def]
     """Ones before `position`, which may be the very end."""
-    count = np.int64(blocks[position >> 9])
-    first = (position >> 9) << 3
-    for word in range(first, min(first + 8, words.shape[0])):  # always eight, but at the end
+    count = np.int64(blocks[position >> 8])
+    first = (position >> 8) << 2
+    for word in range(first, min(first + 4, words.shape[0])):  # always four, but at the end
         within = min(max(position - (word << 6), 0), 64)  # bits of this word that count
         mask = ZERO if within == 0 else ALL_ONES >> np.uint64(64 - within)
         count += np.int64(popcount(words[word] & mask))
@@ -92,11 +103,36 @@ def next_one(words, position):  # type: ignore[no-untyped-def]
     return (word << 6) + np.int64(trailing_zeros(bits))
 
 
+def _halve(bits, left):  # type: ignore[no-untyped-def]
+    """Place of one number `left` in a word that has it, by asking six times whether it is in the lower half."""
+    place, width = np.int64(0), 32
+    for _ in range(6):
+        low = np.int64(popcount(bits & ((ONE << np.uint64(width)) - ONE)))
+        above = low <= left
+        left -= low if above else 0
+        place += width if above else 0
+        bits >>= np.uint64(width if above else 0)
+        width >>= 1
+    return place
+
+
+def _scatter(bits, left):  # type: ignore[no-untyped-def]
+    """The same in two instructions: bit `left` alone, spread over the ones of the word, lands on the one wanted."""
+    return np.int64(trailing_zeros(_deposit(ONE << np.uint64(left), bits)))
+
+
+_place_of_one = kernel(_scatter if _HAS_DEPOSIT else _halve)
+
+
 @kernel
 def select(words, samples, index):  # type: ignore[no-untyped-def]
     """Position of one number `index`."""
-    position = np.int64(samples[index >> 5])
-    left = index & 31  # ones still to pass, counted from the sampled one
+    return select_from(words, np.int64(samples[index >> 5]), index & 31)
+
+
+@kernel
+def select_from(words, position, left):  # type: ignore[no-untyped-def]
+    """Position of the one that comes `left` ones after the one at `position`."""
     word = position >> 6
     bits = words[word] & (ALL_ONES << np.uint64(position & 63))
     ones = np.int64(popcount(bits))
@@ -105,12 +141,4 @@ def select(words, samples, index):  # type: ignore[no-untyped-def]
         word += 1
         bits = words[word]
         ones = np.int64(popcount(bits))
-    place, width = word << 6, 32
-    for _ in range(6):  # halve the word: is the one wanted in its lower part?
-        low = np.int64(popcount(bits & ((ONE << np.uint64(width)) - ONE)))
-        above = low <= left
-        left -= low if above else 0
-        place += width if above else 0
-        bits >>= np.uint64(width if above else 0)
-        width >>= 1
-    return place
+    return (word << 6) + _place_of_one(bits, left)

@@ -19,7 +19,7 @@ from thresher.kernels.bit_vectors import (
     next_one,
     prefetch,
     rank,
-    select,
+    select_from,
     trailing_zeros,
 )
 
@@ -153,8 +153,8 @@ def look_up_rows(table, ids, bag_starts, mean, out):  # type: ignore[no-untyped-
     `[B + 1]` the ids from `bag_starts[b]` to `bag_starts[b + 1]` share row `b` of zeroed `out` `[B, D]`, summed or
     averaged. Returns the place of the first id outside the table, which adds nothing, or −1.
 
-    Ids are taken some at a time through three short loops, so that the memory one asks for arrives while others are
-    worked on: which stored row, where its entries are, and the entries themselves.
+    Ids are taken some at a time through short loops, so that the memory one asks for arrives while others are worked
+    on: which stored row, where its entries are, and the entries themselves.
     """
     # every array once into a local: taking one out of the tuple counts a reference
     row_index, content, num_features, width = table.row_index, table.content, table.num_features, table.width
@@ -167,76 +167,84 @@ def look_up_rows(table, ids, bag_starts, mean, out):  # type: ignore[no-untyped-
     column_map, values32, values16 = table.column_map, table.values32, table.values16
     values8, scales = table.values8, table.scales
 
-    ranks = np.empty(AT_ONCE, np.int64)  # among the rows that are stored; −1 for none
-    entries = np.empty(AT_ONCE, np.int64)  # of the row's first value
-    places = np.empty(AT_ONCE, np.int64)  # of its first column number
+    whose = np.empty(AT_ONCE, np.int64)  # places in `ids` of those that have a stored row
+    ranks = np.empty(AT_ONCE, np.int64)  # of these rows
+    places = np.empty(AT_ONCE, np.int64)  # of a row's first column number
+    entries = np.empty(AT_ONCE, np.int64)  # of its first value
     sizes = np.empty(AT_ONCE, np.int64)  # −1 for a full row
     first_bad = np.int64(-1)
     bag, share = np.int64(-1), np.float32(1)
     for start in range(0, ids.shape[0], AT_ONCE):
-        num_ids = min(AT_ONCE, ids.shape[0] - start)
-        for k in range(num_ids):
-            row = ids[start + k]
+        stop = min(start + AT_ONCE, ids.shape[0])
+        found = np.int64(0)
+        for i in range(start, stop):
+            later = ids[min(i + AT_ONCE, ids.shape[0] - 1)]
+            row = ids[i]
             if row < 0 or row >= num_features:
-                ranks[k] = -1
                 if first_bad < 0:
-                    first_bad = np.int64(start + k)
-            elif row_index == 0:
-                ranks[k] = row
-            elif row_index == 1:
-                ranks[k] = rank(row_bits, row_ranks, row) if bit(row_bits, row) else -1
-            elif row_index == 2:
-                ranks[k] = _find(row_starts, row_lows8, row >> 8, row & 255)
-            else:
-                ranks[k] = _find(row_starts, row_lows16, row >> 16, row & 65535)
-            if has_pool and ranks[k] >= 0:
-                ranks[k] = np.int64(pool16[ranks[k]]) if pool16.shape[0] > 0 else np.int64(pool32[ranks[k]])
-
-        for k in range(num_ids):
-            stored = ranks[k]
-            if stored < 0:
+                    first_bad = np.int64(i)
                 continue
-            entry, full = np.int64(0), content == 0
+            there, stored = np.True_, np.int64(row)
+            if row_index == 1:
+                if 0 <= later < num_features:
+                    prefetch(row_bits, later >> 6)
+                there, stored = bit(row_bits, row), rank(row_bits, row_ranks, row)
+            elif row_index == 2:
+                stored = _find(row_starts, row_lows8, row >> 8, row & 255)
+                there = stored >= 0
+            elif row_index == 3:
+                stored = _find(row_starts, row_lows16, row >> 16, row & 65535)
+                there = stored >= 0
+            # no branch: whether a row is there cannot be guessed
+            whose[found], ranks[found] = i, stored
+            found += np.int64(there)
+
+        for k in range(found):
+            if has_pool:
+                ranks[k] = np.int64(pool16[ranks[k]]) if pool16.shape[0] > 0 else np.int64(pool32[ranks[k]])
+            entries[k], sizes[k] = 0, -1 if content == 0 else 0
             if num_full_rows > 0:
-                full_before = rank(full_bits, full_ranks, stored)
-                full = bit(full_bits, stored)
-                stored -= full_before
-                entry = full_before * width
+                full_before = rank(full_bits, full_ranks, ranks[k])
+                sizes[k] = -1 if bit(full_bits, ranks[k]) else 0
+                entries[k] = full_before * width
+                ranks[k] -= full_before
             if content == 0:
-                entry = stored * width
+                entries[k] = ranks[k] * width
             elif content == 1:
-                places[k] = stored * width
-                entry += rank(cell_bits, cell_ranks, places[k])
+                places[k] = ranks[k] * width
+                entries[k] += rank(cell_bits, cell_ranks, places[k])
             else:
-                places[k] = select(row_flags, row_samples, stored)
-                entry += places[k]
-                if not full:
+                prefetch(row_samples, ranks[k] >> 5)
+        if content == 2:
+            for k in range(found):
+                places[k] = np.int64(row_samples[ranks[k] >> 5])
+                prefetch(row_flags, places[k] >> 6)
+            for k in range(found):
+                places[k] = select_from(row_flags, places[k], ranks[k] & 31)
+                entries[k] += places[k]
+                if sizes[k] == 0:
                     sizes[k] = next_one(row_flags, places[k] + 1) - places[k]
                     if columns8.shape[0] > 0:
                         prefetch(columns8, places[k])
-            if full:
-                sizes[k] = -1
-            elif content == 1:
-                sizes[k] = 0
-            entries[k] = entry
-            if value_type == 0 and values32.shape[0] > 0:
-                prefetch(values32, entry)
+                if value_type == 0:
+                    prefetch(values32, entries[k])
+                elif value_type <= 2:
+                    prefetch(values16, entries[k])
+                else:
+                    prefetch(values8, entries[k] if value_type == 3 else entries[k] >> 1)
 
-        for k in range(num_ids):
+        if bag_starts.shape[0] == 0:
+            out[start:stop] = 0  # here and not all at once: these rows are written again while they are near
+        for k in range(found):
+            entry, place = entries[k], places[k]
             if bag_starts.shape[0] == 0:
-                bag = np.int64(start + k)
-                # here and not all at once: the row is written again while it is still near
-                for c in range(out.shape[1]):
-                    out[bag, c] = np.float32(0)
-            elif bag < 0 or start + k >= bag_starts[bag + 1]:
+                bag = whose[k]
+            elif bag < 0 or whose[k] >= bag_starts[bag + 1]:
                 bag += 1
-                while start + k >= bag_starts[bag + 1]:
+                while whose[k] >= bag_starts[bag + 1]:
                     bag += 1
                 if mean:
                     share = np.float32(1) / np.float32(bag_starts[bag + 1] - bag_starts[bag])
-            if ranks[k] < 0:
-                continue
-            entry, place = entries[k], places[k]
             if sizes[k] < 0:
                 for c in range(width):
                     value = _value(value_type, values32, values16, values8, scales, entry + c)
