@@ -27,9 +27,11 @@ from thresher.embeddings.uniform import UniformConfig
 SPACES = ((2, 4, 16), (1, 2, 8), (4, 8, 32))
 """The PEP paper's candidate sizes for DartsEmb."""
 POINTS_OF_THEIR_OWN: Mapping[str, Sequence[EmbeddingConfig]] = {
-    "uniform": [UniformConfig(embedding_dim=width) for width in (64, 32, 16, 8, 4)]
+    "uniform": [UniformConfig(embedding_dim=width) for width in (64, 32, 16, 8, 4)],
+    "quantised": [QuantisedConfig(embedding_dim=width) for width in (64, 32, 16)],
 }
-"""Settings that are points of the frontier whatever the budgets: the widths of a plain table."""
+"""Settings that are points of the frontier whatever the budgets: widths of a plain table, and of one in int8, which
+is small in bytes where a budget of parameters would make it narrow."""
 
 
 def method_grid(method: str) -> Sequence[EmbeddingConfig]:
