@@ -1,13 +1,13 @@
 """One Adam step on the rows a gradient names, and on nothing else. What it means: `docs/row_updates.md`.
 
-The moments of a row move only when the row does. Weight decay that fell due meanwhile is caught up, up to a limit. Rows
-whose gradient is all 0 are not touched: that is how wholly pruned rows come to cost nothing.
+A row that comes back after an absence is first brought to where dense Adam would have it: its moments have faded, and
+the momentum it left with has been spent. Weight decay that fell due meanwhile is caught up to a limit. Rows whose
+gradient is all 0 are not touched: that is how wholly pruned rows come to cost nothing.
 """
 
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
 
 import numpy as np
 import torch
@@ -18,20 +18,24 @@ from torch import Tensor
 from thresher.kernels.parallel import parallel_kernel, runs_on_kernels
 from thresher.kernels.prefetch import prefetch_row
 
-BiasCorrection = Literal["row", "global"]
 _NEGLIGIBLE = 1e-8
 
 
 @dataclass(frozen=True, kw_only=True)
 class RowAdamSettings:
-    """Numbers of one step; `bias_correction` goes by each row's own touches or by the optimizer's steps."""
+    """Numbers of one step.
+
+    Attributes:
+        lazy_moments: moments stand still while a row is absent, as in torch's SparseAdam, instead of being caught up.
+        gradient_scale: factor on all gradients, for clipping.
+    """
 
     learning_rate: float
     betas: tuple[float, float]
     epsilon: float
     weight_decay: float
     max_decay_steps: int
-    bias_correction: BiasCorrection
+    lazy_moments: bool = False
     gradient_scale: float = 1.0
 
 
@@ -42,12 +46,12 @@ class RowAdamState:
     Attributes:
         exp_avg: first moments, `[N, D]`.
         exp_avg_sq: second moments, `[N, D]`, or `[N, 1]` for one per row (the mean over its entries).
-        row_steps: int32 `[N, 2]`: the step a row was last touched at (0: never) and how often it was.
+        touched_at: int32 `[N, 1]`, the step each row was last touched at; 0 for never.
     """
 
     exp_avg: Tensor
     exp_avg_sq: Tensor
-    row_steps: Tensor
+    touched_at: Tensor
 
 
 def row_adam_step_(
@@ -57,9 +61,14 @@ def row_adam_step_(
 
     Returns how many rows had NaN or infinity in their gradient; those were left as they are.
     """
-    on_kernels = runs_on_kernels(weight, rows, gradient, state.exp_avg, state.exp_avg_sq, state.row_steps)
+    on_kernels = runs_on_kernels(weight, rows, gradient, state.exp_avg, state.exp_avg_sq, state.touched_at)
     update = _update_by_kernel if on_kernels else _update_by_torch
     return update(weight.detach(), rows, gradient, state, step, settings)
+
+
+def catch_up_rows_(weight: Tensor, rows: Tensor, state: RowAdamState, step: int, settings: RowAdamSettings) -> None:
+    """Bring rows (int64 `[U]`, distinct) to where they would be after `step`: a touch without a loss gradient."""
+    _touch(weight.detach(), rows, torch.zeros_like(weight[:1]), state, step, settings)
 
 
 def _update_by_torch(
@@ -67,105 +76,141 @@ def _update_by_torch(
 ) -> int:
     finite = torch.isfinite(gradient).all(1)
     used = finite & (gradient != 0).any(1)
-    rows, gradient = rows[used], gradient[used] * settings.gradient_scale  # [U], [U, D]
-    values, row_steps = weight[rows], state.row_steps[rows]
-    gap = (step - row_steps[:, :1]).clamp(max=settings.max_decay_steps)  # [U, 1]
-    gradient = gradient + settings.weight_decay * gap * values
-    beta1, beta2 = settings.betas
-    first = beta1 * state.exp_avg[rows] + (1 - beta1) * gradient
+    _touch(weight, rows[used], gradient[used] * settings.gradient_scale, state, step, settings)
+    return int((~finite).sum())
+
+
+def _touch(
+    weight: Tensor, rows: Tensor, gradient: Tensor, state: RowAdamState, step: int, settings: RowAdamSettings
+) -> None:
+    gap = step - state.touched_at[rows].long()  # [U, 1]
+    keep_first, keep_second, spent = _entries(_absence(settings), gap, weight)
+    old_size, old_root = _entries(_corrections(*settings.betas), step - gap, weight)
+    size, root = _correction(step, settings)
+    values, first, second = weight[rows], state.exp_avg[rows], state.exp_avg_sq[rows]
+    left = settings.learning_rate * old_size * spent * first  # momentum not yet spent when the row left
+    values = values - left / (second.sqrt() * old_root + settings.epsilon)
+    gradient = gradient + settings.weight_decay * gap.clamp(max=settings.max_decay_steps) * values
     square = gradient.square()
-    if state.exp_avg_sq.shape[1] < square.shape[1]:
+    if second.shape[1] < square.shape[1]:
         square = square.mean(1, keepdim=True)
-    second = beta2 * state.exp_avg_sq[rows] + (1 - beta2) * square
-    touches = row_steps[:, 1] + 1
-    first_scale, second_scale = (scale.to(values.device) for scale in _scales(step, settings))
-    index = touches.clamp(max=len(first_scale) - 1).long()
-    size = settings.learning_rate * first_scale[index].unsqueeze(1)  # [U, 1]
-    root = second.sqrt() * second_scale[index].unsqueeze(1) + settings.epsilon
-    weight.index_copy_(0, rows, values - size * first / root)
+    first = keep_first * first + (1 - settings.betas[0]) * gradient
+    second = keep_second * second + (1 - settings.betas[1]) * square
+    weight.index_copy_(0, rows, values - size * first / (second.sqrt() * root + settings.epsilon))
     state.exp_avg.index_copy_(0, rows, first)
     state.exp_avg_sq.index_copy_(0, rows, second)
-    state.row_steps[rows] = torch.stack((torch.full_like(touches, step), touches), dim=1)
-    return int((~finite).sum())
+    state.touched_at[rows] = step
 
 
 def _update_by_kernel(
     weight: Tensor, rows: Tensor, gradient: Tensor, state: RowAdamState, step: int, settings: RowAdamSettings
 ) -> int:
-    first_scale, second_scale = _scales(step, settings)
+    size, root = _correction(step, settings)
     update = _step_rows if state.exp_avg_sq.shape == state.exp_avg.shape else _step_rows_by_mean
     return int(
         update.for_work(gradient.numel())(
             weight.numpy(), rows.numpy(), gradient.detach().numpy(),
-            state.exp_avg.numpy(), state.exp_avg_sq.numpy(), state.row_steps.numpy(),
-            step, settings.max_decay_steps, first_scale.numpy(), second_scale.numpy(),
-            float32(settings.learning_rate), _share(settings.betas[0]), _share(settings.betas[1]),
+            state.exp_avg.numpy(), state.exp_avg_sq.numpy(), state.touched_at.numpy(),
+            step, settings.max_decay_steps, _absence(settings).numpy(), _corrections(*settings.betas).numpy(),
+            float32(settings.learning_rate), float32(size), float32(root),
+            float32(1 - settings.betas[0]), float32(1 - settings.betas[1]),
             float32(settings.epsilon), float32(settings.weight_decay), float32(settings.gradient_scale),
         )
     )  # fmt: skip
 
 
-def _share(beta: float) -> tuple[float32, float32]:
-    """What a moment keeps and what it takes in; the latter not from the rounded former, which would lose digits."""
-    return float32(beta), float32(1 - beta)
-
-
-def _scales(step: int, settings: RowAdamSettings) -> tuple[Tensor, Tensor]:
-    """Bias corrections `1 / (1 − β₁ᵗ)` and `1 / √(1 − β₂ᵗ)` by a row's touches; of length 1 when all share them."""
-    if settings.bias_correction == "row":
-        return _scales_by_touches(*settings.betas)
+def _correction(step: int, settings: RowAdamSettings) -> tuple[float, float]:
+    """The learning rate over `1 − β₁ᵗ`, and `1 / √(1 − β₂ᵗ)`."""
     beta1, beta2 = settings.betas
-    return torch.tensor([1 / (1 - beta1**step)]), torch.tensor([1 / math.sqrt(1 - beta2**step)])
+    return settings.learning_rate / (1 - beta1**step), 1 / math.sqrt(1 - beta2**step)
+
+
+def _entries(table: Tensor, places: Tensor, like: Tensor) -> tuple[Tensor, ...]:
+    """The columns of `table` at `places` `[U, 1]`, its last row standing for all beyond, each `[U, 1]`."""
+    found = table[places.squeeze(1).cpu().clamp(max=len(table) - 1)].to(like)
+    return tuple(found.unsqueeze(2).unbind(1))
+
+
+def _absence(settings: RowAdamSettings) -> Tensor:
+    """By the steps since a row's last touch: what is left of its moments, and how many steps' momentum is spent."""
+    return _lazily(*settings.betas) if settings.lazy_moments else _caught_up(*settings.betas)
 
 
 @lru_cache(maxsize=8)
-def _scales_by_touches(beta1: float, beta2: float) -> tuple[Tensor, Tensor]:
+def _corrections(beta1: float, beta2: float) -> Tensor:
+    """`1 / (1 − β₁ᵗ)` and `1 / √(1 − β₂ᵗ)` by t, `[steps, 2]`; step 0 is for rows never touched."""
+    steps = np.arange(1, _length(beta1, beta2))
+    columns = 1 / (1 - beta1**steps), 1 / np.sqrt(1 - beta2**steps)
+    return torch.from_numpy(np.stack([np.r_[1.0, column] for column in columns], axis=1).astype(np.float32))
+
+
+def _length(beta1: float, beta2: float) -> int:
+    """Steps after which the powers of both are negligible."""
     slowest = max(beta1, beta2)
-    length = 2 if slowest == 0 else 2 + math.ceil(math.log(_NEGLIGIBLE) / math.log(slowest))
-    touches = np.arange(1, length, dtype=np.float64)
-    first, second = 1 / (1 - beta1**touches), 1 / np.sqrt(1 - beta2**touches)
-    return tuple(torch.from_numpy(np.r_[1.0, scale].astype(np.float32)) for scale in (first, second))  # type: ignore[return-value]
+    return 3 if slowest == 0 else 3 + math.ceil(math.log(_NEGLIGIBLE) / math.log(slowest))
+
+
+@lru_cache(maxsize=8)
+def _lazily(beta1: float, beta2: float) -> Tensor:
+    return torch.tensor([[beta1, beta2, 0.0]])
+
+
+@lru_cache(maxsize=8)
+def _caught_up(beta1: float, beta2: float) -> Tensor:
+    """`β₁ᵏ`, `β₂ᵏ` and `Σ_{0<j<k} ρʲ` with `ρ = β₁/√β₂`, `[steps, 3]`; the end stands for all longer absences.
+
+    Dense Adam moves an absent row by `size · m ρʲ / √q` in step j of its absence: its momentum fades faster than the
+    root of its second moment.
+    """
+    steps = np.arange(_length(beta1, beta2))
+    ratio = 0.0 if beta1 == 0 else beta1 / math.sqrt(max(beta2, beta1**2 + 1e-6))
+    spent = np.concatenate(([0.0, 0.0], np.cumsum(ratio ** steps[1:-1])))
+    return torch.from_numpy(np.stack([beta1**steps, beta2**steps, spent], axis=1).astype(np.float32))
 
 
 @parallel_kernel
 def _step_rows(  # type: ignore[no-untyped-def]
-    weight, rows, gradient, exp_avg, exp_avg_sq, row_steps, step, max_decay_steps, first_scale, second_scale,
-    learning_rate, beta1, beta2, epsilon, weight_decay, gradient_scale,
+    weight, rows, gradient, exp_avg, exp_avg_sq, touched_at, step, max_decay_steps, absence, corrections,
+    learning_rate, size, root, take_first, take_second, epsilon, weight_decay, gradient_scale,
 ):  # fmt: skip
     zero = float32(0.0)
     num_bad = 0
     for i in prange(rows.shape[0]):
         prefetch_row(weight, rows, i)
         prefetch_row(exp_avg, rows, i)
-        prefetch_row(row_steps, rows, i)
         prefetch_row(exp_avg_sq, rows, i)
+        prefetch_row(touched_at, rows, i)
         row = rows[i]
         grad, values, first, second = gradient[i], weight[row], exp_avg[row], exp_avg_sq[row]
-        check, size = zero, zero
+        check, total = zero, zero
         for j in range(grad.shape[0]):
             check += zero * grad[j]  # 0 unless NaN or infinite
-            size += abs(grad[j])
+            total += abs(grad[j])
         num_bad += check != zero
-        if check != zero or size == zero:
+        if check != zero or total == zero:
             continue
-        decay = weight_decay * float32(min(step - row_steps[row, 0], max_decay_steps))
-        row_steps[row, 0] = step
-        row_steps[row, 1] += 1
-        touches = min(row_steps[row, 1], first_scale.shape[0] - 1)
-        length, root_scale = learning_rate * first_scale[touches], second_scale[touches]
+        gap = step - touched_at[row, 0]
+        away = absence[min(gap, absence.shape[0] - 1)]
+        then = corrections[min(touched_at[row, 0], corrections.shape[0] - 1)]
+        touched_at[row, 0] = step
+        keep_first, keep_second, spent, old_root = away[0], away[1], learning_rate * then[0] * away[2], then[1]
+        decay = weight_decay * float32(min(gap, max_decay_steps))
+        if spent != zero:
+            for j in range(grad.shape[0]):
+                values[j] -= spent * first[j] / (np.sqrt(second[j]) * old_root + epsilon)
         for j in range(grad.shape[0]):
             g = grad[j] * gradient_scale + decay * values[j]
-            m = beta1[0] * first[j] + beta1[1] * g
-            q = beta2[0] * second[j] + beta2[1] * g * g
+            m = keep_first * first[j] + take_first * g
+            q = keep_second * second[j] + take_second * g * g
             first[j], second[j] = m, q
-            values[j] -= length * m / (np.sqrt(q) * root_scale + epsilon)
+            values[j] -= size * m / (np.sqrt(q) * root + epsilon)
     return num_bad
 
 
 @parallel_kernel
 def _step_rows_by_mean(  # type: ignore[no-untyped-def]
-    weight, rows, gradient, exp_avg, exp_avg_sq, row_steps, step, max_decay_steps, first_scale, second_scale,
-    learning_rate, beta1, beta2, epsilon, weight_decay, gradient_scale,
+    weight, rows, gradient, exp_avg, exp_avg_sq, touched_at, step, max_decay_steps, absence, corrections,
+    learning_rate, size, root, take_first, take_second, epsilon, weight_decay, gradient_scale,
 ):  # fmt: skip
     """As `_step_rows`, with one second moment per row: the mean over its entries."""
     zero = float32(0.0)
@@ -173,29 +218,32 @@ def _step_rows_by_mean(  # type: ignore[no-untyped-def]
     for i in prange(rows.shape[0]):
         prefetch_row(weight, rows, i)
         prefetch_row(exp_avg, rows, i)
-        prefetch_row(row_steps, rows, i)
+        prefetch_row(exp_avg_sq, rows, i)
+        prefetch_row(touched_at, rows, i)
         row = rows[i]
         grad, values, first = gradient[i], weight[row], exp_avg[row]
-        check, size = zero, zero
+        check, total = zero, zero
         for j in range(grad.shape[0]):
             check += zero * grad[j]
-            size += abs(grad[j])
+            total += abs(grad[j])
         num_bad += check != zero
-        if check != zero or size == zero:
+        if check != zero or total == zero:
             continue
-        decay = weight_decay * float32(min(step - row_steps[row, 0], max_decay_steps))
-        row_steps[row, 0] = step
-        row_steps[row, 1] += 1
-        touches = min(row_steps[row, 1], first_scale.shape[0] - 1)
+        gap = step - touched_at[row, 0]
+        away = absence[min(gap, absence.shape[0] - 1)]
+        then = corrections[min(touched_at[row, 0], corrections.shape[0] - 1)]
+        touched_at[row, 0] = step
+        spent = learning_rate * then[0] * away[2] / (np.sqrt(exp_avg_sq[row, 0]) * then[1] + epsilon)
+        decay = weight_decay * float32(min(gap, max_decay_steps))
         square = zero
         for j in range(grad.shape[0]):
+            values[j] -= spent * first[j]
             g = grad[j] * gradient_scale + decay * values[j]
+            first[j] = away[0] * first[j] + take_first * g
             square += g * g
-        q = beta2[0] * exp_avg_sq[row, 0] + beta2[1] * square / float32(grad.shape[0])
+        q = away[1] * exp_avg_sq[row, 0] + take_second * square / float32(grad.shape[0])
         exp_avg_sq[row, 0] = q
-        length = learning_rate * first_scale[touches] / (np.sqrt(q) * second_scale[touches] + epsilon)
+        length = size / (np.sqrt(q) * root + epsilon)
         for j in range(grad.shape[0]):
-            g = grad[j] * gradient_scale + decay * values[j]
-            first[j] = beta1[0] * first[j] + beta1[1] * g
             values[j] -= length * first[j]
     return num_bad

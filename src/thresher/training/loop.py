@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -19,6 +19,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from thresher.data.batches import Batch, BatchSource
+
+
+@runtime_checkable
+class CatchesUp(Protocol):
+    """An optimizer that puts work off, and can be asked to do it (`RowAdam`)."""
+
+    def catch_up(self) -> None: ...
+
 
 OnStep = Callable[[int, Tensor], None]
 STEPS_BETWEEN_CHECKS = 128  # reading a loss waits for the device, so it is done in lots
@@ -106,6 +114,8 @@ def train_epoch(
             on_step(step, loss)
         if progress is not None and progress.due():
             progress.report(epoch=epoch, step=step + 1, loss=running.read(epoch))
+    if isinstance(optimizer, CatchesUp):
+        optimizer.catch_up()  # rows absent from the last batches still owe what dense updates have done already
     mean = running.read(epoch)
     if not running.weight:
         raise ThresherError("there is nothing to train on: no row, or none with a sample weight above 0")

@@ -17,6 +17,7 @@ from thresher.errors import ConfigError
 NETWORK = "network"
 GROUP_NAMES = (NETWORK, *get_args(Role))
 Updates = Literal["auto", "dense", "rows"]
+SecondMoment = Literal["entry", "row"]
 ROWS_FROM_ENTRIES = 1 << 24  # a table of 64 MB, whose dense update takes longer than a usual batch
 FUSED_DEVICES = frozenset({"cpu", "cuda"})
 
@@ -39,6 +40,8 @@ class OptimizerConfig:
     `auto`: rows where a table is so large that dense updates would take most of the time."""
     max_decay_steps: int = 100
     """With `rows`: the most skipped steps whose weight decay is caught up when a row is met again."""
+    second_moment: SecondMoment = "entry"
+    """With `rows`: one second moment per entry, or one per row, which saves a table for each table that learns."""
 
     def __post_init__(self) -> None:
         if self.max_decay_steps < 1:
@@ -74,7 +77,7 @@ def build_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.Op
     if row_updates:
         from thresher.training.row_adam import RowAdam
 
-        return RowAdam(groups, max_decay_steps=config.max_decay_steps)
+        return RowAdam(groups, max_decay_steps=config.max_decay_steps, second_moment=config.second_moment)
     fused = all(_can_fuse(parameter) for group in groups for parameter in group["params"])
     return torch.optim.Adam(groups, fused=fused)
 

@@ -7,22 +7,25 @@ It follows PyTorch's conventions: parameters with a row-sparse COO gradient get 
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal, overload
+from typing import Any, overload
 
 import torch
 from torch import Tensor
 from torch.optim.adam import adam
 
 from thresher.errors import ConfigError, NonFiniteError
-from thresher.kernels.row_adam_step import BiasCorrection, RowAdamSettings, RowAdamState, row_adam_step_
+from thresher.kernels.row_adam_step import RowAdamSettings, RowAdamState, catch_up_rows_, row_adam_step_
 from thresher.kernels.tables import new_zeros
+from thresher.training.optimizers import SecondMoment
 
-SecondMoment = Literal["entry", "row"]
 ROWS_AT_ONCE = 1 << 16
 
 
 class RowAdam(torch.optim.Optimizer):
-    """Adam with coupled weight decay, lazy on row-sparse gradients.
+    """Adam with coupled weight decay that works on the rows of a row-sparse gradient alone.
+
+    A row that was absent is brought to where dense Adam would have it when it is next touched, but for weight decay,
+    which is caught up in one go and to a limit.
 
     Args:
         params: parameters or groups; every setting below may differ between groups.
@@ -32,7 +35,8 @@ class RowAdam(torch.optim.Optimizer):
         weight_decay: coupled (added to the gradient). A row that was absent for `n` steps gets `n` steps' worth at
             its next touch.
         max_decay_steps: the most steps caught up at once; more would drown the loss's own gradient on rare rows.
-        bias_correction: by each row's own touches or by the optimizer's steps.
+        lazy_moments: let the moments of absent rows stand still, as torch's SparseAdam does, instead of catching them
+            up. Rare rows then learn more slowly than by dense Adam.
         second_moment: one per entry, or one per row (the mean over its entries), which saves a table.
         max_grad_norm: scale all gradients down together when their norm is above it.
     """
@@ -46,14 +50,14 @@ class RowAdam(torch.optim.Optimizer):
         weight_decay: float = 0.0,
         *,
         max_decay_steps: int = 100,
-        bias_correction: BiasCorrection = "row",
+        lazy_moments: bool = False,
         second_moment: SecondMoment = "entry",
         max_grad_norm: float | None = None,
     ) -> None:
         self.max_grad_norm = max_grad_norm
         defaults = {
             "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "max_decay_steps": max_decay_steps,
-            "bias_correction": bias_correction, "second_moment": second_moment,
+            "lazy_moments": lazy_moments, "second_moment": second_moment,
         }  # fmt: skip
         super().__init__(params, defaults)
         for group in self.param_groups:
@@ -109,7 +113,7 @@ class RowAdam(torch.optim.Optimizer):
             state["step"] = 0
             state["exp_avg"] = _zeros(parameter, parameter.shape, parameter.dtype)
             state["exp_avg_sq"] = _zeros(parameter, second_shape, parameter.dtype)
-            state["row_steps"] = _zeros(parameter, (num_rows, 2), torch.int32)
+            state["touched_at"] = _zeros(parameter, (num_rows, 1), torch.int32)
         return state
 
     def _step_dense(self, parameters: list[Tensor], group: dict[str, Any], scale: float) -> None:
@@ -160,30 +164,21 @@ class RowAdam(torch.optim.Optimizer):
 
     @torch.no_grad()
     def catch_up(self) -> None:
-        """Apply the weight decay that is still due on rows of tables, as a touch without a loss gradient would.
+        """Bring every row of every table up to date: momentum not yet spent, weight decay still due.
 
-        For whoever compares all rows at one moment, e.g. to cut a ticket. Rows never touched are left alone.
+        For whoever reads whole tables at one moment: to evaluate, to save the best weights, to cut a ticket. Rows that
+        were never touched are left alone.
         """
         for group in self.param_groups:
-            if group["weight_decay"] == 0:
-                continue
             for parameter in group["params"]:
                 state = self.state.get(parameter, {})
-                if "row_steps" not in state:
+                if "touched_at" not in state:
                     continue
-                seen, step = state["row_steps"][:, 0], state["step"]
-                due = ((seen > 0) & (seen < step)).nonzero().flatten()
-                for rows in due.split(ROWS_AT_ONCE):
-                    self._catch_up_rows(parameter, rows, state, group)
-                torch.autograd.graph.increment_version(parameter)  # rows changed that no gradient named
-
-    def _catch_up_rows(self, parameter: Tensor, rows: Tensor, state: dict[str, Any], group: dict[str, Any]) -> None:
-        values = _by_rows(parameter)[rows]
-        gap = (state["step"] - state["row_steps"][rows, :1]).clamp(max=group["max_decay_steps"])
-        # the decay goes in as the gradient itself, since rows whose gradient is all 0 are not touched
-        settings = _settings({**group, "weight_decay": 0.0}, 1.0)
-        gradient = group["weight_decay"] * gap * values
-        row_adam_step_(_by_rows(parameter), rows, gradient, _row_adam_state(state), state["step"], settings)
+                touched_at, step = state["touched_at"].squeeze(1), state["step"]
+                due = ((touched_at > 0) & (touched_at < step)).nonzero().squeeze(1)
+                for start in range(0, due.numel(), ROWS_AT_ONCE):
+                    rows = due[start : start + ROWS_AT_ONCE]
+                    catch_up_rows_(_by_rows(parameter), rows, _row_adam_state(state), step, _settings(group, 1.0))
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """As torch's, but integer state stays integer (torch casts all state to the parameter's type)."""
@@ -192,8 +187,8 @@ class RowAdam(torch.optim.Optimizer):
         parameters = [parameter for group in self.param_groups for parameter in group["params"]]
         for index, parameter in zip(ids, parameters, strict=True):
             stored = state_dict["state"].get(index, {})
-            if "row_steps" in stored:
-                self.state[parameter]["row_steps"] = stored["row_steps"].to(parameter.device, copy=True)
+            if "touched_at" in stored:
+                self.state[parameter]["touched_at"] = stored["touched_at"].to(parameter.device, copy=True)
 
 
 def _distinct_rows(gradient: Tensor) -> tuple[Tensor, Tensor]:
@@ -216,7 +211,7 @@ def _zeros(like: Tensor, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
 
 
 def _row_adam_state(state: dict[str, Any]) -> RowAdamState:
-    return RowAdamState(_by_rows(state["exp_avg"]), _by_rows(state["exp_avg_sq"]), state["row_steps"])
+    return RowAdamState(_by_rows(state["exp_avg"]), _by_rows(state["exp_avg_sq"]), state["touched_at"])
 
 
 def _by_rows(tensor: Tensor) -> Tensor:
@@ -231,7 +226,7 @@ def _settings(group: dict[str, Any], scale: float) -> RowAdamSettings:
         epsilon=group["eps"],
         weight_decay=group["weight_decay"],
         max_decay_steps=group["max_decay_steps"],
-        bias_correction=group["bias_correction"],
+        lazy_moments=group["lazy_moments"],
         gradient_scale=scale,
     )
 
