@@ -110,6 +110,28 @@ def test_a_byte_budget_is_met_by_the_largest_mask_that_fits():
     assert compact_bytes(left.view(30, 8)) + compact_bytes(right.view(20, 4)) > 400
 
 
+def test_a_byte_budget_is_met_by_the_plans_end_also_where_every_entry_is_alone_in_its_row():
+    """A lone entry takes more bytes than the plan guesses; the search must end all the same."""
+    table = PepEmbedding((1000,), PepConfig(embedding_dim=64), weight=nn.Parameter(torch.full((1000, 64), 0.01)))
+    with torch.no_grad():
+        table.weight[torch.arange(1000), torch.arange(1000) % 64] = torch.linspace(1, 2, 1000)
+    table.seen.fill_(True)
+    searcher = Searcher(nn.Sequential(table), ["1KB", "0.4KB"], steps=60, warmup_steps=10, every=7)
+    for _ in range(60):
+        searcher.step()
+    assert searcher.finished
+    for ticket in searcher.tickets:
+        assert 0.95 * ticket.budget.amount < compact_bytes(ticket.masks["0"]) <= ticket.budget.amount
+
+
+def test_tickets_come_largest_first_whatever_the_order_of_the_budgets():
+    model = TwoTables()
+    searcher = Searcher(model, ["5", "100", "10%"], steps=30, warmup_steps=10, every=20)
+    assert str(searcher.next_budget) == "100"
+    run(model, searcher, steps=30)
+    assert [t.num_parameters for t in searcher.tickets] == [100, 32, 5]
+
+
 def test_warm_up_can_be_ended_early_and_the_plan_keeps_its_length():
     model = TwoTables()
     searcher = Searcher(model, ["10"], steps=100, warmup_steps=60, every=5)
@@ -135,7 +157,7 @@ def test_impossible_searches_are_refused_before_they_start():
         Searcher(TwoTables(), ["1k"], steps=10)
     with pytest.raises(ConfigError, match="warm-up of 10 steps leaves nothing"):
         Searcher(TwoTables(), ["10"], steps=10, warmup_steps=10)
-    with pytest.raises(BudgetError, match="empty index"):
+    with pytest.raises(BudgetError, match="index with one entry"):
         Searcher(TwoTables(), ["0.005KB"], steps=10)
     with pytest.raises(AttachError, match="no PEP table"):
         Searcher(nn.Linear(2, 2), ["10"], steps=10)

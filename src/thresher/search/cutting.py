@@ -17,7 +17,7 @@ from thresher.tickets.budget import Budget, check_budgets
 from thresher.tickets.store import load_mask_ticket, save_ticket
 from thresher.tickets.ticket import MaskTicket, Provenance, Scores, kept_weights, top_entries
 
-# compact bytes an entry takes at most in practice: 4 of value, 2 of place
+# compact bytes an entry takes where several share a row: 4 of value, 2 of place; alone in its row it takes more
 BYTES_PER_ENTRY = 6
 
 
@@ -48,19 +48,25 @@ def _bytes_of(scores: Scores, num_kept: int) -> int:
 
 
 def least_entries(budget: Budget, weights: Sequence[Tensor], *, num_entries: int) -> int:
-    """How far a plan must fall for this budget; for bytes a cautious guess, since places cost bytes too.
+    """How far a plan must fall for this budget; for bytes a guess, since what a place costs depends on the mask.
 
     Args:
         num_entries: `N·D` over all tables, padding left out, as for `entries_within`.
     """
     if budget.unit != "bytes":
         return budget.max_entries(num_entries)
-    empty = sum(compact_bytes(torch.zeros_like(weight, dtype=torch.bool)) for weight in weights)
-    if budget.amount < empty + BYTES_PER_ENTRY:
+    empty = first = 0
+    for weight in weights:
+        mask = torch.zeros_like(weight, dtype=torch.bool)
+        empty += (alone := compact_bytes(mask))
+        mask.view(-1)[0] = True
+        first = max(first, compact_bytes(mask) - alone)
+    if budget.amount < empty + first:
         raise BudgetError(
-            f"budget {budget} is less than the {empty:,} bytes an empty index takes; raise it", budget=budget.text
+            f"budget {budget} is less than the {empty + first:,} bytes of an index with one entry; raise it",
+            budget=budget.text,
         )
-    return min(num_entries, int(budget.amount - empty) // BYTES_PER_ENTRY)
+    return max(1, min(num_entries, int(budget.amount - empty) // BYTES_PER_ENTRY))
 
 
 class Cutter:
@@ -78,6 +84,8 @@ class Cutter:
         self.weights = {name: table.get_parameter("weight") for name, table in tables.items()}
         self.num_entries = sum(weight.numel() for weight in self.weights.values())
         check_budgets(task.budgets, self.num_entries)
+        weights = list(self.weights.values())
+        self._least = {budget: least_entries(budget, weights, num_entries=self.num_entries) for budget in task.budgets}
         self.tickets: list[MaskTicket] = []
         self.initial_state = {name: value.detach().clone() for name, value in task.model.state_dict().items()}
 
@@ -92,7 +100,8 @@ class Cutter:
         return sorted(budgets, key=self.least_entries, reverse=True)
 
     def least_entries(self, budget: Budget) -> int:
-        return least_entries(budget, list(self.weights.values()), num_entries=self.num_entries)
+        """How far a plan must fall for this budget."""
+        return self._least[budget]
 
     def cut(self, budget: Budget, scores: Scores, *, step: int, epoch: int) -> None:
         """Write the ticket that keeps the best-scored entries `budget` allows."""

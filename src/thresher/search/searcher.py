@@ -19,7 +19,7 @@ from thresher.search.plan import Plan
 from thresher.search.pressure import DecayPressure, PlanPressure, PressureOn, searched_tables
 from thresher.tickets.budget import Budget, check_budgets, parse_budgets
 from thresher.tickets.state import ticket_from_state, ticket_state
-from thresher.tickets.ticket import MaskTicket, Provenance, Scores, kept_weights, top_entries
+from thresher.tickets.ticket import MaskTicket, Provenance, kept_weights, top_entries
 
 
 class Searcher:
@@ -85,7 +85,7 @@ class Searcher:
     @property
     def next_budget(self) -> Budget | None:
         """The largest budget still without a ticket."""
-        return max(self._open_budgets(), key=lambda budget: budget.max_entries(self.num_entries), default=None)
+        return next(iter(self._open_budgets()), None)
 
     def end_warmup(self) -> None:
         """Start pressing now; the plan keeps its own length."""
@@ -106,14 +106,19 @@ class Searcher:
             if self.before_cut is not None and any(map(self._may_be_due, self._open_budgets())):
                 self.before_cut()
                 scores = {name: table.scored() for name, table in self.tables.items()}
+            # what bytes hold depends on the mask, so at the plan's end such a budget takes what fits, however little
+            at_end = self.planned and pressed_steps >= self.plan.num_steps
             for budget in self._open_budgets():
-                num_kept = self._entries_at(budget, scores)
+                least = 0 if at_end else self.num_kept
+                num_kept = entries_within(budget, scores, num_entries=self.num_entries, at_least=least)
                 if num_kept is not None:
                     self._cut(budget, top_entries(scores, num_kept))
 
     def _open_budgets(self) -> list[Budget]:
+        """Those still without a ticket, largest first."""
         cut = {ticket.budget for ticket in self.tickets}
-        return [budget for budget in self.budgets if budget not in cut]
+        budgets = [budget for budget in self.budgets if budget not in cut]
+        return sorted(budgets, key=lambda budget: -budget.max_entries(self.num_entries))
 
     def _least_entries(self, budget: Budget) -> int:
         """How far the plan must fall for this budget."""
@@ -122,10 +127,6 @@ class Searcher:
 
     def _may_be_due(self, budget: Budget) -> bool:
         return self.num_kept <= budget.max_entries(self.num_entries)
-
-    def _entries_at(self, budget: Budget, scores: Scores) -> int | None:
-        """How many entries a ticket for `budget` holds if it is due now, else None."""
-        return entries_within(budget, scores, num_entries=self.num_entries, at_least=self.num_kept)
 
     def _cut(self, budget: Budget, masks: Mapping[str, Tensor]) -> None:
         ticket = MaskTicket(
