@@ -21,6 +21,7 @@ from thresher.export.predictor import load_bundle
 from thresher.pipeline import prune
 from thresher.runs import RunConfig
 from thresher.search.config import SearchConfig
+from thresher.tickets.store import load_ticket
 from thresher.training.fit import TrainingConfig
 from thresher.training.optimizers import OptimizerConfig
 
@@ -82,6 +83,20 @@ def test_the_bundle_predicts_what_the_trained_model_did(pruned):
     assert 0 < predictor.predict(unseen) < 1
 
 
+def test_first_order_weights_can_be_pruned_and_counted_too(tmp_path):
+    config = replace(CONFIG, embedding=PepConfig(embedding_dim=8, first_order=True), budgets=("100",))
+    result = prune(config, out=tmp_path / "run")
+    (point,) = result.frontier.points
+    assert point.num_parameters == 100
+    kept = {name: int(mask.sum()) for name, mask in _masks(result.run.tickets / "100").items()}
+    assert set(kept) == {"embedding", "linear_term.weights"}
+    assert sum(kept.values()) == 100
+    assert min(kept.values()) > 0
+    bundle = load_bundle(result.run.bundle("100"))
+    probabilities = bundle.predict(build_source(config.data).frame())
+    assert probabilities.std() > 0.02
+
+
 def test_a_run_is_neither_overwritten_nor_mixed(pruned):
     with pytest.raises(ConfigError, match="already holds a run"):
         prune(CONFIG, out=pruned.run.folder)
@@ -114,6 +129,10 @@ def test_settings_that_cannot_reach_a_budget_are_told_before_the_search(tmp_path
     with pytest.raises(BudgetError, match="above the"):
         prune(replace(CONFIG, budgets=("1M",)), out=tmp_path / "b")
     assert not (tmp_path / "b" / "dense").exists()
+
+
+def _masks(folder):
+    return load_ticket(folder).masks
 
 
 SCRIPT = """

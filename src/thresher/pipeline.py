@@ -11,12 +11,16 @@ from pathlib import Path
 from time import perf_counter
 from typing import Protocol
 
+from torch import nn
+
+from thresher.attach import attach_
 from thresher.data.encode import encode
 from thresher.data.encoded_table import EncodedTable
 from thresher.data.row_encoder import RowEncoder
 from thresher.data.sources import build_source
 from thresher.data.split_batches import SplitBatches
 from thresher.embeddings.base import EmbeddingConfig
+from thresher.embeddings.pep import PepConfig
 from thresher.embeddings.registry import build_embedding, method_name
 from thresher.embeddings.uniform import UniformConfig
 from thresher.export.bundle import save_bundle
@@ -181,7 +185,14 @@ def new_model(
     with isolated_rng():
         seed_all(derive_seed(config.seed, purpose))
         tables = build_embedding(table.schema.field_sizes, embedding, feature_counts=table.feature_counts.tolist())
-        return build_model(tables, config.model, num_dense=table.schema.num_dense)
+        model = build_model(tables, config.model, num_dense=table.schema.num_dense)
+    if isinstance(embedding, PepConfig) and embedding.first_order:
+        attach_(model, embedding, where=_first_order, min_embedding_dim=1)
+    return model
+
+
+def _first_order(module: nn.Module, name: str) -> bool:
+    return isinstance(module, nn.Embedding) and module.embedding_dim == 1
 
 
 def _plot_search(run: Run, points: Sequence[FrontierPoint]) -> None:

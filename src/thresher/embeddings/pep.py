@@ -42,6 +42,8 @@ class PepConfig(EmbeddingConfig):
             clock: that is magnitude pruning with a soft threshold.
         threshold_function: `g`; by default softplus under `plan` and the paper's sigmoid under `decay`.
         learn_deviation: False fixes the deviation at 0, the ablation that shows what learning it is worth.
+        first_order: prune the model's first-order weights too, and count them in the budgets. The paper leaves them out
+            of both, and at extreme budgets they outweigh everything else.
         raw_threshold_init: the paper's `s_init`, used under `decay`: −15 on MovieLens-1M, −150 on Criteo and Avazu.
     """
 
@@ -49,6 +51,7 @@ class PepConfig(EmbeddingConfig):
     granularity: GranularityName = "feature-dimension"
     threshold_function: ThresholdFunctionName | None = None
     learn_deviation: bool = True
+    first_order: bool = False
     raw_threshold_init: float = -15.0
 
     def __post_init__(self) -> None:

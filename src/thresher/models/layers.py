@@ -39,8 +39,16 @@ class LinearTerm(RowGradients, nn.Module):
         distinct = find_distinct(ids, self.weights.num_embeddings)
         return expand_rows(lookup_rows(self.weights.weight, distinct), distinct)  # [..., 1]
 
+    def why_not_row_gradients(self) -> str | None:
+        return (
+            None
+            if type(self.weights) is nn.Embedding
+            else "the first-order weights are pruned, and so not a plain table"
+        )
+
     def parameter_groups(self) -> Mapping[Role, Sequence[nn.Parameter]]:
-        return {"embeddings": list(self.weights.parameters())}
+        declared = hasattr(self.weights, "parameter_groups")  # a table under a method speaks for itself
+        return {} if declared else {"embeddings": list(self.weights.parameters())}
 
 
 def fm_term(vectors: Tensor) -> Tensor:
