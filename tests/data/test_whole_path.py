@@ -95,3 +95,19 @@ def test_bags_dense_columns_and_weights(tmp_path: Path) -> None:
     row = {"site": "never seen", "tags": "u|new", "price": None}
     bundle = load_bundle(next(path.parent for path in result.run.folder.rglob("bundles/*/schema.json")))
     assert 0 < bundle.predict(row) < 1
+
+
+def test_every_field_multi_valued(tmp_path: Path) -> None:
+    rng = random.Random(0)
+    rows = []
+    for _ in range(2_000):
+        tags, words = rng.choices("uvwxyz", k=rng.randrange(4)), rng.choices("abcdef", k=rng.randrange(3))
+        rows.append(
+            (int(rng.random() < (0.8 if ("u" in tags) == ("a" in words) else 0.2)), "|".join(tags), "|".join(words))
+        )
+    raw = pl.DataFrame(rows, schema=["click", "tags", "words"], orient="row")
+    raw.write_csv(tmp_path / "rows.csv")
+    fields = tuple(FieldConfig(name=name, separator="|", pooling="sum") for name in ("tags", "words"))
+    result = prune_quickly(DataConfig(paths=(str(tmp_path / "rows.csv"),), fields=fields), tmp_path / "run")
+    assert result.frontier.dense.validation_rare_auc is None  # it goes by single-valued fields
+    check_predictions(result, raw)

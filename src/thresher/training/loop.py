@@ -139,8 +139,8 @@ def evaluate(
     labels, logits, weights, row_counts = [], [], [], []
     with _evaluation_mode(model):
         for batch in batches.epoch(0):
-            if counts is not None:
-                row_counts.append(_rarest_counts(batch, counts))
+            if counts is not None and (rarest := _rarest_counts(batch, counts)) is not None:
+                row_counts.append(rarest)
             if moves:
                 batch = batch.to(device)
             logits.append(_fitting(model(*batch.inputs), batch.labels))
@@ -180,14 +180,16 @@ def _fitting(logits: Tensor, labels: Tensor) -> Tensor:
     return logits.reshape(labels.shape)
 
 
-def _rarest_counts(batch: "Batch", counts: NDArray[Any]) -> NDArray[Any]:
-    """For each row the training count of its rarest feature `[B]`."""
+def _rarest_counts(batch: "Batch", counts: NDArray[Any]) -> NDArray[Any] | None:
+    """For each row the training count of its rarest feature `[B]`; None where every field is multi-valued."""
     ids = batch.inputs[0] if batch.inputs else None
     if not isinstance(ids, Tensor) or ids.is_floating_point():
         raise ThresherError(
             "feature_counts were given, but the batches' first input is no tensor of feature ids; "
             "leave feature_counts out for such a model"
         )
+    if not ids.numel():
+        return None
     rarest: NDArray[Any] = counts[ids.reshape(len(batch.labels), -1).cpu().numpy()].min(axis=1)
     return rarest
 

@@ -52,6 +52,8 @@ def write_array(path: Path, dtype: Any, shape: tuple[int, ...], blocks: Iterator
 def _ids(
     first: FirstPass, fitted: Fitted, where: Path, rows: int, tables: list[NDArray[np.int32]], singles: list[int]
 ) -> Iterator[NDArray[np.int32]]:
+    if not singles:  # every field is multi-valued
+        return
     quantiles = [(at, fitted.fields[f]) for at, f in enumerate(singles) if fitted.fields[f].transform == "quantiles"]
     numbers = read_part(where, "numbers", np.float64, (rows, len(quantiles)))
     flat = np.concatenate([tables[field] for field in singles])
