@@ -10,7 +10,6 @@ share the table and take turns, so one search serves them all.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,12 +19,11 @@ from thresher.embeddings.nis import NisEmbedding
 from thresher.embeddings.registry import method_name
 from thresher.errors import AttachError
 from thresher.search.endless import EndlessBatches
-from thresher.search.mask_judge import PressingJudge
+from thresher.search.mask_judge import PressingJudge, run_mask_search
 from thresher.search.registry import SearchTask, register_search
 from thresher.search.size_policy import SizePolicy
 from thresher.tickets.ticket import MaskTicket
 from thresher.training.checkpoint import Checkpoint, pack_optimizer, unpack_optimizer_
-from thresher.training.epochs import run_epochs
 from thresher.training.loop import mean_loss
 from thresher.training.optimizers import build_optimizer
 
@@ -42,23 +40,8 @@ def search_with_controller(task: SearchTask) -> Sequence[MaskTicket]:
     if len(tables) != 1:
         raise AttachError(f"NIS searches a model with one table; this one has {len(tables)}; build it with NisConfig")
     judge = ControllerJudge(task, *tables.items())
-    run_epochs(
-        task.model,
-        build_optimizer(task.model, task.config.optimizer),
-        judge,
-        task.data,
-        stage=STAGE,
-        settings={
-            **asdict(task.config),
-            "budgets": [str(budget) for budget in task.budgets],
-            **asdict(judge.table.config),
-        },
-        seed=task.seed,
-        max_epochs=judge.max_epochs,
-        folder=task.folder,
-        progress=task.progress,
-    )
-    return judge.cutter.tickets
+    optimizer = build_optimizer(task.model, task.config.optimizer)
+    return run_mask_search(task, optimizer, judge, stage=STAGE, table_config=judge.table.config)
 
 
 class ControllerJudge(PressingJudge):

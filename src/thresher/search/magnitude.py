@@ -6,7 +6,7 @@ the validation and the retraining that PEP gets: these are baselines meant to be
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -15,10 +15,9 @@ from torch import Tensor
 from thresher.embeddings.magnitude import IterativeMagnitudeConfig, MagnitudeEmbedding
 from thresher.embeddings.registry import method_name
 from thresher.errors import AttachError, ConfigError
-from thresher.search.mask_judge import MaskJudge, PressingJudge
+from thresher.search.mask_judge import MaskJudge, PressingJudge, run_mask_search
 from thresher.search.registry import SearchTask, register_search
 from thresher.tickets.ticket import MaskTicket, top_entries
-from thresher.training.epochs import run_epochs
 from thresher.training.metrics import Metrics
 from thresher.training.optimizers import build_optimizer
 
@@ -43,19 +42,7 @@ def search_magnitudes(task: SearchTask) -> Sequence[MaskTicket]:
             judge = Gradual(task, tables, method)
         case "iterative":
             judge = Iterative(task, tables, method, optimizer)
-    run_epochs(
-        task.model,
-        optimizer,
-        judge,
-        task.data,
-        stage=STAGE,
-        settings={**asdict(task.config), "budgets": [str(budget) for budget in task.budgets], **asdict(first.config)},
-        seed=task.seed,
-        max_epochs=judge.max_epochs,
-        folder=task.folder,
-        progress=task.progress,
-    )
-    return judge.cutter.tickets
+    return run_mask_search(task, optimizer, judge, stage=STAGE, table_config=first.config)
 
 
 def scores_of(tables: Mapping[str, MagnitudeEmbedding]) -> dict[str, Tensor]:

@@ -1,16 +1,19 @@
 """MaskJudge: what the judges of all mask searches share: where they stand, what they cut, what a checkpoint holds."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from thresher.embeddings.base import FieldEmbedding
+from thresher.embeddings.base import EmbeddingConfig, FieldEmbedding
 from thresher.search.cutting import Cutter
 from thresher.search.registry import SearchTask
-from thresher.tickets.ticket import Scores
+from thresher.tickets.ticket import MaskTicket, Scores
 from thresher.training.early_stopping import EarlyStopping
+from thresher.training.epochs import run_epochs
 from thresher.training.metrics import Metrics
 
 
@@ -19,8 +22,11 @@ class MaskJudge:
 
     Attributes:
         num_kept: entries the tables hold now.
+        max_epochs: the most epochs it can take; set by the subclass.
         stopping: watches validation; what for is the subclass's business.
     """
+
+    max_epochs: int
 
     def __init__(self, task: SearchTask, tables: Mapping[str, FieldEmbedding], *, method: str, patience: int) -> None:
         self.task, self.config = task, task.config
@@ -121,6 +127,31 @@ class PressingJudge(MaskJudge):
     def load(self, facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
         super().load(facts, tensors)
         self.pressing_since = facts["pressing_since"]
+
+
+def run_mask_search(
+    task: SearchTask,
+    optimizer: torch.optim.Optimizer,
+    judge: MaskJudge,
+    *,
+    stage: str,
+    table_config: EmbeddingConfig,
+) -> Sequence[MaskTicket]:
+    """Train until the judge has cut every budget; what it cut, largest first."""
+    budgets = [str(budget) for budget in task.budgets]
+    run_epochs(
+        task.model,
+        optimizer,
+        judge,
+        task.data,
+        stage=stage,
+        settings={**asdict(task.config), "budgets": budgets, "table": asdict(table_config)},
+        seed=task.seed,
+        max_epochs=judge.max_epochs,
+        folder=task.folder,
+        progress=task.progress,
+    )
+    return judge.cutter.tickets
 
 
 def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

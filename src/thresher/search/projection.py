@@ -5,7 +5,6 @@ no more. The history says how many seconds an epoch's projections took.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from time import perf_counter
 from typing import Any
 
@@ -14,11 +13,10 @@ import torch
 from thresher.embeddings.l1_projection import L1ProjectionEmbedding, project_l1_ball, radius_keeping
 from thresher.embeddings.registry import method_name
 from thresher.errors import AttachError, ConfigError
-from thresher.search.mask_judge import PressingJudge
+from thresher.search.mask_judge import PressingJudge, run_mask_search
 from thresher.search.plan import Plan
 from thresher.search.registry import SearchTask, register_search
 from thresher.tickets.ticket import MaskTicket
-from thresher.training.epochs import run_epochs
 from thresher.training.metrics import Metrics
 from thresher.training.optimizers import build_optimizer
 
@@ -35,19 +33,8 @@ def search_projections(task: SearchTask) -> Sequence[MaskTicket]:
     if any(table.config != config for table in tables.values()):
         raise ConfigError("the model's tables have different settings of L1 projection; give all the same")
     judge = Projecting(task, tables, every=config.projection_steps or len(task.data.train))
-    run_epochs(
-        task.model,
-        build_optimizer(task.model, task.config.optimizer),
-        judge,
-        task.data,
-        stage=STAGE,
-        settings={**asdict(task.config), "budgets": [str(budget) for budget in task.budgets], **asdict(config)},
-        seed=task.seed,
-        max_epochs=judge.max_epochs,
-        folder=task.folder,
-        progress=task.progress,
-    )
-    return judge.cutter.tickets
+    optimizer = build_optimizer(task.model, task.config.optimizer)
+    return run_mask_search(task, optimizer, judge, stage=STAGE, table_config=config)
 
 
 class Projecting(PressingJudge):

@@ -52,7 +52,11 @@ def search_thresholds(task: SearchTask) -> Sequence[MaskTicket]:
         judge,
         task.data,
         stage=STAGE,
-        settings={**asdict(config), "budgets": [str(budget) for budget in task.budgets]},
+        settings={
+            **asdict(config),
+            "budgets": [str(budget) for budget in task.budgets],
+            "tables": {name: asdict(table.holders[0].config) for name, table in searcher.tables.items()},
+        },
         seed=task.seed,
         max_epochs=judge.max_epochs(steps_per_epoch),
         folder=task.folder,

@@ -1,0 +1,49 @@
+"""PEP's search in our own loop: what it refuses, when it gives up, and what a folder must agree with to be taken up."""
+
+from dataclasses import replace
+
+import pytest
+
+from thresher.embeddings.pep import PepConfig
+from thresher.errors import BudgetError, ConfigError
+from thresher.search.config import SearchConfig
+from thresher.training.optimizers import OptimizerConfig
+
+PLAN = PepConfig(embedding_dim=8)
+DECAY = PepConfig(embedding_dim=8, pressure="decay", raw_threshold_init=-6.0)
+
+
+def decaying(threshold_decay, *, max_epochs):
+    optimizer = OptimizerConfig(
+        learning_rate=2e-2, threshold_learning_rate=2e-2, threshold_decay=threshold_decay, updates="dense"
+    )
+    return SearchConfig(max_epochs=max_epochs, clock_steps=5, optimizer=optimizer)
+
+
+def test_decay_without_decay_is_refused_before_it_starts(planted):
+    with pytest.raises(ConfigError, match=r"threshold_decay .*is 0.*the authors' value is 1e-5"):
+        planted.search(DECAY, ["500"], config=decaying(0.0, max_epochs=1))
+
+
+def test_a_decay_search_that_gives_up_says_which_budgets_are_missing(planted):
+    with pytest.raises(BudgetError, match=r"after 1 epochs .* budget 10 was not reached"):
+        planted.search(DECAY, ["10"], config=decaying(1e-5, max_epochs=1))
+
+
+def test_a_decay_search_cuts_exactly_what_it_reaches(planted):
+    tickets = planted.search(DECAY, ["1000", "1400"], config=decaying(1e-3, max_epochs=20))
+    assert [ticket.num_parameters for ticket in tickets] == [1400, 1000]
+
+
+def test_killed_and_resumed_cuts_the_same_tickets(planted, killed_and_resumed):
+    whole = planted.search(PLAN, ["500", "100"])
+    again = killed_and_resumed(PLAN, ["500", "100"], killed_in=3)
+    for one, other in zip(whole, again, strict=True):
+        assert (one.masks["embedding"] == other.masks["embedding"]).all()
+        assert (one.final.values["embedding"] == other.final.values["embedding"]).all()
+
+
+def test_a_search_is_not_taken_up_with_other_thresholds(planted, killed_and_resumed, tmp_path):
+    killed_and_resumed(PLAN, ["500"], killed_in=2)
+    with pytest.raises(ConfigError, match=r"other settings \(tables "):
+        planted.search(replace(PLAN, threshold_function="sigmoid"), ["500"], folder=tmp_path)
