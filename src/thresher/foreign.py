@@ -114,14 +114,14 @@ def prune_model(
     """
     attached = _copy(model)
     tables = attach_(attached, config, where=where, min_features=min_features)
+    tickets = find_tickets(  # before anything long: impossible settings are told at once
+        attached, data, budgets, search, seed=seed, folder=_under(folder, "tickets"), progress=progress
+    )
     dense = None
     if with_dense:
         dense = train_model(_copy(model), data, training, seed=seed, folder=_under(folder, "dense"), progress=progress)
         num_parameters = sum(table.num_features * table.embedding_dim for table in tables)
         dense = replace(dense, num_parameters=num_parameters, storage_bytes=num_parameters * BYTES_PER_VALUE)
-    tickets = find_tickets(
-        attached, data, budgets, search, seed=seed, folder=_under(folder, "tickets"), progress=progress
-    )
     pruned = {}
     for ticket in tickets:
         into = _under(folder, f"retrained/{ticket.budget.slug}")
