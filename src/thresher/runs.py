@@ -11,12 +11,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from thresher.config import load_toml, to_toml
+from thresher.config import load_toml, save_toml
 from thresher.data.sources import DataConfig
 from thresher.embeddings.base import EmbeddingConfig
 from thresher.embeddings.pep import PepConfig
 from thresher.errors import ConfigError, ThresherError
-from thresher.files import write_text
 from thresher.models.base import ModelConfig
 from thresher.models.fm import FmConfig
 from thresher.search.config import SearchConfig
@@ -92,7 +91,7 @@ class Run:
                 )
         elif folder.exists() and any(folder.iterdir()):
             raise ConfigError(f"{folder} is not empty and holds no run; choose another folder (--out)")
-        write_text(settings, to_toml(config))
+        save_toml(config, settings)
         return cls(folder, config)
 
     @classmethod

@@ -18,14 +18,13 @@ from thresher.compare.config import CompareConfig
 from thresher.compare.deadline import Deadline, TimeIsUpError
 from thresher.compare.grids import POINTS_OF_THEIR_OWN, method_grid
 from thresher.compare.results import ComparedPoint, load_points, machine, versions
-from thresher.config import config_to_mapping, load_toml, to_toml
+from thresher.config import config_to_mapping, load_toml, save_toml
 from thresher.data.encode import encode
 from thresher.data.encoded_table import EncodedTable
 from thresher.data.sources import build_source
 from thresher.embeddings.base import EmbeddingConfig
 from thresher.embeddings.uniform import UniformConfig
 from thresher.errors import ConfigError
-from thresher.files import write_text
 from thresher.models.registry import model_config
 from thresher.report.comparison import plot_comparison
 from thresher.runs import RunConfig
@@ -210,7 +209,7 @@ def _check_same(config: CompareConfig, path: Path) -> None:
     if not path.exists():
         if path.parent.exists() and any(path.parent.iterdir()):
             raise ConfigError(f"{path.parent} is not empty and holds no comparison; choose another folder (--out)")
-        write_text(path, to_toml(config.shared()))
+        save_toml(config.shared(), path)
     elif load_toml(CompareConfig, path) != config.shared():
         raise ConfigError(
             f"the comparison in {path.parent} was begun with other data, search or training settings (see {path}); "

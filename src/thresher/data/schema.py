@@ -16,8 +16,6 @@ from typing import Any, Literal, get_args
 from thresher.errors import DataError, FormatError
 
 SCHEMA_VERSION = 1
-UNKNOWN_ID = 0
-"""Local id of the unknown feature of every field."""
 
 Transform = Literal["none", "log2", "quantiles", "hash", "date"]
 TRANSFORMS: tuple[str, ...] = get_args(Transform)

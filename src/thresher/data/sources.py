@@ -1,4 +1,4 @@
-"""Where rows come from: the contract of a data source, and the registry of named ones. Settings: `config.py`."""
+"""Where rows come from: the contract of a data source, and the registry of named ones. Settings: `data_config.py`."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field

@@ -27,7 +27,7 @@ class History:
         if last is not None and entry["epoch"] <= last:
             raise ThresherError(
                 f"{self.path or 'the history'} already holds epoch {last}, so epoch {entry['epoch']} cannot follow; "
-                "restore or truncate the history before a run goes on"
+                "restore the history before a run goes on"
             )
         line = _line(entry)
         self.records.append(entry)
@@ -47,18 +47,6 @@ class History:
         self.records = [dict(record) for record in records]
         if self.path is not None:
             write_text(self.path, "".join(_line(record) for record in self.records))
-
-    def truncate(self, last_epoch: int) -> None:
-        """Forget the epochs after `last_epoch`, in memory and in the file."""
-        self.restore(record for record in self.records if record["epoch"] <= last_epoch)
-
-    @classmethod
-    def open(cls, path: Path) -> "History":
-        """The history in a file, to be appended to; an absent file is an empty history."""
-        history = cls(path)
-        if path.exists():
-            history.restore(read_history(path))
-        return history
 
 
 def read_history(path: Path) -> list[Record]:
