@@ -29,15 +29,57 @@ def test_show_a_ticket_says_what_each_field_keeps(finished, thresher):
     assert "50 entries kept" in thresher("show", finished.out / "tickets" / "50").stdout
 
 
-def test_show_a_bundle_an_encoded_table_and_results(finished, thresher):
-    bundle = json.loads(thresher("show", finished.out / "bundles" / "50", "--json").stdout)
+def test_show_a_bundle_field_by_field(finished, thresher):
+    folder = finished.out / "bundles" / "50"
+    bundle = json.loads(thresher("show", folder, "--json").stdout)
     assert (bundle["kind"], bundle["model"], bundle["num_parameters"]) == ("bundle", "fm", 50)
+    tables = {table["table"]: table for table in bundle["tables"]}
+    assert bundle["storage_bytes"] == sum(table["storage_bytes"] for table in tables.values())
+    fields = [field for field in bundle["fields"] if field["table"] == "embedding"]
+    assert sum(field["num_parameters"] for field in fields) == 50
+    assert sum(field["num_dropped"] for field in fields) == tables["embedding"]["num_dropped"]
+    printed = thresher("show", folder).stdout
+    assert "validation auc" in printed
+    user = next(line for line in printed.splitlines() if line.startswith("user_id")).split()
+    assert [int(part) for part in user[1:5]] == [
+        fields[0]["num_features"],
+        fields[0]["num_kept"],
+        fields[0]["num_dropped"],
+        fields[0]["num_parameters"],
+    ]
+
+
+def test_show_an_encoded_table_with_head_tail_and_unknown(finished, thresher):
     table = json.loads(thresher("show", finished.out / "encoded", "--json").stdout)
     assert sum(table["rows"].values()) == 1500
     assert table["label"] == "clicked"
+    assert set(table["positive_share"]) == {"train", "validation", "test"}
+    price = table["fields"][2]
+    assert price["field"] == "price"
+    assert set(price["unknown_share"]) == {"train", "validation", "test"}
+    assert sum(many for _, many in price["tail"]) == price["features"] - 1
+    assert price["head"][0][1] >= price["head"][-1][1]
+    printed = thresher("show", finished.out / "encoded").stdout
+    user = next(line for line in printed.splitlines() if line.startswith("user_id"))
+    assert table["fields"][0]["head"][0][0] in user
+    assert "█" in printed  # how often features are seen
+    assert max(map(len, printed.splitlines()[4:])) <= 100  # the line with the folder may be longer
+
+
+def test_figures_of_everything_that_has_one(finished, thresher, refused, tmp_path):
+    for thing in (".", "results.json", "encoded", "bundles/50", "tickets/50"):
+        stem = tmp_path / "figures" / thing.replace("/", "-").replace(".", "-")
+        printed = thresher("show", finished.out / thing, "--figure", stem, "--json")
+        assert printed.exit_code == 0, printed.stderr
+        json.loads(printed.stdout)
+        assert stem.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
+        assert "<svg" in stem.with_suffix(".svg").read_text()
+    (finished.out / "results.json").unlink()
+    assert "nothing to draw" in refused("show", finished.out, "--figure", tmp_path / "x")
+
+
+def test_show_results(finished, thresher):
     assert "validation" in thresher("show", finished.out / "results.json").stdout
-    for thing in ("bundles/50", "encoded"):
-        assert thresher("show", finished.out / thing).exit_code == 0
 
 
 def test_show_something_else(refused, tmp_path):

@@ -1,7 +1,7 @@
 import pytest
 
 from thresher.export.bundle import open_bundle, save_bundle
-from thresher.export.summary import plot_summary, summarise
+from thresher.export.summary import summarise
 
 
 @pytest.fixture
@@ -37,9 +37,3 @@ def test_tables_come_by_size_and_their_fields_bytes_add_up(bundle):
         assert parts == pytest.approx(table.storage_bytes, abs=len(summary.fields))
     embedding = next(table for table in summary.tables if table.table == "embedding")
     assert embedding.num_dropped == (~mask.any(1)).sum()
-
-
-def test_the_picture_is_written(bundle, tmp_path):
-    png, svg = plot_summary(summarise(bundle[0]), tmp_path / "pictures" / "kept")
-    assert png.read_bytes().startswith(b"\x89PNG")
-    assert "<svg" in svg.read_text()

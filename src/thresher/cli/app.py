@@ -54,8 +54,10 @@ app.command(
 )(prune)
 app.command(
     epilog=_examples(
-        "thresher encode clicks.csv --label clicked --out encoded/clicks",
-        "thresher encode clicks.tsv --fields user,item,price:log2 --label clicked --out encoded/clicks",
+        "thresher encode clicks.csv --dry-run",
+        "thresher encode clicks.csv --label clicked --bad-rows skip --out encoded/clicks",
+        "thresher encode criteo --data-dir criteo --memory-mb 500 --out encoded/criteo",
+        "thresher encode tomorrow.csv --vocabulary-like encoded/clicks --out encoded/tomorrow",
     )
 )(encode)
 app.command(
@@ -77,6 +79,8 @@ app.command(
 )(predict)
 app.command(
     epilog=_examples(
-        "thresher show runs/clicks", "thresher show runs/clicks/tickets/2pct", "thresher show clicks-small"
+        "thresher show runs/clicks",
+        "thresher show runs/clicks/encoded --figure data.png",
+        "thresher show runs/clicks/bundles/2pct --figure kept.png",
     )
 )(show)

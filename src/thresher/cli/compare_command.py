@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from thresher.compare.sweep import Comparison
 
 
-@told_plainly()
+@told_plainly(skip_flag="--set data.bad_rows=skip")
 def compare(
     context: typer.Context,
     sources: options.Sources = None,

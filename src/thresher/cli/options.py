@@ -12,13 +12,15 @@ Sources = Annotated[
     typer.Argument(
         metavar="DATA",
         help="Your files (CSV, TSV, Parquet, also .gz or .zst; several or a 'glob*'), or a data set by name: "
-        "movielens-1m, criteo, avazu, synthetic.",
+        "movielens-1m, criteo, avazu (with --data-dir, or followed by its files), synthetic.",
         show_default=False,
     ),
 ]
 ConfigFile = Annotated[
     Path | None,
-    typer.Option("--config", "-c", help="Settings from a TOML file; flags come on top.", rich_help_panel=OUTPUT),
+    typer.Option(
+        "--config", "-c", metavar="FILE", help="Settings from a TOML file; flags come on top.", rich_help_panel=OUTPUT
+    ),
 ]
 Settings = Annotated[
     list[str] | None,
@@ -28,10 +30,19 @@ Settings = Annotated[
     ),
 ]  # fmt: skip
 DataDir = Annotated[
-    str | None, typer.Option(help="Folder of a named data set's raw files.", rich_help_panel=DATA, show_default=False)
-]
+    str | None,
+    typer.Option(
+        metavar="FOLDER",
+        help="A named data set's raw files: ratings.dat, users.dat, movies.dat (movielens-1m), train.txt or day_* "
+        "(criteo), train.csv (avazu).",
+        rich_help_panel=DATA, show_default=False,
+    ),
+]  # fmt: skip
 Label = Annotated[
-    str | None, typer.Option(help="The label's column; guessed when absent.", rich_help_panel=DATA, show_default=False)
+    str | None,
+    typer.Option(
+        metavar="COLUMN", help="The label's column; guessed when absent.", rich_help_panel=DATA, show_default=False
+    ),
 ]
 Positive = Annotated[
     str | None,
@@ -43,7 +54,8 @@ Positive = Annotated[
 Fields = Annotated[
     str | None,
     typer.Option(
-        metavar="A,B:log2", help="The columns to use, each with an optional transform; guessed when absent.",
+        metavar="A,B:log2",
+        help="The columns to use, each with an optional transform (log2, quantiles, date); guessed when absent.",
         rich_help_panel=DATA, show_default=False,
     ),
 ]  # fmt: skip
@@ -53,7 +65,12 @@ Drop = Annotated[
 ]
 MinCount = Annotated[
     int | None,
-    typer.Option(help="Values seen fewer times become unknown.", rich_help_panel=DATA, show_default=False, metavar="N"),
+    typer.Option(
+        help="Values seen fewer times become unknown; default 1, criteo and avazu 10.",
+        rich_help_panel=DATA,
+        show_default=False,
+        metavar="N",
+    ),
 ]
 SplitSeed = Annotated[
     int | None,
@@ -64,12 +81,51 @@ SplitSeed = Annotated[
         metavar="N",
     ),
 ]
+BadRows = Annotated[
+    str | None,
+    typer.Option(
+        metavar="error|skip",
+        help="A row that cannot be read stops the reading (default), or is left out, counted and shown.",
+        rich_help_panel=DATA, show_default=False,
+    ),
+]  # fmt: skip
+VocabularyFrom = Annotated[
+    str | None,
+    typer.Option(
+        metavar="train|all",
+        help="Rows the vocabularies are made from: the training split (default), or all as in the paper.",
+        rich_help_panel=DATA, show_default=False,
+    ),
+]  # fmt: skip
+VocabularyLike = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FOLDER", help="Use the fields and vocabularies of this encoded table: tomorrow's file as yesterday's.",
+        rich_help_panel=DATA, show_default=False,
+    ),
+]  # fmt: skip
+NewValues = Annotated[
+    str | None,
+    typer.Option(
+        metavar="unknown|append",
+        help="With --vocabulary-like: values it does not know become unknown (default), or are appended.",
+        rich_help_panel=DATA, show_default=False,
+    ),
+]  # fmt: skip
+MemoryMb = Annotated[
+    int | None,
+    typer.Option(
+        metavar="MB", help="About how much memory reading may take beside the vocabularies; default 1000.",
+        rich_help_panel=DATA, show_default=False,
+    ),
+]  # fmt: skip
 Model = Annotated[
     str | None,
     typer.Option(
-        help="fm (default), deepfm, autoint, lr, or one you registered.", rich_help_panel=MODEL, show_default=False
+        metavar="NAME", help="fm (default), deepfm, autoint, lr, or one you registered.", rich_help_panel=MODEL,
+        show_default=False,
     ),
-]
+]  # fmt: skip
 EmbeddingDim = Annotated[
     int | None,
     typer.Option(
@@ -80,7 +136,8 @@ EmbeddingDim = Annotated[
 Method = Annotated[
     str | None,
     typer.Option(
-        help="How the table is made small: pep (default), magnitude, uniform, …",
+        metavar="NAME",
+        help="How the table is made small: pep (default), magnitude, uniform, mde, hash, … (docs/methods.md).",
         rich_help_panel=MODEL,
         show_default=False,
     ),
@@ -106,9 +163,14 @@ Seed = Annotated[
         help="Of initial weights and batch order; default 0.", rich_help_panel=MODEL, show_default=False, metavar="N"
     ),
 ]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.", rich_help_panel=OUTPUT)]
-Force = Annotated[bool, typer.Option("--force", help="Throw away what is in --out.", rich_help_panel=OUTPUT)]
-Json = Annotated[
-    bool, typer.Option("--json", help="Print one JSON document instead of a table.", rich_help_panel=OUTPUT)
+Resume = Annotated[
+    bool, typer.Option("--resume", metavar="", help="Go on with the run in --out.", rich_help_panel=OUTPUT)
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.", rich_help_panel=OUTPUT)]
+Force = Annotated[
+    bool, typer.Option("--force", metavar="", help="Throw away what is in --out.", rich_help_panel=OUTPUT)
+]
+Json = Annotated[
+    bool,
+    typer.Option("--json", metavar="", help="Print one JSON document instead of a table.", rich_help_panel=OUTPUT),
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", metavar="", help="No progress.", rich_help_panel=OUTPUT)]

@@ -13,6 +13,7 @@ from thresher.cli.progress import display
 from thresher.errors import ConfigError
 
 if TYPE_CHECKING:
+    from thresher.data.encoded_table import EncodedTable
     from thresher.pipeline import PruneResult
     from thresher.runs import RunConfig
 
@@ -21,7 +22,7 @@ RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run,
 DEFAULT_OUT = Path("runs/run")
 
 
-@told_plainly(resumable=True)
+@told_plainly(resumable=True, skip_flag="--set data.bad_rows=skip")
 def prune(
     context: typer.Context,
     sources: options.Sources = None,
@@ -55,7 +56,7 @@ def prune(
     show_result(result, as_json=as_json)
 
 
-@told_plainly(resumable=True)
+@told_plainly(resumable=True, skip_flag="--set data.bad_rows=skip")
 def search(
     context: typer.Context,
     sources: options.Sources = None,
@@ -87,6 +88,7 @@ def search(
     settled = _settle(context.params)
     with display(quiet=quiet) as progress, Run.started(out, settled, resume=resume, force=force) as run:
         table = encode_data(run, progress)
+        say_skipped(table)
         tickets = search_run(run, table, batches(run, table), progress)
     found = [
         {"budget": str(t.budget), "num_parameters": t.num_parameters, "folder": str(run.tickets / t.budget.slug)}
@@ -128,12 +130,15 @@ def retrain(folder: RunFolder, as_json: options.Json = False, quiet: options.Qui
 
 def show_result(result: "PruneResult", *, as_json: bool) -> None:
     """The table of a finished run, and where its files are."""
+    from thresher.data.encoded_table import EncodedTable
+
     run, frontier = result.run, result.frontier
     bundles = {str(budget): str(run.bundle(budget)) for budget in run.config.wanted_budgets()}
     if as_json:
         show_json({**frontier.to_json(), "run": str(run.folder), "bundles": bundles})
         return
     facts = frontier.facts
+    say_skipped(EncodedTable.open(run.encoded))
     show_frontier(frontier, title=f"{facts['source']} · {facts['model']} · seed {facts['seed']}")
     drop = run.config.max_auc_drop
     if drop is not None and result.recommended is None:
@@ -144,6 +149,12 @@ def show_result(result: "PruneResult", *, as_json: bool) -> None:
     say(f"Results  {run.results}")
     say(f"Figure   {run.report / 'frontier.png'}, and .svg")
     say(f"Predict  thresher predict {bundles[best]} ROWS.csv")
+
+
+def say_skipped(table: "EncodedTable") -> None:
+    """How many bad rows were left out, so that it does not go unseen."""
+    if table.facts["skipped"]:
+        say(f"Bad rows left out: {table.facts['skipped']:,}; see them: thresher show {table.folder}")
 
 
 def _settle(params: Mapping[str, Any]) -> "RunConfig":

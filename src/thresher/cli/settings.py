@@ -15,7 +15,7 @@ from thresher.runs import RunConfig
 from thresher.tickets.budget import parse_budgets
 
 FILES = "files"
-ANY_SOURCE = {"split_seed", "vocabulary_from", "min_count", "memory_mb", "synthetic"}
+ANY_SOURCE = {"split_seed", "vocabulary_from", "min_count", "bad_rows", "memory_mb", "synthetic"}
 """Settings of `[data]` that mean the same whatever the source."""
 
 
@@ -33,6 +33,11 @@ class Flags:
     drop: str | None = None
     min_count: int | None = None
     split_seed: int | None = None
+    bad_rows: str | None = None
+    vocabulary_from: str | None = None
+    vocabulary_like: str | None = None
+    new_values: str | None = None
+    memory_mb: int | None = None
     model: str | None = None
     embedding_dim: int | None = None
     method: str | None = None
@@ -51,6 +56,9 @@ def run_config(flags: Flags) -> RunConfig:
     """The settings a command runs with."""
     config = RunConfig() if flags.config is None else load_toml(RunConfig, flags.config)
     config = replace(config, data=_data(config.data, flags))
+    for name in ("bad_rows", "vocabulary_from", "new_values", "memory_mb"):
+        if (value := getattr(flags, name)) is not None:
+            config = override(config, [f"data.{name}={value}"], where=f"--{name.replace('_', '-')}")
     if flags.config is None:  # the settings recorded for this data set, where there are any
         config = replace(config, model=model_config(flags.model or "fm", dataset=config.data.source))
     elif flags.model is not None:
@@ -83,7 +91,7 @@ def _data(data: DataConfig, flags: Flags) -> DataConfig:
     changes: dict[str, Any] = {}
     if flags.sources:
         changes = _source(flags.sources, data)
-    for name in ("data_dir", "label", "min_count", "split_seed"):
+    for name in ("data_dir", "label", "min_count", "split_seed", "vocabulary_like"):
         if getattr(flags, name) is not None:
             changes[name] = getattr(flags, name)
     for name in ("positive", "drop"):
@@ -99,11 +107,12 @@ def _data(data: DataConfig, flags: Flags) -> DataConfig:
 
 
 def _source(words: Sequence[str], data: DataConfig) -> dict[str, Any]:
-    """A named data set, or files. What the TOML file said of another source does not hold for this one."""
+    """A named data set, perhaps with its files, or files. What TOML said of another source does not hold for this."""
     names = [name for name in source_names() if name != FILES]
     defaults = {field.name: field.default for field in fields(DataConfig) if field.name not in ANY_SOURCE}
-    if len(words) == 1 and words[0] in names:
-        return ({} if data.source == words[0] else defaults) | {"source": words[0]}
+    if words[0] in names:
+        files = {"paths": tuple(words[1:])} if len(words) > 1 else {}
+        return ({} if data.source == words[0] else defaults) | {"source": words[0]} | files
     near = get_close_matches(words[0], names, 1)
     if near and not Path(words[0]).exists():
         raise ConfigError(f"{words[0]}: no such file; did you mean the data set {near[0]!r}?")

@@ -1,90 +1,80 @@
 """show: what is in this run, ticket, bundle or encoded table, from its files alone."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from thresher.cli import options
-from thresher.cli.console import show_frontier, show_json, told_plainly
-from thresher.errors import FormatError
+from thresher.cli.console import Facts, Shown, say, show_facts, show_frontier, show_json, told_plainly
+from thresher.cli.show_bundle import look_at_bundle, show_kept
+from thresher.cli.show_table import look_at_table
+from thresher.errors import ConfigError, FormatError
 from thresher.report.frontier import Frontier
-from thresher.report.tables import format_bytes, format_share
+from thresher.report.tables import format_share
 
 if TYPE_CHECKING:
-    from thresher.data.encoded_table import EncodedTable
     from thresher.data.schema import Schema
-
-Facts = dict[str, Any]
 
 
 @told_plainly()
 def show(
-    path: Annotated[Path, typer.Argument(help="A run, a ticket, a bundle, an encoded table, or a results.json.")],
+    path: Annotated[
+        Path, typer.Argument(metavar="THING", help="A run, a ticket, a bundle, an encoded table, or a results.json.")
+    ],
+    figure: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Draw it, too: FILE.png and FILE.svg.", rich_help_panel=options.OUTPUT),
+    ] = None,
     as_json: options.Json = False,
 ) -> None:
-    """What is in this run, ticket, bundle or encoded table."""
-    facts, frontier = _describe(path)
+    """What is in this run, ticket, bundle or encoded table.
+
+    An encoded table: rows, features of each field, share of unknown values, head and tail of the frequencies.
+    A bundle: what each field keeps, the largest tables, dropped features. A run: what is done, and its results.
+    """
+    shown = _look(path)
     if as_json:
-        show_json(facts if frontier is None else {**facts, "results": frontier.to_json()})
+        show_json(shown.facts)
+    else:
+        shown.display()
+    if figure is None:
         return
-    show_facts(facts)
-    if frontier is not None:
-        show_frontier(frontier)
+    if shown.draw is None:
+        raise ConfigError(f"{path}: there is nothing to draw yet; leave --figure out")
+    for file in shown.draw(figure):
+        say(f"Figure  {file}")
 
 
-def show_facts(facts: Mapping[str, Any]) -> None:
-    """Facts one a line; lists of rows as a small table below."""
-    plain = {key: value for key, value in facts.items() if not isinstance(value, list) or not _is_rows(value)}
-    width = max(map(len, plain))
-    for key, value in plain.items():
-        print(f"{key.replace('_', ' '):<{width}}  {_write(key, value)}")  # noqa: T201
-    for key, rows in facts.items():
-        if key not in plain:
-            print()  # noqa: T201
-            _print_rows(rows)
-
-
-def describe_table(table: "EncodedTable") -> Facts:
-    """An encoded table: its rows by split, its fields with their sizes."""
-    schema = table.schema
-    return {
-        "kind": "encoded table",
-        "folder": str(table.folder),
-        "rows": {str(name): int(count) for name, count in table.facts["rows"].items()},
-        "label": schema.label.column,
-        "positive_share": round(table.split("train").positive_share, 4),
-        "num_features": schema.num_features,
-        "fields": [
-            {
-                "field": f.name,
-                "column": f.column,
-                "features": f.size,
-                "transform": f.transform,
-                "min_count": f.min_count,
-            }
-            for f in schema.fields
-        ],
-    }
-
-
-def _describe(path: Path) -> tuple[Facts, Frontier | None]:
-    from thresher.data.encoded_table import EncodedTable
-
+def _look(path: Path) -> Shown:
     if not path.exists():
         raise FormatError(f"{path}: no such file or folder")
     if path.is_file():
-        return {"kind": "results", "file": str(path)}, Frontier.load(path)
+        return _shown({"kind": "results", "file": str(path)}, Frontier.load(path))
     if (path / "config.toml").exists():
-        return _describe_run(path)
+        return _shown(*_describe_run(path))
     if (path / "ticket.json").exists():
-        return _describe_ticket(path), None
+        return _look_at_ticket(path)
     if (path / "bundle.json").exists():
-        return _describe_bundle(path), None
+        return look_at_bundle(path)
     if (path / "table.json").exists():
-        return describe_table(EncodedTable.open(path)), None
+        return look_at_table(path)
     raise FormatError(f"{path} is no run, ticket, bundle or encoded table of ours; name such a folder")
+
+
+def _shown(facts: Facts, frontier: Frontier | None) -> Shown:
+    """Facts, and results where there are any."""
+    if frontier is None:
+        return Shown(facts, partial(show_facts, facts))
+    from thresher.report.plots import plot_frontier
+
+    def display() -> None:
+        show_facts(facts)
+        show_frontier(frontier)
+
+    return Shown({**facts, "results": frontier.to_json()}, display, partial(plot_frontier, frontier))
 
 
 def _describe_run(folder: Path) -> tuple[Facts, Frontier | None]:
@@ -116,9 +106,10 @@ def _describe_run(folder: Path) -> tuple[Facts, Frontier | None]:
     return facts, Frontier.load(run.results) if run.results.exists() else None
 
 
-def _describe_ticket(folder: Path) -> Facts:
+def _look_at_ticket(folder: Path) -> Shown:
     from thresher.config import config_to_mapping
     from thresher.data.schema import Schema
+    from thresher.report.field_plots import KeptField, plot_kept_fields
     from thresher.tickets.settings import SettingsTicket
     from thresher.tickets.sizes import SizeTicket
     from thresher.tickets.store import load_ticket
@@ -153,7 +144,16 @@ def _describe_ticket(folder: Path) -> Facts:
     if sizes_by_table and schema_file.exists():
         schema = Schema.from_json(schema_file.read_text(encoding="utf-8"))
         facts["fields"] = _kept_by_field(schema, [sizes.tolist() for sizes in sizes_by_table.values()])
-    return facts
+        kept = [KeptField(name=row["field"], num_features=row["features"], num_kept=row["kept"],
+                          mean_size=row["mean_size"]) for row in facts["fields"]]  # fmt: skip
+        return Shown(facts, partial(_display_ticket, facts), partial(plot_kept_fields, kept))
+    return Shown(facts, partial(show_facts, facts))
+
+
+def _display_ticket(facts: Facts) -> None:
+    show_facts({key: value for key, value in facts.items() if key != "fields"})
+    print("\nwhat is kept of each field, and the share of features kept")  # noqa: T201
+    show_kept([(*row.values(), None) for row in facts["fields"]])
 
 
 def _kept_by_field(schema: "Schema", sizes_by_table: Sequence[list[int]]) -> list[Facts]:
@@ -172,55 +172,3 @@ def _kept_by_field(schema: "Schema", sizes_by_table: Sequence[list[int]]) -> lis
             }
         )
     return rows
-
-
-def _describe_bundle(folder: Path) -> Facts:
-    from thresher.export.bundle import open_bundle
-    from thresher.models.registry import model_name
-
-    bundle = open_bundle(folder)
-    schema = bundle.encoder.schema
-    return {
-        "kind": "bundle",
-        "folder": str(folder),
-        "model": model_name(bundle.model_config),
-        "num_parameters": bundle.num_parameters,
-        "storage_bytes": bundle.storage_bytes,
-        "bytes_on_disk": sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()),
-        **{str(key): value for key, value in bundle.facts.items()},
-        "tables": [
-            {"table": name, "shape": f"{t.num_features:,} × {t.embedding_dim}", "kept": t.num_parameters,
-             "bytes": t.storage_bytes}
-            for name, t in bundle.tables.items()
-        ],
-        "fields": [{"field": f.name, "column": f.column, "features": f.size} for f in schema.fields],
-    }  # fmt: skip
-
-
-def _is_rows(value: list[Any]) -> bool:
-    return bool(value) and all(isinstance(item, Mapping) for item in value)
-
-
-def _write(key: str, value: Any) -> str:
-    if isinstance(value, bool) or value is None:
-        return str(value)
-    if isinstance(value, int):
-        return f"{value:,} ({format_bytes(value)})" if "bytes" in key else str(value) if key == "seed" else f"{value:,}"
-    if isinstance(value, Mapping):
-        return ", ".join(f"{name} {_write(name, item)}" for name, item in value.items())
-    if isinstance(value, list):
-        return ", ".join(map(str, value)) or "nothing"
-    return str(value)
-
-
-def _print_rows(rows: Sequence[Mapping[str, Any]]) -> None:
-    titles = list(rows[0])
-    cells = [
-        [title.replace("_", " ") for title in titles],
-        *([_write("", row[title]) for title in titles] for row in rows),
-    ]
-    widths = [max(len(line[i]) for line in cells) for i in range(len(titles))]
-    right = [isinstance(rows[0][title], int | float) for title in titles]
-    for line in cells:
-        padded = [c.rjust(w) if r else c.ljust(w) for c, w, r in zip(line, widths, right, strict=True)]
-        print("  ".join(padded).rstrip())  # noqa: T201

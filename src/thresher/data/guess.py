@@ -46,7 +46,7 @@ def guess_fields(path: Path, file_format: FileFormat, config: DataConfig | None 
     config = config or DataConfig()
     header = not config.columns
     resolved = resolve_format(path, file_format if not header else config.file_format)
-    chunk = next(read_chunks(path, resolved, header=header, block_bytes=1 << 22), None)
+    chunk = next(read_chunks(path, resolved, header=header, block_bytes=1 << 22, bad_rows=config.bad_rows), None)
     if chunk is None or not len(chunk.frame):
         raise DataError("there are no rows", file=path)
     sample = chunk.frame.head(SAMPLE_ROWS)

@@ -1,10 +1,9 @@
 """What is in a bundle, for people: how much of each field is kept, which tables are large, what was dropped.
 
-Plain data, and one picture. How it is printed is the command line's business.
+Plain data. How it is printed is the command line's business, how it is drawn the report's.
 """
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -88,35 +87,6 @@ def summarise(bundle: Bundle) -> BundleSummary:
             fields += _fields(bundle, name, sizes, table.storage_bytes, embedding_dim)
     tables.sort(key=lambda table: -table.storage_bytes)
     return BundleSummary(tables=tuple(tables), fields=tuple(fields))
-
-
-def plot_summary(summary: BundleSummary, stem: Path, *, table: str = "embedding") -> tuple[Path, Path]:
-    """Draw, field by field, the share of features kept and their mean size; writes `<stem>.png` and `<stem>.svg`."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    fields = summary.fields_of(table) or summary.fields
-    places = np.arange(len(fields))
-    figure, axes = plt.subplots(1, 2, sharey=True, figsize=(8, 1.2 + 0.22 * len(fields)), layout="constrained")
-    panels: list[tuple[Any, list[float], str]] = [
-        (axes[0], [field.num_kept / max(field.num_features, 1) for field in fields], "share of features kept"),
-        (axes[1], [field.mean_size for field in fields], "mean size of a kept feature"),
-    ]
-    for panel, lengths, title in panels:
-        panel.barh(places, lengths, color="#3b6ea5")
-        panel.set_title(title, fontsize=10)
-        panel.spines[["top", "right"]].set_visible(False)
-    axes[0].set_yticks(places, [field.field for field in fields])
-    axes[0].set_xlim(0, 1)
-    axes[0].invert_yaxis()
-    paths = stem.with_suffix(".png"), stem.with_suffix(".svg")
-    stem.parent.mkdir(parents=True, exist_ok=True)
-    for path in paths:
-        figure.savefig(path, dpi=150)
-    plt.close(figure)
-    return paths
 
 
 def _fields(bundle: Bundle, table: str, sizes: Any, storage_bytes: int, embedding_dim: int) -> list[FieldSummary]:

@@ -1,0 +1,139 @@
+"""encode: what it makes, what it says of bad rows and of data that came later, and a dry run that writes nothing."""
+
+import json
+
+import pytest
+
+from thresher.data.encoded_table import EncodedTable
+
+
+@pytest.fixture
+def damaged(clicks):
+    """Clicks with a short line, a label that is none, and a price that is no number."""
+    lines = clicks.read_text().splitlines()
+    lines[100], lines[200], lines[300] = "1,u1,i1", "7,u1,i1,3.5", "1,u1,i1,dear"
+    clicks.write_text("\n".join(lines) + "\n")
+    return clicks
+
+
+LABEL = ["--label", "clicked", "--fields", "user_id,item_id,price:log2"]
+
+
+def test_encode_says_what_it_made(thresher, clicks, tmp_path):
+    printed = thresher("encode", clicks, *LABEL, "--min-count", "3", "--out", tmp_path / "table")
+    assert printed.exit_code == 0, printed.stderr
+    assert "min count       3" in printed.stdout
+    price = next(line for line in printed.stdout.splitlines() if line.startswith("price"))
+    assert "log2" in price
+    content = json.loads(
+        thresher("encode", clicks, *LABEL, "--min-count", "3", "--out", tmp_path / "table", "--json").stdout
+    )
+    table = EncodedTable.open(tmp_path / "table")
+    assert content["rows"] == table.facts["rows"]
+    assert [field["features"] for field in content["fields"]] == list(table.schema.field_sizes)
+    last = content["fields"][-1]
+    assert last["unknown_share"]["train"] == pytest.approx(
+        float((table.split("train").ids[:, -1] == table.schema.field_offsets[-1]).mean())
+    )
+
+
+def test_bad_rows_are_refused_with_the_way_out(refused, damaged, tmp_path, fast):
+    message = refused("encode", damaged, *LABEL, "--out", tmp_path / "table")
+    assert f"{damaged}:101: 3 columns, expected 4" in message
+    assert "--bad-rows skip" in message
+    assert "--set data.bad_rows=skip" in refused("prune", damaged, *LABEL, "--out", tmp_path / "run", *fast)
+    assert "error" in refused("encode", damaged, *LABEL, "--bad-rows", "drop", "--out", tmp_path / "table")
+
+
+def test_bad_rows_left_out_are_counted_and_shown(thresher, damaged, tmp_path, fast):
+    words = ["encode", damaged, *LABEL, "--bad-rows", "skip", "--out", tmp_path / "table"]
+    printed = thresher(*words)
+    assert printed.exit_code == 0, printed.stderr
+    assert "bad rows left out: 3; the first:" in printed.stdout
+    for place in (
+        "clicks.csv:101: 3 columns",
+        "clicks.csv:201: column 'clicked': '7'",
+        "clicks.csv:301: column 'price'",
+    ):
+        assert place in printed.stdout
+    content = json.loads(thresher(*words, "--json").stdout)
+    assert content["skipped_rows"] == 3
+    assert {sample["line"] for sample in content["skipped_samples"]} == {101, 201, 301}
+    assert sum(content["rows"].values()) == 1497
+    assert "bad rows left out: 3" in thresher("show", tmp_path / "table").stdout
+    run = tmp_path / "run"
+    pruned = thresher("prune", damaged, *LABEL, "--set", "data.bad_rows=skip", "--budgets", "50", "--out", run, *fast)
+    assert pruned.exit_code == 0, pruned.stderr
+    assert "Bad rows left out: 3" in pruned.stderr
+
+
+def test_a_dry_run_shows_and_writes_nothing(thresher, refused, clicks, tmp_path):
+    printed = thresher("encode", clicks, *LABEL, "--dry-run")
+    assert printed.exit_code == 0, printed.stderr
+    assert "first rows      1,500 of about 1,500" in printed.stdout
+    price = next(line for line in printed.stdout.splitlines() if line.startswith("price"))
+    assert "log2" in price
+    assert "→" in price  # raw value → bucket
+    found = json.loads(thresher("encode", clicks, *LABEL, "--dry-run", "--json").stdout)
+    assert [field["name"] for field in found["fields"]] == ["user_id", "item_id", "price"]
+    assert found["fields"][0]["distinct"] == 50
+    guessed = thresher("encode", clicks, "--dry-run")
+    assert "categorical: text" in guessed.stderr
+    assert list(tmp_path.iterdir()) == [clicks]
+    assert "--out" in refused("encode", clicks, *LABEL)
+
+
+def test_a_dry_run_shows_bad_rows(thresher, damaged):
+    printed = thresher("encode", damaged, *LABEL, "--bad-rows", "skip", "--dry-run")
+    assert "bad rows left out: 1; the first:\n  line:101: 3 columns" in printed.stdout
+    assert "bad labels      1" in printed.stdout
+
+
+def test_later_files_take_an_earlier_tables_vocabulary(thresher, refused, clicks, tmp_path):
+    earlier = tmp_path / "earlier"
+    assert thresher("encode", clicks, *LABEL, "--out", earlier).exit_code == 0
+    later = tmp_path / "later.csv"
+    head, *lines = clicks.read_text().splitlines()
+    new = [line.replace(",u1,", ",visitor,").replace(",u2,", ",stranger,") for line in lines]
+    later.write_text("\n".join([head, *new]) + "\n")
+    sizes = {}
+    for new_values in ("unknown", "append"):
+        out = tmp_path / new_values
+        words = ["encode", later, "--vocabulary-like", earlier, "--new-values", new_values, "--out", out]
+        assert thresher(*words).exit_code == 0
+        sizes[new_values] = EncodedTable.open(out).schema.field_sizes
+    before = EncodedTable.open(earlier).schema.field_sizes
+    assert sizes["unknown"] == before
+    assert sizes["append"] == (before[0] + 2, *before[1:])
+    unknown = json.loads(thresher("show", tmp_path / "unknown", "--json").stdout)["fields"][0]["unknown_share"]
+    assert unknown["train"] > 0.02
+    missing = refused("encode", later, "--vocabulary-like", tmp_path / "absent", "--out", tmp_path / "x")
+    assert str(tmp_path / "absent") in missing
+
+
+def test_memory_and_vocabulary_flags_reach_the_settings(thresher, refused, clicks, tmp_path):
+    words = ["encode", clicks, *LABEL, "--out", tmp_path / "table"]
+    assert "at least 100" in refused(*words, "--memory-mb", "5")
+    assert thresher(*words, "--memory-mb", "200", "--vocabulary-from", "all").exit_code == 0
+    plan = EncodedTable.open(tmp_path / "table").facts["inputs"]["plan"]
+    assert plan["vocabulary_from"] == "all"
+    assert "--vocabulary-from" in refused(*words, "--vocabulary-from", "test")
+
+
+def test_named_data_sets_take_their_files(thresher, refused, tmp_path):
+    from thresher.data.datasets.shaped_files import write_avazu_shaped, write_criteo_shaped
+
+    write_criteo_shaped(tmp_path / "criteo.txt", 400)
+    write_avazu_shaped(tmp_path / "avazu.csv", 400)
+    for name, file, num_fields in (("criteo", "criteo.txt", 39), ("avazu", "avazu.csv", 22)):
+        printed = thresher("encode", name, tmp_path / file, "--min-count", "2", "--out", tmp_path / name, "--json")
+        assert printed.exit_code == 0, printed.stderr
+        assert len(json.loads(printed.stdout)["fields"]) == num_fields
+    assert "data_dir" in refused("encode", "criteo", "--out", tmp_path / "x")
+    assert refused("encode", "synthetic", tmp_path / "avazu.csv", "--out", tmp_path / "x")
+
+
+def test_real_criteo_and_avazu_by_name(thresher, data_dir, tmp_path):
+    for name, rows in (("criteo", 137_139), ("avazu", 20_000)):
+        printed = thresher("encode", name, "--data-dir", data_dir / name, "--dry-run", "--json")
+        assert json.loads(printed.stdout)["rows_estimated"] == pytest.approx(rows, rel=0.1)

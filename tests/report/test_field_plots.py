@@ -1,0 +1,51 @@
+from types import SimpleNamespace
+
+import pytest
+
+from thresher.errors import ThresherError
+from thresher.report.field_plots import MAX_FIELDS, KeptField, plot_kept_fields, plot_table
+
+
+def kept(number: int, **more) -> KeptField:
+    return KeptField(name=f"field {number}", num_features=number + 1, num_kept=number, mean_size=2.5, **more)
+
+
+def statistics(num_fields: int, unknown: float = 0.1):
+    fields = tuple(
+        SimpleNamespace(name=f"field {at}", num_features=at + 1, unknown_share={"test": unknown})
+        for at in range(num_fields)
+    )
+    return SimpleNamespace(
+        fields=fields, num_rows={"train": 8, "test": 2}, num_features=99, frequency_curve=((1, 50), (10, 5), (99, 0))
+    )
+
+
+@pytest.mark.parametrize("more", [{}, {"storage_bytes": 12_000}])
+def test_every_field_is_drawn_once_with_bytes_where_they_are_known(tmp_path, more):
+    png, svg = plot_kept_fields([kept(at, **more) for at in range(4)], tmp_path / "figure")
+    assert png.read_bytes().startswith(b"\x89PNG")
+    text = svg.read_text()
+    assert all(text.count(f">field {at}<") == 1 for at in range(4))
+    assert "6 of 10 features kept" in text
+    assert ("stored (KB)" in text) == bool(more)
+
+
+def test_what_a_page_cannot_hold_is_left_out_and_told(tmp_path):
+    _, svg = plot_kept_fields([kept(at) for at in range(MAX_FIELDS + 7)], tmp_path / "figure")
+    text = svg.read_text()
+    assert ">field 6<" not in text  # the smallest go
+    assert f">field {MAX_FIELDS}<" in text
+    assert f"the {MAX_FIELDS} largest of {MAX_FIELDS + 7} fields" in text
+
+
+@pytest.mark.parametrize("unknown", [0.0, 0.1, 1.0])
+def test_a_table_is_drawn_also_without_unknown_values(tmp_path, unknown):
+    _, svg = plot_table(statistics(3, unknown), tmp_path / "figure")
+    text = svg.read_text()
+    assert "10 rows, 3 fields, 99 features" in text
+    assert ">field 2<" in text
+
+
+def test_no_field_is_no_figure(tmp_path):
+    with pytest.raises(ThresherError, match="no field to draw"):
+        plot_kept_fields([], tmp_path / "figure")
