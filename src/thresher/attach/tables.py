@@ -42,6 +42,9 @@ class ForeignTable(PepEmbedding):
         )
         self.to(weight.device)
 
+    def why_not_row_gradients(self) -> str | None:
+        return "an attached table keeps the kind of gradient it had"
+
     def pruned_rows(self, distinct: Tensor) -> Tensor:
         """The rows `[U, D]` of distinct ids `[U]` after Eq. 8; gradients are row-sparse if the table's always were."""
         if self.training:

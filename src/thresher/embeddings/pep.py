@@ -118,8 +118,6 @@ class PepEmbedding(RowEmbedding):
     def why_not_row_gradients(self) -> str | None:
         if self.config.pressure == "decay":
             return 'pressure = "decay" presses by decay on every threshold at every step, rows of the batch or not'
-        if type(self).forward is not PepEmbedding.forward:
-            return "an attached table keeps the kind of gradient it had"
         return None
 
     def forward(self, ids: Tensor) -> Tensor:

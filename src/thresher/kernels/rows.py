@@ -16,9 +16,9 @@ from thresher.kernels.parallel import parallel_kernel, runs_on_kernels, serial_k
 CHUNKS_PER_THREAD = 4
 
 
-def lookup_rows(weight: Tensor, distinct: DistinctIds, *, row_gradients: bool = True) -> Tensor:
-    """The distinct rows of a table `[N, D]` → `[U, D]`; the table's gradient is row-sparse unless told otherwise."""
-    return functional.embedding(distinct.ids, weight, sparse=row_gradients)
+def lookup_rows(weight: Tensor, distinct: DistinctIds) -> Tensor:
+    """The distinct rows of a table `[N, D]` → `[U, D]`; the table's gradient is row-sparse."""
+    return functional.embedding(distinct.ids, weight, sparse=True)
 
 
 def expand_rows(rows: Tensor, distinct: DistinctIds) -> Tensor:
