@@ -65,3 +65,17 @@ def test_notes_are_dropped_when_they_may_no_longer_hold(change):
     rows, live = threshold_lookup(weight, deviation, clock, distinct, pruned_rows=notes)
     assert live.num_ids == 3
     assert rows.all()
+
+
+def test_a_row_that_was_live_again_meanwhile_is_looked_up():
+    """The clock may fall: a row pruned at 0 lives at −9, grows, and must be seen when the clock is 0 again."""
+    weight = torch.full((1, 2), 0.1, requires_grad=True)
+    deviation = torch.zeros(1, 2)
+    notes, distinct = PrunedRows(weight, deviation), find_distinct(torch.tensor([0]), 1)
+    for clock, expected in ((0.0, 0), (-9.0, 1)):
+        rows, _ = threshold_lookup(weight, deviation, clock, distinct, pruned_rows=notes)
+        assert int(rows.count_nonzero()) == 2 * expected
+    weight.detach().numpy()[:] = 5.0  # as the kernel of an update writes: no version is counted
+    rows, live = threshold_lookup(weight, deviation, 0.0, distinct, pruned_rows=notes)
+    assert live.num_ids == 1
+    assert (rows > 4).all()

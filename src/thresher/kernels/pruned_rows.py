@@ -33,8 +33,11 @@ class PrunedRows:
         return distinct.without(left_out) if any_left_out else distinct
 
     def note(self, ids: Tensor, is_pruned: Tensor, clock: float) -> None:
-        """Rows `ids` `[U]` were looked up at this clock; those where `is_pruned` came out all 0."""
-        self.from_clock[ids[is_pruned]] = clock
+        """Rows `ids` `[U]` were looked up at this clock; those where `is_pruned` came out all 0.
+
+        The others are about to be updated: what was known of them from a higher clock no longer holds.
+        """
+        self.from_clock[ids] = torch.where(is_pruned, clock, torch.inf)
 
     def _current_versions(self) -> tuple[int, int]:
         return self.weight._version, self.deviation._version
