@@ -1,10 +1,9 @@
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from numba.core.caching import CacheImpl, FunctionCache
 
 from thresher.compact.bits import pack_bits, rank_blocks, select_samples
-from thresher.kernels.bit_vectors import bit, kernel, next_one, rank, select
+from thresher.kernels.bit_vectors import bit, next_one, rank, select
 
 
 @given(st.integers(1, 3000), st.sampled_from([0.001, 0.05, 0.5, 1.0]), st.integers(0, 2**16))
@@ -21,12 +20,3 @@ def test_rank_select_and_next_one_are_what_counting_gives(num_bits, density, see
     for position in {0, num_bits // 2, num_bits - 1}:
         assert next_one(words, position) == ones[np.searchsorted(ones, position)]
         assert bit(words, position) == flags[position]
-
-
-def test_a_kernel_compiles_where_nothing_can_be_kept(monkeypatch):
-    def nowhere(*args, **kwargs):
-        raise RuntimeError("cannot cache function: no locator available")
-
-    monkeypatch.setattr(CacheImpl, "__init__", nowhere)
-    monkeypatch.setattr(FunctionCache, "__init__", nowhere)
-    assert kernel(lambda number: number + 1)(2) == 3

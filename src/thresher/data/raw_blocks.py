@@ -8,18 +8,16 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import numba
 import numpy as np
 import polars as pl
 
 from thresher.errors import DataError
+from thresher.kernels.compiling import kernel
 
 BLOCK_BYTES = 1 << 24
 MAX_LINE_BYTES = 1 << 28
 _BOM = b"\xef\xbb\xbf"
-_jit: Any = numba.njit(cache=True, nogil=True)
 _WIDE_BOMS = (b"\xff\xfe", b"\xfe\xff")
 
 
@@ -77,7 +75,7 @@ def count_sign(data: bytes, sign: str, end: int | None = None) -> int:
     return int(_count(codes, ord(sign)))
 
 
-@_jit
+@kernel
 def _count(codes, sign):  # type: ignore[no-untyped-def]
     total = 0
     for code in codes:

@@ -6,22 +6,15 @@ Loops have fixed lengths where they can: a branch guessed wrong costs more than 
 
 from typing import Any
 
-import numba
 import numpy as np
 from llvmlite import binding, ir  # type: ignore[import-untyped]
 from numba import types
 from numba.extending import intrinsic
 
+from thresher.kernels.compiling import kernel
+
 ALL_ONES = np.uint64(0xFFFFFFFFFFFFFFFF)
 ONE, ZERO = np.uint64(1), np.uint64(0)
-
-
-def kernel(function: Any) -> Any:
-    """Compile a serial kernel that releases the GIL, kept on disk where there is a place to keep it."""
-    try:
-        return numba.njit(nogil=True, cache=True)(function)
-    except RuntimeError:  # neither the package's folder nor the user's can be written
-        return numba.njit(nogil=True)(function)
 
 
 def _ones_of_word(typing_context, word):  # type: ignore[no-untyped-def]

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from thresher.kernels.bit_vectors import kernel
+from thresher.kernels.compiling import kernel
 from thresher.kernels.thread_pool import num_parts, run_parts
 
 

@@ -15,13 +15,13 @@ from thresher.kernels.bit_vectors import (
     ZERO,
     as_float,
     bit,
-    kernel,
     next_one,
     prefetch,
     rank,
     select_from,
     trailing_zeros,
 )
+from thresher.kernels.compiling import kernel
 
 Array = npt.NDArray[Any]
 ROW_INDEX_CODES = {"all": 0, "bitmap": 1, "list8": 2, "list16": 3}

@@ -8,11 +8,10 @@ from functools import cached_property
 
 import numpy as np
 import torch
-from numba import types
-from numba.extending import intrinsic
 from torch import Tensor
 
 from thresher.errors import DataError
+from thresher.kernels.bit_vectors import popcount, trailing_zeros
 from thresher.kernels.parallel import runs_on_kernels, serial_kernel
 
 
@@ -111,22 +110,6 @@ def _outside(id_: int, num_features: int) -> DataError:
     )
 
 
-@intrinsic
-def _count_ones(typingctx, word):  # type: ignore[no-untyped-def]
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        return builder.ctpop(args[0])
-
-    return types.uint64(types.uint64), codegen
-
-
-@intrinsic
-def _lowest_one(typingctx, word):  # type: ignore[no-untyped-def]
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        return builder.cttz(args[0], context.get_constant(types.boolean, False))
-
-    return types.uint64(types.uint64), codegen
-
-
 @serial_kernel
 def _mark_and_rank(ids, num_features, distinct, places):  # type: ignore[no-untyped-def]
     """Fill `distinct` and `places`; returns how many are distinct, or −1 − i when `ids[i]` is outside the table."""
@@ -143,14 +126,13 @@ def _mark_and_rank(ids, num_features, distinct, places):  # type: ignore[no-unty
         bits = words[word]
         ranks[word] = num_ids
         while bits:
-            distinct[num_ids] = (word << 6) + np.int64(_lowest_one(bits))  # type: ignore[call-arg]
+            distinct[num_ids] = (word << 6) + np.int64(trailing_zeros(bits))
             num_ids += 1
             bits &= bits - one
     for i in range(ids.shape[0]):
         id_ = np.int64(ids[i])
         below = (one << np.uint64(id_ & 63)) - one
-        ones = _count_ones(words[id_ >> 6] & below)  # type: ignore[call-arg, var-annotated]
-        places[i] = ranks[id_ >> 6] + np.int32(ones)
+        places[i] = ranks[id_ >> 6] + np.int32(popcount(words[id_ >> 6] & below))
     return num_ids
 
 

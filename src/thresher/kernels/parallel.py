@@ -14,6 +14,8 @@ import numba
 import torch
 from torch import Tensor
 
+from thresher.kernels.compiling import compile_kernel
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -30,13 +32,13 @@ _entrance = threading.RLock()
 
 def serial_kernel(function: Callable[P, R]) -> Callable[P, R]:
     """Compile a kernel that runs on the calling thread and lets others run meanwhile."""
-    compiled: Callable[P, R] = numba.njit(nogil=True, cache=True, error_model="numpy", fastmath=FLOAT_RULES)(function)
+    compiled: Callable[P, R] = compile_kernel(function, error_model="numpy", fastmath=FLOAT_RULES)
     return compiled
 
 
 def exact_kernel(function: Callable[P, R]) -> Callable[P, R]:
     """Compile a helper whose sums must keep their order; only products may be fused."""
-    compiled: Callable[P, R] = numba.njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract"})(function)
+    compiled: Callable[P, R] = compile_kernel(function, error_model="numpy", fastmath={"contract"})
     return compiled
 
 
@@ -49,10 +51,9 @@ class ParallelKernel(Generic[P, R]):
 
     def __init__(self, function: Callable[P, R]) -> None:
         functools.update_wrapper(self, function)
-        options: Any = {"nogil": True, "cache": True, "error_model": "numpy", "fastmath": FLOAT_RULES}
         self._name = function.__name__
-        self._parallel = numba.njit(parallel=True, **options)(function)
-        self._serial = numba.njit(**options)(function)
+        self._parallel = compile_kernel(function, parallel=True, error_model="numpy", fastmath=FLOAT_RULES)
+        self._serial = compile_kernel(function, error_model="numpy", fastmath=FLOAT_RULES)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         num_threads = min(torch.get_num_threads(), settings.NUMBA_NUM_THREADS)

@@ -1,9 +1,8 @@
 """The kernel of `shaped_files`: one raw row after another as bytes, each a function of (seed, row number) alone."""
 
-from typing import Any
-
-import numba
 import numpy as np
+
+from thresher.kernels.compiling import kernel
 
 KINDS = ("hex", "code", "count", "hour")
 _HEX, _CODE, _COUNT, _HOUR = range(4)
@@ -13,10 +12,8 @@ _FIELD_KEY = np.uint64(0xD1342543DE82EF95)
 _VALUE_KEY = np.uint64(0x2545F4914F6CDD1D)
 _DIGITS = np.frombuffer(b"0123456789abcdef", np.uint8)
 
-_jit: Any = numba.njit(cache=True, nogil=True)
 
-
-@_jit
+@kernel
 def fill_rows(buffer, kinds, numbers, first, rows, total, seed, delimiter, with_id, bias):  # type: ignore[no-untyped-def]
     """Write rows `first … first + rows` into the buffer; how many bytes they took.
 
@@ -46,7 +43,7 @@ def fill_rows(buffer, kinds, numbers, first, rows, total, seed, delimiter, with_
     return at
 
 
-@_jit
+@kernel
 def _draw(key, kind, numbers):  # type: ignore[no-untyped-def]
     size, zipf, missing, head, _, median, decile = numbers
     uniform = _uniform(key)
@@ -70,7 +67,7 @@ def _draw(key, kind, numbers):  # type: ignore[no-untyped-def]
     return np.int64(min(rank - 1.0, size - 1.0))
 
 
-@_jit
+@kernel
 def _planted_logit(values, kinds, numbers):  # type: ignore[no-untyped-def]
     """First-order weights and products of hidden vectors of the signal fields, all made from hashes of the values."""
     logit = 0.0
@@ -93,7 +90,7 @@ def _planted_logit(values, kinds, numbers):  # type: ignore[no-untyped-def]
     return logit
 
 
-@_jit
+@kernel
 def _write_value(buffer, at, kind, field, value):  # type: ignore[no-untyped-def]
     if kind == _HOUR:
         return _write_number(buffer, at, 14102100 + value // 24 * 100 + value % 24)
@@ -107,7 +104,7 @@ def _write_value(buffer, at, kind, field, value):  # type: ignore[no-untyped-def
     return at + 8
 
 
-@_jit
+@kernel
 def _write_number(buffer, at, number):  # type: ignore[no-untyped-def]
     if number < 0:
         buffer[at] = 45
@@ -123,7 +120,7 @@ def _write_number(buffer, at, number):  # type: ignore[no-untyped-def]
     return at + digits
 
 
-@_jit
+@kernel
 def _mix(key):  # type: ignore[no-untyped-def]
     """splitmix64: any number to a well-mixed one."""
     key = key + np.uint64(0x9E3779B97F4A7C15)
@@ -132,6 +129,6 @@ def _mix(key):  # type: ignore[no-untyped-def]
     return key ^ (key >> np.uint64(31))
 
 
-@_jit
+@kernel
 def _uniform(key):  # type: ignore[no-untyped-def]
     return float(_mix(key) >> np.uint64(11)) * (1.0 / 9007199254740992.0)

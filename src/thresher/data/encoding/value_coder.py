@@ -4,15 +4,13 @@ Values are told apart by a 64-bit hash and are not held: twelve bytes a slot, wh
 distinct values of a field the chance that any two fall together is 3 in a million.
 """
 
-from typing import Any
-
-import numba
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from thresher.kernels.compiling import kernel
+
 _MAX_LOAD = 0.7
-_jit: Any = numba.njit(cache=True, nogil=True)
 
 
 class ValueCoder:
@@ -54,7 +52,7 @@ class ValueCoder:
         self._keys, self._codes = keys, codes
 
 
-@_jit
+@kernel
 def _insert(keys, codes, size, limit, hashes, out, first_rows, start):  # type: ignore[no-untyped-def]
     """Code rows from `start` on until a new value would be number `limit`; where it stopped, and the new size."""
     mask = np.uint64(len(keys) - 1)
@@ -77,7 +75,7 @@ def _insert(keys, codes, size, limit, hashes, out, first_rows, start):  # type: 
     return len(hashes), size
 
 
-@_jit
+@kernel
 def _move(old_keys, old_codes, keys, codes):  # type: ignore[no-untyped-def]
     mask = np.uint64(len(keys) - 1)
     for at in range(len(old_keys)):
@@ -90,7 +88,7 @@ def _move(old_keys, old_codes, keys, codes):  # type: ignore[no-untyped-def]
             codes[slot] = old_codes[at]
 
 
-@_jit
+@kernel
 def add_counts(counts, codes, chosen):  # type: ignore[no-untyped-def]
     """counts[code] += 1 for each chosen row."""
     for row in range(len(codes)):
@@ -98,7 +96,7 @@ def add_counts(counts, codes, chosen):  # type: ignore[no-untyped-def]
             counts[codes[row]] += 1
 
 
-@_jit
+@kernel
 def replace_codes(codes, tables, starts):  # type: ignore[no-untyped-def]
     """codes[row, f] = tables[starts[f] + codes[row, f]]."""
     for row in range(codes.shape[0]):
