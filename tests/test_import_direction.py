@@ -100,6 +100,12 @@ def test_every_module_belongs_to_a_stage():
     assert {stage(module) for module in MODULES if module} <= set(LAYERS)
 
 
+def test_every_stage_is_on_the_map():
+    page = (Path(__file__).parent.parent / "docs" / "architecture.md").read_text(encoding="utf-8")
+    places = [page.find(f"`{name}`") for name in LAYERS if name != "__main__"]
+    assert min(places) >= 0, f"docs/architecture.md leaves out {LAYERS[places.index(-1)]}"
+
+
 @pytest.mark.parametrize("path", FILES, ids=lambda path: module_name(path) or "thresher")
 def test_imports_go_only_to_the_left(path):
     module = module_name(path)
