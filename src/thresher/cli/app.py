@@ -8,8 +8,9 @@ from thresher import __version__
 from thresher.cli.compare_command import compare
 from thresher.cli.data_commands import encode
 from thresher.cli.demo import demo
+from thresher.cli.export_command import export
+from thresher.cli.predict_command import predict
 from thresher.cli.run_commands import prune, retrain, search
-from thresher.cli.serve_commands import export, predict
 from thresher.cli.show import show
 
 app = typer.Typer(
@@ -70,10 +71,17 @@ app.command(
         "thresher compare movielens-1m --data-dir ml-1m --methods all --models fm,deepfm --time-limit 3600",
     )
 )(compare)
-app.command(epilog=_examples("thresher export runs/clicks --budget 2% --out clicks-small"))(export)
 app.command(
     epilog=_examples(
-        "thresher predict runs/clicks/bundles/2pct rows.csv --out probabilities.csv",
+        "thresher export runs/clicks --budget 2% --out clicks-small",
+        "thresher export runs/clicks --budget 2% --value-type int8 --retrain --out clicks-int8",
+        "thresher export clicks-small --to onnx --out clicks.onnx",
+    )
+)(export)
+app.command(
+    epilog=_examples(
+        "thresher predict clicks-small rows.parquet --keep request_id --out probabilities.parquet",
+        "thresher predict clicks-small candidates.csv --top-k 10 --group user --keep item",
         """echo '{"user": "u1", "item": "i9"}' | thresher predict clicks-small -""",
     )
 )(predict)

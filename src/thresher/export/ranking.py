@@ -3,7 +3,7 @@
 What is held at once is one chunk and the best rows so far, never the whole file.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,34 +16,42 @@ from thresher.export.raw_rows import read_frames, rows_to_frame
 ROW, PROBABILITY, _FIRST = "row", "probability", "first row of the group"
 
 
-def top_k(predictor: Predictor, rows: Any, k: int, *, group: str | None = None) -> pl.DataFrame:
+def top_k(
+    predictor: Predictor, rows: Any, k: int, *, group: str | None = None, keep: Sequence[str] = ()
+) -> pl.DataFrame:
     """The `k` most probable rows of each group, best first; equal ones in their order.
 
     Args:
         predictor: gives the probabilities.
-        rows: as `Predictor.predict` takes them.
+        rows: as `Predictor.predict` takes them, or an iterator of frames with the raw columns.
         k: how many rows of each group.
         group: the raw column whose equal values make a group, for instance the user; without it all rows are one.
+        keep: other raw columns to copy into the answer, for instance the item.
 
     Returns:
-        Columns `row` (number of the row, from 0), the group column if any, and `probability`; groups in the order
-        in which they first appear.
+        Columns `row` (number of the row, from 0), the group column if any, those of `keep`, and `probability`; groups
+        in the order in which they first appear.
     """
     if k < 1:
         raise DataError(f"top_k is {k}; it must be at least 1")
-    if group in (ROW, PROBABILITY, _FIRST):
-        raise DataError(f"the group column is called {group!r}, like a column of the answer; rename it")
     groups = [] if group is None else [group]
+    copied = list(dict.fromkeys([*groups, *keep]))
+    for name in copied:
+        if name in (ROW, PROBABILITY, _FIRST):
+            what = "the group column" if name == group else "a column to keep"
+            raise DataError(f"{what} is called {name!r}, like a column of the answer; rename it")
     best = pl.DataFrame()
     seen = 0
-    for frame in _frames(predictor, rows, groups):
+    for frame in _frames(predictor, rows, copied):
         rows_so_far = pl.Series(ROW, range(seen, seen + len(frame)), dtype=pl.Int64)
         probabilities = pl.Series(PROBABILITY, predictor.predict_frame(frame))
-        own = [frame[name] for name in groups]
+        own = [frame[name] for name in copied]
         chunk = pl.DataFrame([*own, rows_so_far, probabilities, rows_so_far.alias(_FIRST)])
-        best = _best(pl.concat([best, chunk]) if len(best.columns) else chunk, k, groups)
+        # a chunk of JSON lines may hold numbers where the next holds text
+        candidates = pl.concat([best, chunk], how="vertical_relaxed") if len(best.columns) else chunk
+        best = _best(candidates, k, groups)
         seen += len(frame)
-    return best.select([ROW, *groups, PROBABILITY]) if len(best.columns) else best
+    return best.select([ROW, *copied, PROBABILITY]) if len(best.columns) else best
 
 
 def _best(candidates: pl.DataFrame, k: int, groups: Sequence[str]) -> pl.DataFrame:
@@ -57,4 +65,6 @@ def _best(candidates: pl.DataFrame, k: int, groups: Sequence[str]) -> pl.DataFra
 def _frames(predictor: Predictor, rows: Any, also: Sequence[str]) -> Iterable[pl.DataFrame]:
     if isinstance(rows, str | Path):
         return read_frames(rows, predictor.schema, also=also)
+    if isinstance(rows, Iterator):
+        return rows
     return [rows_to_frame(rows, predictor.schema, also=also)]

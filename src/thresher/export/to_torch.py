@@ -58,3 +58,13 @@ def dense_state_dict(bundle: Bundle | str | Path) -> Mapping[str, Tensor]:
             )
         state[f"{name}.weight"] = torch.from_numpy(table.to_dense())
     return state
+
+
+def export_dense(bundle: Bundle | str | Path, path: str | Path) -> Path:
+    """Write `dense_state_dict` as one safetensors file."""
+    from safetensors.torch import save_file
+
+    path, state = Path(path), dense_state_dict(bundle)
+    with replacing_file(path) as beside:
+        save_file({name: tensor.contiguous() for name, tensor in state.items()}, beside)
+    return path

@@ -1,0 +1,242 @@
+"""export: one pruned model out of a run, as a bundle or for another engine, in as many bits as wanted."""
+
+import shutil
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from thresher.cli import options
+from thresher.cli.console import Facts, say, show_json, told_plainly
+from thresher.cli.progress import Display, display
+from thresher.errors import BudgetError, ConfigError, FormatError
+from thresher.report.tables import format_bytes
+
+if TYPE_CHECKING:
+    from thresher.compact.value_types import ValueType
+    from thresher.export.bundle import Bundle
+    from thresher.runs import Run
+
+ENDINGS = {"bundle": "", "onnx": ".onnx", "torch": ".pt2", "compiled": ".pt2", "dense": ".safetensors", "csr": ""}
+"""What `--to` knows, and how the file's name must end; those without are folders."""
+FEWER_BITS = ("bundle", "onnx", "torch", "compiled")
+HINTS = {
+    "bundle": "Try: thresher predict {out} ROWS.csv",
+    "onnx": "Inputs: ids, int64 [rows, fields]; fields and offsets are in its metadata.",
+    "torch": "Load with torch.export.load('{out}').module().",
+    "compiled": "Load with torch._inductor.aoti_load_package('{out}').",
+    "dense": "Weights by name, as model.load_state_dict takes them.",
+    "csr": "Tables by scipy.sparse.load_npz; the other weights are in network.safetensors.",
+}
+
+
+@told_plainly()
+def export(
+    source: Annotated[
+        Path, typer.Argument(metavar="RUN", help="Folder of a run whose tickets are retrained, or of a bundle.")
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="PATH", help="Where it goes.")],
+    budget: Annotated[
+        str | None,
+        typer.Option(
+            metavar="2%", help="Which size of the run; without it the recommended one, or the best on validation."
+        ),
+    ] = None,
+    to: Annotated[
+        str,
+        typer.Option(
+            metavar="FORM",
+            help="bundle (a folder, all that predict needs); onnx; torch (an exported program, .pt2); compiled (an "
+            "AOTInductor package, .pt2); dense (plain weights, .safetensors); csr (a folder, scipy .npz a table).",
+        ),
+    ] = "bundle",
+    value_type: Annotated[
+        str, typer.Option(metavar="TYPE", help="Store values as fp32 (as trained), fp16, bf16, int8 or int4.")
+    ] = "fp32",
+    retrain: Annotated[
+        bool,
+        typer.Option(
+            "--retrain", metavar="", help="With int8 or int4: go on training in these bits for a few epochs."
+        ),
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", metavar="", help="Replace what is at --out.")] = False,
+    as_json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:  # fmt: skip
+    """Take one pruned model out of a run: a folder with all that predicting needs, and no pickle.
+
+    Or as a file for onnxruntime or PyTorch, which begins at feature ids, its tables still compact.
+    """
+    from thresher.export.bundle import open_bundle
+
+    bits = _check(to, value_type, retrain=retrain)
+    folder, run, wanted = _find(source, budget)
+    _check_place(out, to, force=force)
+    facts: Facts = {"out": str(out), "to": to, "budget": wanted}
+    with TemporaryDirectory() as beside:
+        if bits != "fp32":
+            smaller = Path(beside) / "bundle"
+            with display(quiet=quiet) as progress:
+                facts |= _in_fewer_bits(folder, smaller, bits, run, retrain=retrain, progress=progress)
+            folder = smaller
+        bundle = open_bundle(folder)
+        _write(to, folder, out)
+    facts["num_parameters"] = bundle.num_parameters
+    facts["bytes"] = sum(f.stat().st_size for f in ([out] if out.is_file() else out.rglob("*")) if f.is_file())
+    if as_json:
+        show_json(facts)
+        return
+    print(out)  # noqa: T201
+    _say_cost(facts)
+    size = f"{format_bytes(facts['bytes'])}, {bundle.num_parameters:,} parameters"
+    say(f"{size}{f' ({wanted})' if wanted else ''}. {HINTS[to].format(out=out)}")
+
+
+def _check(to: str, value_type: str, *, retrain: bool) -> "ValueType":
+    from typing import cast, get_args
+
+    from thresher.compact.value_types import ValueType
+
+    if to not in ENDINGS:
+        raise ConfigError(f"--to {to}: known are {', '.join(ENDINGS)}")
+    types = get_args(ValueType)
+    if value_type not in types:
+        raise ConfigError(f"--value-type {value_type}: known are {', '.join(types)}")
+    if value_type != "fp32" and to not in FEWER_BITS:
+        raise ConfigError(f"--to {to} holds float32 values; leave --value-type out, or export {', '.join(FEWER_BITS)}")
+    if retrain and value_type not in ("int8", "int4"):
+        raise ConfigError("--retrain goes on training in fewer bits; say --value-type int8 or int4")
+    return cast(ValueType, value_type)
+
+
+def _find(source: Path, budget: str | None) -> tuple[Path, "Run | None", str | None]:
+    """The bundle to export, the run it belongs to, and its budget."""
+    from thresher.runs import Run
+    from thresher.tickets.budget import Budget
+
+    if (source / "bundle.json").exists():
+        if budget is not None:
+            raise ConfigError(f"{source} is one bundle, of one size; leave --budget out, or name the run")
+        return source, None, None
+    run = Run.open(source)
+    wanted = Budget.parse(_chosen_budget(run.results) if budget is None else budget)
+    folder = run.bundle(wanted)
+    if not folder.exists():
+        known = ", ".join(str(known) for known in run.config.wanted_budgets() if run.bundle(known).exists())
+        raise BudgetError(f"{source} has no bundle for budget {wanted}; it has: {known or 'none yet'}")
+    return folder, run, str(wanted)
+
+
+def _chosen_budget(results: Path) -> str:
+    from thresher.report.frontier import Frontier
+
+    if not results.exists():
+        raise FormatError(f"{results} does not exist yet; finish the run, or name a --budget")
+    frontier = Frontier.load(results)
+    return str(frontier.facts.get("recommended") or frontier.best()[-1].budget)
+
+
+def _check_place(out: Path, to: str, *, force: bool) -> None:
+    ending = ENDINGS[to]
+    if ending and out.suffix != ending:
+        raise ConfigError(f"--to {to} writes a file that ends in {ending}; {out} does not")
+    if out.exists() and not force:
+        raise ConfigError(f"{out} already exists; choose another place (--out), or replace it (--force)")
+    if out.exists() and out.is_dir() != (not ending):
+        raise ConfigError(f"{out} is a {'folder' if ending else 'file'}; choose another place (--out)")
+    if out.is_dir() and any(out.iterdir()) and not (out / "bundle.json").exists() and not any(out.glob("*.npz")):
+        raise ConfigError(f"{out} holds no export of ours, so it is not replaced; choose another place (--out)")
+
+
+def _in_fewer_bits(
+    source: Path, folder: Path, value_type: "ValueType", run: "Run | None", *, retrain: bool, progress: Display
+) -> Facts:
+    """Write the bundle again with rounded values; what that costs is measured where the run's data is at hand."""
+    from thresher.compact.table import CompactTable
+    from thresher.export.bundle import open_bundle, save_bundle
+
+    bundle = open_bundle(source)
+    if not any(isinstance(table, CompactTable) and table.value_type == "fp32" for table in bundle.tables.values()):
+        raise ConfigError(f"{source}: its tables hold no float32 values to round; leave --value-type out")
+    if run is not None:
+        return _measured_bits(bundle, folder, value_type, run, retrain=retrain, progress=progress)
+    if retrain:
+        raise ConfigError("--retrain needs the data; name the run instead of a bundle")
+    measured = {key: value for key, value in bundle.facts.items() if key.startswith(("validation_", "test_"))}
+    facts = {key: value for key, value in bundle.facts.items() if key not in {*measured, "storage_bytes"}}
+    facts |= {"value_type": value_type, "before_rounding": measured}
+    save_bundle(folder, bundle.model, bundle.model_config, bundle.encoder, facts=facts, value_type=value_type)
+    return {"value_type": value_type}
+
+
+def _measured_bits(
+    bundle: "Bundle", folder: Path, value_type: "ValueType", run: "Run", *, retrain: bool, progress: Display
+) -> Facts:
+    from thresher.compact.stored import make_trainable_
+    from thresher.data.encoded_table import EncodedTable
+    from thresher.export.bundle import open_bundle, save_bundle
+    from thresher.pipeline import batches
+    from thresher.report.frontier import FrontierPoint
+    from thresher.retrain import retrain_quantised
+    from thresher.training.loop import evaluate
+
+    data = batches(run, EncodedTable.open(run.encoded))
+    before = evaluate(bundle.model, data.validation)
+    if retrain:
+        make_trainable_(bundle.model)
+        learning = replace(data, test=None)  # the test split is read below, once
+        retrain_quantised(bundle.model, learning, value_type, seed=run.config.seed, progress=progress)
+    write = partial(save_bundle, folder, model_config=bundle.model_config, encoder=bundle.encoder)
+    write(model=bundle.model, value_type=value_type)
+    rounded = open_bundle(folder)
+    assert data.test is not None
+    validation, test = (
+        evaluate(rounded.model, split, feature_counts=data.feature_counts) for split in (data.validation, data.test)
+    )
+    point = FrontierPoint.from_metrics(
+        label=str(bundle.facts.get("label", "")),
+        budget=bundle.facts.get("budget"),
+        num_parameters=rounded.num_parameters,
+        storage_bytes=rounded.tables["embedding"].storage_bytes if "embedding" in rounded.tables else 0,
+        validation=validation,
+        test=test,
+        seed=run.config.seed,
+    )
+    write(model=rounded.model, facts={**point.to_json(), "value_type": value_type, "retrained_in_these_bits": retrain})
+    return {
+        "value_type": value_type,
+        "validation_auc": validation.auc,
+        "validation_auc_before": before.auc,
+        "test_auc": test.auc,
+    }
+
+
+def _say_cost(facts: Facts) -> None:
+    if "validation_auc" in facts:
+        cost = facts["validation_auc"] - facts["validation_auc_before"]
+        say(f"{facts['value_type']}: validation AUC {facts['validation_auc']:.4f} ({cost:+.5f} against float32)")
+    elif "value_type" in facts:
+        say(f"{facts['value_type']}: rounded, not measured; exporting from the run measures what it costs")
+
+
+def _write(to: str, folder: Path, out: Path) -> None:
+    from thresher.export.to_onnx import export_onnx
+    from thresher.export.to_scipy import export_csr
+    from thresher.export.to_torch import export_dense, export_program
+    from thresher.files import replacing_folder
+
+    match to:
+        case "bundle":
+            with replacing_folder(out) as beside:
+                shutil.copytree(folder, beside, dirs_exist_ok=True)
+        case "onnx":
+            export_onnx(folder, out)
+        case "torch" | "compiled":
+            export_program(folder, out, compiled=to == "compiled")
+        case "dense":
+            export_dense(folder, out)
+        case "csr":
+            export_csr(folder, out)

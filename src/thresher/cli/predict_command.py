@@ -1,0 +1,167 @@
+"""predict: raw rows → probabilities, or the best rows of each group; files of any size, chunk by chunk."""
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Annotated
+
+import typer
+
+from thresher.cli.console import say, told_plainly
+from thresher.cli.progress import display
+from thresher.errors import ConfigError, DataError
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from thresher.export.predictor import Predictor
+
+PROBABILITY = "probability"
+JSON_SUFFIXES, PARQUET_SUFFIXES = (".jsonl", ".ndjson"), (".parquet", ".pq")
+
+
+@told_plainly()
+def predict(
+    bundle: Annotated[Path, typer.Argument(metavar="BUNDLE", help="Folder of a bundle.")],
+    rows: Annotated[
+        str,
+        typer.Argument(
+            metavar="ROWS",
+            help="CSV, TSV, Parquet or JSON lines (.jsonl); - reads JSON lines from stdin.",
+        ),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="FILE",
+            help="Write here instead of to stdout: .csv, .jsonl or .parquet, by its name.",
+        ),
+    ] = None,
+    keep: Annotated[
+        str | None,
+        typer.Option(metavar="A,B", help="Copy these columns of the rows beside the probability.", show_default=False),
+    ] = None,
+    top_k: Annotated[
+        int | None,
+        typer.Option(metavar="K", help="Only the K most probable rows, best first, with their row numbers from 0."),
+    ] = None,
+    group: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="With --top-k: the K best rows for each value of this column."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print JSON lines instead of CSV.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", metavar="", help="No progress.")] = False,
+) -> None:
+    """Probabilities of raw rows, one a line, in their order. Values training never saw are fine.
+
+    Columns are found by name; the label may be absent. The file may be larger than memory.
+    """
+    if group is not None and top_k is None:
+        raise ConfigError("--group makes groups for the best rows of each; say how many with --top-k")
+    predictor = _load(bundle)
+    kept = [part.strip() for part in (keep or "").split(",") if part.strip()]
+    frames = _answers(predictor, rows, kept) if top_k is None else _best(predictor, rows, kept, top_k, group)
+    if out is None:
+        header = bool(kept) or top_k is not None  # bare probabilities stay bare
+        for at, frame in enumerate(frames):
+            _write_part(frame, sys.stdout, as_json=as_json, header=header and at == 0)
+        sys.stdout.flush()
+        return
+    with display(quiet=quiet) as progress:
+        num_rows = _write_file(_counted(frames, progress.encoding), out, as_json=as_json)
+    say(f"{num_rows:,} rows → {out}")
+
+
+def _load(bundle: Path) -> "Predictor":
+    from thresher.export.predictor import load_bundle
+
+    if (bundle / "config.toml").exists() and not (bundle / "bundle.json").exists():
+        inside = ", ".join(str(found.parent) for found in sorted(bundle.glob("bundles/*/bundle.json")))
+        raise ConfigError(f"{bundle} is a run; name one of its bundles: {inside or 'it has none yet'}")
+    return load_bundle(bundle)
+
+
+def _read(predictor: "Predictor", rows: str, also: Sequence[str]) -> Iterator["pl.DataFrame"]:
+    from thresher.export.raw_rows import read_frames, read_json_lines
+
+    if rows == "-":
+        return read_json_lines(sys.stdin, predictor.schema, also=also)
+    return read_frames(rows, predictor.schema, also=also)
+
+
+def _answers(predictor: "Predictor", rows: str, keep: Sequence[str]) -> Iterator["pl.DataFrame"]:
+    import polars as pl
+
+    if PROBABILITY in keep:
+        raise ConfigError(f"--keep {PROBABILITY}: that is the name of the answer; rename the column")
+    for frame in _read(predictor, rows, keep):
+        yield pl.DataFrame([*(frame[name] for name in keep), pl.Series(PROBABILITY, predictor.predict_frame(frame))])
+
+
+def _best(
+    predictor: "Predictor", rows: str, keep: Sequence[str], k: int, group: str | None
+) -> Iterator["pl.DataFrame"]:
+    from thresher.export.ranking import top_k
+
+    also = [*([] if group is None else [group]), *keep]
+    yield top_k(predictor, _read(predictor, rows, also), k, group=group, keep=keep)
+
+
+def _counted(frames: Iterator["pl.DataFrame"], show: Callable[[int, None, str], None]) -> Iterator["pl.DataFrame"]:
+    done = 0
+    for frame in frames:
+        done += len(frame)
+        show(done, None, "predicting")
+        yield frame
+
+
+def _write_file(frames: Iterator["pl.DataFrame"], out: Path, *, as_json: bool) -> int:
+    """Write frames as they come; nothing of them stays should a row turn out to be bad. Returns the number of rows."""
+    from thresher.files import replacing_file
+
+    done, as_json = 0, as_json or out.suffix.lower() in JSON_SUFFIXES
+    with replacing_file(out) as beside:
+        if out.suffix.lower() in PARQUET_SUFFIXES:
+            return _write_parquet(frames, beside)
+        with beside.open("w", encoding="utf-8") as file:
+            for at, frame in enumerate(frames):
+                _write_part(frame, file, as_json=as_json, header=at == 0)
+                done += len(frame)
+    return done
+
+
+def _write_part(frame: "pl.DataFrame", file: IO[str], *, as_json: bool, header: bool) -> None:
+    import polars as pl
+
+    if as_json:
+        file.write(frame.write_ndjson())
+        return
+    lists = [name for name, kind in frame.schema.items() if isinstance(kind, pl.List)]
+    flat = frame.with_columns(pl.col(name).cast(pl.List(pl.String)).list.join("|") for name in lists)
+    file.write(flat.write_csv(include_header=header))
+
+
+def _write_parquet(frames: Iterator["pl.DataFrame"], path: Path) -> int:
+    import polars as pl
+    from polars.io.plugins import register_io_source
+
+    first = next(frames, None)
+    if first is None:
+        pl.DataFrame(schema={PROBABILITY: pl.Float32}).write_parquet(path)
+        return 0
+    schema = {name: pl.String() if kind == pl.Null else kind for name, kind in first.schema.items()}
+    done = [0]
+
+    def parts(*_: object) -> Iterator[pl.DataFrame]:
+        for frame in chain([first], frames):
+            done[0] += len(frame)
+            try:
+                yield frame.cast(schema)  # type: ignore[arg-type]
+            except pl.exceptions.PolarsError as error:
+                raise DataError(f"a column of --keep changes its type: {error}; write .csv or .jsonl") from error
+
+    register_io_source(parts, schema=schema).sink_parquet(path)
+    return done[0]

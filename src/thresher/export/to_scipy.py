@@ -1,0 +1,27 @@
+"""A bundle's tables for users of scipy: a `csr_array` each, in the file format scipy itself reads."""
+
+import shutil
+from pathlib import Path
+
+from thresher.compact.table import CompactTable
+from thresher.errors import FormatError, MissingExtraError
+from thresher.export.bundle import Bundle, open_bundle
+from thresher.files import replacing_folder
+
+
+def export_csr(bundle: Bundle | str | Path, folder: str | Path) -> Path:
+    """Write `<table>.npz` for every table (`scipy.sparse.load_npz`), and the other weights as network.safetensors."""
+    try:
+        from scipy.sparse import save_npz
+    except ImportError as error:
+        raise MissingExtraError("CSR files need scipy: pip install scipy") from error
+    bundle, folder = bundle if isinstance(bundle, Bundle) else open_bundle(bundle), Path(folder)
+    with replacing_folder(folder) as beside:
+        for name, table in bundle.tables.items():
+            if not isinstance(table, CompactTable):
+                raise FormatError(
+                    f"{bundle.folder}: table {name!r} is of a method with parts of its own, not a plain table"
+                )
+            save_npz(beside / f"{name}.npz", table.to_scipy())
+        shutil.copy(bundle.folder / "network.safetensors", beside)
+    return folder

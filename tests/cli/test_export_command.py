@@ -1,0 +1,142 @@
+import json
+
+import numpy as np
+import polars as pl
+import pytest
+from safetensors.numpy import load_file
+from scipy.sparse import load_npz
+
+from thresher.export.bundle import open_bundle
+from thresher.export.predictor import load_bundle
+
+
+def test_export_takes_a_bundle_out_of_a_run(finished, thresher, refused, tmp_path):
+    out = tmp_path / "small"
+    result = thresher("export", finished.out, "--budget", "50", "--out", out, "--json")
+    assert json.loads(result.stdout)["num_parameters"] == 50
+    source = finished.out / "bundles" / "50"
+    np.testing.assert_array_equal(
+        load_bundle(out).predict(finished.source), load_bundle(source).predict(finished.source)
+    )
+    assert "already exists" in refused("export", finished.out, "--budget", "50", "--out", out)
+    assert thresher("export", finished.out, "--budget", "20%", "--out", out, "--force").exit_code == 0
+    assert load_bundle(out).bundle.num_parameters > 50
+    assert "it has: 20%, 50" in refused("export", finished.out, "--budget", "7k", "--out", tmp_path / "other")
+
+
+def test_export_without_a_budget_takes_the_best_on_validation(finished, thresher, tmp_path):
+    thresher("export", finished.out, "--out", tmp_path / "best")
+    results = json.loads((finished.out / "results.json").read_text())
+    best = max(results["points"], key=lambda point: point["validation_auc"])
+    assert load_bundle(tmp_path / "best").bundle.num_parameters == best["num_parameters"]
+
+
+@pytest.mark.parametrize("value_type", ["fp16", "int8"])
+def test_fewer_bits_are_measured_and_told(finished, thresher, tmp_path, value_type):
+    out = tmp_path / "small"
+    words = ["export", finished.out, "--budget", "20%", "--value-type", value_type, "--out", out]
+    told = json.loads(thresher(*words, "--json").stdout)
+    bundle, before = open_bundle(out), open_bundle(finished.out / "bundles" / "20pct")
+    assert bundle.tables["embedding"].value_type == value_type
+    assert bundle.storage_bytes < 0.8 * before.storage_bytes
+    assert (
+        told["validation_auc"]
+        == bundle.facts["validation_auc"]
+        == pytest.approx(told["validation_auc_before"], abs=0.02)
+    )
+    assert told["validation_auc_before"] == pytest.approx(before.facts["validation_auc"])
+    assert bundle.facts["storage_bytes"] == bundle.tables["embedding"].storage_bytes
+    printed = thresher(*words, "--force")
+    assert f"{value_type}: validation AUC" in printed.stderr
+    assert f"value type               {value_type}" in thresher("show", out).stdout
+
+
+def test_retraining_in_fewer_bits(finished, thresher, tmp_path):
+    words = ["export", finished.out, "--budget", "20%", "--value-type", "int4"]
+    rounded = json.loads(thresher(*words, "--out", tmp_path / "a", "--json").stdout)
+    trained = json.loads(thresher(*words, "--retrain", "--out", tmp_path / "b", "--json").stdout)
+    assert trained["validation_auc"] >= rounded["validation_auc"]
+    bundle = open_bundle(tmp_path / "b")
+    assert bundle.tables["embedding"].value_type == "int4"
+    assert bundle.facts["retrained_in_these_bits"]
+
+
+def test_a_bundle_is_rounded_without_its_data_and_says_so(finished, thresher, refused, tmp_path):
+    bundle = finished.out / "bundles" / "20pct"
+    printed = thresher("export", bundle, "--value-type", "int8", "--out", tmp_path / "small")
+    assert "not measured" in printed.stderr
+    facts = open_bundle(tmp_path / "small").facts
+    assert "validation_auc" not in facts
+    assert facts["before_rounding"]["validation_auc"] == open_bundle(bundle).facts["validation_auc"]
+    assert "no float32 values" in refused(
+        "export", tmp_path / "small", "--value-type", "int4", "--out", tmp_path / "other"
+    )
+
+
+def test_plain_weights_and_scipy_tables(finished, thresher, tmp_path):
+    bundle = open_bundle(finished.out / "bundles" / "50")
+    dense, csr = tmp_path / "weights.safetensors", tmp_path / "csr"
+    assert thresher("export", finished.out, "--budget", "50", "--to", "dense", "--out", dense).exit_code == 0
+    state = load_file(dense)
+    np.testing.assert_array_equal(state["embedding.weight"], bundle.tables["embedding"].to_dense())
+    assert state["linear_term.bias"].shape == bundle.model.linear_term.bias.shape
+    printed = thresher("export", bundle.folder, "--to", "csr", "--out", csr)
+    assert printed.stdout.strip() == str(csr)
+    table = load_npz(csr / "embedding.npz")
+    assert table.nnz == 50
+    np.testing.assert_array_equal(table.toarray(), state["embedding.weight"])
+    assert (csr / "network.safetensors").exists()
+    assert thresher("export", bundle.folder, "--to", "csr", "--out", csr, "--force").exit_code == 0
+
+
+def test_a_torch_program_predicts_the_same(finished, thresher, tmp_path):
+    import torch
+
+    bundle = finished.out / "bundles" / "20pct"
+    assert thresher("export", bundle, "--to", "torch", "--out", tmp_path / "model.pt2").exit_code == 0
+    predictor = load_bundle(bundle)
+    frame = pl.read_csv(finished.source).head(20)
+    ids = torch.from_numpy(predictor.encoder.encode_frame(frame).ids).long()
+    probabilities = torch.export.load(tmp_path / "model.pt2").module()(ids)
+    np.testing.assert_allclose(probabilities.detach().numpy(), predictor.predict(frame), atol=1e-6)
+
+
+@pytest.mark.slow
+def test_onnx_in_eight_bits_predicts_the_same(finished, thresher, tmp_path):
+    onnxruntime = pytest.importorskip("onnxruntime", reason="needs the extra thresher[onnx]")
+    pytest.importorskip("onnxscript", reason="needs the extra thresher[onnx]")
+    words = ["export", finished.out, "--budget", "20%", "--value-type", "int8"]
+    assert thresher(*words, "--out", tmp_path / "bundle").exit_code == 0
+    assert thresher(*words, "--to", "onnx", "--out", tmp_path / "model.onnx").exit_code == 0
+    predictor = load_bundle(tmp_path / "bundle")
+    frame = pl.read_csv(finished.source).head(20)
+    ids = predictor.encoder.encode_frame(frame).ids.astype(np.int64)
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
+    np.testing.assert_allclose(session.run(None, {"ids": ids})[0], predictor.predict(frame), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--to", "tflite"], "known are bundle, onnx"),
+        (["--value-type", "int2"], "known are fp32"),
+        (["--to", "dense", "--value-type", "int8"], "holds float32 values"),
+        (["--retrain"], "--value-type int8 or int4"),
+        (["--to", "onnx"], "ends in .onnx"),
+        (["--to", "torch"], "ends in .pt2"),
+    ],
+)
+def test_export_refuses_nonsense(finished, refused, tmp_path, words, told):
+    assert told in refused("export", finished.out, "--out", tmp_path / "x", *words)
+    assert not (tmp_path / "x").exists()
+
+
+def test_export_does_not_replace_what_is_not_ours(finished, refused, tmp_path):
+    letters = tmp_path / "letters"
+    letters.mkdir()
+    (letters / "dear.txt").write_text("Dear")
+    assert "no export of ours" in refused("export", finished.out, "--out", letters, "--force")
+    assert (letters / "dear.txt").exists()
+    bundle = finished.out / "bundles" / "50"
+    assert "leave --budget out" in refused("export", bundle, "--budget", "50", "--out", tmp_path / "x")
+    assert "name the run" in refused("export", bundle, "--value-type", "int8", "--retrain", "--out", tmp_path / "x")
