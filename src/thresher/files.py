@@ -18,7 +18,10 @@ def replacing_file(path: Path) -> Iterator[Path]:
     with _told_plainly(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
+            beside.touch()
+            mode = beside.stat().st_mode
             yield beside
+            beside.chmod(mode)  # some writers let nobody else read what they write
             with beside.open("rb") as written:
                 os.fsync(written.fileno())
             beside.replace(path)
@@ -35,6 +38,9 @@ def replacing_folder(path: Path) -> Iterator[Path]:
         beside.mkdir(parents=True)
         try:
             yield beside
+            for file in beside.rglob("*"):
+                if file.is_file():
+                    file.chmod(beside.stat().st_mode & 0o666)
             # a folder cannot be renamed over a full one: the old one steps aside first
             aside = path.with_name(f".{path.name}.{os.getpid()}.old")
             if path.exists():
