@@ -51,3 +51,8 @@ def test_impossible_budgets_are_told_before_the_work():
 
 def test_slug_is_a_file_name():
     assert [budget.slug for budget in parse_budgets(["2.5%", "25,000", "1 MB"])] == ["2.5pct", "25000", "1MB"]
+
+
+def test_a_size_written_twice_is_one_budget():
+    budgets = parse_budgets(["30k", "30 k", "30000", "2%", "2.0%", "1MB", "1000KB"])
+    assert [str(budget) for budget in budgets] == ["30k", "2%", "1MB"]

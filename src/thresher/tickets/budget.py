@@ -5,7 +5,7 @@
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from thresher.errors import BudgetError
@@ -20,7 +20,7 @@ _EXAMPLES = "write parameters as 30k or 25000, a share as 2%, bytes as 1MB"
 
 @dataclass(frozen=True)
 class Budget:
-    """One size a user asks for; units are part of the value.
+    """One size a user asks for; units are part of the value, how it is written is not: `30k` and `30000` are equal.
 
     >>> Budget.parse("30k"), Budget.parse("2%"), Budget.parse("1MB")
     (Budget('30k'), Budget('2%'), Budget('1MB'))
@@ -30,7 +30,7 @@ class Budget:
 
     unit: Unit
     amount: float
-    text: str
+    text: str = field(compare=False)
 
     @classmethod
     def parse(cls, text: "str | int | Budget") -> "Budget":
