@@ -23,8 +23,10 @@ MIN_TEMPERATURE = 0.01
 
 @dataclass(frozen=True, kw_only=True)
 class AutoDimConfig(CandidateSizesConfig):
-    """Attributes:
-    temperature_decay: what each lookup in training takes from the temperature, which begins at 1.
+    """The candidates, and how fast draws become choices.
+
+    Attributes:
+        temperature_decay: what each lookup in training takes from the temperature, which begins at 1.
     """
 
     temperature_decay: float = 5e-5

@@ -25,9 +25,11 @@ from thresher.errors import ConfigError
 
 @dataclass(frozen=True, kw_only=True)
 class CandidateSizesConfig(EmbeddingConfig):
-    """Attributes:
-    candidate_sizes: widths to choose among, ascending. The PEP paper's: {1, 2, 8}, {2, 4, 16} and {4, 8, 32}.
-    embedding_dim: what all are projected to; no projection is needed where it is the largest candidate.
+    """The widths to choose among.
+
+    Attributes:
+        candidate_sizes: widths to choose among, ascending. The PEP paper's: {1, 2, 8}, {2, 4, 16} and {4, 8, 32}.
+        embedding_dim: what all are projected to; no projection is needed where it is the largest candidate.
     """
 
     embedding_dim: int = 8
@@ -35,12 +37,7 @@ class CandidateSizesConfig(EmbeddingConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        sizes = self.candidate_sizes
-        if not sizes or list(sizes) != sorted(set(sizes)) or sizes[0] < 1 or sizes[-1] > self.embedding_dim:
-            raise ConfigError(
-                f"candidate_sizes are {list(sizes)}; they must be ascending, from 1 to embedding_dim "
-                f"({self.embedding_dim})"
-            )
+        check_candidate_sizes(self.candidate_sizes, self.embedding_dim)
 
 
 class CandidateSizesEmbedding(FieldEmbedding):
@@ -119,3 +116,11 @@ class CandidateSizesEmbedding(FieldEmbedding):
 
     def parameter_groups(self) -> Mapping[Role, Sequence[nn.Parameter]]:
         return {"embeddings": [self.weight, *self.projections.values()], "choices": [self.size_logits]}
+
+
+def check_candidate_sizes(sizes: Sequence[int], embedding_dim: int) -> None:
+    """Raise unless these are widths one may choose among in a table of this width."""
+    if not sizes or list(sizes) != sorted(set(sizes)) or sizes[0] < 1 or sizes[-1] > embedding_dim:
+        raise ConfigError(
+            f"candidate_sizes are {list(sizes)}; they must be ascending, from 1 to embedding_dim ({embedding_dim})"
+        )

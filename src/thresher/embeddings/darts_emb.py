@@ -20,8 +20,10 @@ from thresher.errors import ConfigError
 
 @dataclass(frozen=True, kw_only=True)
 class DartsEmbConfig(CandidateSizesConfig):
-    """Attributes:
-    groups_per_field: popularity blocks of about equal total count in each field.
+    """The candidates, and the groups that choose among them.
+
+    Attributes:
+        groups_per_field: popularity blocks of about equal total count in each field.
     """
 
     groups_per_field: int = 4

@@ -24,8 +24,10 @@ from thresher.errors import ConfigError
 
 @dataclass(frozen=True, kw_only=True)
 class DnisConfig(EmbeddingConfig):
-    """Attributes:
-    num_blocks: popularity blocks over all features, of about equal total count.
+    """How features are grouped: each block has one mask.
+
+    Attributes:
+        num_blocks: popularity blocks over all features, of about equal total count.
     """
 
     num_blocks: int = 10

@@ -41,8 +41,10 @@ PRIME = 2**31 - 1
 
 @dataclass(frozen=True, kw_only=True)
 class HashConfig(SharedRowsConfig):
-    """Attributes:
-    seed: of the hash function.
+    """How many rows, and which hash.
+
+    Attributes:
+        seed: of the hash function.
     """
 
     seed: int = 0
@@ -50,10 +52,12 @@ class HashConfig(SharedRowsConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class DoubleHashConfig(HashConfig):
-    """Attributes:
-    frequent_share: of the `num_buckets` rows, the share that goes to the most frequent features, one each.
-    num_hashes: rows that make the vector of a rare feature.
-    combine: how they make it.
+    """Who has a row of its own, and how the others share.
+
+    Attributes:
+        frequent_share: of the `num_buckets` rows, the share that goes to the most frequent features, one each.
+        num_hashes: rows that make the vector of a rare feature.
+        combine: how they make it.
     """
 
     frequent_share: float = 0.5

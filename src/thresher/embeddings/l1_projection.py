@@ -22,8 +22,10 @@ from thresher.errors import ConfigError
 
 @dataclass(frozen=True, kw_only=True)
 class L1ProjectionConfig(EmbeddingConfig):
-    """Attributes:
-    projection_steps: training steps between two projections; absent: an epoch.
+    """How often the table is projected.
+
+    Attributes:
+        projection_steps: training steps between two projections; absent: an epoch.
     """
 
     projection_steps: int | None = None

@@ -26,8 +26,10 @@ Schedule = Literal["one-shot", "gradual", "iterative"]
 
 @dataclass(frozen=True, kw_only=True)
 class MagnitudeConfig(EmbeddingConfig):
-    """Attributes:
-    search_weight_decay: L2 while searching, which decides what is small; absent: `search.optimizer.weight_decay`.
+    """Settings of all three schedules.
+
+    Attributes:
+        search_weight_decay: L2 while searching, which decides what is small; absent: `search.optimizer.weight_decay`.
     """
 
     search_weight_decay: float | None = None

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from thresher.embeddings.base import BYTES_PER_VALUE, EmbeddingConfig, FieldEmbedding, Role, new_table
+from thresher.embeddings.candidate_sizes import check_candidate_sizes
 from thresher.embeddings.feature_groups import FeatureRuns, field_popularity_groups
 from thresher.embeddings.registry import register_embedding
 from thresher.errors import ConfigError
@@ -45,12 +46,7 @@ class NisConfig(EmbeddingConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        sizes = self.candidate_sizes
-        if not sizes or list(sizes) != sorted(set(sizes)) or sizes[0] < 1 or sizes[-1] > self.embedding_dim:
-            raise ConfigError(
-                f"candidate_sizes are {list(sizes)}; they must be ascending, from 1 to embedding_dim "
-                f"({self.embedding_dim})"
-            )
+        check_candidate_sizes(self.candidate_sizes, self.embedding_dim)
         if self.num_blocks < 1 or self.num_samples < 2 or self.cost_weight < 0:
             raise ConfigError("num_blocks must be at least 1, num_samples at least 2, and cost_weight 0 or more")
 

@@ -24,8 +24,10 @@ MAX_CODE = 127
 
 @dataclass(frozen=True, kw_only=True)
 class QuantisedConfig(EmbeddingConfig):
-    """Attributes:
-    value_type: what a number is stored as.
+    """How numbers are stored.
+
+    Attributes:
+        value_type: what a number is stored as.
     """
 
     value_type: Literal["int8", "fp16"] = "int8"

@@ -18,8 +18,10 @@ Combine = Literal["add", "multiply", "concatenate"]
 
 @dataclass(frozen=True, kw_only=True)
 class SharedRowsConfig(EmbeddingConfig):
-    """Attributes:
-    num_buckets: rows, given to the fields so that each has the same most: small fields keep all their rows.
+    """How many rows there are to share.
+
+    Attributes:
+        num_buckets: rows, given to the fields so that each has the same most: small fields keep all their rows.
     """
 
     budget_setting: ClassVar[str] = "num_buckets"
