@@ -8,6 +8,7 @@ import logging
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import FunctionType
 from typing import Any, Generic, ParamSpec, TypeVar
 
 import numba
@@ -53,7 +54,7 @@ class ParallelKernel(Generic[P, R]):
         functools.update_wrapper(self, function)
         self._name = function.__name__
         self._parallel = compile_kernel(function, parallel=True, error_model="numpy", fastmath=FLOAT_RULES)
-        self._serial = compile_kernel(function, error_model="numpy", fastmath=FLOAT_RULES)
+        self._serial = compile_kernel(_renamed(function), error_model="numpy", fastmath=FLOAT_RULES)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         num_threads = min(torch.get_num_threads(), settings.NUMBA_NUM_THREADS)
@@ -94,6 +95,14 @@ def runs_on_kernels(*tensors: Tensor) -> bool:
         and tensor.is_contiguous()
         for tensor in tensors
     )
+
+
+def _renamed(function: Callable[P, R]) -> Callable[P, R]:
+    """The same function under another name: numba finds compiled code on disk by name, whatever its options were."""
+    assert isinstance(function, FunctionType)
+    copy = FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__)
+    copy.__qualname__, copy.__module__ = f"{function.__qualname__}_on_one_thread", function.__module__
+    return copy
 
 
 def _announce(compiled: "numba.core.dispatcher.Dispatcher", name: str) -> None:

@@ -41,7 +41,9 @@ class OptimizerConfig:
     max_decay_steps: int = 100
     """With `rows`: the most skipped steps whose weight decay is caught up when a row is met again."""
     second_moment: SecondMoment = "entry"
-    """With `rows`: one second moment per entry, or one per row, which saves a table for each table that learns."""
+    """With `rows`: one second moment per entry of a table, or one per row, which saves as much memory as the table."""
+    threshold_second_moment: SecondMoment = "row"
+    """The same for thresholds."""
 
     def __post_init__(self) -> None:
         if self.max_decay_steps < 1:
@@ -77,7 +79,10 @@ def build_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.Op
     if row_updates:
         from thresher.training.row_adam import RowAdam
 
-        return RowAdam(groups, max_decay_steps=config.max_decay_steps, second_moment=config.second_moment)
+        moments = {"thresholds": config.threshold_second_moment}
+        for group in groups:
+            group["second_moment"] = moments.get(group["name"], config.second_moment)
+        return RowAdam(groups, max_decay_steps=config.max_decay_steps)
     fused = all(_can_fuse(parameter) for group in groups for parameter in group["params"])
     return torch.optim.Adam(groups, fused=fused)
 

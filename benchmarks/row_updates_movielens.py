@@ -1,0 +1,99 @@
+"""Row updates against dense Adam on MovieLens-1M: the unpruned FM, and tickets of one search at equal budgets.
+
+    python benchmarks/row_updates_movielens.py data/ml-1m [--seeds 3] [--only rows]
+
+Each variant differs in the optimizer of the search (and of the unpruned training) alone; retraining is the same dense
+Adam over the kept values for all. Differences of test AUC under 0.001 are noise unless the seeds say otherwise.
+"""
+
+import argparse
+import json
+import tempfile
+from pathlib import Path
+from statistics import fmean, stdev
+from time import perf_counter
+from typing import Any
+
+import torch
+
+from thresher.data.encode import encode
+from thresher.data.sources import DataConfig, build_source
+from thresher.data.split_batches import SplitBatches
+from thresher.embeddings.base import EmbeddingConfig
+from thresher.embeddings.pep import PepConfig
+from thresher.embeddings.registry import build_embedding
+from thresher.embeddings.uniform import UniformConfig
+from thresher.models.fm import Fm, FmConfig
+from thresher.retrain import retrain_ticket, train_model
+from thresher.search.config import SearchConfig
+from thresher.search.find_tickets import find_tickets
+from thresher.training.fit import TrainingConfig
+from thresher.training.optimizers import OptimizerConfig
+
+VARIANTS = {
+    "dense": OptimizerConfig(updates="dense"),
+    "rows": OptimizerConfig(updates="rows"),
+    "rows, threshold moments per row": OptimizerConfig(updates="rows", threshold_second_moment="row"),
+    "rows, all second moments per row": OptimizerConfig(
+        updates="rows", second_moment="row", threshold_second_moment="row"
+    ),
+}
+
+
+def run(name: str, folder: Path, data_dir: Path, arguments: argparse.Namespace, seed: int) -> dict[str, float]:
+    table = encode(build_source(DataConfig(source="movielens-1m", data_dir=data_dir)), folder / "encoded")
+    data = SplitBatches.of(table, 1024, seed=seed)
+
+    def model(config: EmbeddingConfig) -> Fm:
+        torch.manual_seed(seed)
+        return Fm(build_embedding(table.schema.field_sizes, config), FmConfig())
+
+    found: dict[str, float] = {}
+    optimizer, dim = VARIANTS[name], arguments.dim
+    if not arguments.only_search:
+        trained = train_model(
+            model(UniformConfig(embedding_dim=dim)), data, TrainingConfig(optimizer=optimizer), seed=seed
+        )
+        found["unpruned"] = _auc(trained)
+    started = perf_counter()
+    search = SearchConfig(warmup_epochs=arguments.warmup, plan_epochs=arguments.plan, optimizer=optimizer)
+    tickets = find_tickets(model(PepConfig(embedding_dim=dim)), data, arguments.budgets, search, seed=seed)
+    found["search_seconds"] = perf_counter() - started
+    for ticket in tickets:
+        retrained = retrain_ticket(ticket, model(PepConfig(embedding_dim=dim)), data, seed=seed)
+        found[str(ticket.budget)] = _auc(retrained)
+    return found
+
+
+def _auc(trained: Any) -> float:
+    return float(trained.test.auc)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data_dir", type=Path)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--dim", type=int, default=64)
+    parser.add_argument("--warmup", type=float, default=10)
+    parser.add_argument("--plan", type=float, default=20)
+    parser.add_argument("--budgets", default="50k,25k,6.5k")
+    parser.add_argument("--only", help="one variant")
+    parser.add_argument("--only-search", action="store_true")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "row_updates_movielens.json")
+    arguments = parser.parse_args()
+    results: dict[str, dict[str, list[float]]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for name in VARIANTS:
+            if arguments.only in (None, name):
+                runs = [run(name, Path(folder), arguments.data_dir, arguments, seed) for seed in range(arguments.seeds)]
+                results[name] = {key: [found[key] for found in runs] for key in runs[0]}
+                spread = {key: stdev(values) if len(values) > 1 else 0.0 for key, values in results[name].items()}
+                cells = (f"{key} {fmean(values):.4f} ± {spread[key]:.4f}" for key, values in results[name].items())
+                print(f"{name:35}", *cells, flush=True)
+    settings = {key: str(value) if isinstance(value, Path) else value for key, value in vars(arguments).items()}
+    arguments.out.parent.mkdir(parents=True, exist_ok=True)
+    arguments.out.write_text(json.dumps({"settings": settings, "test_auc": results}, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
