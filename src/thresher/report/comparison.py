@@ -6,8 +6,9 @@ from statistics import fmean, stdev
 from typing import TYPE_CHECKING
 
 from thresher.errors import ThresherError
+from thresher.report.figures import new_figure, page_style, save_figure, set_byte_ticks, set_count_ticks
 from thresher.report.frontier import FrontierPoint, Split
-from thresher.report.plots import _new_figure, _save, _set_byte_ticks, _set_count_ticks, _style
+from thresher.report.plots import mean_line
 from thresher.report.tables import ABSENT
 
 if TYPE_CHECKING:
@@ -40,8 +41,8 @@ def plot_comparison(
     sized = [point for point in points if point.num_parameters > 0 and point.auc(split) is not None]
     if not sized:
         raise ThresherError(f"there is no point with a {split} AUC to draw")
-    with _style():
-        figure = _new_figure(9.0, 4.2)
+    with page_style():
+        figure = new_figure(9.0, 4.2)
         left, right = figure.subplots(1, 2, sharey=True)
         for axes, size in ((left, "num_parameters"), (right, "storage_bytes")):
             _draw_methods(axes, sized, size, split)
@@ -49,14 +50,14 @@ def plot_comparison(
                 level = fmean(auc for point in floor if (auc := point.auc(split)) is not None)
                 axes.axhline(level, color="#555555", linestyle=":", linewidth=1, label="lr, no embedding")
             axes.set_xscale("log")
-        _set_count_ticks(left.xaxis)
+        set_count_ticks(left.xaxis)
         left.set_ylabel(f"{split} AUC")
         left.set_xlabel("embedding parameters")
-        right.set_xlabel(f"stored ({_set_byte_ticks(right.xaxis)})")
+        right.set_xlabel(f"stored ({set_byte_ticks(right.xaxis)})")
         right.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), fontsize=8)
         if title:
             figure.suptitle(title, x=0.01, ha="left", fontsize=10, fontweight="bold")
-        return _save(figure, stem)
+        return save_figure(figure, stem)
 
 
 def comparison_table(points: Sequence[FrontierPoint], budgets: Sequence[str]) -> str:
@@ -94,15 +95,7 @@ def _mean_and_spread(aucs: Sequence[float]) -> str:
 def _draw_methods(axes: "Axes", points: Sequence[FrontierPoint], size: str, split: Split) -> None:
     others = [label for label in sorted({point.label for point in points}) if label != OURS]
     for at, label in enumerate([*others, *([OURS] if any(point.label == OURS for point in points) else [])]):
-        seeds: dict[str, list[tuple[float, float]]] = {}
-        for point in points:
-            if point.label == label:
-                spot = (float(getattr(point, size)), float(point.auc(split) or 0.0))
-                seeds.setdefault(point.budget or f"{point.num_parameters} wide", []).append(spot)
-        line = sorted(
-            (fmean(x for x, _ in spots), fmean(y for _, y in spots), _spread([y for _, y in spots]))
-            for spots in seeds.values()
-        )
+        line = mean_line([point for point in points if point.label == label], size, split)
         sizes, aucs, spreads = zip(*line, strict=True)
         ours = label == OURS
         colour = "#0072B2" if ours else COLOURS[at % len(COLOURS)]
@@ -111,7 +104,3 @@ def _draw_methods(axes: "Axes", points: Sequence[FrontierPoint], size: str, spli
             marker="o" if ours else MARKERS[at % len(MARKERS)], markersize=5 if ours else 3.5,
             linewidth=2.2 if ours else 1.0, label=label, zorder=3 if ours else 2,
         )  # fmt: skip
-
-
-def _spread(values: Sequence[float]) -> float:
-    return stdev(values) if len(values) > 1 else 0.0

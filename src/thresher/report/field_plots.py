@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from thresher.errors import ThresherError
-from thresher.report.plots import COLOURS, _new_figure, _save, _set_count_ticks, _style
+from thresher.report.figures import COLOURS, new_figure, page_style, save_figure, set_count_ticks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,8 +34,8 @@ def plot_kept_fields(fields: Sequence[KeptField], stem: str | Path, *, title: st
         raise ThresherError("there is no field to draw: this method's tables are not kept feature by feature")
     drawn = _largest(fields, [field.num_features for field in fields])
     with_bytes = all(field.storage_bytes is not None for field in drawn)
-    with _style():
-        figure = _new_figure(6.9, _height(len(drawn)))
+    with page_style():
+        figure = new_figure(6.9, _height(len(drawn)))
         panels = figure.subplots(1, 3 if with_bytes else 2, sharey=True)
         _bars(panels[0], [100 * field.num_kept / max(field.num_features, 1) for field in drawn], 0)
         _name_fields(panels[0], [field.name for field in drawn])
@@ -56,15 +56,15 @@ def plot_table(statistics: "TableStatistics", stem: str | Path, *, title: str | 
     """Features of each field, the share of unknown values among the test rows, and how often features are seen."""
     fields = statistics.fields
     drawn = _largest(fields, [field.num_features for field in fields])
-    with _style():
-        figure = _new_figure(6.9, _height(len(drawn)))
+    with page_style():
+        figure = new_figure(6.9, _height(len(drawn)))
         grid = figure.add_gridspec(1, 3, width_ratios=(1.2, 0.8, 1.3))
         sizes = figure.add_subplot(grid[0])
         _bars(sizes, [field.num_features for field in drawn], 0)
         _name_fields(sizes, [field.name for field in drawn])
         sizes.set_xscale("log")
         sizes.set_xlim(left=0.8)
-        _set_count_ticks(sizes.xaxis)
+        set_count_ticks(sizes.xaxis)
         sizes.set_xlabel("features")
         unknown = figure.add_subplot(grid[1], sharey=sizes)
         shares = [100 * field.unknown_share["test"] for field in drawn]
@@ -84,7 +84,7 @@ def _draw_curve(axes: "Axes", statistics: "TableStatistics") -> None:
     axes.set_xscale("log")
     axes.set_yscale("log")
     for axis in (axes.xaxis, axes.yaxis):
-        _set_count_ticks(axis)
+        set_count_ticks(axis)
     axes.set_xlabel("features, the most frequent first")
     axes.set_ylabel("training rows with it")
 
@@ -125,4 +125,4 @@ def _height(num_fields: int) -> float:
 def _titled(figure: Any, title: str, note: str, stem: str | Path) -> tuple[Path, ...]:
     text = " · ".join(filter(None, [title, note]))
     figure.suptitle(text, x=0.01, ha="left", fontsize=10, fontweight="bold")
-    return _save(figure, stem)
+    return save_figure(figure, stem)

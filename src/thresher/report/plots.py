@@ -1,44 +1,26 @@
-"""The figures: the frontier, and the kept parameters over a search. matplotlib is loaded only when one is drawn.
+"""The figures of a run: the frontier, and the kept parameters over a search. How figures look: `figures`."""
 
-Each figure is written as PNG (to look at) and SVG (to print), at the width of a page.
-"""
-
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from thresher.errors import ThresherError
-from thresher.files import replacing_file
+from thresher.report.figures import (
+    COLOURS,
+    MARKERS,
+    new_figure,
+    page_style,
+    save_figure,
+    set_byte_ticks,
+    set_count_ticks,
+)
 from thresher.report.frontier import Frontier, FrontierPoint, Split
-from thresher.report.tables import byte_unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.axis import Axis
-    from matplotlib.figure import Figure
 
-FORMATS = ("png", "svg")
-# Okabe and Ito's colours: apart for every kind of eye, and in grey print by the markers.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-MARKERS = ("o", "s", "^", "D", "v", "P")
 DENSE_COLOUR = "#555555"
-STYLE: dict[str, Any] = {
-    "font.size": 9,
-    "axes.titlesize": 9,
-    "axes.labelsize": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "grid.color": "#e4e4e4",
-    "grid.linewidth": 0.6,
-    "axes.axisbelow": True,
-    "legend.frameon": False,
-    "svg.fonttype": "none",
-    "svg.hashsalt": "thresher",  # the same data give the same file
-    "figure.constrained_layout.use": True,
-}
 
 
 def plot_frontier(
@@ -59,23 +41,23 @@ def plot_frontier(
     points = [point for point in frontier.points if point.auc(split) is not None]
     if not points:
         raise ThresherError(f"there is no point with a {split} AUC to draw")
-    with _style():
-        figure = _new_figure(6.9, 2.9)
+    with page_style():
+        figure = new_figure(6.9, 2.9)
         left, right = figure.subplots(1, 2, sharey=True)
         for axes, size in ((left, "num_parameters"), (right, "storage_bytes")):
             _draw_lines(axes, points, size, split)
             _draw_dense(axes, frontier.dense, size, split)
             axes.set_xscale("log")
-        _set_count_ticks(left.xaxis)
+        set_count_ticks(left.xaxis)
         left.set_ylabel(f"{split} AUC")
         left.set_xlabel("embedding parameters kept")
-        unit = _set_byte_ticks(right.xaxis)
+        unit = set_byte_ticks(right.xaxis)
         right.set_xlabel(f"stored ({unit})")
         if frontier.dense is not None or len({point.label for point in points}) > 1:
             left.legend(loc="best", fontsize=8)
         if title:
             figure.suptitle(title, x=0.01, ha="left", fontsize=10, fontweight="bold")
-        return _save(figure, stem)
+        return save_figure(figure, stem)
 
 
 def plot_kept(
@@ -103,8 +85,8 @@ def plot_kept(
         raise ThresherError(
             f"{len(steps)} steps and {len(kept)} counts; a figure needs as many of each, and at least one"
         )
-    with _style():
-        figure = _new_figure(6.9, 2.9)
+    with page_style():
+        figure = new_figure(6.9, 2.9)
         axes = figure.subplots()
         for name, count in (budgets or {}).items():
             axes.axhline(count, color="#bbbbbb", linewidth=0.8, zorder=1)
@@ -119,7 +101,7 @@ def plot_kept(
             shown = [(step, budgets[name]) for name, step in reached.items() if name in budgets]
             axes.plot(*zip(*shown, strict=True), "o", color=COLOURS[0], markersize=5, label="ticket")
         axes.set_yscale("log")
-        _set_count_ticks(axes.yaxis)
+        set_count_ticks(axes.yaxis)
         axes.set_xlim(left=0)
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
         axes.set_xlabel("search step")
@@ -127,17 +109,12 @@ def plot_kept(
         axes.legend(loc="upper right", fontsize=8)
         if title:
             axes.set_title(title, loc="left", fontweight="bold", fontsize=10)
-        return _save(figure, stem)
+        return save_figure(figure, stem)
 
 
 def _draw_lines(axes: "Axes", points: Sequence[FrontierPoint], size: str, split: Split) -> None:
     for i, label in enumerate(dict.fromkeys(point.label for point in points)):
-        seeds: dict[str, list[tuple[float, float]]] = {}
-        for point in points:
-            if point.label == label:
-                at = (float(getattr(point, size)), float(point.auc(split) or 0.0))
-                seeds.setdefault(point.budget or str(point.num_parameters), []).append(at)
-        line = sorted((fmean(x for x, _ in at), fmean(y for _, y in at), _spread(at)) for at in seeds.values())
+        line = mean_line([point for point in points if point.label == label], size, split)
         sizes, aucs, spreads = zip(*line, strict=True)
         colour, marker = COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)]
         axes.plot(sizes, aucs, color=colour, marker=marker, markersize=4.5, linewidth=1.5, label=label)
@@ -145,8 +122,17 @@ def _draw_lines(axes: "Axes", points: Sequence[FrontierPoint], size: str, split:
             axes.errorbar(sizes, aucs, yerr=spreads, fmt="none", ecolor=colour, elinewidth=1, capsize=2.5)
 
 
-def _spread(at: Sequence[tuple[float, float]]) -> float:
-    return stdev(y for _, y in at) if len(at) > 1 else 0.0
+def mean_line(points: Sequence[FrontierPoint], size: str, split: Split) -> list[tuple[float, float, float]]:
+    """For each budget its size, the mean AUC over seeds and its standard deviation; smallest first."""
+    seeds: dict[str, list[FrontierPoint]] = {}
+    for point in points:
+        seeds.setdefault(point.budget or f"{point.num_parameters} wide", []).append(point)
+    line = []
+    for of_budget in seeds.values():
+        aucs = [point.auc(split) or 0.0 for point in of_budget]
+        spread = stdev(aucs) if len(aucs) > 1 else 0.0
+        line.append((fmean(float(getattr(point, size)) for point in of_budget), fmean(aucs), spread))
+    return sorted(line)
 
 
 def _draw_dense(axes: "Axes", dense: FrontierPoint | None, size: str, split: Split) -> None:
@@ -156,53 +142,3 @@ def _draw_dense(axes: "Axes", dense: FrontierPoint | None, size: str, split: Spl
     axes.axhline(auc, color=DENSE_COLOUR, linestyle=(0, (4, 3)), linewidth=1, zorder=1)
     amount = getattr(dense, size)
     axes.plot([amount], [auc], marker="*", markersize=9, color=DENSE_COLOUR, linestyle="none", label="dense", zorder=3)
-
-
-def _set_count_ticks(axis: "Axis", write: Callable[[float], str] | None = None) -> None:
-    """Ticks at 1, 2, 5 of each decade, or at decades alone where there are many; written short."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
-    low, high = sorted(axis.get_view_interval())
-    axis.set_major_locator(LogLocator(base=10, subs=(1.0,) if high > 500 * low else (1.0, 2.0, 5.0)))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: (write or _short_count)(value)))
-    axis.set_minor_formatter(NullFormatter())
-
-
-def _set_byte_ticks(axis: "Axis") -> str:
-    """Ticks in one unit, which is returned for the axis's name: each tick with its own would not fit."""
-    unit, size = byte_unit(max(axis.get_view_interval()) / 20)
-    _set_count_ticks(axis, lambda value: f"{value / size:,g}")
-    return unit
-
-
-def _short_count(value: float) -> str:
-    for unit, size in (("B", 1e9), ("M", 1e6), ("k", 1e3)):
-        if value >= size:
-            return f"{value / size:g}{unit}"
-    return f"{value:g}"
-
-
-def _style() -> AbstractContextManager[None]:
-    import matplotlib
-
-    return matplotlib.rc_context(STYLE)  # type: ignore[arg-type]
-
-
-def _new_figure(width: float, height: float) -> "Figure":
-    """A figure of its own, outside pyplot: no window, no global state, no backend to choose."""
-    from matplotlib.figure import Figure
-
-    return Figure(figsize=(width, height))
-
-
-def _save(figure: "Figure", stem: str | Path) -> tuple[Path, ...]:
-    stem, written = Path(stem), []
-    if stem.suffix.removeprefix(".") in FORMATS:  # who names one of the files means both
-        stem = stem.with_suffix("")
-    for suffix in FORMATS:
-        path = stem.with_name(f"{stem.name}.{suffix}")
-        metadata = {"Date": None} if suffix == "svg" else None
-        with replacing_file(path) as beside:
-            figure.savefig(beside, format=suffix, dpi=200, metadata=metadata)
-        written.append(path)
-    return tuple(written)

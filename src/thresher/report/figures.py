@@ -1,0 +1,88 @@
+"""How every figure looks and is written: style, colours, ticks, files. matplotlib is loaded only when one is drawn.
+
+Each figure is written as PNG (to look at) and SVG (to print), at the width of a page. Not here: any figure.
+"""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from thresher.files import replacing_file
+from thresher.report.tables import byte_unit
+
+if TYPE_CHECKING:
+    from matplotlib.axis import Axis
+    from matplotlib.figure import Figure
+
+FORMATS = ("png", "svg")
+# Okabe and Ito's colours: apart for every kind of eye, and in grey print by the markers.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+MARKERS = ("o", "s", "^", "D", "v", "P")
+STYLE: dict[str, Any] = {
+    "font.size": 9,
+    "axes.titlesize": 9,
+    "axes.labelsize": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#e4e4e4",
+    "grid.linewidth": 0.6,
+    "axes.axisbelow": True,
+    "legend.frameon": False,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "thresher",  # the same data give the same file
+    "figure.constrained_layout.use": True,
+}
+
+
+def set_count_ticks(axis: "Axis", write: Callable[[float], str] | None = None) -> None:
+    """Ticks at 1, 2, 5 of each decade, or at decades alone where there are many; written short."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    low, high = sorted(axis.get_view_interval())
+    axis.set_major_locator(LogLocator(base=10, subs=(1.0,) if high > 500 * low else (1.0, 2.0, 5.0)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: (write or _short_count)(value)))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def set_byte_ticks(axis: "Axis") -> str:
+    """Ticks in one unit, which is returned for the axis's name: each tick with its own would not fit."""
+    unit, size = byte_unit(max(axis.get_view_interval()) / 20)
+    set_count_ticks(axis, lambda value: f"{value / size:,g}")
+    return unit
+
+
+def _short_count(value: float) -> str:
+    for unit, size in (("B", 1e9), ("M", 1e6), ("k", 1e3)):
+        if value >= size:
+            return f"{value / size:g}{unit}"
+    return f"{value:g}"
+
+
+def page_style() -> AbstractContextManager[None]:
+    """Inside, figures look as ours do."""
+    import matplotlib
+
+    return matplotlib.rc_context(STYLE)  # type: ignore[arg-type]
+
+
+def new_figure(width: float, height: float) -> "Figure":
+    """A figure of its own, outside pyplot: no window, no global state, no backend to choose."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height))
+
+
+def save_figure(figure: "Figure", stem: str | Path) -> tuple[Path, ...]:
+    """Write `<stem>.png` and `<stem>.svg`, each whole or not at all."""
+    stem, written = Path(stem), []
+    if stem.suffix.removeprefix(".") in FORMATS:  # who names one of the files means both
+        stem = stem.with_suffix("")
+    for suffix in FORMATS:
+        path = stem.with_name(f"{stem.name}.{suffix}")
+        metadata = {"Date": None} if suffix == "svg" else None
+        with replacing_file(path) as beside:
+            figure.savefig(beside, format=suffix, dpi=200, metadata=metadata)
+        written.append(path)
+    return tuple(written)
