@@ -17,6 +17,7 @@ from thresher.embeddings.hashing import (
 from thresher.embeddings.quotient_remainder import QuotientRemainderConfig, QuotientRemainderEmbedding
 from thresher.embeddings.registry import build_embedding
 from thresher.embeddings.shared_rows import capped_sizes
+from thresher.embeddings.stored_form import StoredForm, build_stored
 from thresher.errors import BudgetError, ConfigError
 from thresher.search.immediate import largest_within
 from thresher.tickets.budget import Budget
@@ -143,3 +144,11 @@ def test_impossible_settings_are_refused():
         HashConfig(num_buckets=0)
     with pytest.raises(ConfigError, match="feature_counts"):
         DoubleHashEmbedding(SIZES, DoubleHashConfig())
+
+
+@pytest.mark.parametrize("build", [hash_table, double_hash, quotient_remainder])
+def test_a_stored_form_with_another_methods_settings_is_refused(build):
+    form = build().to_stored()
+    lying = StoredForm(form.kind, form.tensors, {**form.facts, "config": {"method": "mde"}})
+    with pytest.raises(ConfigError, match="stored form: method: expected one of"):
+        build_stored(SIZES, lying)

@@ -76,6 +76,7 @@ class DoubleHashConfig(HashConfig):
 class HashEmbedding(SharedRows):
     """`v_i = V[h(i)]`; a field whose rows all fit is not hashed."""
 
+    config_type = HashConfig
     multipliers: Tensor  # int64 [1, 2]
 
     def __init__(
@@ -104,6 +105,7 @@ class DoubleHashEmbedding(SharedRows):
         runs: which features are frequent (group 0) and where; found from `feature_counts` when absent.
     """
 
+    config_type = DoubleHashConfig
     config: DoubleHashConfig
     multipliers: Tensor  # int64 [num_hashes, 2]
     run_starts: Tensor

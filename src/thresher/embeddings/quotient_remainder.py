@@ -53,6 +53,7 @@ class QuotientRemainderConfig(SharedRowsConfig):
 class QuotientRemainderEmbedding(SharedRows):
     """`v_i = R[i mod m_f] ∘ Q[i div m_f]`, with an `m_f` for each field: at most as many rows as the others."""
 
+    config_type = QuotientRemainderConfig
     config: QuotientRemainderConfig
 
     def __init__(

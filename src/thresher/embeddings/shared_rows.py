@@ -39,6 +39,7 @@ class SharedRowsConfig(EmbeddingConfig):
 class SharedRows(FieldEmbedding):
     """What the three share: a config, and a stored form that is their whole state."""
 
+    config_type: ClassVar[type[SharedRowsConfig]]
     config: EmbeddingConfig
 
     def num_parameters(self) -> int:
@@ -57,7 +58,7 @@ class SharedRows(FieldEmbedding):
 
     @classmethod
     def from_stored(cls, field_sizes: Sequence[int], form: StoredForm) -> Self:
-        config = config_from_mapping(EmbeddingConfig, form.facts["config"], where="stored form")
+        config = config_from_mapping(cls.config_type, form.facts["config"], where="stored form")
         embedding = cls._of_form(field_sizes, config, form)
         embedding.load_state_dict(dict(form.tensors))
         return embedding
