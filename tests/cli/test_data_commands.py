@@ -120,6 +120,24 @@ def test_memory_and_vocabulary_flags_reach_the_settings(thresher, refused, click
     assert "--vocabulary-from" in refused(*words, "--vocabulary-from", "test")
 
 
+def test_a_run_takes_an_encoded_table_over(thresher, refused, finished, clicks, fast, tmp_path):
+    """The same results as from the raw file, which may be gone by then."""
+    table, out = tmp_path / "table", tmp_path / "again"
+    assert thresher("encode", clicks, "--label", "clicked", "--out", table).exit_code == 0
+    clicks.unlink()
+    words = ["prune", table, "--budgets", "20%,50", "--out", out, *fast]
+    pruned = thresher(*words)
+    assert pruned.exit_code == 0, pruned.stderr
+    before, now = (json.loads((folder / "results.json").read_text()) for folder in (finished.out, out))
+    assert now["points"] == before["points"]
+    assert thresher(*words, "--resume").exit_code == 0
+    assert "is encoded already" in refused("prune", table, "--min-count", "3", "--out", tmp_path / "x")
+    assert "is encoded already" in refused("encode", table, "--dry-run")
+    message = refused("encode", table, "--out", finished.out / "bundles", "--force")
+    assert "is not an encoded table" in message
+    assert (finished.out / "bundles" / "50").exists()
+
+
 def test_named_data_sets_take_their_files(thresher, refused, tmp_path):
     from thresher.data.datasets.shaped_files import write_avazu_shaped, write_criteo_shaped
 

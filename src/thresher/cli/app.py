@@ -50,6 +50,7 @@ app.command(
         "thresher prune clicks.csv --label clicked --budgets 50k,2% --out runs/clicks",
         "thresher prune 'logs/*.parquet' --max-auc-drop 0.001 --out runs/logs",
         "thresher prune movielens-1m --data-dir ml-1m --budgets 50k,25k,12k,6500 --out runs/ml1m",
+        "thresher prune criteo day_0.gz --budgets 1% --set data.bad_rows=skip --out runs/criteo",
         "thresher prune --config run.toml --set training.batch_size=4096 --out runs/mine --resume",
     )
 )(prune)

@@ -52,8 +52,11 @@ def compare(
     min_count: options.MinCount = None,
     split_seed: options.SplitSeed = None,
     out: Annotated[
-        Path, typer.Option("--out", "-o", help="Folder of the comparison; what is done there is passed over.",
-                           rich_help_panel=options.OUTPUT)
+        Path,
+        typer.Option(
+            "--out", "-o", metavar="FOLDER", help="Folder of the comparison; what is done there is passed over.",
+            rich_help_panel=options.OUTPUT,
+        ),
     ] = Path("runs/compare"),
     time_limit: Annotated[
         float | None,

@@ -43,8 +43,8 @@ def encode(
 ) -> None:
     """Read raw files once: feature ids, labels, vocabularies and the split, memory-mapped in a folder.
 
-    prune, search and compare do this by themselves; encode alone shows the data before any training, and
-    makes the table once where it is large. Memory stays bounded whatever the number of rows.
+    Memory stays bounded whatever the number of rows; interrupted, it goes on where it was.
+    prune, search and compare encode by themselves, or take the folder made here.
     """
     from thresher.cli.settings import Flags, run_config, show_guess
     from thresher.cli.show_table import describe_table, show_encoded, show_preview

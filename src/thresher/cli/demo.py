@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 @told_plainly()
 def demo(
     out: Annotated[
-        Path, typer.Option("--out", "-o", help="Folder of the run; an earlier demo in it is replaced.")
+        Path,
+        typer.Option("--out", "-o", metavar="FOLDER", help="Folder of the run; an earlier demo in it is replaced."),
     ] = Path("runs/demo"),
     as_json: options.Json = False,
     quiet: options.Quiet = False,

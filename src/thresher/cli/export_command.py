@@ -68,7 +68,7 @@ def export(
 ) -> None:  # fmt: skip
     """Take one pruned model out of a run: a folder with all that predicting needs, and no pickle.
 
-    Or as a file for onnxruntime or PyTorch, which begins at feature ids, its tables still compact.
+    Or a file for onnxruntime or PyTorch: feature ids in, probabilities out, tables still compact.
     """
     from thresher.export.bundle import open_bundle
 

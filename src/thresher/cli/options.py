@@ -12,7 +12,8 @@ Sources = Annotated[
     typer.Argument(
         metavar="DATA",
         help="Your files (CSV, TSV, Parquet, also .gz or .zst; several or a 'glob*'), or a data set by name: "
-        "movielens-1m, criteo, avazu (with --data-dir, or followed by its files), synthetic.",
+        "movielens-1m, criteo, avazu (with --data-dir, or followed by its files), synthetic; or a folder that "
+        "thresher encode made.",
         show_default=False,
     ),
 ]

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from thresher.pipeline import PruneResult
     from thresher.runs import RunConfig
 
-Out = Annotated[Path, typer.Option("--out", "-o", help="Folder of the run.", rich_help_panel=options.OUTPUT)]
+Out = Annotated[
+    Path, typer.Option("--out", "-o", metavar="FOLDER", help="Folder of the run.", rich_help_panel=options.OUTPUT)
+]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run, as prune and search write it.")]
 DEFAULT_OUT = Path("runs/run")
 
@@ -47,7 +49,10 @@ def prune(
     as_json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """The whole path: raw files → pruned models at several sizes, their AUC and bytes, and bundles that predict."""
+    """The whole path: raw files → pruned models at several sizes, their AUC and bytes, and bundles that predict.
+
+    One search serves all sizes; each is retrained from the initial weights, and tested once.
+    """
     from thresher.pipeline import prune as prune_run
 
     settled = _settle(context.params)

@@ -14,7 +14,7 @@ from thresher.models.registry import model_config
 from thresher.runs import RunConfig
 from thresher.tickets.budget import parse_budgets
 
-FILES = "files"
+FILES, ENCODED = "files", "encoded"
 ANY_SOURCE = {"split_seed", "vocabulary_from", "min_count", "bad_rows", "memory_mb", "synthetic"}
 """Settings of `[data]` that mean the same whatever the source."""
 
@@ -101,22 +101,27 @@ def _data(data: DataConfig, flags: Flags) -> DataConfig:
         changes["fields"] = tuple(_field(part) for part in _parts(flags.fields))
     made = replace(data, **changes)
     if made.source == FILES and not made.paths:
-        names = ", ".join(name for name in source_names() if name != FILES)
-        raise ConfigError(f"no data given; name your files, or one of: {names}")
+        raise ConfigError(f"no data given; name your files, or one of: {', '.join(_named_sources())}")
     return made
 
 
 def _source(words: Sequence[str], data: DataConfig) -> dict[str, Any]:
     """A named data set, perhaps with its files, or files. What TOML said of another source does not hold for this."""
-    names = [name for name in source_names() if name != FILES]
+    names = _named_sources()
     defaults = {field.name: field.default for field in fields(DataConfig) if field.name not in ANY_SOURCE}
     if words[0] in names:
         files = {"paths": tuple(words[1:])} if len(words) > 1 else {}
         return ({} if data.source == words[0] else defaults) | {"source": words[0]} | files
+    if len(words) == 1 and (Path(words[0]) / "table.json").exists():
+        return ({} if data.source == ENCODED else defaults) | {"source": ENCODED, "paths": tuple(words)}
     near = get_close_matches(words[0], names, 1)
     if near and not Path(words[0]).exists():
         raise ConfigError(f"{words[0]}: no such file; did you mean the data set {near[0]!r}?")
     return ({} if data.source == FILES else defaults) | {"source": FILES, "paths": tuple(words)}
+
+
+def _named_sources() -> list[str]:
+    return [name for name in source_names() if name not in (FILES, ENCODED)]
 
 
 def _field(text: str) -> FieldConfig:

@@ -32,8 +32,9 @@ def show(
 ) -> None:
     """What is in this run, ticket, bundle or encoded table.
 
-    An encoded table: rows, features of each field, share of unknown values, head and tail of the frequencies.
-    A bundle: what each field keeps, the largest tables, dropped features. A run: what is done, and its results.
+    Run: what is done, and its results. Ticket: what it keeps of each field.
+    Bundle: tables by size, kept and dropped features of each field, quality.
+    Encoded table: rows, features, unknown share, head and tail of frequencies.
     """
     shown = _look(path)
     if as_json:
@@ -92,7 +93,7 @@ def _describe_run(folder: Path) -> tuple[Facts, Frontier | None]:
     facts = {
         "kind": "run",
         "folder": str(folder),
-        "data": config.data.source if config.data.source != "files" else ", ".join(config.data.paths),
+        "data": ", ".join(config.data.paths) or config.data.source,
         "model": model_name(config.model),
         "method": method_name(config.embedding),
         "embedding_dim": config.embedding.embedding_dim,

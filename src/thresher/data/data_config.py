@@ -132,7 +132,7 @@ class DataConfig:
     """Which data, and how it becomes an `EncodedTable`: a named source, or one's own files."""
 
     source: str = "files"
-    """`files`, or a named source: `movielens-1m`, `criteo`, `avazu`, `synthetic`."""
+    """`files`; a named source: `movielens-1m`, `criteo`, `avazu`, `synthetic`; or `encoded`, a table made before."""
     data_dir: str | None = None
     """Folder of a named source's raw files."""
     with_ids: bool = False
@@ -140,7 +140,7 @@ class DataConfig:
     synthetic: SyntheticConfig = SyntheticConfig()
 
     paths: tuple[str, ...] = ()
-    """Own files: CSV, TSV or Parquet, also gzip or zstd; globs allowed."""
+    """Own files: CSV, TSV or Parquet, also gzip or zstd; globs allowed. Of `encoded`: its folder."""
     label: str | None = None
     """Label column; guessed when absent."""
     positive: tuple[str, ...] = ()

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from thresher.data.encoded_source import EncodedSource
 from thresher.data.encoded_table import TABLE_VERSION, EncodedTable, read_facts
 from thresher.data.encoding.first_pass import FirstPass
 from thresher.data.encoding.journal import Journal
@@ -44,10 +45,12 @@ def encode(
     same data and settings is continued.
     """
     folder, progress = Path(folder), progress or _silent
+    if folder.exists() and not (folder / "table.json").exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise DataError("exists and is not an encoded table; choose another folder", file=folder)
+    if isinstance(source, EncodedSource):
+        return source.take_over(folder, overwrite=overwrite)
     inputs = _inputs(source)
     if folder.exists():
-        if not (folder / "table.json").exists() and not (folder.is_dir() and not any(folder.iterdir())):
-            raise DataError("exists and is not an encoded table; choose another folder", file=folder)
         facts = None if overwrite else read_facts(folder)
         if facts is not None:
             _refuse_changes(facts["inputs"], inputs, folder)

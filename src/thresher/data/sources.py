@@ -115,6 +115,7 @@ def plan_settings(config: DataConfig) -> dict[str, Any]:
 
 
 def _load_own() -> None:
-    from thresher.data import datasets, own_files
+    from thresher.data import datasets, encoded_source, own_files
 
     assert own_files, datasets
+    assert encoded_source
