@@ -8,7 +8,6 @@ Every stage takes up its own unfinished work and passes over what is done, so a 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from time import perf_counter
 from typing import Protocol
 
 from torch import nn
@@ -75,14 +74,13 @@ def prune(
         resume: go on with the run in `out`.
         force: throw away the run in `out`.
     """
-    started = perf_counter()
     with Run.started(Path(out), config, resume=resume, force=force) as run:
         table = encode_data(run, progress)
         data = batches(run, table)
         tickets = search(run, table, data, progress)  # before anything long: impossible settings are told at once
     dense = train_dense(run, table, data, progress)
     points = [retrain(run, table, data, ticket, progress) for ticket in tickets]
-    return report(run, table, dense, points, seconds=perf_counter() - started)
+    return report(run, table, dense, points)
 
 
 def encode_data(run: Run, progress: RunProgress | None = None) -> EncodedTable:
@@ -154,9 +152,7 @@ def retrain(
     return FrontierPoint.from_json(read_json(done))
 
 
-def report(
-    run: Run, table: EncodedTable, dense: FrontierPoint, points: Sequence[FrontierPoint], *, seconds: float
-) -> PruneResult:
+def report(run: Run, table: EncodedTable, dense: FrontierPoint, points: Sequence[FrontierPoint]) -> PruneResult:
     """Points → results.json, and the frontier as a picture."""
     facts = {
         "source": run.config.data.source,
@@ -165,7 +161,7 @@ def report(
         "seed": run.config.seed,
         "num_rows": table.num_rows,
         "num_features": table.schema.num_features,
-        "seconds": seconds,
+        "seconds": _seconds(run),
     }
     frontier = Frontier(points=tuple(points), dense=dense, facts=facts)
     drop = run.config.max_auc_drop
@@ -206,6 +202,12 @@ def _plot_search(run: Run, points: Sequence[FrontierPoint]) -> None:
             run.report / "kept.png",
             budgets={str(point.budget): point.num_parameters for point in points},
         )
+
+
+def _seconds(run: Run) -> float:
+    """What the search and all trainings took, interruptions not counted; the same however often a run was resumed."""
+    histories = [read_history(path) for path in sorted(run.folder.rglob("history.jsonl"))]
+    return float(sum(record["seconds"] for records in histories for record in records))
 
 
 def _point(trained: Trained, *, label: str, budget: str | None, seed: int) -> FrontierPoint:

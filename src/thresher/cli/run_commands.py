@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -124,12 +123,12 @@ def retrain(folder: RunFolder, as_json: options.Json = False, quiet: options.Qui
         raise ConfigError(
             f"the search in {folder} has not ended; go on with: thresher search … --out {folder} --resume"
         )
-    table, started = EncodedTable.open(run.encoded), perf_counter()
+    table = EncodedTable.open(run.encoded)
     data = batches(run, table)
     with display(quiet=quiet) as progress:
         dense = train_dense(run, table, data, progress)
         points = [retrain_run(run, table, data, ticket, progress) for ticket in search_run(run, table, data, progress)]
-        result = report(run, table, dense, points, seconds=perf_counter() - started)
+        result = report(run, table, dense, points)
     show_result(result, as_json=as_json)
 
 
