@@ -11,11 +11,12 @@ from torch import Tensor, nn
 
 from thresher.compact.layouts import choose_layout
 from thresher.compact.table import CompactTable
-from thresher.embeddings.base import FieldEmbedding
+from thresher.embeddings.base import RowEmbedding
 from thresher.kernels.compact_lookup import compact_lookup
+from thresher.kernels.distinct import DistinctIds, find_distinct
 
 
-class CompactEmbedding(FieldEmbedding):
+class CompactEmbedding(RowEmbedding):
     """Vectors whose pruned entries are zero and whose kept entries are the parameter `values` `[K]`, row after row.
 
     Dense Adam over `values` takes the same steps as masked dense retraining, at a cost that follows `K`.
@@ -68,6 +69,14 @@ class CompactEmbedding(FieldEmbedding):
 
     def forward(self, ids: Tensor) -> Tensor:
         return compact_lookup(self.values, self.row_starts, self.columns, ids, self.embedding_dim)  # [..., D]
+
+    @property
+    def prefers_distinct_rows(self) -> bool:
+        return self.training and torch.is_grad_enabled()
+
+    def distinct_rows(self, ids: Tensor) -> tuple[Tensor, DistinctIds]:
+        distinct = find_distinct(ids, self.num_features)
+        return self(distinct.ids), distinct
 
     def positions(self) -> Tensor:
         """Flat positions `row · D + column` of the kept entries `[K]`, ascending."""

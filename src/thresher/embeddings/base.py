@@ -102,6 +102,11 @@ class FieldEmbedding(nn.Module, ABC):
 class RowEmbedding(RowGradients, FieldEmbedding):
     """An embedding whose batch can be had as distinct rows, each looked up and differentiated once."""
 
+    @property
+    def prefers_distinct_rows(self) -> bool:
+        """Whether a model that can do with distinct rows should ask for them, and not for a vector per place."""
+        return self.row_gradients
+
     @abstractmethod
     def distinct_rows(self, ids: Tensor) -> "tuple[Tensor, DistinctIds]":
         """Ids `[...]` → the batch's distinct rows `[U, D]` and where each stands; rows all 0 may be left out."""

@@ -31,7 +31,7 @@ class Fm(CtrModel):
 
     def _pairs(self, ids: Tensor, bags: Sequence[Bag]) -> Tensor:
         """`Σ_{f<g} ⟨v_f, v_g⟩` `[B]`; from distinct rows where the embedding gives them, so that none is copied."""
-        if isinstance(self.embedding, RowEmbedding) and self.embedding.row_gradients and not bags:
+        if isinstance(self.embedding, RowEmbedding) and self.embedding.prefers_distinct_rows and not bags:
             from thresher.kernels.fm import fm_from_rows
 
             return fm_from_rows(*self.embedding.distinct_rows(ids))
