@@ -2,8 +2,9 @@
 
     python benchmarks/speed/retrain_step.py [--quick] [--threads 2] [--density 0.01]
 
-Both sides train the same FM with the same mask, from the same values, with fused Adam. Kept entries are crowded in
-frequent features, as searches leave them. Bytes are parameters, gradients, optimizer state and index or mask, of the
+Both sides train the same FM with the same mask, from the same values, with fused Adam over the table's values; the
+compact side updates first-order weights by rows, as it does by default. Kept entries are crowded in frequent features,
+as searches leave them. Bytes are parameters, gradients, optimizer state and index or mask, of the
 whole model (first-order weights included) and of the table alone.
 """
 
@@ -81,12 +82,12 @@ def main() -> None:
     torch.manual_seed(0)
     mask, weight = crowded_mask(arguments.density), torch.randn(NUM_FEATURES, EMBEDDING_DIM).mul_(0.01)
     trainings = {}
-    for name, embedding in (
-        ("masked_dense", MaskedTable(mask, weight)),
-        ("compact", CompactEmbedding.from_mask(field_sizes(), mask, weight)),
+    for name, embedding, config in (
+        ("masked_dense", MaskedTable(mask, weight), OptimizerConfig(updates="dense")),
+        ("compact", CompactEmbedding.from_mask(field_sizes(), mask, weight), OptimizerConfig()),
     ):
         model = Fm(embedding, FmConfig())
-        trainings[name] = Training(model, build_optimizer(model, OptimizerConfig(updates="dense")))
+        trainings[name] = Training(model, build_optimizer(model, config))
     num_kept = int(mask.sum())
     del mask, weight, embedding, model
     sides = {"masked_dense": trainings["masked_dense"].side(2), "compact": trainings["compact"].side(20)}

@@ -18,7 +18,7 @@ NETWORK = "network"
 GROUP_NAMES = (NETWORK, *get_args(Role))
 Updates = Literal["auto", "dense", "rows"]
 SecondMoment = Literal["entry", "row"]
-ROWS_FROM_ENTRIES = 1 << 24  # a table of 64 MB, whose dense update takes longer than a usual batch
+ROWS_FROM_ENTRIES = 1 << 18  # a table of 1 MB; smaller ones are updated as a whole in no time
 FUSED_DEVICES = frozenset({"cpu", "cuda"})
 
 
