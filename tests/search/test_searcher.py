@@ -1,5 +1,7 @@
 """The searcher: exact counts over all tables, on plan, whatever loop drives it."""
 
+import itertools
+
 import pytest
 import torch
 from torch import nn
@@ -181,3 +183,16 @@ def test_a_padding_row_is_never_kept_even_where_most_rows_were_never_seen():
     (ticket,) = searcher.tickets
     assert ticket.num_parameters == int(0.9 * 39 * 10)
     assert not ticket.masks["0"][0].any()
+
+
+def test_a_padding_row_does_not_disturb_the_clock():
+    model = nn.Sequential(PepEmbedding((40,), PepConfig(embedding_dim=10), padding_id=0))
+    searcher = Searcher(model, ["50%"], steps=10, warmup_steps=1, every=1)
+    clocks = []
+    for _ in range(10):
+        model(torch.arange(1, 40))
+        searcher.step()
+        clocks.append(float(model[0].clock))
+    assert clocks[0] == -torch.inf  # the whole table is kept, the padding row is no part of it
+    assert all(earlier < later for earlier, later in itertools.pairwise(clocks))
+    assert model[0].pruned_weight()[1:].count_nonzero() == 195

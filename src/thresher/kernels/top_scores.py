@@ -4,6 +4,7 @@ Scores come in chunks of rows. The k-th is found by two histograms (the upper 16
 all floats, then the lower 16), the masks by a last pass. Ties go to the lower index.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -54,8 +55,9 @@ def count_above(tables: Sequence[ScoredTable], score: float) -> int:
 
 
 def kth_score(tables: Sequence[ScoredTable], k: int) -> float:
-    """The k-th highest score, counted from 1; −∞ is a score like any other."""
-    return _score_of_key(_kth_key(tables, k))
+    """The k-th highest score, counted from 1; −∞ is a score like any other, and what comes after all scores."""
+    key = _kth_key(tables, k)
+    return -math.inf if key == _BELOW_ALL else _score_of_key(key)
 
 
 def top_masks(tables: Sequence[ScoredTable], num_kept: int) -> list[Tensor]:
