@@ -23,6 +23,7 @@ from thresher.config import config_to_mapping, load_toml
 from thresher.files import read_json, write_json
 from thresher.pipeline import prune
 from thresher.runs import RunConfig
+from thresher.training.history import read_history
 
 HERE = Path(__file__).parent
 EXPERIMENTS, RESULTS, TEMPORARY = HERE / "experiments", HERE / "results", HERE / "temporary"
@@ -53,7 +54,9 @@ def run_seed(experiment: Path, seed: int) -> None:
     with display(quiet=not sys.stderr.isatty()) as progress:
         pruned = prune(config, out=TEMPORARY / name / str(seed), resume=True, progress=progress)
     result["config"] = config_to_mapping(load_toml(RunConfig, experiment))
-    result["seeds"][str(seed)] = {**pruned.frontier.to_json(), "made_with": made_with()}
+    history = read_history(pruned.run.tickets / "history.jsonl")
+    kept = {record["epoch"]: record["num_kept"] for record in history if "num_kept" in record}
+    result["seeds"][str(seed)] = {**pruned.frontier.to_json(), "kept_by_epoch": kept, "made_with": made_with()}
     result["summary"] = summary(result["seeds"].values())
     write_json(target, result)
     for row in result["summary"]:
