@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 
 from thresher.data.sources import DataConfig, SyntheticConfig, build_source
 from thresher.embeddings.pep import PepConfig
+from thresher.embeddings.uniform import UniformConfig
 from thresher.errors import BudgetError, ConfigError
 from thresher.export.predictor import load_bundle
 from thresher.pipeline import prune
@@ -121,6 +122,17 @@ def test_what_may_be_lost_instead_of_what_may_stay(tmp_path):
     smaller = [p for p in result.frontier.points if p.num_parameters < result.recommended.num_parameters]
     assert all(point.validation_auc < floor for point in smaller)
     assert json.loads((tmp_path / "ladder" / "results.json").read_text())["recommended"] == result.recommended.budget
+
+
+def test_the_ladder_leaves_out_sizes_a_method_does_not_have(tmp_path):
+    config = replace(
+        CONFIG,
+        max_auc_drop=0.1,
+        embedding=UniformConfig(embedding_dim=8),
+        training=replace(CONFIG.training, max_epochs=2),
+    )
+    result = prune(config, out=tmp_path / "run")
+    assert [point.budget for point in result.frontier.points] == ["20%"]  # a width of 1 is 12.5 % of a width of 8
 
 
 def test_settings_that_cannot_reach_a_budget_are_told_before_the_search(tmp_path):

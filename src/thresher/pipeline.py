@@ -22,6 +22,7 @@ from thresher.embeddings.base import EmbeddingConfig
 from thresher.embeddings.pep import PepConfig
 from thresher.embeddings.registry import build_embedding, method_name
 from thresher.embeddings.uniform import UniformConfig
+from thresher.errors import BudgetError
 from thresher.export.bundle import save_bundle
 from thresher.files import read_json, write_json
 from thresher.models.base import CtrModel
@@ -31,6 +32,7 @@ from thresher.report.plots import plot_frontier, plot_kept
 from thresher.retrain import Trained, retrain_ticket, train_model
 from thresher.runs import Run, RunConfig
 from thresher.search.find_tickets import find_tickets
+from thresher.tickets.budget import Budget
 from thresher.tickets.store import load_ticket
 from thresher.tickets.ticket import Ticket
 from thresher.training.history import read_history
@@ -110,18 +112,26 @@ def search(run: Run, table: EncodedTable, data: SplitBatches, progress: Progress
     done = run.tickets / "tickets.json"
     if done.exists():
         return [load_ticket(run.tickets / slug) for slug in read_json(done)["tickets"]]
-    tickets = find_tickets(
-        new_model(run.config, table, run.config.embedding),
-        data,
-        run.config.wanted_budgets(),
-        run.config.search,
-        seed=run.config.seed,
-        folder=run.tickets,
-        progress=progress,
-    )
+    tickets = _find(run, table, data, list(run.config.wanted_budgets()), progress)
     write_json(done, {"tickets": [ticket.budget.slug for ticket in tickets]})
     (run.tickets / "checkpoint.safetensors").unlink(missing_ok=True)
     return tickets
+
+
+def _find(
+    run: Run, table: EncodedTable, data: SplitBatches, budgets: list[Budget], progress: Progress | None
+) -> Sequence[Ticket]:
+    model = new_model(run.config, table, run.config.embedding)
+    try:
+        return find_tickets(
+            model, data, budgets, run.config.search, seed=run.config.seed, folder=run.tickets, progress=progress
+        )
+    except BudgetError as error:
+        if run.config.max_auc_drop is None or error.budget is None or len(budgets) == 1:
+            raise
+        # a rung of the ladder below the method's smallest form: nobody asked for that size, so it is left out
+        left = [budget for budget in budgets if budget != Budget.parse(str(error.budget))]
+    return _find(run, table, data, left, progress)
 
 
 def retrain(

@@ -137,7 +137,7 @@ def show_result(result: "PruneResult", *, as_json: bool) -> None:
     from thresher.data.encoded_table import EncodedTable
 
     run, frontier = result.run, result.frontier
-    bundles = {str(budget): str(run.bundle(budget)) for budget in run.config.wanted_budgets()}
+    bundles = {str(point.budget): str(run.bundle(str(point.budget))) for point in frontier.points}
     if as_json:
         show_json({**frontier.to_json(), "run": str(run.folder), "bundles": bundles})
         return
@@ -157,8 +157,8 @@ def show_result(result: "PruneResult", *, as_json: bool) -> None:
 
 def say_skipped(table: "EncodedTable") -> None:
     """How many bad rows were left out, so that it does not go unseen."""
-    if table.facts["skipped"]:
-        say(f"Bad rows left out: {table.facts['skipped']:,}; see them: thresher show {table.folder}")
+    if skipped := table.facts.get("skipped", 0):
+        say(f"Bad rows left out: {skipped:,}; see them: thresher show {table.folder}")
 
 
 def _settle(params: Mapping[str, Any]) -> "RunConfig":

@@ -41,9 +41,10 @@ def describe_table(table: "EncodedTable") -> Facts:
         "label": schema.label.column,
         "positive_share": {name: round(table.split(name).positive_share, 4) for name in SPLITS},
         "num_features": schema.num_features,
-        "skipped_rows": int(table.facts["skipped"]),
+        "skipped_rows": int(table.facts.get("skipped", 0)),
         "skipped_samples": [
-            {"file": file, "line": line, "reason": reason} for file, line, reason in table.facts["skipped_samples"]
+            {"file": file, "line": line, "reason": reason}
+            for file, line, reason in table.facts.get("skipped_samples", ())
         ],
         "fields": [
             {
