@@ -9,11 +9,13 @@ whole model (first-order weights included) and of the table alone.
 """
 
 import argparse
+import os
 from pathlib import Path
 
 from sides import RESULTS, keep_pages, write_result
 
 if __name__ == "__main__":
+    os.environ["OMP_WAIT_POLICY"] = "passive"  # for all sides: threads that wait busily hold the others up
     keep_pages()
 
 import torch

@@ -68,7 +68,7 @@ class ScoreHistogram:
         if self._versions != self._current_versions():
             self._count_all()
         elif self._any_changing:
-            rows = torch.empty(int((self._row_states == _CHANGING).sum()), dtype=torch.int64)
+            rows = torch.empty(_count_changing(self._row_states.numpy()), dtype=torch.int64)
             _take_changing(self._row_states.numpy(), rows.numpy())
             self._add(rows, 1)
             self._any_changing = False
@@ -170,6 +170,14 @@ def _note_changes(row_states, ids, counted):  # type: ignore[no-untyped-def]
             num_counted += 1
         row_states[ids[i]] = _CHANGING
     return num_counted
+
+
+@serial_kernel
+def _count_changing(row_states):  # type: ignore[no-untyped-def]
+    num_rows = 0
+    for row in range(row_states.shape[0]):
+        num_rows += row_states[row] == _CHANGING
+    return num_rows
 
 
 @serial_kernel

@@ -5,6 +5,7 @@ Not here: any kernel. Each lives beside its plain-torch twin in the module of it
 
 import functools
 import logging
+import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -65,6 +66,7 @@ class ParallelKernel(Generic[P, R]):
                 if settings.THREADING_LAYER == "default":
                     settings.THREADING_LAYER = "workqueue"  # the only layer that survives forked workers
                 _announce(self._parallel, self._name)
+                _hint_at_busy_waiting()
             numba.set_num_threads(num_threads)
             result: R = self._parallel(*args, **kwargs)
             return result
@@ -97,10 +99,19 @@ def runs_on_kernels(*tensors: Tensor) -> bool:
     )
 
 
+@functools.cache
+def _hint_at_busy_waiting() -> None:
+    if "OMP_WAIT_POLICY" not in os.environ and "GOMP_SPINCOUNT" not in os.environ:
+        logger.debug(
+            "torch's threads wait busily and hold kernels up; OMP_WAIT_POLICY=passive in the environment helps"
+        )
+
+
 def _renamed(function: Callable[P, R]) -> Callable[P, R]:
     """The same function under another name: numba finds compiled code on disk by name, whatever its options were."""
     assert isinstance(function, FunctionType)
-    copy = FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__)
+    parts = (function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
+    copy = FunctionType(*parts)
     copy.__qualname__, copy.__module__ = f"{function.__qualname__}_on_one_thread", function.__module__
     return copy
 

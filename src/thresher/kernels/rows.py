@@ -12,13 +12,17 @@ from torch.nn import functional
 
 from thresher.kernels.distinct import DistinctIds
 from thresher.kernels.parallel import parallel_kernel, runs_on_kernels, serial_kernel
+from thresher.kernels.prefetch import prefetch_row
 
 CHUNKS_PER_THREAD = 4
 
 
 def lookup_rows(weight: Tensor, distinct: DistinctIds) -> Tensor:
     """The distinct rows of a table `[N, D]` → `[U, D]`; the table's gradient is row-sparse."""
-    return functional.embedding(distinct.ids, weight, sparse=True)
+    if not runs_on_kernels(weight, distinct.ids):
+        return functional.embedding(distinct.ids, weight, sparse=True)
+    rows: Tensor = _LookupRows.apply(weight, distinct.ids)  # type: ignore[no-untyped-call]
+    return rows
 
 
 def expand_rows(rows: Tensor, distinct: DistinctIds) -> Tensor:
@@ -32,6 +36,23 @@ def expand_rows(rows: Tensor, distinct: DistinctIds) -> Tensor:
 def row_gradient(shape: torch.Size, ids: Tensor, values: Tensor) -> Tensor:
     """A gradient that is 0 outside the rows `ids` (int64 `[U]`, ascending), as PyTorch writes it: coalesced COO."""
     return torch.sparse_coo_tensor(ids.unsqueeze(0), values, shape, check_invariants=False, is_coalesced=True)
+
+
+class _LookupRows(torch.autograd.Function):
+    """`embedding(sparse=True)` on our own threads: torch's wait busily after each use and would hold ours up."""
+
+    @staticmethod
+    def forward(ctx, weight, ids):  # type: ignore[no-untyped-def]
+        rows = torch.empty(ids.numel(), weight.shape[1])
+        _gather.for_work(rows.numel())(weight.detach().numpy(), ids.numpy(), rows.numpy())
+        ctx.save_for_backward(ids)
+        ctx.shape = weight.shape
+        return rows
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad):  # type: ignore[no-untyped-def]
+        return row_gradient(ctx.shape, ctx.saved_tensors[0], grad.contiguous()), None
 
 
 class _ExpandRows(torch.autograd.Function):
@@ -60,6 +81,14 @@ def collect_rows(grad: Tensor, distinct: DistinctIds) -> Tensor:
     num_chunks = CHUNKS_PER_THREAD * torch.get_num_threads()
     _collect.for_work(grad.numel())(grad.numpy(), starts.numpy(), positions.numpy(), num_chunks, collected.numpy())
     return collected
+
+
+@parallel_kernel
+def _gather(table, ids, rows):  # type: ignore[no-untyped-def]
+    for u in prange(ids.shape[0]):
+        prefetch_row(table, ids, u)
+        for j in range(rows.shape[1]):
+            rows[u, j] = table[ids[u], j]
 
 
 @parallel_kernel
