@@ -23,7 +23,7 @@ def test_help_teaches_with_examples_and_loads_nothing_heavy():
         "import sys; from thresher.cli.app import app; print(sorted({'torch', 'polars', 'numba'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
-    for verb in ("demo", "encode", "prune", "search", "retrain", "export", "predict", "show"):
+    for verb in ("demo", "encode", "prune", "search", "retrain", "compare", "export", "predict", "show"):
         printed = run(verb, "--help")
         assert printed.returncode == 0
         assert "Examples" in printed.stdout

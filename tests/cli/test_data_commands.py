@@ -67,6 +67,12 @@ def test_bad_rows_left_out_are_counted_and_shown(thresher, damaged, tmp_path, fa
     assert "Bad rows left out: 3" in pruned.stderr
 
 
+def test_columns_are_guessed_past_bad_rows(thresher, damaged):
+    guessed = thresher("encode", damaged, "--label", "clicked", "--bad-rows", "skip", "--dry-run")
+    assert guessed.exit_code == 0, guessed.stderr
+    assert "user_id  categorical: text, 50 distinct values" in guessed.stderr
+
+
 def test_a_dry_run_shows_and_writes_nothing(thresher, refused, clicks, tmp_path):
     printed = thresher("encode", clicks, *LABEL, "--dry-run")
     assert printed.exit_code == 0, printed.stderr

@@ -159,8 +159,9 @@ def _in_fewer_bits(
     from thresher.export.bundle import open_bundle, save_bundle
 
     bundle = open_bundle(source)
-    if not any(isinstance(table, CompactTable) and table.value_type == "fp32" for table in bundle.tables.values()):
-        raise ConfigError(f"{source}: its tables hold no float32 values to round; leave --value-type out")
+    searched = [table for name, table in bundle.tables.items() if name == "embedding"] or bundle.tables.values()
+    if not all(isinstance(table, CompactTable) and table.value_type == "fp32" for table in searched):
+        raise ConfigError(f"{source}: its table is no compact one of float32 values; leave --value-type out")
     if run is not None:
         return _measured_bits(bundle, folder, value_type, run, retrain=retrain, progress=progress)
     if retrain:
