@@ -106,9 +106,9 @@ def test_decay_of_skipped_steps_is_caught_up_to_the_limit(max_decay_steps, caugh
         rows = [1] if step < 10 else [0, 1]
         table.grad = sparse_grad((2, 1), rows, torch.full((len(rows), 1), gradient))
         optimizer.step()
-    # with β₁ = 0 the first moment is the last gradient, decay included
-    first = optimizer.state[table]["exp_avg"].flatten()
-    torch.testing.assert_close(first, torch.tensor([gradient + decay * caught_up * value, gradient + decay * value]))
+    # with β₂ = 0 the second moment is the square of the last gradient, decay included
+    last = optimizer.state[table]["exp_avg_sq"].sqrt().flatten()
+    torch.testing.assert_close(last, torch.tensor([gradient + decay * caught_up * value, gradient + decay * value]))
 
 
 def test_catch_up_applies_what_is_due_and_only_once():
@@ -218,6 +218,23 @@ def test_one_second_moment_per_row_saves_a_table():
     state = optimizer.state[table]
     assert state["exp_avg_sq"].shape == (50, 1)
     assert sum(value.numel() for value in state.values() if isinstance(value, torch.Tensor)) == 50 * (16 + 1 + 1)
+
+
+def test_without_momentum_no_first_moments_are_kept_and_steps_are_adams():
+    start = torch.randn(6, 3)
+    ours, dense = nn.Parameter(start.clone()), nn.Parameter(start.clone())
+    optimizer, adam = RowAdam([ours], lr=0.1, betas=(0.0, 0.9)), torch.optim.Adam([dense], lr=0.1, betas=(0.0, 0.9))
+    for rows, values in random_steps(6, 6, 3, share=0.5):
+        ours.grad = sparse_grad((6, 3), rows.tolist(), values)
+        dense.grad = ours.grad.to_dense()
+        optimizer.step()
+        adam.step()
+    assert optimizer.state[ours]["exp_avg"].numel() == 0
+    torch.testing.assert_close(ours, dense, rtol=1e-4, atol=1e-5)
+    saved = copy.deepcopy(optimizer.state_dict())
+    optimizer.load_state_dict(saved)
+    optimizer.catch_up()
+    torch.testing.assert_close(ours, dense, rtol=1e-4, atol=1e-5)
 
 
 def test_a_bad_gradient_is_refused_by_name():

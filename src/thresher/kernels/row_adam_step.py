@@ -44,7 +44,7 @@ class RowAdamState:
     """Moments and times of a table `[N, D]`.
 
     Attributes:
-        exp_avg: first moments, `[N, D]`.
+        exp_avg: first moments, `[N, D]`, or `[N, 0]` where there is no momentum (β₁ = 0).
         exp_avg_sq: second moments, `[N, D]`, or `[N, 1]` for one per row (the mean over its entries).
         touched_at: int32 `[N, 1]`, the step each row was last touched at; 0 for never.
     """
@@ -87,7 +87,8 @@ def _touch(
     keep_first, keep_second, spent = _entries(_absence(settings), gap, weight)
     old_size, old_root = _entries(_corrections(*settings.betas), step - gap, weight)
     size, root = _correction(step, settings)
-    values, first, second = weight[rows], state.exp_avg[rows], state.exp_avg_sq[rows]
+    values, second = weight[rows], state.exp_avg_sq[rows]
+    first = state.exp_avg[rows] if state.exp_avg.shape[1] else torch.zeros_like(values)
     left = settings.learning_rate * old_size * spent * first  # momentum not yet spent when the row left
     values = values - left / (second.sqrt() * old_root + settings.epsilon)
     gradient = gradient + settings.weight_decay * gap.clamp(max=settings.max_decay_steps) * values
@@ -97,7 +98,8 @@ def _touch(
     first = keep_first * first + (1 - settings.betas[0]) * gradient
     second = keep_second * second + (1 - settings.betas[1]) * square
     weight.index_copy_(0, rows, values - size * first / (second.sqrt() * root + settings.epsilon))
-    state.exp_avg.index_copy_(0, rows, first)
+    if state.exp_avg.shape[1]:
+        state.exp_avg.index_copy_(0, rows, first)
     state.exp_avg_sq.index_copy_(0, rows, second)
     state.touched_at[rows] = step
 
@@ -106,7 +108,7 @@ def _update_by_kernel(
     weight: Tensor, rows: Tensor, gradient: Tensor, state: RowAdamState, step: int, settings: RowAdamSettings
 ) -> int:
     size, root = _correction(step, settings)
-    update = _step_rows if state.exp_avg_sq.shape == state.exp_avg.shape else _step_rows_by_mean
+    update = _step_rows if state.exp_avg_sq.shape == weight.shape else _step_rows_by_mean
     return int(
         update.for_work(gradient.numel())(
             weight.numpy(), rows.numpy(), gradient.detach().numpy(),
@@ -173,7 +175,7 @@ def _step_rows(  # type: ignore[no-untyped-def]
     weight, rows, gradient, exp_avg, exp_avg_sq, touched_at, step, max_decay_steps, absence, corrections,
     learning_rate, size, root, take_first, take_second, epsilon, weight_decay, gradient_scale,
 ):  # fmt: skip
-    zero = float32(0.0)
+    zero, has_momentum = float32(0.0), exp_avg.shape[1] > 0
     num_bad = 0
     for i in prange(rows.shape[0]):
         prefetch_row(weight, rows, i)
@@ -195,6 +197,12 @@ def _step_rows(  # type: ignore[no-untyped-def]
         touched_at[row, 0] = step
         keep_first, keep_second, spent, old_root = away[0], away[1], learning_rate * then[0] * away[2], then[1]
         decay = weight_decay * float32(min(gap, max_decay_steps))
+        if not has_momentum:
+            for j in range(grad.shape[0]):
+                g = grad[j] * gradient_scale + decay * values[j]
+                second[j] = keep_second * second[j] + take_second * g * g
+                values[j] -= size * g / (np.sqrt(second[j]) * root + epsilon)
+            continue
         if spent != zero:
             for j in range(grad.shape[0]):
                 values[j] -= spent * first[j] / (np.sqrt(second[j]) * old_root + epsilon)
@@ -213,7 +221,7 @@ def _step_rows_by_mean(  # type: ignore[no-untyped-def]
     learning_rate, size, root, take_first, take_second, epsilon, weight_decay, gradient_scale,
 ):  # fmt: skip
     """As `_step_rows`, with one second moment per row: the mean over its entries."""
-    zero = float32(0.0)
+    zero, has_momentum = float32(0.0), exp_avg.shape[1] > 0
     num_bad = 0
     for i in prange(rows.shape[0]):
         prefetch_row(weight, rows, i)
@@ -236,14 +244,23 @@ def _step_rows_by_mean(  # type: ignore[no-untyped-def]
         spent = learning_rate * then[0] * away[2] / (np.sqrt(exp_avg_sq[row, 0]) * then[1] + epsilon)
         decay = weight_decay * float32(min(gap, max_decay_steps))
         square = zero
-        for j in range(grad.shape[0]):
-            values[j] -= spent * first[j]
-            g = grad[j] * gradient_scale + decay * values[j]
-            first[j] = away[0] * first[j] + take_first * g
-            square += g * g
+        if has_momentum:
+            for j in range(grad.shape[0]):
+                values[j] -= spent * first[j]
+                g = grad[j] * gradient_scale + decay * values[j]
+                first[j] = away[0] * first[j] + take_first * g
+                square += g * g
+        else:
+            for j in range(grad.shape[0]):
+                g = grad[j] * gradient_scale + decay * values[j]
+                square += g * g
         q = away[1] * exp_avg_sq[row, 0] + take_second * square / float32(grad.shape[0])
         exp_avg_sq[row, 0] = q
         length = size / (np.sqrt(q) * root + epsilon)
-        for j in range(grad.shape[0]):
-            values[j] -= length * first[j]
+        if has_momentum:
+            for j in range(grad.shape[0]):
+                values[j] -= length * first[j]
+        else:
+            for j in range(grad.shape[0]):
+                values[j] -= length * (grad[j] * gradient_scale + decay * values[j])
     return num_bad

@@ -30,7 +30,7 @@ class RowAdam(torch.optim.Optimizer):
     Args:
         params: parameters or groups; every setting below may differ between groups.
         lr: learning rate.
-        betas: how slowly the moments move.
+        betas: how slowly the moments move; without momentum (a first one of 0) no first moments are kept.
         eps: added to the root of the second moment.
         weight_decay: coupled (added to the gradient). A row that was absent for `n` steps gets `n` steps' worth at
             its next touch.
@@ -111,7 +111,8 @@ class RowAdam(torch.optim.Optimizer):
             num_rows = parameter.shape[0]
             second_shape = parameter.shape if group["second_moment"] == "entry" else (num_rows, 1)
             state["step"] = 0
-            state["exp_avg"] = _zeros(parameter, parameter.shape, parameter.dtype)
+            first_shape = parameter.shape if group["betas"][0] else (num_rows, 0)
+            state["exp_avg"] = _zeros(parameter, first_shape, parameter.dtype)
             state["exp_avg_sq"] = _zeros(parameter, second_shape, parameter.dtype)
             state["touched_at"] = _zeros(parameter, (num_rows, 1), torch.int32)
         return state
@@ -216,7 +217,7 @@ def _row_adam_state(state: dict[str, Any]) -> RowAdamState:
 
 def _by_rows(tensor: Tensor) -> Tensor:
     """A table of any shape `[N, …]` as `[N, D]`, the same memory."""
-    return tensor.detach().view(tensor.shape[0], -1)
+    return tensor.detach().flatten(1) if tensor.dim() > 1 else tensor.detach().unsqueeze(1)
 
 
 def _settings(group: dict[str, Any], scale: float) -> RowAdamSettings:
