@@ -59,8 +59,11 @@ class CompareConfig:
         return found
 
     def shared(self) -> "CompareConfig":
-        """What must be the same for results to be comparable; the rest may grow from one call to the next."""
-        return replace(self, methods=("uniform",), models=("fm",), budgets=("1%",), seeds=1, trials=1)
+        """What must be the same for results to be comparable; the rest may grow from one call to the next.
+
+        `trials` stays: with more of them the settings chosen may change, and a method's seeds would not be of one kind.
+        """
+        return replace(self, methods=("uniform",), models=("fm",), budgets=("1%",), seeds=1)
 
 
 def with_epochs(config: CompareConfig, epochs: int) -> CompareConfig:

@@ -62,8 +62,8 @@ def compare(
     """Run, or go on with, a comparison.
 
     Args:
-        config: what is compared. Methods, models, budgets, seeds and trials may grow from call to call; data, search
-            and training must stay.
+        config: what is compared. Methods, models, budgets and seeds may grow from call to call; data, search, training
+            and trials must stay.
         out: folder of the comparison.
         time_limit: seconds after which it stops, with everything kept.
     """
@@ -212,7 +212,7 @@ def _check_same(config: CompareConfig, path: Path) -> None:
         save_toml(config.shared(), path)
     elif load_toml(CompareConfig, path) != config.shared():
         raise ConfigError(
-            f"the comparison in {path.parent} was begun with other data, search or training settings (see {path}); "
+            f"the comparison in {path.parent} was begun with other data, search or training settings or trials (see {path}); "
             "go on with those, or choose another folder (--out)"
         )
 
