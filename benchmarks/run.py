@@ -8,16 +8,13 @@ from a changed tree says so. Raw data is looked for in THRESHER_DATA_DIR.
 
 import argparse
 import os
-import platform
-import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
-from importlib.metadata import version
 from pathlib import Path
 from statistics import mean, stdev
 
-import torch
-
+from made_with import made_with
 from thresher.cli.progress import display
 from thresher.config import config_to_mapping, load_toml
 from thresher.files import read_json, write_json
@@ -37,23 +34,37 @@ def main() -> None:
     arguments = parser.parse_args()
     for experiment in arguments.experiments:
         for seed in map(int, arguments.seeds.split(",")):
-            run_seed(experiment.resolve(), seed)
+            run_seed(experiment, seed)
 
 
-def run_seed(experiment: Path, seed: int) -> None:
-    name = experiment.relative_to(EXPERIMENTS.resolve()).with_suffix("")
-    target = (RESULTS / name).with_suffix(".json")
+def run_seed(
+    experiment: Path,
+    seed: int,
+    *,
+    change: Callable[[RunConfig], RunConfig] | None = None,
+    results: Path = RESULTS,
+    temporary: Path = TEMPORARY,
+) -> None:
+    """Run one seed of an experiment and write it down.
+
+    Args:
+        change: what else is to be set than the file says; then `results` should be a folder of one's own.
+    """
+    name = experiment.resolve().relative_to(EXPERIMENTS.resolve()).with_suffix("")
+    target = (results / name).with_suffix(".json")
     result = read_json(target) if target.exists() else {"experiment": name.as_posix(), "seeds": {}}
     if str(seed) in result["seeds"]:
         print(f"{name} seed {seed}: done before")
         return
-    config = replace(load_toml(RunConfig, experiment), seed=seed)
-    if config.data.data_dir is not None:
+    said = load_toml(RunConfig, experiment)
+    said = said if change is None else change(said)
+    config = replace(said, seed=seed)
+    if config.data.data_dir is not None:  # a path from the root stays what it is
         data_dir = Path(os.environ["THRESHER_DATA_DIR"]) / config.data.data_dir
         config = replace(config, data=replace(config.data, data_dir=str(data_dir)))
     with display(quiet=not sys.stderr.isatty()) as progress:
-        pruned = prune(config, out=TEMPORARY / name / str(seed), resume=True, progress=progress)
-    result["config"] = config_to_mapping(load_toml(RunConfig, experiment))
+        pruned = prune(config, out=temporary / name / str(seed), resume=True, progress=progress)
+    result["config"] = config_to_mapping(said)
     history = read_history(pruned.run.tickets / "history.jsonl")
     kept = {record["epoch"]: record["num_kept"] for record in history if "num_kept" in record}
     result["seeds"][str(seed)] = {**pruned.frontier.to_json(), "kept_by_epoch": kept, "made_with": made_with()}
@@ -84,21 +95,6 @@ def summary(seeds: "list[dict]") -> list[dict]:
 
 def spread(values: list[float]) -> dict[str, float | int]:
     return {"mean": mean(values), "sd": stdev(values) if len(values) > 1 else 0.0, "seeds": len(values)}
-
-
-def made_with() -> dict[str, object]:
-    """Versions, machine and commit, and whether the tree had changes that are in no commit."""
-
-    def git(*words: str) -> str:
-        return subprocess.run(["git", *words], cwd=HERE, capture_output=True, text=True, check=True).stdout.strip()
-
-    packages = ("torch", "numpy", "numba", "polars", "thresher")
-    return {
-        "commit": git("rev-parse", "--short", "HEAD"),
-        "changed_tree": bool(git("status", "--porcelain", "--untracked-files=no", "--", "../src")),
-        "versions": {"python": platform.python_version()} | {package: version(package) for package in packages},
-        "machine": {"processor": platform.machine(), "cores": os.cpu_count(), "threads": torch.get_num_threads()},
-    }
 
 
 if __name__ == "__main__":

@@ -1,0 +1,73 @@
+"""Make the paper's tables and figures, and the page about them.
+
+    python benchmarks/paper/make.py [--quick] [--only frontier,runtime] [--draw-only] [--seeds 0,1,2]
+
+Parts run in order; each passes over what is done. Figures and page are made from the result files alone.
+"""
+
+import sys
+from pathlib import Path
+
+sys.path[0] = str(Path(__file__).parent.parent)  # `paper.…`, `made_with` and `run` are found here
+
+import argparse
+import traceback
+from importlib import import_module
+from types import ModuleType
+
+from paper.page import write_page
+from paper.settings import PaperSettings
+
+PARTS = (
+    "frontier",
+    "criteo_small",
+    "pep0_and_lr",
+    "runtime",
+    "data_statistics",
+    "methods_table",
+    "lottery_ticket",
+    "granularity",
+    "thresholds",
+    "interactions",
+)
+"""In the page's order. A part is a module with `TITLE`, `run(settings)`, `draw(settings)` and `page(settings)`."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="a small version of everything, in minutes")
+    parser.add_argument("--only", help=f"comma-separated, of {', '.join(PARTS)}")
+    parser.add_argument("--draw-only", action="store_true", help="figures and page, from results that are there")
+    parser.add_argument("--seeds", help="comma-separated")
+    arguments = parser.parse_args()
+    chosen = PARTS if arguments.only is None else tuple(arguments.only.split(","))
+    if unknown := sorted(set(chosen) - set(PARTS)):
+        parser.error(f"unknown part {', '.join(unknown)}; parts are {', '.join(PARTS)}")
+    seeds = None if arguments.seeds is None else [int(seed) for seed in arguments.seeds.split(",")]
+    settings = PaperSettings.of(quick=arguments.quick, seeds=seeds)
+    failed = [name for name in chosen if not make_part(name, settings, run=not arguments.draw_only)]
+    print(write_page(settings, {name: part(name) for name in PARTS}))
+    if failed:
+        sys.exit(f"failed: {', '.join(failed)}; the same command goes on from there")
+
+
+def make_part(name: str, settings: PaperSettings, *, run: bool) -> bool:
+    """Run and draw one part; one that fails is told and does not keep the others from being made."""
+    try:
+        print(f"== {name}", flush=True)
+        if run:
+            part(name).run(settings)
+        for path in part(name).draw(settings):
+            print(path)
+    except Exception:
+        traceback.print_exc()
+        return False
+    return True
+
+
+def part(name: str) -> ModuleType:
+    return import_module(f"paper.{name}")
+
+
+if __name__ == "__main__":
+    main()

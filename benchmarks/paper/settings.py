@@ -1,0 +1,110 @@
+"""PaperSettings: where the paper's parts take their data from and put their results, in full and in quick.
+
+The parts are modules of the folder `paper` (`from paper.settings import PaperSettings`): `make.py` puts `benchmarks/`
+on the path, so that `made_with`, `run` and `paper.…` can be imported. Not here: any part.
+"""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+
+from thresher.compare.config import CompareConfig, with_epochs
+from thresher.data.sources import DataConfig, SyntheticConfig
+from thresher.errors import ConfigError
+from thresher.files import replacing_file
+from thresher.runs import RunConfig
+
+BENCHMARKS = Path(__file__).parent.parent
+REPOSITORY = BENCHMARKS.parent
+EXPERIMENTS = BENCHMARKS / "experiments"
+FOLDERS = {"movielens-1m": "ml-1m", "criteo": "criteo", "avazu": "avazu"}
+"""Data set → its folder in THRESHER_DATA_DIR."""
+QUICK_EPOCHS = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class PaperSettings:
+    """One making of the paper.
+
+    Attributes:
+        quick: a small version of everything, in minutes: few rows, few epochs, one seed.
+        seeds: of every method; PEP with a plan, and the dense model beside it, has `plan_seeds`.
+        results: one folder of JSON per part.
+        images: figures of all parts.
+        temporary: runs, encoded tables, checkpoints; may be thrown away.
+        data_dir: what THRESHER_DATA_DIR says; without it quick runs on made-up rows.
+    """
+
+    quick: bool
+    seeds: tuple[int, ...]
+    results: Path
+    images: Path
+    temporary: Path
+    data_dir: Path | None
+
+    @classmethod
+    def of(cls, *, quick: bool, seeds: Sequence[int] | None = None) -> "PaperSettings":
+        told = os.environ.get("THRESHER_DATA_DIR")
+        temporary = BENCHMARKS / "temporary" / ("paper-quick" if quick else "paper")
+        return cls(
+            quick=quick,
+            seeds=tuple(seeds) if seeds else ((0,) if quick else (0, 1, 2)),
+            results=temporary / "results" if quick else BENCHMARKS / "results" / "paper",
+            images=temporary / "images" if quick else REPOSITORY / "docs" / "images" / "paper",
+            temporary=temporary,
+            data_dir=Path(told) if told else None,
+        )
+
+    @property
+    def plan_seeds(self) -> tuple[int, ...]:
+        """The seeds of what the page leans on most: five where all others have the usual three."""
+        return (0, 1, 2, 3, 4) if self.seeds == (0, 1, 2) and not self.quick else self.seeds
+
+    @property
+    def page(self) -> Path:
+        return self.results.parent / "page.md" if self.quick else REPOSITORY / "docs" / "reproducing_the_paper.md"
+
+    @property
+    def experiment_results(self) -> Path:
+        """Where results of `benchmarks/experiments/*.toml` are: shared with `benchmarks/run.py` in full."""
+        return self.results / "experiments" if self.quick else BENCHMARKS / "results"
+
+    def data(self, source: str) -> DataConfig:
+        """A data set of the paper; in quick a small part of it, or made-up rows where there is none."""
+        if self.data_dir is None:
+            if not self.quick:
+                raise ConfigError(f"{source} is looked for in THRESHER_DATA_DIR, which is not set")
+            made_up = SyntheticConfig(num_rows=20_000, num_signal_fields=4, num_noise_fields=3, field_size=500)
+            return DataConfig(source="synthetic", synthetic=made_up)
+        folder = self.data_dir / FOLDERS[source]
+        if self.quick:
+            folder = _small_copy(source, folder, self.temporary / "data" / FOLDERS[source])
+        return DataConfig(source=source, data_dir=str(folder))
+
+    def sized(self, config: RunConfig, source: str) -> RunConfig:
+        """A run's settings as they are in full; in quick on the small data, with few epochs."""
+        if not self.quick:
+            return config
+        short = with_epochs(CompareConfig(search=config.search, training=config.training), QUICK_EPOCHS)
+        data = replace(self.data(source), vocabulary_from=config.data.vocabulary_from)
+        return replace(config, data=data, search=short.search, training=short.training)
+
+
+def _small_copy(source: str, folder: Path, small: Path) -> Path:
+    """A part of the raw files, beside the other temporary ones: some 40,000 rows of MovieLens, 10,000 of the others."""
+    if source == "movielens-1m":
+        _copy_lines(folder / "ratings.dat", small / "ratings.dat", 55_000, every=18)
+        for name in ("users.dat", "movies.dat"):
+            _copy_lines(folder / name, small / name, None)
+    else:
+        name = "train.txt" if source == "criteo" else "train.csv"
+        _copy_lines(folder / name, small / name, 10_000)
+    return small
+
+
+def _copy_lines(source: Path, target: Path, most: int | None, *, every: int = 1) -> None:
+    if not target.exists():
+        with source.open("rb") as lines, replacing_file(target) as beside, beside.open("wb") as copied:
+            copied.writelines(islice(lines, 0, None if most is None else most * every, every))
