@@ -5,18 +5,16 @@
 Parts run in order; each passes over what is done. Figures and page are made from the result files alone.
 """
 
-import sys
-from pathlib import Path
-
-sys.path[0] = str(Path(__file__).parent.parent)  # `paper.…`, `made_with` and `run` are found here
-
 import argparse
+import sys
 import traceback
 from importlib import import_module
+from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
-from paper.page import write_page
-from paper.settings import PaperSettings
+if TYPE_CHECKING:
+    from paper.settings import PaperSettings
 
 PARTS = (
     "frontier",
@@ -43,6 +41,10 @@ def main() -> None:
     chosen = PARTS if arguments.only is None else tuple(arguments.only.split(","))
     if unknown := sorted(set(chosen) - set(PARTS)):
         parser.error(f"unknown part {', '.join(unknown)}; parts are {', '.join(PARTS)}")
+    sys.path[0] = str(Path(__file__).parent.parent)  # `paper.…`, `made_with` and `run` are found there
+    from paper.page import write_page
+    from paper.settings import PaperSettings
+
     seeds = None if arguments.seeds is None else [int(seed) for seed in arguments.seeds.split(",")]
     settings = PaperSettings.of(quick=arguments.quick, seeds=seeds)
     failed = [name for name in chosen if not make_part(name, settings, run=not arguments.draw_only)]
@@ -51,7 +53,7 @@ def main() -> None:
         sys.exit(f"failed: {', '.join(failed)}; the same command goes on from there")
 
 
-def make_part(name: str, settings: PaperSettings, *, run: bool) -> bool:
+def make_part(name: str, settings: "PaperSettings", *, run: bool) -> bool:
     """Run and draw one part; one that fails is told and does not keep the others from being made."""
     try:
         print(f"== {name}", flush=True)

@@ -87,12 +87,12 @@ python benchmarks/paper/make.py --only frontier,runtime
   with an AUC averaged over batches; ours is over the whole split. Numbers are mean ± standard deviation over seeds, how
   many in brackets; a seed changes initial weights and batch order, never the split.
 - **MovieLens-1M.** The paper's rule (rating 3 dropped) leaves 739,012 rows and 4,129 features in seven fields, 4,136
-  with an unknown one per field; the paper counts 739,015 and 3,864. So 6,541 parameters are a slightly smaller share here.
+  with an unknown one per field; the paper counts 739,015 and 3,864. So 6,541 parameters are a slightly smaller share.
 - **Criteo and Avazu** are the real data in small: 137,139 of 45,840,617 rows and 20,000 of 40,400,000. They show how
   models compare, not the paper's level. Settings for the whole files are in `benchmarks/experiments/criteo/` and
   `…/avazu/`; `benchmarks/run.py` runs them.
-- **The search.** *PEP decay* is the published search: sigmoid, and coupled weight decay on the thresholds. *PEP plan* is
-  ours ([search.md](search.md)). Both retrain from the initial weights they were searched with.
-- **Parameters** are those of embeddings, first-order weights left out, as the paper counts; bytes are all a lookup needs.
+- **The search.** *PEP decay* is the published search: sigmoid, and coupled weight decay on the thresholds. *PEP plan*
+  is ours ([search.md](search.md)). Both retrain from the initial weights they were searched with.
+- **Parameters** are those of embeddings, first-order weights left out, as in the paper; bytes are all a lookup needs.
 - **The authors' code** has been re-run on MovieLens-1M independently: FM dense 0.8387, and at 20,000 parameters FM
   0.8479, DeepFM 0.8464, AutoInt 0.8471. Where such a number is known, it stands in the tables."""
