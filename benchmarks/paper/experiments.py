@@ -1,0 +1,138 @@
+"""Experiments of `benchmarks/experiments/` as the paper's parts use them: run by `benchmarks/run.py`, read as points.
+
+Also one plain training without a search: a dense table of some width, or logistic regression.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from paper.settings import EXPERIMENTS, QUICK_EPOCHS, PaperSettings
+from run import run_seed
+from thresher.compare.config import CompareConfig, with_epochs
+from thresher.config import config_to_mapping, load_toml
+from thresher.embeddings.pep import PepConfig
+from thresher.embeddings.uniform import UniformConfig
+from thresher.files import read_json, write_json
+from thresher.models.base import ModelConfig
+from thresher.pipeline import batches, encode_data, train_dense
+from thresher.report.frontier import Frontier, FrontierPoint
+from thresher.runs import Run, RunConfig
+
+QUICK_DECAY_EPOCHS, QUICK_DECAY_RATE = 25, 0.05
+Change = Callable[[RunConfig], RunConfig]
+
+
+def load_experiment(settings: PaperSettings, name: str) -> RunConfig:
+    """The settings of an experiment, e.g. `movielens-1m/fm/pep-plan`; small in quick."""
+    config = load_toml(RunConfig, (EXPERIMENTS / name).with_suffix(".toml"))
+    small = settings.sized(config, config.data.source)
+    if settings.quick and isinstance(config.embedding, PepConfig) and config.embedding.pressure == "decay":
+        optimizer = replace(small.search.optimizer, threshold_learning_rate=QUICK_DECAY_RATE)
+        small = replace(small, search=replace(small.search, max_epochs=QUICK_DECAY_EPOCHS, optimizer=optimizer))
+    return small
+
+
+def run_experiment(
+    settings: PaperSettings,
+    name: str,
+    seeds: Iterable[int],
+    *,
+    change: Change | None = None,
+    results: Path | None = None,
+) -> None:
+    """Run the seeds of an experiment that are missing.
+
+    Args:
+        change: what a part sets otherwise than the file says; its results then go to `results`, a folder of the part's.
+    """
+    config = load_experiment(settings, name)
+    config = config if change is None else change(config)
+    target = result_path(settings, name, results)
+    if target.exists() and not still_holds(read_json(target)["config"], config_to_mapping(config)):
+        if results is None and not settings.quick:
+            print(f"{target} was made with other settings than {name}.toml has now; delete it to have it made again")
+        else:
+            print(f"{name}: other settings than before; made again")
+            target.unlink()
+    for seed in seeds:
+        run_seed(
+            (EXPERIMENTS / name).with_suffix(".toml"),
+            seed,
+            change=lambda _: config,
+            results=settings.experiment_results if results is None else results,
+            temporary=settings.temporary / "experiments" / digest(config),
+        )
+
+
+def result_path(settings: PaperSettings, name: str, results: Path | None = None) -> Path:
+    return ((settings.experiment_results if results is None else results) / name).with_suffix(".json")
+
+
+def read_experiment(settings: PaperSettings, name: str, results: Path | None = None) -> dict[int, Frontier]:
+    """Seed → frontier of the seeds that are done."""
+    path = result_path(settings, name, results)
+    content = read_json(path)["seeds"] if path.exists() else {}
+    return {int(seed): Frontier.from_json(frontier) for seed, frontier in content.items()}
+
+
+def pruned_points(frontiers: Iterable[Frontier], label: str) -> list[FrontierPoint]:
+    return [replace(point, label=label) for frontier in frontiers for point in frontier.points]
+
+
+def dense_points(frontiers: Iterable[Frontier]) -> list[FrontierPoint]:
+    return [frontier.dense for frontier in frontiers if frontier.dense is not None]
+
+
+def train_plain(
+    settings: PaperSettings, path: Path, source: str, model: ModelConfig, width: int, seeds: Iterable[int]
+) -> None:
+    """Train a dense table of one width, or logistic regression, and write its points to `path` as they come."""
+    content: dict[str, Any] = read_json(path) if path.exists() else {"points": {}}
+    for seed in seeds:
+        if str(seed) in content["points"]:
+            continue
+        short = with_epochs(CompareConfig(), QUICK_EPOCHS) if settings.quick else CompareConfig()
+        config = RunConfig(
+            data=settings.data(source),
+            model=model,
+            embedding=UniformConfig(embedding_dim=width),
+            training=short.training,
+            seed=seed,
+        )
+        folder = settings.temporary / "plain" / digest(config)
+        with Run.started(folder, config, resume=True) as run:
+            table = encode_data(run)
+        point = train_dense(run, table, batches(run, table))
+        content["points"][str(seed)] = point.to_json()
+        write_json(path, content)
+        print(f"{path.stem} seed {seed}: test AUC {point.test_auc:.4f}", flush=True)
+
+
+def plain_points(path: Path) -> list[FrontierPoint]:
+    """What `train_plain` wrote; empty if it has not run."""
+    content = read_json(path)["points"] if path.exists() else {}
+    return [FrontierPoint.from_json(point) for point in content.values()]
+
+
+def aucs_of(points: Iterable[FrontierPoint], budget: str | None = None) -> list[float]:
+    """Test AUCs over seeds, of one budget where there are several."""
+    chosen = [point for point in points if budget is None or point.budget == budget]
+    return [point.test_auc for point in chosen if point.test_auc is not None]
+
+
+def digest(config: object) -> str:
+    """Settings as a short name."""
+    return hashlib.sha256(json.dumps(config_to_mapping(config), sort_keys=True, default=str).encode()).hexdigest()[:8]
+
+
+def still_holds(stored: Any, now: Any) -> bool:
+    """Whether all that is stored still holds; settings that came later do not count."""
+    if isinstance(stored, dict) and isinstance(now, dict):
+        return all(key in now and still_holds(value, now[key]) for key, value in stored.items())
+    if isinstance(stored, list | tuple) and isinstance(now, list | tuple):
+        return len(stored) == len(now) and all(map(still_holds, stored, now))
+    return bool(stored == now)

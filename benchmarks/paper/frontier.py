@@ -1,0 +1,236 @@
+"""AUC against parameters and against bytes: every method under every model, and PEP against each at equal budgets.
+
+PEP with a plan has the settings of `experiments/movielens-1m/<model>/pep-plan.toml`, with the budgets below; the other
+methods share its data, search and training settings under `thresher compare`. PEP with decay is its own experiment.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+from made_with import made_with
+from paper.experiments import (
+    aucs_of,
+    digest,
+    load_experiment,
+    pruned_points,
+    read_experiment,
+    run_experiment,
+    still_holds,
+)
+from paper.page import command, made_from, mean_sd, not_run_yet, picture, table
+from paper.settings import PaperSettings
+from thresher.cli.progress import display
+from thresher.compare.config import CompareConfig
+from thresher.compare.results import ComparedPoint
+from thresher.compare.sweep import FLOOR, compare
+from thresher.config import config_to_mapping
+from thresher.files import read_json, write_json
+from thresher.models.registry import model_config
+from thresher.report.comparison import plot_comparison
+from thresher.report.frontier import FrontierPoint
+
+TITLE = "AUC against parameters and bytes"
+PLAN, DECAY = "pep", "pep-decay"
+MODELS = ("fm", "deepfm", "autoint")
+_FEW = ("uniform", "magnitude", "mde")
+METHODS: Mapping[str, tuple[str, ...]] = {
+    "fm": ("uniform", "magnitude", "gradual-magnitude", "iterative-magnitude", "mde", "mgqe", "darts-emb", "quantised"),
+    "deepfm": _FEW,
+    "autoint": _FEW,
+}
+BUDGETS: Mapping[str, tuple[str, ...]] = {
+    "fm": ("100k", "50k", "30k", "20k", "12k", "6541"),
+    "deepfm": ("50k", "20k", "8604"),
+    "autoint": ("50k", "20k", "9281"),
+}
+"""The last of each is the size of the paper's PEP-0."""
+TRIALS = {"fm": 3, "deepfm": 1, "autoint": 1}
+PUBLISHED = {
+    "fm": "The paper's PEP-0 is 0.8368 at 6,541; the authors' code, re-run, 0.8479 at 20,000 and 0.8387 dense.",
+    "deepfm": "The paper's PEP-0 is 0.8491 at 8,604; the authors' code, re-run, 0.8464 at 20,000.",
+    "autoint": "The paper's PEP-0 is 0.8530 at 9,281; the authors' code, re-run, 0.8471 at 20,000.",
+}
+
+
+def run(settings: PaperSettings) -> None:
+    for model in MODELS:
+        run_experiment(
+            settings,
+            f"movielens-1m/{model}/pep-plan",
+            settings.plan_seeds,
+            change=lambda config, model=model: replace(config, budgets=BUDGETS[model]),
+            results=_plan_results(settings),
+        )
+        run_experiment(settings, f"movielens-1m/{model}/pep-decay", settings.seeds)
+        for seeds in range(1, len(settings.seeds) + 1):
+            for method in _methods(settings, model):
+                _compare(settings, model, method, seeds)
+
+
+def _compare(settings: PaperSettings, model: str, method: str, seeds: int) -> None:
+    """One method with so many seeds, its points copied into the model's result file."""
+    plan = load_experiment(settings, f"movielens-1m/{model}/pep-plan")
+    if plan.model != model_config(model, dataset=plan.data.source) and not settings.quick:
+        print(f"{model}: pep-plan.toml has another network than the settings recorded for movielens-1m")
+    data = settings.data("movielens-1m")
+    config = CompareConfig(
+        data=replace(plan.data, data_dir=data.data_dir),
+        methods=(method,),
+        models=(model,),
+        budgets=BUDGETS[model],
+        seeds=seeds,
+        trials=1 if settings.quick else TRIALS[model],
+        search=plan.search,
+        training=plan.training,
+    )
+    shared = replace(config.shared(), data=plan.data)  # without the place of the data on this machine
+    name, path, now = digest(shared), _path(settings, model), config_to_mapping(shared)
+    stored: dict[str, Any] = read_json(path) if path.exists() else {}
+    if not stored or not still_holds(stored["settings"], now):
+        stored = {"settings": now, "done": {}, "points": [], "unmet": {}}
+    if stored["done"].get(method, 0) >= seeds:
+        return
+    with display() as progress:
+        found = compare(config, out=settings.temporary / "frontier" / f"{model}-{name}", progress=progress)
+    points = {_key(point): point for point in stored["points"]}
+    points |= {_key(point): point for point in map(_content, found.points) if point["model"] in (model, FLOOR)}
+    stored["points"] = list(points.values())
+    stored["unmet"] |= {f"{at} {budget}": reason for (_, at, budget), reason in found.unmet.items()}
+    stored["done"][method] = seeds
+    write_json(path, {**stored, "made_with": made_with()})
+
+
+def draw(settings: PaperSettings) -> list[Path]:
+    written: list[Path] = []
+    for model in MODELS:
+        points = read_points(settings, model)
+        if points:
+            floor = aucs_of(floor_points(settings, model))
+            title = f"MovieLens-1M, {model}" + (f" (lr, no embedding: {fmean(floor):.4f})" if floor else "")
+            written += plot_comparison(points, settings.images / f"frontier-{model}", title=title)
+    return written
+
+
+def page(settings: PaperSettings) -> str:
+    sections = [
+        f"Command: {command('frontier')}. Methods and their grids: [methods.md](methods.md). `pep` is PEP plan, "
+        "`pep-decay` the published search. FM: three settings of each method's grid are tried on the first seed and judged on "
+        "validation; DeepFM and AutoInt: the first of each grid. All share PEP's warm-up, plan, retraining and seeds."
+    ]
+    for model in MODELS:
+        points = read_points(settings, model)
+        sections.append(f"### {model}\n\n" + (_section(settings, model, points) if points else not_run_yet("frontier")))
+    return "\n\n".join(sections)
+
+
+def _section(settings: PaperSettings, model: str, points: Sequence[FrontierPoint]) -> str:
+    path = _path(settings, model)
+    content = read_json(path) if path.exists() else {}
+    budgets = BUDGETS[model]
+    labels = list(dict.fromkeys(point.label for point in points))
+    rows = [
+        [label, *(mean_sd(aucs_of([p for p in points if p.label == label], budget)) for budget in budgets)]
+        for label in labels
+    ]
+    wide = {point.num_parameters for point in points if point.label == "uniform" and point.budget is None}
+    widths = "; ".join(
+        f"{size:,}: {mean_sd(aucs_of([p for p in points if p.label == 'uniform' and p.num_parameters == size]))}"
+        for size in sorted(wide, reverse=True)
+    )
+    parts = [
+        picture(settings, f"frontier-{model}", f"test AUC against parameters and bytes, {model}"),
+        PUBLISHED[model],
+        table(["test AUC", *budgets], rows),
+        f"Uniform tables of 64, 32, … 4 wide, by parameters: {widths}." if widths else "",
+        f"Logistic regression: {mean_sd(aucs_of(floor_points(settings, model)))}.",
+        _differences(points, budgets),
+        _unmet(content.get("unmet", {})),
+        made_from(content),
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _differences(points: Sequence[FrontierPoint], budgets: Sequence[str]) -> str:
+    """PEP plan minus each other at the same budget, seed by seed, and where it is not above."""
+    others = [label for label in dict.fromkeys(point.label for point in points) if label != PLAN]
+    rows, behind = [], []
+    for other in others:
+        cells = [paired(points, other, budget) for budget in budgets]
+        if any(cells):
+            rows.append([other, *(_signed(cell) for cell in cells)])
+        behind += [(other, at, cell) for at, cell in zip(budgets, cells, strict=True) if cell and fmean(cell) <= 0]
+    if not rows:
+        return ""
+    told = "; ".join(f"{other} at {at}, by {-fmean(cell):.4f} ({_signed(cell)})" for other, at, cell in behind)
+    return "\n\n".join(
+        [
+            "PEP plan minus each other method, paired over the seeds both have:",
+            table(["difference of test AUC", *budgets], rows),
+            f"PEP plan is not above: {told}." if told else "PEP plan is above every other at every budget both have.",
+        ]
+    )
+
+
+def paired(points: Sequence[FrontierPoint], other: str, budget: str) -> list[float]:
+    """Test AUC of PEP plan minus another's, of one budget, for each seed both have."""
+    aucs = {(point.label, point.seed): point.test_auc for point in points if point.budget == budget}
+    seeds = sorted({seed for label, seed in aucs if label == other and (PLAN, seed) in aucs}, key=str)
+    return [float(aucs[PLAN, seed] or 0) - float(aucs[other, seed] or 0) for seed in seeds]
+
+
+def read_points(settings: PaperSettings, model: str) -> list[FrontierPoint]:
+    """Every method's points under a model, PEP's two searches among them; the floor left out."""
+    plan = read_experiment(settings, f"movielens-1m/{model}/pep-plan", _plan_results(settings))
+    decay = read_experiment(settings, f"movielens-1m/{model}/pep-decay")
+    compared = [FrontierPoint.from_json(point) for point in _stored(settings, model) if point["model"] == model]
+    return [*pruned_points(plan.values(), PLAN), *pruned_points(decay.values(), DECAY), *compared]
+
+
+def floor_points(settings: PaperSettings, model: str = "fm") -> list[FrontierPoint]:
+    return [FrontierPoint.from_json(point) for point in _stored(settings, model) if point["model"] == FLOOR]
+
+
+def costs(settings: PaperSettings, model: str) -> Iterator[dict[str, Any]]:
+    """Compared points as they are stored, with the seconds of their search and retraining."""
+    yield from _stored(settings, model)
+
+
+def _stored(settings: PaperSettings, model: str) -> list[dict[str, Any]]:
+    path = _path(settings, model)
+    points: list[dict[str, Any]] = read_json(path)["points"] if path.exists() else []
+    return points
+
+
+def _content(point: ComparedPoint) -> dict[str, Any]:
+    seconds = {"search_seconds": point.search_seconds, "retrain_seconds": point.retrain_seconds}
+    return {**point.frontier_point().to_json(), "model": point.model, "config": dict(point.config), **seconds}
+
+
+def _key(point: Mapping[str, Any]) -> tuple[Any, ...]:
+    return (*(point.get(name) for name in ("model", "label", "budget", "num_parameters", "seed")),)
+
+
+def _methods(settings: PaperSettings, model: str) -> tuple[str, ...]:
+    return METHODS[model][:2] if settings.quick and model != "fm" else METHODS[model]
+
+
+def _path(settings: PaperSettings, model: str) -> Path:
+    return settings.results / "frontier" / f"{model}.json"
+
+
+def _plan_results(settings: PaperSettings) -> Path:
+    return settings.results / "frontier"
+
+
+def _signed(differences: Sequence[float]) -> str:
+    if not differences:
+        return "–"
+    spread = f" ± {stdev(differences):.4f}" if len(differences) > 1 else ""
+    return f"{fmean(differences):+.4f}{spread} ({len(differences)})"
+
+
+def _unmet(unmet: Mapping[str, str]) -> str:
+    return "Out of reach: " + "; ".join(sorted(unmet)) + "." if unmet else ""
