@@ -56,6 +56,16 @@ PUBLISHED = {
 
 
 def run(settings: PaperSettings) -> None:
+    run_plans(settings)
+    for model in MODELS:
+        run_experiment(settings, f"movielens-1m/{model}/pep-decay", settings.seeds)
+        for seeds in range(1, len(settings.seeds) + 1):
+            for method in _methods(settings, model):
+                _compare(settings, model, method, seeds)
+
+
+def run_plans(settings: PaperSettings) -> None:
+    """PEP plan under every model, at the frontier's budgets."""
     for model in MODELS:
         run_experiment(
             settings,
@@ -64,10 +74,6 @@ def run(settings: PaperSettings) -> None:
             change=lambda config, model=model: replace(config, budgets=BUDGETS[model]),
             results=_plan_results(settings),
         )
-        run_experiment(settings, f"movielens-1m/{model}/pep-decay", settings.seeds)
-        for seeds in range(1, len(settings.seeds) + 1):
-            for method in _methods(settings, model):
-                _compare(settings, model, method, seeds)
 
 
 def _compare(settings: PaperSettings, model: str, method: str, seeds: int) -> None:
@@ -117,8 +123,9 @@ def draw(settings: PaperSettings) -> list[Path]:
 def page(settings: PaperSettings) -> str:
     sections = [
         f"Command: {command('frontier')}. Methods and their grids: [methods.md](methods.md). `pep` is PEP plan, "
-        "`pep-decay` the published search. FM: three settings of each method's grid are tried on the first seed and judged on "
-        "validation; DeepFM and AutoInt: the first of each grid. All share PEP's warm-up, plan, retraining and seeds."
+        "`pep-decay` the published search. FM: three settings of each method's grid are tried on the first seed and "
+        "judged on validation; DeepFM and AutoInt: the first of each grid. All share PEP's warm-up, plan, retraining "
+        "and seeds."
     ]
     for model in MODELS:
         points = read_points(settings, model)
