@@ -13,14 +13,16 @@ from time import perf_counter
 from typing import Any
 
 RESULTS = Path(__file__).parent.parent / "results"
-KEEP_PAGES = "glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=1000000000000"
+MEMORY = {
+    "GLIBC_TUNABLES": "glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=1000000000000",
+    "THP_MEM_ALLOC_ENABLE": "1",  # torch asks for huge pages, as it does under the `thresher` command
+}
 
 
 def keep_pages() -> None:
     """Start this program again with a malloc that keeps its pages: page faults would hide what is measured."""
-    if os.environ.get("GLIBC_TUNABLES") != KEEP_PAGES:
-        environment = {**os.environ, "GLIBC_TUNABLES": KEEP_PAGES}
-        os.execve(sys.executable, [sys.executable, *sys.argv], environment)
+    if any(os.environ.get(name) != value for name, value in MEMORY.items()):
+        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **MEMORY})
 
 
 def interleave(
@@ -80,6 +82,6 @@ def machine() -> dict[str, Any]:
         "cpus": os.cpu_count(),
         "python": platform.python_version(),
         "versions": {package: version(package) for package in packages},
-        "GLIBC_TUNABLES": os.environ.get("GLIBC_TUNABLES", ""),
+        **{name: os.environ.get(name, "") for name in MEMORY},
         "load": os.getloadavg()[0],
     }

@@ -107,7 +107,9 @@ def test_every_point_is_measured_once_and_nothing_twice(tmp_path, test_reads, tr
     again = compare(CONFIG, out=tmp_path / "c")
     assert again.points == points
     assert not trainings
-    with pytest.raises(ConfigError, match="or trials"):  # more trials might choose other settings than earlier seeds had
+    with pytest.raises(
+        ConfigError, match="or trials"
+    ):  # more trials might choose other settings than earlier seeds had
         compare(replace(CONFIG, trials=3), out=tmp_path / "c")
     more = compare(replace(CONFIG, seeds=3), out=tmp_path / "c")
     assert len(more.points) > len(points)

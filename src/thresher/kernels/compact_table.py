@@ -212,10 +212,21 @@ def look_up_rows(table, ids, bag_starts, mean, out):  # type: ignore[no-untyped-
                 entries[k] = ranks[k] * width
             elif content == 1:
                 places[k] = ranks[k] * width
-                entries[k] += rank(cell_bits, cell_ranks, places[k])
+                prefetch(cell_ranks, places[k] >> 8)
+                prefetch(cell_bits, places[k] >> 6)
             else:
                 prefetch(row_samples, ranks[k] >> 5)
-        if content == 2:
+        if content == 1:
+            for k in range(found):
+                entries[k] += rank(cell_bits, cell_ranks, places[k])
+                if value_type == 0:
+                    prefetch(values32, entries[k])
+                    prefetch(values32, min(entries[k] + 16, values32.shape[0] - 1))  # a line of memory further
+                elif value_type <= 2:
+                    prefetch(values16, entries[k])
+                else:
+                    prefetch(values8, entries[k] if value_type == 3 else entries[k] >> 1)
+        elif content == 2:
             for k in range(found):
                 places[k] = np.int64(row_samples[ranks[k] >> 5])
                 prefetch(row_flags, places[k] >> 6)

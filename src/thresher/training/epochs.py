@@ -6,6 +6,7 @@ presses thresholds and cuts tickets.
 
 import json
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from thresher.errors import ConfigError, FormatError
+from thresher.training.averaging import WeightAverage
 from thresher.training.checkpoint import (
     Checkpoint,
     pack_model,
@@ -82,6 +84,7 @@ def run_epochs(
     seed: int,
     max_epochs: int,
     title: str | None = None,
+    average: WeightAverage | None = None,
     folder: Path | None = None,
     watch: "Mapping[str, BatchSource] | None" = None,
     progress: Progress | None = None,
@@ -94,6 +97,7 @@ def run_epochs(
         seed: of the randomness inside training (dropout). The global generators are left as they were found.
         max_epochs: for the progress display; the judge decides.
         title: what to call this training in the progress display, where not by its stage.
+        average: what is evaluated, and what the judge sees after an epoch, in place of the last weights.
         folder: where `checkpoint.safetensors` is written after each epoch and on Ctrl-C, and `history.jsonl`, one
             record per epoch. If the checkpoint exists, training goes on from it.
         watch: further splits to evaluate after each epoch, only for the record; no decision sees them.
@@ -104,7 +108,7 @@ def run_epochs(
     same = {**settings, "seed": seed, "num_steps": len(data.train), "num_rows": data.train.num_rows}
     same = json.loads(json.dumps(same, default=str))  # tuples and paths as a checkpoint will give them back
     checkpoint, history = (None, None) if folder is None else (folder / CHECKPOINT, folder / HISTORY)
-    run = _Run(model, optimizer, judge, stage, same, checkpoint, History(history))
+    run = _Run(model, optimizer, judge, average, stage, same, checkpoint, History(history))
     show = StageProgress(progress, stage=title or stage, max_epochs=max_epochs, num_steps=len(data.train))
     with isolated_rng(), deferred_interrupts() as interrupts:
         run.start(seed)
@@ -112,6 +116,8 @@ def run_epochs(
 
         def on_step(step: int, loss: Tensor) -> None:
             run.step = step + 1
+            if average is not None:
+                average.after_step()
             judge.after_step()
             if show.due():
                 show.note(**judge.progress())
@@ -123,13 +129,14 @@ def run_epochs(
                     model, data.train, optimizer, run.epoch,
                     start=run.step, on_step=on_step, progress=show, running=run.loss,
                 )  # fmt: skip
-                with interrupts.immediate():
-                    metrics = evaluate(model, data.validation, feature_counts=data.feature_counts)
-                    watched = {
-                        name: evaluate(model, source, feature_counts=data.feature_counts).to_json()
-                        for name, source in (watch or {}).items()
-                    }
-                run.end_epoch(loss, metrics, watched)
+                with nullcontext() if average is None else average.in_place():
+                    with interrupts.immediate():
+                        metrics = evaluate(model, data.validation, feature_counts=data.feature_counts)
+                        watched = {
+                            name: evaluate(model, source, feature_counts=data.feature_counts).to_json()
+                            for name, source in (watch or {}).items()
+                        }
+                    run.end_epoch(loss, metrics, watched)
                 run.save()
                 show.report(**judge.progress())
                 interrupts.raise_if_pending()
@@ -147,6 +154,7 @@ class _Run:
     model: nn.Module
     optimizer: torch.optim.Optimizer
     judge: Judge
+    average: WeightAverage | None
     stage: str
     settings: dict[str, Any]
     path: Path | None
@@ -189,6 +197,9 @@ class _Run:
             }
         )
         checkpoint.add("judge", self.judge.tensors())
+        if self.average is not None:
+            checkpoint.facts["average"] = self.average.facts()
+            checkpoint.add("average", self.average.tensors())
         pack_model(checkpoint, self.model)
         pack_optimizer(checkpoint, self.optimizer)
         pack_rng(checkpoint)
@@ -220,6 +231,8 @@ class _Run:
         unpack_optimizer_(checkpoint, self.optimizer)
         unpack_rng_(checkpoint)
         self.judge.load(facts["judge"], checkpoint.under("judge"))
+        if self.average is not None:
+            self.average.load(facts["average"], checkpoint.under("average"))
         self.epoch, self.step, self.seconds = facts["epoch"], facts["step"], facts["seconds"]
         self.loss = RunningLoss(**facts["loss"])
         self.history.restore(facts["history"])

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from thresher.errors import ConfigError
+from thresher.training.averaging import WeightAverage
 from thresher.training.early_stopping import EarlyStopping, StoppingMetric
 from thresher.training.epochs import run_epochs
 from thresher.training.history import Record
@@ -38,12 +39,17 @@ class TrainingConfig:
     early_stopping_metric: StoppingMetric = "auc"
     """Judged on validation: `auc`, or `logloss` as in the paper."""
     min_delta: float = 0.0
+    average_decay: float = 0.999
+    """What is evaluated and kept is a running mean of the weights, which holds this share of itself from one step to
+    the next; 0 takes the weights themselves."""
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
 
     def __post_init__(self) -> None:
         for name in ("max_epochs", "batch_size"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        if not 0.0 <= self.average_decay < 1.0:
+            raise ConfigError(f"average_decay is {self.average_decay}; it must be at least 0 and below 1")
         self.early_stopping()
 
     def early_stopping(self) -> EarlyStopping:
@@ -99,6 +105,7 @@ def fit(
         seed=seed,
         max_epochs=config.max_epochs,
         title=stage,
+        average=WeightAverage(model, config.average_decay) if config.average_decay else None,
         folder=folder,
         watch=watch,
         progress=progress,

@@ -1,0 +1,168 @@
+"""Interaction matrices: how strongly features of two fields meet, before pruning, after it, and the difference.
+
+Entry (f, g) is the mean of `|⟨v_a, v_b⟩|` over all features a of field f and b of field g that training saw, divided by
+the largest such mean of two different fields. FM multiplies no two features of one field, so the diagonal is empty.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from paper.page import command, made_from, not_run_yet, picture, table
+from paper.searches import add_seeds, retrain, search, train_dense
+from paper.settings import PaperSettings
+from thresher.files import read_json
+from thresher.report.figures import new_figure, page_style, save_figure
+from thresher.retrain import Trained
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+TITLE = "Interaction matrices"
+PART = "interactions"
+SOURCE = "movielens-1m"
+BUDGETS = ("25k", "6500")
+
+
+def run(settings: PaperSettings) -> None:
+    def of_seed(seed: int) -> dict[str, Any]:
+        found = search(settings, SOURCE, seed=seed)
+        sizes, seen = found.table.schema.field_sizes, torch.from_numpy(found.table.feature_counts > 0)
+        dense = interaction_matrix(_vectors(train_dense(settings, found)), sizes, seen)
+        result: dict[str, Any] = {"fields": list(found.table.schema.field_names), "dense": _plain(dense), "pruned": {}}
+        for budget in (budget for budget in BUDGETS if budget in found.tickets):
+            pruned = interaction_matrix(_vectors(retrain(settings, found, budget)), sizes, seen)
+            result["pruned"][budget] = _plain(pruned)
+        return result
+
+    add_seeds(settings, _path(settings), of_seed)
+
+
+@torch.no_grad()
+def _vectors(trained: Trained) -> Tensor:
+    """The vector of every feature `[N, D]`, whatever form the table has."""
+    embedding = trained.model.embedding
+    vectors: Tensor = embedding(torch.arange(embedding.num_features))
+    return vectors
+
+
+def interaction_matrix(vectors: Tensor, field_sizes: Sequence[int], seen: Tensor) -> NDArray[np.float64]:
+    """Mean `|⟨v_a, v_b⟩|` for each pair of fields `[F, F]` over the features that were `seen` `[N]`; NaN on the diagonal."""
+    fields = [
+        own[kept].double()
+        for own, kept in zip(vectors.split(list(field_sizes)), seen.split(list(field_sizes)), strict=True)
+    ]
+    matrix = np.full((len(fields), len(fields)), np.nan)
+    for at, one in enumerate(fields):
+        for other in range(at + 1, len(fields)):
+            if len(one) and len(fields[other]):
+                matrix[at, other] = matrix[other, at] = float((one @ fields[other].T).abs().mean())
+    return matrix
+
+
+def normalised(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Divided by its largest value, so that two matrices show how strength is shared out, not how much there is."""
+    largest = np.nanmax(matrix)
+    scaled: NDArray[np.float64] = matrix / largest if largest > 0 else matrix
+    return scaled
+
+
+def draw(settings: PaperSettings) -> list[Path]:
+    if not _path(settings).exists():
+        return []
+    seeds = list(read_json(_path(settings))["seeds"].values())
+    written: list[Path] = []
+    for budget in seeds[0]["pruned"]:
+        before, after = _mean(seeds, None), _mean(seeds, budget)
+        with page_style():
+            figure = new_figure(6.9, 2.9)
+            panels = figure.subplots(1, 3, sharey=True)
+            _draw_matrix(panels[0], before, seeds[0]["fields"], "dense", "Blues", (0, 1))
+            image = _draw_matrix(panels[1], after, seeds[0]["fields"], f"{budget} kept, retrained", "Blues", (0, 1))
+            figure.colorbar(image, ax=list(panels[:2]), location="bottom", shrink=0.5, aspect=30)
+            largest = max(float(np.nanmax(np.abs(after - before))), 0.05)
+            change = _draw_matrix(
+                panels[2], after - before, seeds[0]["fields"], "difference", "PuOr", (-largest, largest)
+            )
+            figure.colorbar(change, ax=panels[2], location="bottom", shrink=0.9, aspect=20)
+            written += save_figure(figure, settings.images / f"{PART}_{budget}")
+    return written
+
+
+def _draw_matrix(
+    axes: "Axes", matrix: NDArray[np.float64], fields: list[str], title: str, colours: str, limits: tuple[float, float]
+) -> Any:
+    image = axes.imshow(matrix, cmap=colours, vmin=limits[0], vmax=limits[1])
+    axes.set_xticks(range(len(fields)), fields, rotation=60, ha="right", rotation_mode="anchor", fontsize=8)
+    axes.set_yticks(range(len(fields)), fields, fontsize=8)
+    axes.grid(visible=False)
+    axes.tick_params(length=0)
+    axes.set_title(title)
+    if len(fields) <= 8:
+        for row, column in zip(*np.nonzero(np.isfinite(matrix)), strict=True):
+            value = float(matrix[row, column])
+            strong = abs(value) > 0.6 * limits[1]
+            axes.text(column, row, f"{value:.2f}".replace("0.", "."), ha="center", va="center", fontsize=6,
+                      color="white" if strong else "black")  # fmt: skip
+    return image
+
+
+def page(settings: PaperSettings) -> str:
+    if not _path(settings).exists():
+        return not_run_yet(PART)
+    content = read_json(_path(settings))
+    seeds = list(content["seeds"].values())
+    budgets, fields = list(seeds[0]["pruned"]), seeds[0]["fields"]
+    before = _mean(seeds, None)
+    afters = {budget: _mean(seeds, budget) for budget in budgets}
+    pairs = [(row, column) for row in range(len(fields)) for column in range(row + 1, len(fields))]
+    pairs.sort(key=lambda pair: -before[pair])
+    rows = [
+        [f"{fields[row]} × {fields[column]}", f"{before[row, column]:.2f}"]
+        + [f"{afters[budget][row, column]:.2f}" for budget in budgets]
+        for row, column in pairs
+        if np.isfinite(before[row, column])
+    ]
+    return "\n\n".join(
+        [
+            f"""For each pair of fields the mean of `|⟨v_a, v_b⟩|` over their features, divided by the largest pair's: FM on
+MovieLens-1M, mean over {len(seeds)} seed{"s" * (len(seeds) > 1)}. *Before* is the dense model, *after* the retrained ticket. Features that
+training never saw are left out; FM multiplies no two features of one field, so there is no diagonal. Made by
+{command(PART)}. The paper shows three heat maps without numbers and reads from them that weak pairs fade while strong
+ones stay.""",
+            *[
+                picture(settings, f"{PART}_{budget}", f"Interaction matrices at {budget} parameters")
+                for budget in budgets
+            ],
+            table(["pair", "dense", *budgets], rows),
+            *(_fading(pairs, before, afters[budget], budget) for budget in budgets),
+            made_from(content),
+        ]
+    )
+
+
+def _fading(pairs: list[tuple[int, int]], before: NDArray[np.float64], after: NDArray[np.float64], budget: str) -> str:
+    """Whether weak pairs lose more than strong ones: the paper's reading, checked."""
+    finite = [pair for pair in pairs if np.isfinite(before[pair]) and before[pair] > 0]
+    half = len(finite) // 2
+    strong, weak = (fmean(after[pair] / before[pair] for pair in part) for part in (finite[:half], finite[half:]))
+    return f"At {budget} the stronger half of the pairs keeps {strong:.0%} of its relative strength, the weaker {weak:.0%}."
+
+
+def _mean(seeds: list[dict[str, Any]], budget: str | None) -> NDArray[np.float64]:
+    matrices = [seed["dense"] if budget is None else seed["pruned"][budget] for seed in seeds]
+    return np.mean([normalised(np.array(matrix, float)) for matrix in matrices], axis=0)
+
+
+def _plain(matrix: NDArray[np.float64]) -> list[list[float | None]]:
+    return [[round(float(value), 8) if np.isfinite(value) else None for value in row] for row in matrix]
+
+
+def _path(settings: PaperSettings) -> Path:
+    return settings.results / PART / f"{SOURCE}.json"

@@ -1,0 +1,154 @@
+"""The lottery ticket: does it matter where retraining starts from, and that there is any?
+
+AUC and logloss of the test split over epochs, of the same mask trained from the initial, from random and from the
+search's last weights; of the pruned model as the search left it; and of the dense model. The one figure with test
+curves: they are watched for it by name, and decide nothing.
+"""
+
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import TYPE_CHECKING, Any
+
+from paper.page import command, made_from, mean_sd, not_run_yet, picture, table
+from paper.searches import SOURCES, add_seeds, curve, retrain, search, train_dense
+from paper.settings import PaperSettings
+from thresher.files import read_json
+from thresher.report.figures import COLOURS, new_figure, page_style, save_figure
+from thresher.tickets.ticket import Rewind
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+TITLE = "The lottery ticket"
+PART = "lottery_ticket"
+REWINDS: tuple[Rewind, ...] = ("initial", "random", "final")
+NAMES = {"initial": "initial weights", "random": "random weights", "final": "the search's last weights"}
+RETRAINED = {"movielens-1m": ("25k", "6500"), "criteo": ("10k", "2k")}
+PLACES = {"movielens-1m": "MovieLens-1M", "criteo": "Criteo (small)"}
+DENSE_COLOUR = "#555555"
+
+
+def run(settings: PaperSettings) -> None:
+    for source in SOURCES:
+
+        def of_seed(seed: int, source: str = source) -> dict[str, Any]:
+            found = search(settings, source, seed=seed)
+            result: dict[str, Any] = {"dense": curve(train_dense(settings, found)), "budgets": {}}
+            for budget in (budget for budget in RETRAINED[source] if budget in found.tickets):
+                retrained = {rewind: curve(retrain(settings, found, budget, rewind=rewind)) for rewind in REWINDS}
+                result["budgets"][budget] = retrained | {"not retrained": found.cuts[budget]}
+            return result
+
+        add_seeds(settings, _path(settings, source), of_seed)
+
+
+def draw(settings: PaperSettings) -> list[Path]:
+    written: list[Path] = []
+    for source in filter(_path_exists(settings), SOURCES):
+        seeds = list(read_json(_path(settings, source))["seeds"].values())
+        budgets = [budget for budget in RETRAINED[source] if all(budget in seed["budgets"] for seed in seeds)]
+        with page_style():
+            figure = new_figure(6.9, 4.9)
+            panels = figure.subplots(2, len(budgets), sharex=True, sharey="row", squeeze=False)
+            for column, budget in enumerate(budgets):
+                for row, metric in enumerate(("auc", "logloss")):
+                    _draw_panel(panels[row][column], seeds, budget, metric)
+                panels[0][column].set_title(f"{budget} of {seeds[0]['dense']['num_parameters']:,} parameters")
+                panels[1][column].set_xlabel("epoch of training")
+            panels[0][0].set_ylabel("test AUC")
+            panels[1][0].set_ylabel("test logloss")
+            handles, labels = panels[0][0].get_legend_handles_labels()
+            figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=8)
+            figure.suptitle(f"{PLACES[source]}, FM", x=0.01, ha="left", fontsize=10, fontweight="bold")
+            written += save_figure(figure, settings.images / f"{PART}_{source}")
+    return written
+
+
+def _draw_panel(axes: "Axes", seeds: list[dict[str, Any]], budget: str, metric: str) -> None:
+    def line(trainings: list[dict[str, Any]], name: str, colour: str, style: str = "-") -> None:
+        epochs, means, spreads = mean_curve(trainings, metric)
+        axes.plot(epochs, means, color=colour, linestyle=style, linewidth=1.5, label=name)
+        low, high = ([mean + sign * sd for mean, sd in zip(means, spreads, strict=True)] for sign in (-1, 1))
+        axes.fill_between(epochs, low, high, color=colour, alpha=0.18, linewidth=0)
+
+    for at, rewind in enumerate(REWINDS):
+        line([seed["budgets"][budget][rewind] for seed in seeds], NAMES[rewind], COLOURS[at])
+    line([seed["dense"] for seed in seeds], "dense model", DENSE_COLOUR, "--")
+    kept = fmean(seed["budgets"][budget]["not retrained"]["test"][metric] for seed in seeds)
+    axes.axhline(kept, color=COLOURS[4], linestyle=":", linewidth=1.5, label="not retrained")
+    _leave_out_the_start(axes, seeds, budget, metric, kept)
+
+
+def _leave_out_the_start(axes: "Axes", seeds: list[dict[str, Any]], budget: str, metric: str, kept: float) -> None:
+    """The first epochs, and an overfitted end, lie far off: show what lies about the best values."""
+    trainings = [seed["budgets"][budget][rewind] for seed in seeds for rewind in REWINDS]
+    trainings += [seed["dense"] for seed in seeds]
+    best = [training["test"][metric] for training in trainings] + [kept]
+    low, high = min(best), max(best)
+    room = max(high - low, 1e-3)
+    if metric == "auc":
+        axes.set_ylim(bottom=max(axes.get_ylim()[0], low - 3 * room))
+    else:
+        axes.set_ylim(top=min(axes.get_ylim()[1], high + 3 * room))
+
+
+def mean_curve(trainings: list[dict[str, Any]], metric: str) -> tuple[list[int], list[float], list[float]]:
+    """Epochs that all seeds have, with the mean and the standard deviation of the test metric over seeds."""
+    series = [training["epochs"][f"test_{metric}"] for training in trainings]
+    columns = list(zip(*series, strict=False))
+    spreads = [stdev(column) if len(column) > 1 else 0.0 for column in columns]
+    return list(range(1, len(columns) + 1)), [fmean(column) for column in columns], spreads
+
+
+def page(settings: PaperSettings) -> str:
+    sources = list(filter(_path_exists(settings), SOURCES))
+    if not sources:
+        return not_run_yet(PART)
+    sections = [
+        f"""The same mask, trained for 30 epochs from different weights; test AUC of the epoch best on validation. *Not
+retrained* is the pruned model as the search had it when its count fell to the budget. Made by {command(PART)}.
+
+The paper shows Criteo and Avazu as curves without numbers: the initial weights best, random ones behind them, no
+retraining behind those, and the dense model last."""
+    ]
+    for source in sources:
+        content = read_json(_path(settings, source))
+        sections += [
+            picture(settings, f"{PART}_{source}", f"Test AUC and logloss over epochs on {PLACES[source]}"),
+            _table(list(content["seeds"].values())),
+            _judged(list(content["seeds"].values())),
+            made_from(content),
+        ]
+    return "\n\n".join(filter(None, sections))
+
+
+def _table(seeds: list[dict[str, Any]]) -> str:
+    rows = [["dense", *[""] * 4, mean_sd([seed["dense"]["test"]["auc"] for seed in seeds])]]
+    for budget in seeds[0]["budgets"]:
+        of_budget = [seed["budgets"][budget] for seed in seeds if budget in seed["budgets"]]
+        cells = [mean_sd([one[way]["test"]["auc"] for one in of_budget]) for way in (*REWINDS, "not retrained")]
+        rows.append([budget, *cells, ""])
+    return table(["parameters", *(NAMES[rewind] for rewind in REWINDS), "not retrained", "dense"], rows)
+
+
+def _judged(seeds: list[dict[str, Any]]) -> str:
+    """Initial against random and last weights, paired over seeds and budgets, in words."""
+    parts = []
+    for other in ("random", "final", "not retrained"):
+        gains = [
+            ways["initial"]["test"]["auc"] - ways[other]["test"]["auc"]
+            for seed in seeds
+            for ways in seed["budgets"].values()
+        ]
+        won = sum(gain > 0 for gain in gains)
+        name = NAMES.get(other, "no retraining")
+        parts.append(f"{name} by {fmean(gains):+.4f} on average (ahead in {won} of {len(gains)} pairs)")
+    return f"The initial weights against {'; '.join(parts)}."
+
+
+def _path(settings: PaperSettings, source: str) -> Path:
+    return settings.results / PART / f"{source}.json"
+
+
+def _path_exists(settings: PaperSettings):  # type: ignore[no-untyped-def]
+    return lambda source: _path(settings, source).exists()

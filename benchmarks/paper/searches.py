@@ -1,0 +1,252 @@
+"""The searches and trainings that the parts on thresholds, tickets and features share: each is run once, and kept.
+
+A search here is the pipeline's own (a test holds its tickets to be the same, entry by entry), run epoch by epoch with
+`Searcher` so that it can be looked at: metrics, densities by popularity, where thresholds come from. Test metrics of
+every epoch are for the figure of the lottery ticket alone; nothing is chosen by them.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+from torch.optim import Optimizer
+
+from made_with import made_with
+from paper.measures import AdamParts, group_densities, popularity_groups, threshold_parts
+from paper.settings import PaperSettings
+from thresher.data.encode import encode
+from thresher.data.encoded_table import EncodedTable
+from thresher.data.sources import build_source
+from thresher.data.split_batches import SplitBatches
+from thresher.embeddings.granularity import GranularityName
+from thresher.embeddings.pep import PepConfig, PepEmbedding, Pressure
+from thresher.embeddings.uniform import UniformConfig
+from thresher.files import read_json, write_json
+from thresher.models.base import CtrModel
+from thresher.pipeline import new_model
+from thresher.retrain import Trained, retrain_ticket, train_model
+from thresher.runs import RunConfig
+from thresher.search.config import SearchConfig
+from thresher.search.searcher import Searcher
+from thresher.tickets.budget import Budget
+from thresher.tickets.store import load_mask_ticket, save_ticket
+from thresher.tickets.ticket import MaskTicket, Rewind
+from thresher.training.early_stopping import EarlyStopping
+from thresher.training.fit import TrainingConfig
+from thresher.training.loop import evaluate, train_epoch
+from thresher.training.metrics import Metrics
+from thresher.training.optimizers import OptimizerConfig, build_optimizer
+from thresher.training.row_adam import RowAdam
+from thresher.training.seeding import derive_seed
+
+SOURCES = ("movielens-1m", "criteo")
+BUDGETS = {"movielens-1m": ("50k", "25k", "12k", "6500"), "criteo": ("50k", "10k", "2k")}
+DECAY_BUDGETS = {"movielens-1m": ("100k", "50k", "30k"), "criteo": ("100k", "50k", "10k")}
+DECAY_EPOCHS = 40
+CURVE_EPOCHS = 30
+RAISED = 23.0  # how far the rate of raw thresholds would carry them in the whole search: at 1e-3 on MovieLens-1M
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search:
+    """A finished search: its tickets, what was seen after each epoch, and the pruned model's metrics at each cut."""
+
+    folder: Path
+    config: RunConfig
+    table: EncodedTable
+    data: SplitBatches
+    tickets: Mapping[str, MaskTicket]
+    records: Sequence[Mapping[str, Any]]
+    cuts: Mapping[str, Mapping[str, Any]]
+
+
+def search(
+    settings: PaperSettings,
+    source: str,
+    *,
+    seed: int,
+    pressure: Pressure = "plan",
+    granularity: GranularityName = "feature-dimension",
+) -> Search:
+    """One search for all budgets, or what it left when it was run before."""
+    table = encoded(settings, source)
+    batch_size = 512 if settings.quick else TrainingConfig().batch_size
+    data = SplitBatches.of(table, batch_size, seed=derive_seed(seed, "batches"))
+    embedding = PepConfig(pressure=pressure, granularity=granularity)
+    config = _config(settings, source, embedding, num_steps=len(data.train), num_features=table.schema.num_features)
+    config = replace(config, seed=seed)
+    folder = settings.temporary / "searches" / source / f"{pressure}-{granularity}" / str(seed)
+    done = folder / "search.json"
+    if not done.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        write_json(done, watch(config, table, data, folder))
+    found = read_json(done)
+    tickets = {text: load_mask_ticket(folder / slug) for text, slug in found["tickets"].items()}
+    return Search(folder=folder, config=config, table=table, data=data, tickets=tickets,
+                  records=found["records"], cuts=found["cuts"])  # fmt: skip
+
+
+def watch(config: RunConfig, table: EncodedTable, data: SplitBatches, folder: Path) -> dict[str, Any]:
+    """The search itself; its tickets go into `folder`, what was seen of it is returned as plain data."""
+    model = new_model(config, table, config.embedding)
+    pep, optimizer = model.embedding, build_optimizer(model, config.search.optimizer)
+    assert isinstance(pep, PepEmbedding)
+    parts = AdamParts(optimizer, pep.raw_threshold) if pep.config.pressure == "decay" else None
+    groups = popularity_groups(table.feature_counts)
+    stopping = EarlyStopping(metric="auc", patience=1)
+    found: dict[str, Any] = {"tickets": {}, "cuts": {}, "records": [], "made_with": made_with()}
+
+    def measured() -> dict[str, Any]:
+        assert data.test is not None
+        return {
+            "validation": short(evaluate(model, data.validation)),
+            "test": short(evaluate(model, data.test)),
+            "num_kept": pep.num_parameters(),
+        }
+
+    def on_ticket(ticket: MaskTicket) -> None:
+        save_ticket(ticket, folder / ticket.budget.slug)
+        found["tickets"][str(ticket.budget)] = ticket.budget.slug
+        found["cuts"][str(ticket.budget)] = measured() | {"step": ticket.provenance.step}
+
+    searcher, num_epochs = _searcher(model, config, len(data.train), on_ticket, optimizer)
+    for epoch in range(1, num_epochs + 1):
+        loss = train_epoch(model, data.train, optimizer, epoch, on_step=lambda *_: searcher.step())
+        metrics = measured()
+        searcher.epoch = epoch
+        if searcher.warming_up and config.search.warmup_epochs is None:
+            stopping.update(epoch, evaluate(model, data.validation))
+            if stopping.should_stop:
+                searcher.end_warmup()
+        sizes = (pep.pruned_weight() != 0).sum(dim=1).numpy()
+        record = {"epoch": epoch, "train_loss": loss, **metrics, "warming_up": searcher.warming_up}
+        record["groups"] = group_densities(sizes, groups, pep.embedding_dim)
+        if pep.config.granularity == "feature-dimension":
+            record["thresholds"] = threshold_parts(pep, parts)
+        found["records"].append(record)
+        if searcher.planned and searcher.finished:
+            break
+    return found
+
+
+def _searcher(
+    model: CtrModel,
+    config: RunConfig,
+    steps_per_epoch: int,
+    on_ticket: Callable[[MaskTicket], None],
+    optimizer: Optimizer,
+) -> tuple[Searcher, int]:
+    """As the pipeline sets it up, and the most epochs it takes; a decay search goes on to its last, tickets or not."""
+    wanted = config.search
+    warmup_epochs = wanted.max_warmup_epochs if wanted.warmup_epochs is None else wanted.warmup_epochs
+    warmup_steps = round(warmup_epochs * steps_per_epoch)
+    plan_steps = max(1, round(wanted.plan_epochs * steps_per_epoch))
+    searcher = Searcher(
+        model,
+        config.budgets,
+        steps=warmup_steps + plan_steps,
+        warmup_steps=warmup_steps,
+        every=max(wanted.clock_steps, plan_steps // 1000),
+        seed=config.seed,
+        on_ticket=on_ticket,
+        before_cut=optimizer.catch_up if isinstance(optimizer, RowAdam) else None,
+    )
+    if searcher.planned:
+        return searcher, ceil((warmup_steps + plan_steps) / steps_per_epoch)
+    searcher.end_warmup()
+    return searcher, wanted.max_epochs
+
+
+def train_dense(settings: PaperSettings, found: Search, *, epochs: int | None = CURVE_EPOCHS) -> Trained:
+    """The model with a plain table, over `epochs` epochs (None: until validation stops improving)."""
+    model = new_model(found.config, found.table, UniformConfig(embedding_dim=found.config.embedding.embedding_dim))
+    training, name = _training(settings, found.config, epochs)
+    folder = found.folder / f"dense-{name}"
+    folder.mkdir(exist_ok=True)
+    return train_model(
+        model, found.data, training, seed=found.config.seed, folder=folder, watch={"test": found.data.test}
+    )
+
+
+def retrain(
+    settings: PaperSettings,
+    found: Search,
+    budget: str,
+    *,
+    rewind: Rewind = "initial",
+    epochs: int | None = CURVE_EPOCHS,
+) -> Trained:
+    """The ticket of `budget` from the initial, random or final weights; run again, it is only loaded."""
+    purpose = "retrain" if rewind == "random" else "initial"
+    model = new_model(found.config, found.table, found.config.embedding, purpose=purpose)
+    training, name = _training(settings, found.config, epochs)
+    ticket = found.tickets[budget]
+    folder = found.folder / f"{ticket.budget.slug}-{rewind}-{name}"
+    folder.mkdir(exist_ok=True)
+    return retrain_ticket(
+        ticket, model, found.data, training,
+        rewind=rewind, seed=found.config.seed, folder=folder, watch={"test": found.data.test},
+    )  # fmt: skip
+
+
+def curve(trained: Trained) -> dict[str, Any]:
+    """A training as plain data: each epoch's metrics, and those of the epoch best on validation."""
+    assert trained.test is not None
+    splits = [{"validation": record["validation"], **record["watch"]} for record in trained.fit.history]
+    return {
+        "num_parameters": trained.num_parameters,
+        "best_epoch": trained.fit.best_epoch,
+        "validation": short(trained.fit.validation),
+        "test": short(trained.test),
+        "epochs": {"train_loss": [round(record["train_loss"], 6) for record in trained.fit.history]}
+        | {
+            f"{split}_{metric}": [round(metrics[split][metric], 6) for metrics in splits]
+            for split in ("validation", "test")
+            for metric in ("auc", "logloss")
+        },
+    }
+
+
+def add_seeds(settings: PaperSettings, path: Path, compute: Callable[[int], dict[str, Any]]) -> None:
+    """Compute what a result file lacks, seed by seed, and write it as it comes."""
+    content = read_json(path) if path.exists() else {"seeds": {}}
+    for seed in settings.seeds:
+        if str(seed) not in content["seeds"]:
+            content["seeds"][str(seed)] = compute(seed)
+            write_json(path, content | {"made_with": made_with()})
+
+
+def short(metrics: Metrics) -> dict[str, float]:
+    return {"auc": round(metrics.auc, 6), "logloss": round(metrics.logloss, 6)}
+
+
+def encoded(settings: PaperSettings, source: str) -> EncodedTable:
+    """The source's table, encoded once."""
+    return encode(build_source(settings.data(source)), settings.temporary / "encoded" / source)
+
+
+def _config(
+    settings: PaperSettings, source: str, embedding: PepConfig, *, num_steps: int, num_features: int
+) -> RunConfig:
+    search = SearchConfig(warmup_epochs=2, plan_epochs=4) if settings.quick else SearchConfig()
+    budgets = BUDGETS if embedding.pressure == "plan" else DECAY_BUDGETS
+    if embedding.pressure == "decay":
+        epochs = 8 if settings.quick else DECAY_EPOCHS
+        published = source == "movielens-1m" and not settings.quick
+        # fewer steps than the paper's need a higher rate, or thresholds would never arrive
+        rate = OptimizerConfig().threshold_learning_rate if published else RAISED / (epochs * num_steps)
+        optimizer = OptimizerConfig(threshold_decay=1e-5, threshold_learning_rate=rate)
+        search = replace(search, max_epochs=epochs, optimizer=optimizer)
+    num_entries = num_features * embedding.embedding_dim
+    possible = [text for text in budgets[source] if Budget.parse(text).max_entries(num_entries) < num_entries]
+    return RunConfig(embedding=embedding, search=search, budgets=tuple(possible))
+
+
+def _training(settings: PaperSettings, config: RunConfig, epochs: int | None) -> tuple[TrainingConfig, str]:
+    if settings.quick:
+        return replace(config.training, max_epochs=3), "quick"
+    if epochs is None:
+        return config.training, "stopped"
+    return replace(config.training, max_epochs=epochs, patience=epochs), f"{epochs}-epochs"
