@@ -101,5 +101,5 @@ def test_training_is_judged_and_ends_with_the_mean():
 
 
 def test_a_share_of_one_or_more_is_refused():
-    with pytest.raises(ConfigError, match="average_decay is 1.0"):
+    with pytest.raises(ConfigError, match=r"average_decay is 1\.0"):
         TrainingConfig(average_decay=1.0)

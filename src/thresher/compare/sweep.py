@@ -212,8 +212,8 @@ def _check_same(config: CompareConfig, path: Path) -> None:
         save_toml(config.shared(), path)
     elif load_toml(CompareConfig, path) != config.shared():
         raise ConfigError(
-            f"the comparison in {path.parent} was begun with other data, search or training settings or trials (see {path}); "
-            "go on with those, or choose another folder (--out)"
+            f"the comparison in {path.parent} was begun with other data, search or training settings, or trials "
+            f"(see {path}); go on with those, or choose another folder (--out)"
         )
 
 
