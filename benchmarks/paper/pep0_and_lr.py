@@ -87,8 +87,8 @@ def page(settings: PaperSettings) -> str:
     return "\n\n".join(
         [
             f"Command: {command('pep0_and_lr')}. The paper's numbers for Criteo and Avazu are of the whole files, ours "
-            "of the small ones: only the differences to logistic regression compare. In the paper PEP's smallest tables "
-            "are well above it; AutoInt, which has no first-order weights, is helped by them there (AutoInt+LR).",
+            "of the small ones: only the differences to logistic regression compare. In the paper PEP's smallest "
+            "tables are well above it; AutoInt, without first-order weights, is helped by them there (AutoInt+LR).",
             picture(settings, "pep0-and-lr", "test AUC of PEP-0 and of logistic regression"),
             table(["", "paper", "parameters", "test AUC, ours", "against LR, paired"], rows),
         ]

@@ -40,6 +40,7 @@ from thresher.embeddings.base import FieldEmbedding
 from thresher.embeddings.pep import PepConfig, PepEmbedding
 from thresher.embeddings.registry import build_embedding
 from thresher.embeddings.uniform import UniformConfig, UniformEmbedding
+from thresher.models.base import CtrModel
 from thresher.models.fm import Fm, FmConfig
 from thresher.models.registry import build_model, model_config
 from thresher.search.searcher import Searcher
@@ -133,19 +134,20 @@ class SparseTable(UniformEmbedding):
 class WithPenalty(nn.Module):
     """A model with the authors' L2 penalty on the batch's vectors, of weight 0, which takes a second pass."""
 
-    def __init__(self, model: Fm) -> None:
+    def __init__(self, model: CtrModel) -> None:
         super().__init__()
         self.model = model
 
     def forward(self, ids: Tensor) -> Tensor:
         logits: Tensor = self.model(ids)
-        return logits + 0.0 * self.model.embedding(ids).pow(2).sum() / len(ids)
+        return logits + 0.0 * self.model.vectors(ids).pow(2).sum() / len(ids)
 
 
-def published(*, lean: bool = False) -> Training:
+def published(model_name: str = "fm", *, lean: bool = False) -> Training:
     config = PepConfig(embedding_dim=EMBEDDING_DIM, pressure="decay", raw_threshold_init=-7.0)
     embedding = WholeTable(PepEmbedding(field_sizes(), config))
-    model = Fm(embedding, FmConfig()) if lean else WithPenalty(Fm(embedding, FmConfig()))
+    plain = build_model(embedding, model_config(model_name))
+    model = plain if lean else WithPenalty(plain)
     optimizer = torch.optim.Adam(model.parameters(), weight_decay=1e-5, fused=True)
 
     def rest_of_step() -> None:

@@ -1,0 +1,156 @@
+"""The paper's table of methods (performance, parameters, cost), with numbers of our own where it has ticks and crosses.
+
+MDE, DartsEmb, magnitude and PEP come from the frontier (FM, MovieLens-1M); NIS and DNIS, which are in no figure of the
+paper's, are run here at one budget. A tick is a rule written down below, not a judgement.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from made_with import made_with
+from paper import frontier
+from paper.experiments import aucs_of, load_experiment
+from paper.page import ABSENT, command, made_from, mean_sd, not_run_yet, table
+from paper.settings import PaperSettings
+from thresher.cli.progress import display
+from thresher.compare.config import CompareConfig
+from thresher.compare.sweep import compare
+from thresher.files import read_json, write_json
+
+TITLE = "The table of methods"
+BUDGET = "20k"
+HERE = ("nis", "dnis")
+MAX_LOSS, MAX_COST = 0.001, 3.0
+"""What a tick stands for: at most so much test AUC below the dense model; at most so many times its training time."""
+PAPER: Mapping[str, tuple[str, str, str]] = {
+    "AutoInt, dense": ("✓", "✗", "✓"),
+    "MDE": ("✗", "✓", "✗"),
+    "NIS": ("✗", "✓", "✗"),
+    "DartsEmb": ("✓", "✓", "✗"),
+    "DNIS": ("✓", "✓", "✗"),
+    "PEP": ("✓", "✓", "✓"),
+}
+"""Performance, parameters, computation, as published."""
+OURS = {
+    "MDE": "mde", "NIS": "nis", "DartsEmb": "darts-emb", "DNIS": "dnis", "MGQE": "mgqe", "magnitude": "magnitude",
+}  # fmt: skip
+
+
+def run(settings: PaperSettings) -> None:
+    path = _path(settings)
+    content: dict[str, Any] = read_json(path) if path.exists() else {"points": []}
+    done = {point["label"] for point in content["points"]}
+    plan = load_experiment(settings, "movielens-1m/fm/pep-plan")
+    data = replace(plan.data, data_dir=settings.data("movielens-1m").data_dir)
+    for method in HERE:
+        if method in done:
+            continue
+        config = CompareConfig(
+            data=data,
+            methods=(method,),
+            budgets=(BUDGET,),
+            seeds=1,
+            trials=1,
+            search=plan.search,
+            training=plan.training,
+        )
+        with display() as progress:
+            found = compare(config, out=settings.temporary / "methods_table" / method, progress=progress)
+        content["points"] += [
+            {
+                **point.frontier_point().to_json(),
+                "search_seconds": point.search_seconds,
+                "retrain_seconds": point.retrain_seconds,
+            }
+            for point in found.points
+            if point.method == method
+        ]
+        write_json(path, {**content, "made_with": made_with()})
+
+
+def draw(settings: PaperSettings) -> list[Path]:
+    return []  # a table alone
+
+
+def page(settings: PaperSettings) -> str:
+    dense = _dense(settings)
+    if not dense["aucs"]:
+        return not_run_yet("methods_table")
+    rows = []
+    for name in dict.fromkeys([*PAPER, *OURS]):
+        published = " ".join(PAPER[name]) if name in PAPER else ABSENT
+        found = _measured(settings, name, dense)
+        if found is None:
+            rows.append([name, published, ABSENT, ABSENT, ABSENT, ABSENT])
+            continue
+        loss, cost = dense["mean"] - fmean(found["aucs"]), found["seconds"] / dense["seconds"]
+        ticks = [loss <= MAX_LOSS, found["size"] < 0.2 * dense["size"], cost <= MAX_COST]
+        rows.append(
+            [
+                name,
+                published,
+                " ".join("✓" if tick else "✗" for tick in ticks),
+                mean_sd(found["aucs"]),
+                f"{found['size']:,}",
+                f"{cost:.1f}×",
+            ]
+        )
+    heads = ["", "paper", "ours", "test AUC", "parameters", "time"]
+    path = _path(settings)
+    return "\n\n".join(
+        [
+            f"Command: {command('methods_table')}. Ticks are for performance, parameters and computation. Ours are FM on "
+            f"MovieLens-1M at {BUDGET} parameters (the paper's first row is a dense AutoInt, ours the dense FM), and mean: test "
+            f"AUC at most {MAX_LOSS} below the dense model's; under a fifth of its parameters; search and retraining in at "
+            f"most {MAX_COST:g} times its training time, where one search counts in full though it may serve several "
+            "budgets.",
+            table(heads, rows),
+            made_from(read_json(path)) if path.exists() else "",
+        ]
+    )
+
+
+def _measured(settings: PaperSettings, name: str, dense: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Test AUCs, parameters and seconds of a method at the budget."""
+    if name == "AutoInt, dense":
+        return {"aucs": dense["aucs"], "size": dense["size"], "seconds": dense["seconds"]}
+    if name == "PEP":
+        points = [p for p in frontier.read_points(settings, "fm") if p.label == frontier.PLAN and p.budget == BUDGET]
+        seconds = frontier.plan_seconds(settings, "fm")
+        size = points[0].num_parameters if points else 0
+        return {"aucs": aucs_of(points), "size": size, "seconds": seconds} if points and seconds else None
+    stored = [*frontier.costs(settings, "fm"), *_own_points(settings)]
+    found = [point for point in stored if point["label"] == OURS[name] and point.get("budget") == BUDGET]
+    if not found:
+        return None
+    seconds = fmean(point["search_seconds"] + point["retrain_seconds"] for point in found)
+    return {
+        "aucs": [point["test_auc"] for point in found],
+        "size": found[0]["num_parameters"],
+        "seconds": seconds,
+    }
+
+
+def _dense(settings: PaperSettings) -> dict[str, Any]:
+    """The plain table of 64 columns: test AUCs, size, seconds of its training."""
+    points = [
+        point for point in frontier.costs(settings, "fm") if point["label"] == "uniform" and "budget" not in point
+    ]
+    widest = max((point["num_parameters"] for point in points), default=0)
+    dense = [point for point in points if point["num_parameters"] == widest]
+    aucs = [point["test_auc"] for point in dense]
+    seconds = fmean(point["retrain_seconds"] for point in dense) if dense else 0.0
+    return {"aucs": aucs, "mean": fmean(aucs) if aucs else 0.0, "size": widest, "seconds": seconds}
+
+
+def _own_points(settings: PaperSettings) -> list[dict[str, Any]]:
+    path = _path(settings)
+    points: list[dict[str, Any]] = read_json(path)["points"] if path.exists() else []
+    return points
+
+
+def _path(settings: PaperSettings) -> Path:
+    return settings.results / "methods_table" / "fm.json"

@@ -1,0 +1,220 @@
+"""What a search costs: time per step at Criteo's shape against the base model and DartsEmb, and time to five budgets.
+
+The steps are timed by `benchmarks/speed/paper_runtime.py`, a program of its own (it asks malloc to keep its pages).
+"""
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from made_with import made_with
+from paper.experiments import digest, load_experiment
+from paper.page import command, made_from, mean_sd, not_run_yet, picture, table
+from paper.settings import BENCHMARKS, PaperSettings
+from thresher.cli.progress import display
+from thresher.embeddings.base import EmbeddingConfig
+from thresher.embeddings.darts_emb import DartsEmbConfig
+from thresher.files import read_json, write_json
+from thresher.pipeline import batches, encode_data, retrain, search
+from thresher.report.figures import COLOURS, new_figure, page_style, save_figure
+from thresher.runs import Run, RunConfig
+from thresher.training.history import read_history
+
+TITLE = "Running time, and one search for all budgets"
+MODELS = {"fm": "FM", "deepfm": "DeepFM", "autoint": "AutoInt"}
+PAPER = {"base": (1039, 1222, 1642), "darts": (2239, 2285, 3154), "pep": (1341, 1525, 1963)}
+"""Seconds per epoch of Criteo on the authors' GPU: FM, DeepFM, AutoInt."""
+SPACES = {"100k": (4, 8, 32), "50k": (4, 8, 32), "30k": (2, 4, 16), "20k": (2, 4, 16), "12k": (1, 2, 8)}
+"""Budget → the candidate sizes of the paper that suit it: DartsEmb is searched anew for each."""
+SIDES = ("base_dense", "darts_dense", "pep_published", "base_rows", "pep_rows")
+
+
+def run(settings: PaperSettings) -> None:
+    if not _steps_path(settings).exists():
+        script = BENCHMARKS / "speed" / "paper_runtime.py"
+        words = [sys.executable, str(script), "--out", str(_steps_path(settings))]
+        subprocess.run([*words, "--quick"] if settings.quick else words, check=True)
+    path = _budgets_path(settings)
+    content: dict[str, Any] = read_json(path) if path.exists() else {"pep": {}, "darts": {}}
+    for seed in settings.seeds:
+        base = replace(load_experiment(settings, "movielens-1m/fm/pep-plan"), seed=seed)
+        base = replace(base, data=replace(base.data, data_dir=settings.data("movielens-1m").data_dir))
+        if str(seed) not in content["pep"]:
+            content["pep"][str(seed)] = {"all": _times(settings, replace(base, budgets=tuple(SPACES)))}
+        found = content["darts"].setdefault(str(seed), {})
+        for budget, sizes in SPACES.items():
+            embedding: EmbeddingConfig = DartsEmbConfig(candidate_sizes=sizes, embedding_dim=sizes[-1])
+            if budget not in found:
+                found[budget] = _times(settings, replace(base, embedding=embedding, budgets=(budget,)))
+            write_json(path, {**content, "made_with": made_with()})
+
+
+def _times(settings: PaperSettings, config: RunConfig) -> dict[str, Any]:
+    """One search and its retrainings: seconds and epochs of each, and what came of it."""
+    folder = settings.temporary / "runtime" / digest(config)
+    with display() as progress, Run.started(folder, config, resume=True) as run:
+        encoded = encode_data(run, progress)
+        data = batches(run, encoded)
+        tickets = search(run, encoded, data, progress)
+        points = [retrain(run, encoded, data, ticket, progress) for ticket in tickets]
+    searched = read_history(run.tickets / "history.jsonl")
+    retrained = [
+        record for ticket in tickets for record in read_history(run.retrained(ticket.budget) / "history.jsonl")
+    ]
+    return {
+        "search_seconds": sum(record["seconds"] for record in searched),
+        "search_epochs": len(searched),
+        "retrain_seconds": sum(record["seconds"] for record in retrained),
+        "retrain_epochs": len(retrained),
+        "points": [point.to_json() for point in points],
+    }
+
+
+def draw(settings: PaperSettings) -> list[Path]:
+    steps, budgets = _read(_steps_path(settings)), _read(_budgets_path(settings))
+    if not steps or not budgets or not budgets["darts"]:
+        return []
+    with page_style():
+        figure = new_figure(6.9, 3.0)
+        left, right = figure.subplots(1, 2, width_ratios=(2.2, 1))
+        for at, (name, ratios) in enumerate(_ratios(steps).items()):
+            places = [model + 0.16 * (at - 2) for model in range(len(MODELS))]
+            left.bar(places, ratios, width=0.15, color=COLOURS[at], label=name)
+        left.axhline(1, color="#555555", linewidth=1)
+        left.set_yscale("log")
+        left.set_yticks([1, 2, 5, 10, 20, 50], ["1", "2", "5", "10", "20", "50"], minor=False)
+        left.minorticks_off()
+        left.set_xticks(range(len(MODELS)), list(MODELS.values()))
+        left.grid(visible=False, axis="x")
+        left.set_ylabel("step, base model = 1")
+        left.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, fontsize=8)
+        _draw_budgets(right, _totals(budgets))
+        return list(save_figure(figure, settings.images / "runtime"))
+
+
+def _draw_budgets(axes: Any, totals: Mapping[str, Mapping[str, float]]) -> None:
+    for at, part in enumerate(("search", "retrain")):
+        bottoms = [0.0 if part == "search" else total["search"] for total in totals.values()]
+        heights = [total[part] for total in totals.values()]
+        axes.bar(list(totals), heights, bottom=bottoms, width=0.6, color=COLOURS[at], label=part)
+    axes.grid(visible=False, axis="x")
+    axes.set_ylabel("seconds to five budgets")
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, fontsize=8)
+
+
+def page(settings: PaperSettings) -> str:
+    steps, budgets = _read(_steps_path(settings)), _read(_budgets_path(settings))
+    sections = [f"Command: {command('runtime')}."]
+    if steps:
+        sections += [_steps_section(steps)]
+    if budgets and budgets["darts"]:
+        sections += [_budgets_section(budgets)]
+    if steps and budgets and budgets["darts"]:
+        sections.insert(1, picture(settings, "runtime", "time of a step, and time to five budgets"))
+    return "\n\n".join(sections) if len(sections) > 1 else not_run_yet("runtime")
+
+
+def _steps_section(steps: Mapping[str, Any]) -> str:
+    rows: list[list[str]] = []
+    for kind, title in (("base", "paper, base"), ("darts", "paper, DartsEmb"), ("pep", "paper, PEP")):
+        cells = [
+            f"{second:,} s ({second / base:.2f}×)" for second, base in zip(PAPER[kind], PAPER["base"], strict=True)
+        ]
+        rows.append([title, *cells])
+    names = {
+        "base_dense": "base, dense updates", "darts_dense": "DartsEmb, dense updates",
+        "pep_published": "PEP, the authors' step", "base_rows": "base, row updates", "pep_rows": "PEP, row updates",
+    }  # fmt: skip
+    for side in SIDES:
+        base = "base_rows" if side.endswith("rows") else "base_dense"
+        times = [(_epoch(steps, model, side), _epoch(steps, model, base)) for model in MODELS]
+        rows.append([names[side], *(f"{seconds:,.0f} s ({seconds / to:.2f}×)" for seconds, to in times)])
+    settings = steps["settings"]
+    return (
+        f"Seconds per epoch at Criteo's shape ({settings['num_features']:,} features, D = {settings['embedding_dim']}, "
+        f"{settings['num_fields']} fields, batches of {settings['batch_size']:,}; {settings['steps_per_epoch']:,} "
+        "steps), and as a multiple of the base above it. The paper's are from one GPU; ours are measured steps on "
+        f"{settings['threads']} threads of {steps['machine']['cpu']}, made-up rows with Criteo's long tail, times "
+        "the steps of an epoch. DartsEmb here shares its columns among candidates and takes first-order gradients.\n\n"
+        + table(["", *MODELS.values()], rows)
+    )
+
+
+def _budgets_section(content: Mapping[str, Any]) -> str:
+    seeds = sorted(content["pep"])
+    pep = [content["pep"][seed]["all"] for seed in seeds]
+    darts = [list(content["darts"][seed].values()) for seed in seeds if len(content["darts"][seed]) == len(SPACES)]
+    rows = []
+    for name, runs in (("PEP plan, one search", [[one] for one in pep]), ("DartsEmb, five searches", darts)):
+        search_seconds = [sum(one["search_seconds"] for one in run) for run in runs]
+        retrain_seconds = [sum(one["retrain_seconds"] for one in run) for run in runs]
+        epochs = [float(sum(one["search_epochs"] for one in run)) for run in runs]
+        totals = [a + b for a, b in zip(search_seconds, retrain_seconds, strict=True)]
+        rows.append([name, mean_sd(epochs, 0), *(mean_sd(x, 0) for x in (search_seconds, retrain_seconds, totals))])
+    aucs = []
+    for budget in SPACES:
+        of_pep = [p["test_auc"] for one in pep for p in one["points"] if p["budget"] == budget]
+        of_darts = [p["test_auc"] for run in darts for one in run for p in one["points"] if p["budget"] == budget]
+        aucs.append([budget, mean_sd(of_pep), mean_sd(of_darts)])
+    return "\n\n".join(
+        [
+            "### One search for all budgets",
+            "MovieLens-1M, FM, five budgets. The paper's claim is that PEP serves all of them with one search, while "
+            "DartsEmb is searched anew for each, with candidate sizes to suit. (Our DartsEmb, too, can cut several "
+            "budgets from one search; this is the published way.) The dense model is in neither total.",
+            table(["", "search epochs", "search, s", "retraining, s", "total, s"], rows),
+            table(["test AUC", "PEP plan", "DartsEmb"], aucs),
+            made_from(content),
+        ]
+    )
+
+
+def _ratios(steps: Mapping[str, Any]) -> dict[str, list[float]]:
+    """Name → multiple of the base for each model."""
+    paper = {
+        f"{title}, paper": [second / base for second, base in zip(PAPER[kind], PAPER["base"], strict=True)]
+        for kind, title in (("darts", "DartsEmb"), ("pep", "PEP"))
+    }
+    here = {"DartsEmb, here": "darts_dense", "PEP, authors' step, here": "pep_published", "PEP, ours": "pep_rows"}
+    return paper | {
+        name: [
+            _epoch(steps, model, side) / _epoch(steps, model, "base_rows" if side == "pep_rows" else "base_dense")
+            for model in MODELS
+        ]
+        for name, side in here.items()
+    }
+
+
+def _totals(content: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+    runs = {
+        "PEP,\none search": [[one["all"]] for one in content["pep"].values()],
+        "DartsEmb,\nfive": [list(one.values()) for one in content["darts"].values()],
+    }
+    return {
+        name: {
+            part: fmean(sum(one[f"{part}_seconds"] for one in run) for run in of_seeds)
+            for part in ("search", "retrain")
+        }
+        for name, of_seeds in runs.items()
+    }
+
+
+def _epoch(steps: Mapping[str, Any], model: str, side: str) -> float:
+    return float(steps["sides"][f"{model}, {side}"]["epoch_seconds"])
+
+
+def _steps_path(settings: PaperSettings) -> Path:
+    return settings.results / "runtime" / "steps.json"
+
+
+def _budgets_path(settings: PaperSettings) -> Path:
+    return settings.results / "runtime" / "five_budgets.json"
+
+
+def _read(path: Path) -> dict[str, Any]:
+    content: dict[str, Any] = read_json(path) if path.exists() else {}
+    return content
