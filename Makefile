@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 WORKERS ?= 2
 
-.PHONY: install test lint format types demo clean
+.PHONY: install test lint format types demo paper paper-quick clean
 
 install: $(STAMP)
 
@@ -33,6 +33,14 @@ format: $(STAMP)
 
 demo: $(STAMP)
 	$(BIN)/thresher demo
+
+# The paper's tables and figures and docs/reproducing_the_paper.md; resumable. Raw data: THRESHER_DATA_DIR.
+paper: $(STAMP)
+	$(BIN)/python benchmarks/paper/make.py
+
+# A small version of all of it, in minutes, in benchmarks/temporary/paper-quick/; on made-up rows where there is no data.
+paper-quick: $(STAMP)
+	$(BIN)/python benchmarks/paper/make.py --quick
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,4 +1,4 @@
-"""The data sets: rows, fields and features as the paper counts them and as they are here. Counts only, no row of data."""
+"""The data sets: rows, fields and features as the paper counts them and as they are here. Counts only, never rows."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -78,8 +78,8 @@ def page(settings: PaperSettings) -> str:
              "features, here", "positive share"]  # fmt: skip
     return "\n\n".join(
         [
-            f"Command: {command('data_statistics')}. Features here include an unknown one per field, and are those of the "
-            'training split (the paper\'s protocol, `vocabulary_from = "all"`, counts the whole file). Values seen fewer '
+            f"Command: {command('data_statistics')}. Features here include an unknown one per field, and are "
+            "those of the training split, where the paper counts the whole file. Values seen fewer "
             "than ten times are unknown on Criteo and Avazu, as in the paper.",
             table(heads, rows),
             picture(settings, "data-statistics", "how often features are seen"),

@@ -9,8 +9,9 @@ from statistics import fmean, stdev
 from typing import Any, get_args
 
 from paper.page import command, made_from, mean_sd, not_run_yet, picture, table
-from paper.searches import add_seeds, retrain, search, short
+from paper.searches import add_seeds, search, short
 from paper.settings import PaperSettings
+from paper.trainings import retrain
 from thresher.embeddings.granularity import GranularityName
 from thresher.files import read_json
 from thresher.report.figures import COLOURS, MARKERS, new_figure, page_style, save_figure, set_count_ticks

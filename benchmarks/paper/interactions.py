@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from paper.page import command, made_from, not_run_yet, picture, table
-from paper.searches import add_seeds, retrain, search, train_dense
+from paper.searches import add_seeds, search
 from paper.settings import PaperSettings
+from paper.trainings import retrain, train_dense
 from thresher.files import read_json
 from thresher.report.figures import new_figure, page_style, save_figure
 from thresher.retrain import Trained
@@ -53,7 +54,7 @@ def _vectors(trained: Trained) -> Tensor:
 
 
 def interaction_matrix(vectors: Tensor, field_sizes: Sequence[int], seen: Tensor) -> NDArray[np.float64]:
-    """Mean `|⟨v_a, v_b⟩|` for each pair of fields `[F, F]` over the features that were `seen` `[N]`; NaN on the diagonal."""
+    """Mean `|⟨v_a, v_b⟩|` `[F, F]` for each pair of fields over the features `seen` `[N]`; NaN on the diagonal."""
     fields = [
         own[kept].double()
         for own, kept in zip(vectors.split(list(field_sizes)), seen.split(list(field_sizes)), strict=True)
@@ -131,11 +132,11 @@ def page(settings: PaperSettings) -> str:
     ]
     return "\n\n".join(
         [
-            f"""For each pair of fields the mean of `|⟨v_a, v_b⟩|` over their features, divided by the largest pair's: FM on
-MovieLens-1M, mean over {len(seeds)} seed{"s" * (len(seeds) > 1)}. *Before* is the dense model, *after* the retrained ticket. Features that
-training never saw are left out; FM multiplies no two features of one field, so there is no diagonal. Made by
-{command(PART)}. The paper shows three heat maps without numbers and reads from them that weak pairs fade while strong
-ones stay.""",
+            f"""Each entry is the mean of `|⟨v_a, v_b⟩|` over the features of two fields, divided by the largest pair's:
+FM on MovieLens-1M, mean of {len(seeds)} seed(s). *Dense* is the model before pruning; the other columns are retrained
+tickets. Features that training never saw are left out; FM multiplies no two features of one field, so there is no
+diagonal. Made by {command(PART)}. The paper shows three heat maps without numbers and reads from them that weak pairs
+fade while strong ones stay.""",
             *[
                 picture(settings, f"{PART}_{budget}", f"Interaction matrices at {budget} parameters")
                 for budget in budgets
@@ -152,7 +153,10 @@ def _fading(pairs: list[tuple[int, int]], before: NDArray[np.float64], after: ND
     finite = [pair for pair in pairs if np.isfinite(before[pair]) and before[pair] > 0]
     half = len(finite) // 2
     strong, weak = (fmean(after[pair] / before[pair] for pair in part) for part in (finite[:half], finite[half:]))
-    return f"At {budget} the stronger half of the pairs keeps {strong:.0%} of its relative strength, the weaker {weak:.0%}."
+    return (
+        f"At {budget} the stronger half of the pairs has {strong:.0%} of the relative strength it had before, "
+        f"the weaker half {weak:.0%}."
+    )
 
 
 def _mean(seeds: list[dict[str, Any]], budget: str | None) -> NDArray[np.float64]:

@@ -10,8 +10,9 @@ from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
 from paper.page import command, made_from, mean_sd, not_run_yet, picture, table
-from paper.searches import SOURCES, add_seeds, curve, retrain, search, train_dense
+from paper.searches import SOURCES, add_seeds, search
 from paper.settings import PaperSettings
+from paper.trainings import DENSE_EPOCHS, RETRAIN_EPOCHS, curve, retrain, train_dense
 from thresher.files import read_json
 from thresher.report.figures import COLOURS, new_figure, page_style, save_figure
 from thresher.tickets.ticket import Rewind
@@ -76,6 +77,7 @@ def _draw_panel(axes: "Axes", seeds: list[dict[str, Any]], budget: str, metric: 
     line([seed["dense"] for seed in seeds], "dense model", DENSE_COLOUR, "--")
     kept = fmean(seed["budgets"][budget]["not retrained"]["test"][metric] for seed in seeds)
     axes.axhline(kept, color=COLOURS[4], linestyle=":", linewidth=1.5, label="not retrained")
+    axes.set_xlim(0.5, max(len(seed["budgets"][budget]["initial"]["epochs"]["test_auc"]) for seed in seeds) + 0.5)
     _leave_out_the_start(axes, seeds, budget, metric, kept)
 
 
@@ -105,8 +107,9 @@ def page(settings: PaperSettings) -> str:
     if not sources:
         return not_run_yet(PART)
     sections = [
-        f"""The same mask, trained for 30 epochs from different weights; test AUC of the epoch best on validation. *Not
-retrained* is the pruned model as the search had it when its count fell to the budget. Made by {command(PART)}.
+        f"""The same mask, trained for {RETRAIN_EPOCHS} epochs from different weights, and the dense model trained for
+{DENSE_EPOCHS}; test AUC of the epoch best on validation. *Not retrained* is the pruned model as the search had it when
+its count fell to the budget. Made by {command(PART)}.
 
 The paper shows Criteo and Avazu as curves without numbers: the initial weights best, random ones behind them, no
 retraining behind those, and the dense model last."""

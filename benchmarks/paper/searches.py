@@ -1,12 +1,13 @@
-"""The searches and trainings that the parts on thresholds, tickets and features share: each is run once, and kept.
+"""The searches that the parts on thresholds, tickets and features share: each is run once, and kept.
 
 A search here is the pipeline's own (a test holds its tickets to be the same, entry by entry), run epoch by epoch with
-`Searcher` so that it can be looked at: metrics, densities by popularity, where thresholds come from. Test metrics of
-every epoch are for the figure of the lottery ticket alone; nothing is chosen by them.
+`Searcher` so that it can be looked at: metrics, densities by popularity, where thresholds come from. The test split is
+read at the moment of each cut, for the pruned model that is not retrained; nothing is chosen by it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -22,17 +23,15 @@ from thresher.data.sources import build_source
 from thresher.data.split_batches import SplitBatches
 from thresher.embeddings.granularity import GranularityName
 from thresher.embeddings.pep import PepConfig, PepEmbedding, Pressure
-from thresher.embeddings.uniform import UniformConfig
 from thresher.files import read_json, write_json
 from thresher.models.base import CtrModel
 from thresher.pipeline import new_model
-from thresher.retrain import Trained, retrain_ticket, train_model
 from thresher.runs import RunConfig
 from thresher.search.config import SearchConfig
 from thresher.search.searcher import Searcher
 from thresher.tickets.budget import Budget
 from thresher.tickets.store import load_mask_ticket, save_ticket
-from thresher.tickets.ticket import MaskTicket, Rewind
+from thresher.tickets.ticket import MaskTicket
 from thresher.training.early_stopping import EarlyStopping
 from thresher.training.fit import TrainingConfig
 from thresher.training.loop import evaluate, train_epoch
@@ -45,7 +44,6 @@ SOURCES = ("movielens-1m", "criteo")
 BUDGETS = {"movielens-1m": ("50k", "25k", "12k", "6500"), "criteo": ("50k", "10k", "2k")}
 DECAY_BUDGETS = {"movielens-1m": ("100k", "50k", "30k"), "criteo": ("100k", "50k", "10k")}
 DECAY_EPOCHS = 40
-CURVE_EPOCHS = 30
 RAISED = 23.0  # how far the rate of raw thresholds would carry them in the whole search: at 1e-3 on MovieLens-1M
 
 
@@ -98,31 +96,34 @@ def watch(config: RunConfig, table: EncodedTable, data: SplitBatches, folder: Pa
     stopping = EarlyStopping(metric="auc", patience=1)
     found: dict[str, Any] = {"tickets": {}, "cuts": {}, "records": [], "made_with": made_with()}
 
-    def measured() -> dict[str, Any]:
-        assert data.test is not None
-        return {
-            "validation": short(evaluate(model, data.validation)),
-            "test": short(evaluate(model, data.test)),
-            "num_kept": pep.num_parameters(),
-        }
-
     def on_ticket(ticket: MaskTicket) -> None:
+        assert data.test is not None
         save_ticket(ticket, folder / ticket.budget.slug)
         found["tickets"][str(ticket.budget)] = ticket.budget.slug
-        found["cuts"][str(ticket.budget)] = measured() | {"step": ticket.provenance.step}
+        found["cuts"][str(ticket.budget)] = {
+            "step": ticket.provenance.step,
+            "num_kept": pep.num_parameters(),
+            "validation": short(evaluate(model, data.validation)),
+            "test": short(evaluate(model, data.test)),
+        }
 
     searcher, num_epochs = _searcher(model, config, len(data.train), on_ticket, optimizer)
     for epoch in range(1, num_epochs + 1):
         loss = train_epoch(model, data.train, optimizer, epoch, on_step=lambda *_: searcher.step())
-        metrics = measured()
+        validation = evaluate(model, data.validation)
         searcher.epoch = epoch
         if searcher.warming_up and config.search.warmup_epochs is None:
-            stopping.update(epoch, evaluate(model, data.validation))
+            stopping.update(epoch, validation)
             if stopping.should_stop:
                 searcher.end_warmup()
         sizes = (pep.pruned_weight() != 0).sum(dim=1).numpy()
-        record = {"epoch": epoch, "train_loss": loss, **metrics, "warming_up": searcher.warming_up}
-        record["groups"] = group_densities(sizes, groups, pep.embedding_dim)
+        record = {
+            "epoch": epoch,
+            "train_loss": loss,
+            "validation": short(validation),
+            "num_kept": pep.num_parameters(),
+            "groups": group_densities(sizes, groups, pep.embedding_dim),
+        }
         if pep.config.granularity == "feature-dimension":
             record["thresholds"] = threshold_parts(pep, parts)
         found["records"].append(record)
@@ -159,56 +160,6 @@ def _searcher(
     return searcher, wanted.max_epochs
 
 
-def train_dense(settings: PaperSettings, found: Search, *, epochs: int | None = CURVE_EPOCHS) -> Trained:
-    """The model with a plain table, over `epochs` epochs (None: until validation stops improving)."""
-    model = new_model(found.config, found.table, UniformConfig(embedding_dim=found.config.embedding.embedding_dim))
-    training, name = _training(settings, found.config, epochs)
-    folder = found.folder / f"dense-{name}"
-    folder.mkdir(exist_ok=True)
-    return train_model(
-        model, found.data, training, seed=found.config.seed, folder=folder, watch={"test": found.data.test}
-    )
-
-
-def retrain(
-    settings: PaperSettings,
-    found: Search,
-    budget: str,
-    *,
-    rewind: Rewind = "initial",
-    epochs: int | None = CURVE_EPOCHS,
-) -> Trained:
-    """The ticket of `budget` from the initial, random or final weights; run again, it is only loaded."""
-    purpose = "retrain" if rewind == "random" else "initial"
-    model = new_model(found.config, found.table, found.config.embedding, purpose=purpose)
-    training, name = _training(settings, found.config, epochs)
-    ticket = found.tickets[budget]
-    folder = found.folder / f"{ticket.budget.slug}-{rewind}-{name}"
-    folder.mkdir(exist_ok=True)
-    return retrain_ticket(
-        ticket, model, found.data, training,
-        rewind=rewind, seed=found.config.seed, folder=folder, watch={"test": found.data.test},
-    )  # fmt: skip
-
-
-def curve(trained: Trained) -> dict[str, Any]:
-    """A training as plain data: each epoch's metrics, and those of the epoch best on validation."""
-    assert trained.test is not None
-    splits = [{"validation": record["validation"], **record["watch"]} for record in trained.fit.history]
-    return {
-        "num_parameters": trained.num_parameters,
-        "best_epoch": trained.fit.best_epoch,
-        "validation": short(trained.fit.validation),
-        "test": short(trained.test),
-        "epochs": {"train_loss": [round(record["train_loss"], 6) for record in trained.fit.history]}
-        | {
-            f"{split}_{metric}": [round(metrics[split][metric], 6) for metrics in splits]
-            for split in ("validation", "test")
-            for metric in ("auc", "logloss")
-        },
-    }
-
-
 def add_seeds(settings: PaperSettings, path: Path, compute: Callable[[int], dict[str, Any]]) -> None:
     """Compute what a result file lacks, seed by seed, and write it as it comes."""
     content = read_json(path) if path.exists() else {"seeds": {}}
@@ -222,9 +173,10 @@ def short(metrics: Metrics) -> dict[str, float]:
     return {"auc": round(metrics.auc, 6), "logloss": round(metrics.logloss, 6)}
 
 
+@cache
 def encoded(settings: PaperSettings, source: str) -> EncodedTable:
     """The source's table, encoded once."""
-    return encode(build_source(settings.data(source)), settings.temporary / "encoded" / source)
+    return encode(build_source(settings.data(source)), settings.temporary / "searches" / source / "encoded")
 
 
 def _config(
@@ -242,11 +194,3 @@ def _config(
     num_entries = num_features * embedding.embedding_dim
     possible = [text for text in budgets[source] if Budget.parse(text).max_entries(num_entries) < num_entries]
     return RunConfig(embedding=embedding, search=search, budgets=tuple(possible))
-
-
-def _training(settings: PaperSettings, config: RunConfig, epochs: int | None) -> tuple[TrainingConfig, str]:
-    if settings.quick:
-        return replace(config.training, max_epochs=3), "quick"
-    if epochs is None:
-        return config.training, "stopped"
-    return replace(config.training, max_epochs=epochs, patience=epochs), f"{epochs}-epochs"
