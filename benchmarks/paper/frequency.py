@@ -1,0 +1,220 @@
+"""Frequency against density: do popular features keep longer vectors?
+
+How often features occur; how the density of each popularity group falls over a search, with its spread; and features by
+frequency and density at the end. Density is the kept share of a vector; the paper calls the same thing sparsity.
+"""
+
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paper.measures import GROUP_EDGES, group_names
+from paper.page import command, made_from, mean_sd, not_run_yet, picture, table
+from paper.searches import Search, add_seeds, search
+from paper.settings import PaperSettings
+from thresher.embeddings.pep import Pressure
+from thresher.files import read_json
+from thresher.report.figures import COLOURS, new_figure, page_style, save_figure, set_count_ticks
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.collections import QuadMesh
+
+TITLE = "Frequency against density"
+PART = "frequency"
+SOURCE = "movielens-1m"
+PRESSURES: dict[Pressure, str] = {"decay": "published search (decay)", "plan": "planned search"}
+BUDGETS: dict[Pressure, str] = {"decay": "30k", "plan": "25k"}
+"""Whose tickets the heat maps show; a search that missed it gives its smallest."""
+COUNT_EDGES = [10 ** (k / 4) for k in range(25)]  # four to a decade, up to a million
+DENSITY_EDGES = [k / 16 for k in range(17)]
+
+
+def run(settings: PaperSettings) -> None:
+    for pressure in PRESSURES:
+
+        def of_seed(seed: int, pressure: Pressure = pressure) -> dict[str, Any]:
+            found = search(settings, SOURCE, seed=seed, pressure=pressure)
+            return {
+                "groups_by_epoch": [_rounded(record["groups"]) for record in found.records],
+                "kept_by_epoch": [record["num_kept"] for record in found.records],
+                "counts": np.histogram(_seen(found), COUNT_EDGES)[0].tolist(),
+                "ticket": _of_ticket(found, BUDGETS[pressure]),
+            }
+
+        add_seeds(settings, _path(settings, pressure), of_seed)
+
+
+def _of_ticket(found: Search, budget: str) -> dict[str, Any] | None:
+    """How densities lie against frequencies in one ticket."""
+    if not found.tickets:
+        return None
+    chosen = budget if budget in found.tickets else list(found.tickets)[-1]
+    ((_, sizes),) = found.tickets[chosen].sizes().items()
+    densities = sizes.numpy()[found.table.feature_counts > 0] / found.config.embedding.embedding_dim
+    counts = _seen(found)
+    return {
+        "budget": chosen,
+        "histogram": density_histogram(counts, densities).tolist(),
+        "rank_correlation": round(rank_correlation(counts, densities), 4),
+        "dropped_share": round(float((densities == 0).mean()), 4),
+    }
+
+
+def _seen(found: Search) -> NDArray[np.int64]:
+    counts = found.table.feature_counts
+    seen: NDArray[np.int64] = counts[counts > 0]
+    return seen
+
+
+def density_histogram(counts: NDArray[np.int64], densities: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Features by count (columns of `COUNT_EDGES`) and density (rows of `DENSITY_EDGES`), `[16, 24]`."""
+    table, _, _ = np.histogram2d(densities, counts, bins=(DENSITY_EDGES, COUNT_EDGES))
+    return table.astype(np.int64)
+
+
+def rank_correlation(one: NDArray[Any], other: NDArray[Any]) -> float:
+    """Spearman's: the correlation of ranks, equal values sharing theirs; 0 where one side does not vary."""
+    ranks = [_ranks(values) for values in (one, other)]
+    if min(float(rank.std()) for rank in ranks) == 0:
+        return 0.0
+    return float(np.corrcoef(*ranks)[0, 1])
+
+
+def _ranks(values: NDArray[Any]) -> NDArray[np.float64]:
+    _, places, many = np.unique(values, return_inverse=True, return_counts=True)
+    shared: NDArray[np.float64] = (np.cumsum(many) - (many - 1) / 2)[places]
+    return shared
+
+
+def draw(settings: PaperSettings) -> list[Path]:
+    results = _results(settings)
+    if not results:
+        return []
+    with page_style():
+        figure = new_figure(6.9, 2.6)
+        _draw_counts(figure.subplots(), next(iter(results.values()))[0]["counts"])
+        written = list(save_figure(figure, settings.images / f"{PART}_distribution"))
+        figure = new_figure(6.9, 2.9 * len(results))
+        panels = figure.subplots(len(results), 2, squeeze=False)
+        for (pressure, seeds), (left, right) in zip(results.items(), panels, strict=True):
+            _draw_trajectories(left, seeds)
+            left.set_title(PRESSURES[pressure], loc="left")
+            tickets = [seed["ticket"] for seed in seeds if seed["ticket"] is not None]
+            if tickets:
+                mesh = _draw_heat_map(right, tickets)
+                right.set_title(f"ticket of {tickets[0]['budget']}", loc="left")
+                figure.colorbar(mesh, ax=right, label="share of the column")
+            else:
+                right.set_axis_off()
+        handles, labels = panels[0][0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=5, fontsize=8, title="training rows with it")
+        return written + list(save_figure(figure, settings.images / f"{PART}_density"))
+
+
+def _draw_counts(axes: "Axes", counts: list[int]) -> None:
+    shares = np.array(counts) / max(sum(counts), 1)
+    axes.stairs(shares, COUNT_EDGES, fill=True, color=COLOURS[0])
+    axes.set_xscale("log")
+    axes.set_xlim(1, COUNT_EDGES[max(np.nonzero(counts)[0], default=0) + 1])
+    set_count_ticks(axes.xaxis)
+    axes.set_xlabel("training rows with the feature")
+    axes.set_ylabel("share of the features")
+
+
+def _draw_trajectories(axes: "Axes", seeds: list[dict[str, Any]]) -> None:
+    num_epochs = min(len(seed["groups_by_epoch"]) for seed in seeds)
+    epochs = range(1, num_epochs + 1)
+    for at, name in enumerate(group_names()):
+        of_group = [[seed["groups_by_epoch"][epoch][at] for seed in seeds] for epoch in range(num_epochs)]
+        if not of_group[0][0]["features"]:
+            continue
+        means = np.array([fmean(one["mean"] for one in ones) for ones in of_group])
+        spreads = np.array([fmean(one["sd"] for one in ones) for ones in of_group])
+        axes.plot(epochs, means, color=COLOURS[at], linewidth=1.5, label=name)
+        low, high = np.clip(means - spreads, 0, 1), np.clip(means + spreads, 0, 1)
+        axes.fill_between(epochs, low, high, color=COLOURS[at], alpha=0.15, linewidth=0)
+    axes.set_ylim(0, 1.02)
+    axes.set_xlabel("epoch of the search")
+    axes.set_ylabel("density")
+
+
+def _draw_heat_map(axes: "Axes", tickets: list[dict[str, Any]]) -> "QuadMesh":
+    """Each column shows where the features of one frequency lie; features of all seeds together."""
+    total = np.sum([ticket["histogram"] for ticket in tickets], axis=0)  # [density, count]
+    columns = total.sum(axis=0, keepdims=True)
+    shares = np.where(columns > 0, total / np.maximum(columns, 1), np.nan)
+    mesh = axes.pcolormesh(COUNT_EDGES, DENSITY_EDGES, shares, cmap="Blues", vmin=0, vmax=1)
+    axes.set_xscale("log")
+    axes.set_xlim(1, COUNT_EDGES[int(np.nonzero(columns[0])[0].max()) + 1])
+    set_count_ticks(axes.xaxis)
+    axes.grid(visible=False)
+    axes.set_xlabel("training rows with the feature")
+    axes.set_ylabel("density")
+    return mesh
+
+
+def page(settings: PaperSettings) -> str:
+    results = _results(settings)
+    if not results:
+        return not_run_yet(PART)
+    first = next(iter(results.values()))[0]["groups_by_epoch"][0]
+    groups = [at for at in range(len(GROUP_EDGES)) if first[at]["features"]]
+    rows = []
+    for pressure, seeds in results.items():
+        for share in (0.5, 0.2, 0.1):
+            last = [_groups_at(seed, share) for seed in seeds]
+            if all(one is not None for one in last):
+                cells = [f"{fmean(one[at]['mean'] for one in last if one):.2f}" for at in groups]
+                rows.append([f"{pressure}, {share:.0%} kept", *cells])
+    heads = [f"{group_names()[at]} ({first[at]['features']:,})" for at in groups]
+    facts = [_facts(pressure, seeds) for pressure, seeds in results.items()]
+    return "\n\n".join(
+        [
+            f"""FM on MovieLens-1M. Features are grouped by how many training rows have them; *density* is the kept
+share of a vector, which the paper calls sparsity. Bands in the figure are one standard deviation over the features of
+a group. Made by {command(PART)}. The paper shows curves without numbers: popular features stay dense, rare ones do
+not, with exceptions both ways.""",
+            picture(settings, f"{PART}_distribution", "How often features occur"),
+            picture(settings, f"{PART}_density", "Density by popularity over the search, and at its end"),
+            "Mean density of each group (number of features in brackets) when the search had so much left:",
+            table(["search", *heads], rows),
+            *filter(None, facts),
+            made_from(read_json(_path(settings, next(iter(results))))),
+        ]
+    )
+
+
+def _groups_at(seed: dict[str, Any], share: float) -> list[dict[str, float]] | None:
+    """The groups at the first epoch's end with no more than this share of the first count left."""
+    kept: list[int] = seed["kept_by_epoch"]
+    at = next((at for at, count in enumerate(kept) if count <= share * kept[0]), None)
+    return None if at is None else seed["groups_by_epoch"][at]
+
+
+def _facts(pressure: Pressure, seeds: list[dict[str, Any]]) -> str:
+    tickets = [seed["ticket"] for seed in seeds if seed["ticket"] is not None]
+    if not tickets:
+        return ""
+    correlation = mean_sd([ticket["rank_correlation"] for ticket in tickets], 2)
+    dropped = fmean(ticket["dropped_share"] for ticket in tickets)
+    return (
+        f"Rank correlation of frequency and density in the ticket of {tickets[0]['budget']}, {PRESSURES[pressure]}: "
+        f"{correlation}; {dropped:.0%} of the features are dropped altogether."
+    )
+
+
+def _rounded(groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{name: round(value, 5) for name, value in group.items()} for group in groups]
+
+
+def _results(settings: PaperSettings) -> dict[Pressure, list[dict[str, Any]]]:
+    paths = {pressure: _path(settings, pressure) for pressure in PRESSURES}
+    return {pressure: list(read_json(path)["seeds"].values()) for pressure, path in paths.items() if path.exists()}
+
+
+def _path(settings: PaperSettings, pressure: str) -> Path:
+    return settings.results / PART / f"{pressure}.json"

@@ -1,0 +1,83 @@
+"""The trainings that several parts look at: the dense model, and tickets from different weights; each is run once.
+
+Their checkpoints stay beside the search, so whoever asks again gets the trained model at once.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+from paper.searches import Search, short
+from paper.settings import PaperSettings
+from thresher.data.batches import BatchSource
+from thresher.embeddings.uniform import UniformConfig
+from thresher.pipeline import new_model
+from thresher.retrain import Trained, retrain_ticket, train_model
+from thresher.runs import RunConfig
+from thresher.tickets.ticket import Rewind
+from thresher.training.fit import TrainingConfig
+
+DENSE_EPOCHS, RETRAIN_EPOCHS, QUICK_EPOCHS = 40, 30, 3
+"""Of curves over epochs, which no early stopping cuts off."""
+
+
+def train_dense(settings: PaperSettings, found: Search, *, epochs: int | None = DENSE_EPOCHS) -> Trained:
+    """The model with a plain table, over `epochs` epochs (None: until validation stops improving)."""
+    model = new_model(found.config, found.table, UniformConfig(embedding_dim=found.config.embedding.embedding_dim))
+    training, name = _training(settings, found.config, epochs)
+    folder = found.folder / f"dense-{name}"
+    folder.mkdir(exist_ok=True)
+    return train_model(
+        model, found.data, training, seed=found.config.seed, folder=folder, watch=_watched(found, epochs)
+    )
+
+
+def retrain(
+    settings: PaperSettings,
+    found: Search,
+    budget: str,
+    *,
+    rewind: Rewind = "initial",
+    epochs: int | None = RETRAIN_EPOCHS,
+) -> Trained:
+    """The ticket of `budget` from the initial, random or final weights; run again, it is only loaded."""
+    purpose = "retrain" if rewind == "random" else "initial"
+    model = new_model(found.config, found.table, found.config.embedding, purpose=purpose)
+    training, name = _training(settings, found.config, epochs)
+    ticket = found.tickets[budget]
+    folder = found.folder / f"{ticket.budget.slug}-{rewind}-{name}"
+    folder.mkdir(exist_ok=True)
+    return retrain_ticket(
+        ticket, model, found.data, training,
+        rewind=rewind, seed=found.config.seed, folder=folder, watch=_watched(found, epochs),
+    )  # fmt: skip
+
+
+def curve(trained: Trained) -> dict[str, Any]:
+    """A training as plain data: each epoch's metrics, and those of the epoch best on validation."""
+    assert trained.test is not None
+    splits = [{"validation": record["validation"], **record["watch"]} for record in trained.fit.history]
+    return {
+        "num_parameters": trained.num_parameters,
+        "best_epoch": trained.fit.best_epoch,
+        "validation": short(trained.fit.validation),
+        "test": short(trained.test),
+        "epochs": {"train_loss": [round(record["train_loss"], 6) for record in trained.fit.history]}
+        | {
+            f"{split}_{metric}": [round(metrics[split][metric], 6) for metrics in splits]
+            for split in ("validation", "test")
+            for metric in ("auc", "logloss")
+        },
+    }
+
+
+def _watched(found: Search, epochs: int | None) -> dict[str, BatchSource] | None:
+    """Test curves are for the figure of the lottery ticket, which asks for a number of epochs; for nothing else."""
+    return None if epochs is None or found.data.test is None else {"test": found.data.test}
+
+
+def _training(settings: PaperSettings, config: RunConfig, epochs: int | None) -> tuple[TrainingConfig, str]:
+    if settings.quick:
+        return replace(config.training, max_epochs=QUICK_EPOCHS), "quick"
+    if epochs is None:
+        return config.training, "stopped"
+    return replace(config.training, max_epochs=epochs, patience=epochs), f"{epochs}-epochs"
