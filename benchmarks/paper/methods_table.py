@@ -106,8 +106,8 @@ def page(settings: PaperSettings) -> str:
             f"Command: {command('methods_table')}. Ticks are for performance, parameters and computation. Ours are of "
             f"FM on MovieLens-1M at {BUDGET} parameters (the first row is a dense AutoInt in the paper, the dense FM "
             f"here). They mean: test AUC at most {MAX_LOSS} below the dense model's; under a fifth of its parameters; "
-            f"search and retraining in at most {MAX_COST:g} times its training time. A search counts in full, though it "
-            "may serve several budgets. Epochs differ: each training stops by itself.",
+            f"search and retraining in at most {MAX_COST:g} times its training time. A search counts in full, though "
+            "it may serve several budgets. Epochs differ: each training stops by itself.",
             table(heads, rows),
             made_from(read_json(path)) if path.exists() else "",
         ]

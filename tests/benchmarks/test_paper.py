@@ -1,0 +1,221 @@
+"""The paper's page and figures: made from result files alone, honest about what is missing and where PEP is behind."""
+
+import sys
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from thresher.config import load_toml
+from thresher.data.sources import DataConfig, SyntheticConfig
+from thresher.embeddings.pep import PepConfig
+from thresher.files import read_json, write_json
+from thresher.report.frontier import FrontierPoint
+from thresher.runs import RunConfig
+
+ROOT = Path(__file__).parent.parent.parent
+EXPERIMENTS = ROOT / "benchmarks" / "experiments"
+MADE_WITH = {"commit": "abc1234", "changed_tree": False, "machine": {"cores": 2, "threads": 1}}
+MINE = ("frontier", "criteo_small", "pep0_and_lr", "runtime", "data_statistics", "methods_table")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def benchmarks_on_path():
+    sys.path.insert(0, str(ROOT / "benchmarks"))
+    yield
+    sys.path.remove(str(ROOT / "benchmarks"))
+
+
+def paper(name):
+    return import_module(f"paper.{name}")
+
+
+@pytest.fixture
+def settings(tmp_path, monkeypatch):
+    monkeypatch.delenv("THRESHER_DATA_DIR", raising=False)
+    made = paper("settings").PaperSettings.of(quick=True)
+    return replace(made, results=tmp_path / "results", images=tmp_path / "images", temporary=tmp_path / "temporary")
+
+
+def point(auc, *, label="pep", budget=None, size=1000, seed=0, **more):
+    made = FrontierPoint(
+        label=label, budget=budget, num_parameters=size, storage_bytes=5 * size, validation_auc=auc,
+        validation_logloss=0.4, test_auc=auc, test_logloss=0.4, seed=seed,
+    )  # fmt: skip
+    return made.to_json() | more
+
+
+def pruned(path, aucs, *, dense=0.85):
+    """A result of `benchmarks/run.py`: budget → test AUC of each seed."""
+    seeds = range(len(next(iter(aucs.values()))))
+    content = {
+        str(seed): {
+            "format_version": 1,
+            "dense": point(dense, label="dense", size=100_000, seed=seed),
+            "points": [
+                point(of_seeds[seed], budget=budget, size=2000 * (at + 1), seed=seed)
+                for at, (budget, of_seeds) in enumerate(aucs.items())
+            ],
+        }
+        for seed in seeds
+    }
+    write_json(path.with_suffix(".json"), {"experiment": path.name, "config": {}, "seeds": content})
+
+
+@pytest.fixture
+def results(settings):
+    """A few numbers for every part of ours."""
+    folder = settings.results
+    pruned(folder / "frontier/movielens-1m/fm/pep-plan", {"20k": [0.850, 0.852], "6541": [0.840, 0.841]})
+    pruned(folder / "experiments/movielens-1m/fm/pep-decay", {"30k": [0.849]})
+    compared = [
+        point(0.849, label="uniform", size=265_000, model="fm", search_seconds=0.0, retrain_seconds=30.0),
+        *(
+            point(auc, label=label, budget="20k", seed=seed, model="fm", search_seconds=60.0, retrain_seconds=20.0)
+            for label, aucs in (("magnitude", (0.851, 0.8525)), ("mde", (0.830, 0.832)))
+            for seed, auc in enumerate(aucs)
+        ),
+        point(0.79, label="lr", size=0, model="lr", search_seconds=0.0, retrain_seconds=5.0),
+    ]
+    write_json(
+        folder / "frontier/fm.json",
+        {"settings": {}, "done": {}, "points": compared, "unmet": {"mgqe 6541": "why"}, "made_with": MADE_WITH},
+    )
+    for source in ("movielens-1m", "criteo", "avazu"):
+        write_json(folder / f"lr/{source}.json", {"points": {"0": point(0.76, label="dense", size=0)}})
+        write_json(
+            folder / f"data_statistics/{source}.json",
+            {
+                "num_rows": {"train": 80, "validation": 10, "test": 10},
+                "positive_share": {"train": 0.25},
+                "num_features": 44,
+                "fields": [{"name": "a"}, {"name": "b"}],
+                "frequency_curve": [[1, 50], [10, 5], [44, 1]],
+                "made_with": MADE_WITH,
+            },
+        )
+    for model in ("fm", "deepfm"):
+        pruned(folder / f"experiments/criteo-small/{model}/pep-plan", {"16k": [0.768], "1067": [0.763]})
+        for width in (4, 64):
+            path = folder / f"criteo_small/{model}-dense-{width}.json"
+            write_json(path, {"points": {"0": point(0.764 - width / 1e4, label="dense", size=1000 * width)}})
+    sides = {
+        f"{model}, {side}": {"milliseconds": 1.0, "epoch_seconds": seconds}
+        for model in ("fm", "deepfm", "autoint")
+        for side, seconds in (
+            ("base_dense", 100.0), ("darts_dense", 210.0), ("pep_published", 2500.0), ("base_rows", 20.0),
+            ("pep_rows", 25.0),
+        )
+    }  # fmt: skip
+    shape = {
+        "num_features": 10,
+        "embedding_dim": 4,
+        "num_fields": 2,
+        "batch_size": 8,
+        "steps_per_epoch": 5,
+        "threads": 1,
+    }
+    write_json(folder / "runtime/steps.json", {"settings": shape, "machine": {"cpu": "a cpu"}, "sides": sides})
+    one = {"search_seconds": 50.0, "search_epochs": 30, "retrain_seconds": 100.0, "retrain_epochs": 60}
+    budgets = paper("runtime").SPACES
+    write_json(
+        folder / "runtime/five_budgets.json",
+        {
+            "pep": {"0": {"all": one | {"points": [point(0.85, budget=budget) for budget in budgets]}}},
+            "darts": {"0": {budget: one | {"points": [point(0.84, budget=budget)]} for budget in budgets}},
+            "made_with": MADE_WITH,
+        },
+    )
+    return folder
+
+
+def test_every_part_keeps_the_contract():
+    for name in paper("make").PARTS:
+        part = paper(name)
+        assert isinstance(part.TITLE, str)
+        assert all(callable(getattr(part, word)) for word in ("run", "draw", "page")), name
+
+
+def test_without_results_nothing_is_drawn_and_the_page_says_how_to_run_each_part(settings):
+    parts = {name: paper(name) for name in paper("make").PARTS}
+    assert [path for part in parts.values() for path in part.draw(settings)] == []
+    text = paper("page").write_page(settings, parts).read_text()
+    for name, part in parts.items():
+        assert part.TITLE in text
+        assert f"make.py --only {name}" in text
+
+
+def test_figures_and_page_come_from_result_files_alone(settings, results):
+    parts = {name: paper(name) for name in MINE}
+    drawn = [path for part in parts.values() for path in part.draw(settings)]
+    names = {path.name for path in drawn}
+    assert all(path.stat().st_size > 1000 for path in drawn)
+    assert {
+        f"{name}.png" for name in ("frontier-fm", "criteo-small-fm", "pep0-and-lr", "runtime", "data-statistics")
+    } <= names
+    text = paper("page").write_page(settings, parts).read_text()
+    for word in text.split("("):
+        if word.startswith("images/"):
+            assert (settings.page.parent / word.split(")")[0]).exists()
+    assert "25.00×" in text  # the authors' step over the dense base
+    assert "100 (1)" in text
+
+
+def test_where_pep_is_behind_the_page_says_so_and_by_how_much(settings, results):
+    frontier = paper("frontier")
+    points = frontier.read_points(settings, "fm")
+    assert frontier.paired(points, "magnitude", "20k") == pytest.approx([-0.001, -0.0005])
+    assert frontier.paired(points, "mde", "20k") == pytest.approx([0.020, 0.020])
+    told = next(line for line in frontier.page(settings).splitlines() if line.startswith("PEP plan is not above"))
+    assert "magnitude at 20k, by 0.0008" in told
+    assert "mde" not in told
+
+
+def test_quick_runs_an_experiment_and_makes_it_again_when_its_settings_change(settings, monkeypatch):
+    rows = SyntheticConfig(num_rows=1500, num_signal_fields=2, num_noise_fields=1, field_size=30)
+    monkeypatch.setattr(
+        type(settings), "data", lambda self, source: DataConfig(source="synthetic", synthetic=rows), raising=True
+    )
+    experiments = paper("experiments")
+    monkeypatch.setattr("paper.settings.QUICK_EPOCHS", 2)
+
+    def with_budget(budget):
+        return lambda config: replace(config, budgets=(budget,))
+
+    name = "movielens-1m/fm/pep-plan"
+    for budget in ("300", "300", "200"):
+        experiments.run_experiment(settings, name, [0], change=with_budget(budget), results=settings.results / "mine")
+        found = experiments.read_experiment(settings, name, settings.results / "mine")
+        assert [(point.budget, point.num_parameters) for point in found[0].points] == [(budget, int(budget))]
+
+
+def test_new_defaults_do_not_throw_results_away_but_other_values_do():
+    still_holds = paper("experiments").still_holds
+    assert still_holds(
+        {"search": {"epochs": 3}, "budgets": ["1%"]}, {"search": {"epochs": 3, "new": 1}, "budgets": ("1%",)}
+    )
+    assert not still_holds({"search": {"epochs": 3}}, {"search": {"epochs": 4}})
+    assert not still_holds({"budgets": ["1%"]}, {"budgets": ["1%", "2%"]})
+
+
+@pytest.mark.parametrize(
+    "path", sorted(EXPERIMENTS.rglob("*.toml")), ids=lambda path: str(path.relative_to(EXPERIMENTS))
+)
+def test_every_experiment_is_a_run(path):
+    config = load_toml(RunConfig, path)
+    if path.parts[-3] in ("criteo", "avazu") and path.stem.startswith("pep-0") | path.stem.startswith("pep-2"):
+        assert isinstance(config.embedding, PepConfig)
+        assert config.embedding.pressure == "decay"
+        assert config.embedding.raw_threshold_init == -150
+        assert config.embedding.embedding_dim == 64
+        assert config.embedding.granularity == ("feature-dimension" if path.stem == "pep-0-1" else "dimension")
+
+
+def test_results_of_data_hold_no_values_of_it(settings, monkeypatch):
+    part = paper("data_statistics")
+    monkeypatch.setattr(part, "SOURCES", {"movielens-1m": "MovieLens-1M"})
+    part.run(settings)
+    content = read_json(settings.results / "data_statistics" / "movielens-1m.json")
+    assert content["num_features"] > 0
+    assert {key for field in content["fields"] for key in field} == {"name", "num_features", "unknown_share"}
