@@ -109,10 +109,11 @@ def page(settings: PaperSettings) -> str:
     sections = [
         f"""The same mask, trained for {RETRAIN_EPOCHS} epochs from different weights, and the dense model trained for
 {DENSE_EPOCHS}; test AUC of the epoch best on validation. *Not retrained* is the pruned model as the search had it when
-its count fell to the budget. Made by {command(PART)}.
+its count fell to the budget. It has no running mean of weights, so the others go without here, too, and differ a little
+from those in the tables above. Made by {command(PART)}.
 
-The paper shows Criteo and Avazu as curves without numbers: the initial weights best, random ones behind them, no
-retraining behind those, and the dense model last."""
+The paper shows Criteo and Avazu, as curves without numbers: the initial weights are best; random ones and no
+retraining lie behind them, both ahead of the dense model."""
     ]
     for source in sources:
         content = read_json(_path(settings, source))

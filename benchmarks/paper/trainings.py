@@ -76,8 +76,11 @@ def _watched(found: Search, epochs: int | None) -> dict[str, BatchSource] | None
 
 
 def _training(settings: PaperSettings, config: RunConfig, epochs: int | None) -> tuple[TrainingConfig, str]:
+    """A number of epochs means all of them, and the weights themselves: their mean would hide how they move."""
+    training, name = config.training, "stopped"
+    if epochs is not None:
+        training = replace(training, max_epochs=epochs, patience=epochs, average_decay=0.0)
+        name = f"{epochs}-epochs"
     if settings.quick:
-        return replace(config.training, max_epochs=QUICK_EPOCHS), "quick"
-    if epochs is None:
-        return config.training, "stopped"
-    return replace(config.training, max_epochs=epochs, patience=epochs), f"{epochs}-epochs"
+        training, name = replace(training, max_epochs=QUICK_EPOCHS), f"{name}-quick"
+    return training, name
