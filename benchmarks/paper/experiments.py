@@ -52,7 +52,10 @@ def run_experiment(
     config = load_experiment(settings, name)
     config = config if change is None else change(config)
     target = result_path(settings, name, results)
-    if target.exists() and not still_holds(read_json(target)["config"], config_to_mapping(config)):
+    stored, now = read_json(target)["config"] if target.exists() else {}, config_to_mapping(config)
+    if later := newer_settings(stored, now):
+        print(f"{target} was made before {', '.join(later)} could be set; delete it to have it made again")
+    if not still_holds(stored, now):
         if results is None and not settings.quick:
             print(f"{target} was made with other settings than {name}.toml has now; delete it to have it made again")
         else:
@@ -127,6 +130,14 @@ def aucs_of(points: Iterable[FrontierPoint], budget: str | None = None) -> list[
 def digest(config: object) -> str:
     """Settings as a short name."""
     return hashlib.sha256(json.dumps(config_to_mapping(config), sort_keys=True, default=str).encode()).hexdigest()[:8]
+
+
+def newer_settings(stored: Any, now: Any) -> list[str]:
+    """Settings there were none of when a result was made: what they do now may not be what was done then."""
+    if not stored or not isinstance(now, dict):
+        return []
+    missing = [key for key in now if key not in stored]
+    return missing + [f"{key}.{name}" for key in now if key in stored for name in newer_settings(stored[key], now[key])]
 
 
 def still_holds(stored: Any, now: Any) -> bool:

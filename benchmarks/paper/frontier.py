@@ -4,35 +4,28 @@ PEP with a plan has the settings of `experiments/movielens-1m/<model>/pep-plan.t
 methods share its data, search and training settings under `thresher compare`. PEP with decay is its own experiment.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any
 
-from made_with import made_with
+from paper import compared
+from paper.compared import compare_method
 from paper.experiments import (
     aucs_of,
     dense_points,
-    digest,
-    load_experiment,
     pruned_points,
     read_experiment,
     run_experiment,
-    still_holds,
 )
 from paper.page import command, made_from, mean_sd, not_run_yet, picture, table
 from paper.settings import PaperSettings
-from thresher.cli.progress import display
-from thresher.compare.config import CompareConfig
-from thresher.compare.results import ComparedPoint
-from thresher.compare.sweep import FLOOR, compare
-from thresher.config import config_to_mapping
-from thresher.files import read_json, write_json
-from thresher.models.registry import model_config
+from thresher.compare.sweep import FLOOR
+from thresher.files import read_json
 from thresher.report.comparison import plot_comparison
 from thresher.report.frontier import FrontierPoint
 
+PART = "frontier"
 TITLE = "AUC against parameters and bytes"
 PLAN, DECAY = "pep", "pep-decay"
 MODELS = ("fm", "deepfm", "autoint")
@@ -69,7 +62,9 @@ def run(settings: PaperSettings) -> None:
         run_experiment(settings, f"movielens-1m/{model}/pep-decay", settings.seeds)
         for seeds in range(1, len(settings.seeds) + 1):
             for method in _methods(settings, model):
-                _compare(settings, model, method, seeds)
+                compare_method(
+                    settings, PART, model, method, budgets_of(settings, model), seeds=seeds, trials=TRIALS[model]
+                )
 
 
 def run_plans(settings: PaperSettings) -> None:
@@ -82,39 +77,6 @@ def run_plans(settings: PaperSettings) -> None:
             change=lambda config, model=model: replace(config, budgets=budgets_of(settings, model)),
             results=_plan_results(settings),
         )
-
-
-def _compare(settings: PaperSettings, model: str, method: str, seeds: int) -> None:
-    """One method with so many seeds, its points copied into the model's result file."""
-    plan = load_experiment(settings, f"movielens-1m/{model}/pep-plan")
-    if plan.model != model_config(model, dataset=plan.data.source) and not settings.quick:
-        print(f"{model}: pep-plan.toml has another network than the settings recorded for movielens-1m")
-    data = settings.data("movielens-1m")
-    config = CompareConfig(
-        data=replace(plan.data, data_dir=data.data_dir),
-        methods=(method,),
-        models=(model,),
-        budgets=budgets_of(settings, model),
-        seeds=seeds,
-        trials=1 if settings.quick else TRIALS[model],
-        search=plan.search,
-        training=plan.training,
-    )
-    shared = replace(config.shared(), data=plan.data)  # without the place of the data on this machine
-    name, path, now = digest(shared), _path(settings, model), config_to_mapping(shared)
-    stored: dict[str, Any] = read_json(path) if path.exists() else {}
-    if not stored or not still_holds(stored["settings"], now):
-        stored = {"settings": now, "done": {}, "points": [], "unmet": {}}
-    if stored["done"].get(method, 0) >= seeds:
-        return
-    with display() as progress:
-        found = compare(config, out=settings.temporary / "frontier" / f"{model}-{name}", progress=progress)
-    points = {_key(point): point for point in stored["points"]}
-    points |= {_key(point): point for point in map(_content, found.points) if point["model"] in (model, FLOOR)}
-    stored["points"] = list(points.values())
-    stored["unmet"] |= {f"{at} {budget}": reason for (_, at, budget), reason in found.unmet.items()}
-    stored["done"][method] = seeds
-    write_json(path, {**stored, "made_with": made_with()})
 
 
 def draw(settings: PaperSettings) -> list[Path]:
@@ -154,7 +116,7 @@ def _headline(settings: PaperSettings) -> str:
 
 
 def _section(settings: PaperSettings, model: str, points: Sequence[FrontierPoint]) -> str:
-    path = _path(settings, model)
+    path = compared.result_path(settings, PART, model)
     content = read_json(path) if path.exists() else {}
     budgets = budgets_of(settings, model)
     labels = list(dict.fromkeys(point.label for point in points))
@@ -211,32 +173,16 @@ def read_points(settings: PaperSettings, model: str) -> list[FrontierPoint]:
     """Every method's points under a model, PEP's two searches among them; the floor left out."""
     plan = read_experiment(settings, f"movielens-1m/{model}/pep-plan", _plan_results(settings))
     decay = read_experiment(settings, f"movielens-1m/{model}/pep-decay")
-    compared = [FrontierPoint.from_json(point) for point in _stored(settings, model) if point["model"] == model]
-    return [*pruned_points(plan.values(), PLAN), *pruned_points(decay.values(), DECAY), *compared]
+    compared = [
+        FrontierPoint.from_json(point) for point in compared.points(settings, PART, model) if point["model"] == model
+    ]
+    return [*pruned_points(plan.values(), PLAN), *pruned_points(decay.values(), DECAY), *others]
 
 
 def floor_points(settings: PaperSettings, model: str = "fm") -> list[FrontierPoint]:
-    return [FrontierPoint.from_json(point) for point in _stored(settings, model) if point["model"] == FLOOR]
-
-
-def costs(settings: PaperSettings, model: str) -> Iterator[dict[str, Any]]:
-    """Compared points as they are stored, with the seconds of their search and retraining."""
-    yield from _stored(settings, model)
-
-
-def _stored(settings: PaperSettings, model: str) -> list[dict[str, Any]]:
-    path = _path(settings, model)
-    points: list[dict[str, Any]] = read_json(path)["points"] if path.exists() else []
-    return points
-
-
-def _content(point: ComparedPoint) -> dict[str, Any]:
-    seconds = {"search_seconds": point.search_seconds, "retrain_seconds": point.retrain_seconds}
-    return {**point.frontier_point().to_json(), "model": point.model, "config": dict(point.config), **seconds}
-
-
-def _key(point: Mapping[str, Any]) -> tuple[Any, ...]:
-    return (*(point.get(name) for name in ("model", "label", "budget", "num_parameters", "seed")),)
+    return [
+        FrontierPoint.from_json(point) for point in compared.points(settings, PART, model) if point["model"] == FLOOR
+    ]
 
 
 def budgets_of(settings: PaperSettings, model: str) -> tuple[str, ...]:
@@ -247,12 +193,8 @@ def _methods(settings: PaperSettings, model: str) -> tuple[str, ...]:
     return METHODS[model][:2] if settings.quick and model != "fm" else METHODS[model]
 
 
-def _path(settings: PaperSettings, model: str) -> Path:
-    return settings.results / "frontier" / f"{model}.json"
-
-
 def _plan_results(settings: PaperSettings) -> Path:
-    return settings.results / "frontier"
+    return settings.results / PART
 
 
 def _signed(differences: Sequence[float]) -> str:

@@ -27,6 +27,7 @@ PARTS = (
     "granularity",
     "thresholds",
     "interactions",
+    "frequency",
 )
 """In the page's order. A part is a module with `TITLE`, `run(settings)`, `draw(settings)` and `page(settings)`."""
 

@@ -5,21 +5,18 @@ paper's, are run here at one budget. A tick is a rule written down below, not a 
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from made_with import made_with
 from paper import frontier, runtime
-from paper.experiments import aucs_of, load_experiment
+from paper.compared import compare_method, points, result_path
+from paper.experiments import aucs_of
 from paper.page import ABSENT, command, made_from, mean_sd, not_run_yet, table
 from paper.settings import PaperSettings
-from thresher.cli.progress import display
-from thresher.compare.config import CompareConfig
-from thresher.compare.sweep import compare
-from thresher.files import read_json, write_json
+from thresher.files import read_json
 
+PART = "methods_table"
 TITLE = "The table of methods"
 BUDGET = "20k"
 HERE = ("nis", "dnis")
@@ -40,35 +37,8 @@ OURS = {
 
 
 def run(settings: PaperSettings) -> None:
-    path = _path(settings)
-    content: dict[str, Any] = read_json(path) if path.exists() else {"points": []}
-    done = {point["label"] for point in content["points"]}
-    plan = load_experiment(settings, "movielens-1m/fm/pep-plan")
-    data = replace(plan.data, data_dir=settings.data("movielens-1m").data_dir)
     for method in HERE:
-        if method in done:
-            continue
-        config = CompareConfig(
-            data=data,
-            methods=(method,),
-            budgets=(BUDGET,),
-            seeds=1,
-            trials=1,
-            search=plan.search,
-            training=plan.training,
-        )
-        with display() as progress:
-            found = compare(config, out=settings.temporary / "methods_table" / method, progress=progress)
-        content["points"] += [
-            {
-                **point.frontier_point().to_json(),
-                "search_seconds": point.search_seconds,
-                "retrain_seconds": point.retrain_seconds,
-            }
-            for point in found.points
-            if point.method == method
-        ]
-        write_json(path, {**content, "made_with": made_with()})
+        compare_method(settings, PART, "fm", method, [BUDGET], seeds=1, trials=1)
 
 
 def draw(settings: PaperSettings) -> list[Path]:
@@ -78,7 +48,7 @@ def draw(settings: PaperSettings) -> list[Path]:
 def page(settings: PaperSettings) -> str:
     dense = _dense(settings)
     if not dense["aucs"]:
-        return not_run_yet("methods_table")
+        return not_run_yet(PART)
     rows = []
     for name in dict.fromkeys([*PAPER, *OURS]):
         published = " ".join(PAPER[name]) if name in PAPER else ABSENT
@@ -100,10 +70,10 @@ def page(settings: PaperSettings) -> str:
             ]
         )
     heads = ["", "paper", "ours", "test AUC", "parameters", "time"]
-    path = _path(settings)
+    path = result_path(settings, PART, "fm")
     return "\n\n".join(
         [
-            f"Command: {command('methods_table')}. Ticks are for performance, parameters and computation. Ours are of "
+            f"Command: {command(PART)}. Ticks are for performance, parameters and computation. Ours are of "
             f"FM on MovieLens-1M at {BUDGET} parameters (the first row is a dense AutoInt in the paper, the dense FM "
             f"here). They mean: test AUC at most {MAX_LOSS} below the dense model's; under a fifth of its parameters; "
             f"search and retraining in at most {MAX_COST:g} times its training time. A search counts in full, though "
@@ -119,10 +89,10 @@ def _measured(settings: PaperSettings, name: str, dense: Mapping[str, Any]) -> d
     if name == "AutoInt, dense":
         return {"aucs": dense["aucs"], "size": dense["size"], "seconds": dense["seconds"]}
     if name == "PEP":
-        points = [p for p in frontier.read_points(settings, "fm") if p.label == frontier.PLAN and p.budget == BUDGET]
-        size = points[0].num_parameters if points else 0
-        return {"aucs": aucs_of(points), "size": size, "seconds": runtime.pep_seconds(settings)} if points else None
-    stored = [*frontier.costs(settings, "fm"), *_own_points(settings)]
+        plan = [p for p in frontier.read_points(settings, "fm") if p.label == frontier.PLAN and p.budget == BUDGET]
+        size = plan[0].num_parameters if plan else 0
+        return {"aucs": aucs_of(plan), "size": size, "seconds": runtime.pep_seconds(settings)} if plan else None
+    stored = [*points(settings, frontier.PART, "fm"), *points(settings, PART, "fm")]
     found = [point for point in stored if point["label"] == OURS[name] and point.get("budget") == BUDGET]
     if not found:
         return None
@@ -136,21 +106,10 @@ def _measured(settings: PaperSettings, name: str, dense: Mapping[str, Any]) -> d
 
 def _dense(settings: PaperSettings) -> dict[str, Any]:
     """The plain table of 64 columns: test AUCs, size, seconds of its training."""
-    points = [
-        point for point in frontier.costs(settings, "fm") if point["label"] == "uniform" and "budget" not in point
-    ]
-    widest = max((point["num_parameters"] for point in points), default=0)
-    dense = [point for point in points if point["num_parameters"] == widest]
+    stored = points(settings, frontier.PART, "fm")
+    plain = [point for point in stored if point["label"] == "uniform" and "budget" not in point]
+    widest = max((point["num_parameters"] for point in plain), default=0)
+    dense = [point for point in plain if point["num_parameters"] == widest]
     aucs = [point["test_auc"] for point in dense]
     seconds = fmean(point["retrain_seconds"] for point in dense) if dense else 0.0
     return {"aucs": aucs, "mean": fmean(aucs) if aucs else 0.0, "size": widest, "seconds": seconds}
-
-
-def _own_points(settings: PaperSettings) -> list[dict[str, Any]]:
-    path = _path(settings)
-    points: list[dict[str, Any]] = read_json(path)["points"] if path.exists() else []
-    return points
-
-
-def _path(settings: PaperSettings) -> Path:
-    return settings.results / "methods_table" / "fm.json"

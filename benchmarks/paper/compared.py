@@ -1,0 +1,75 @@
+"""Other methods under `thresher compare`, at PEP plan's settings: their points copied into one result file per model.
+
+Data, search and training are those of `experiments/movielens-1m/<model>/pep-plan.toml`, so that all share one protocol.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from made_with import made_with
+from paper.experiments import digest, load_experiment, still_holds
+from paper.settings import PaperSettings
+from thresher.cli.progress import display
+from thresher.compare.config import CompareConfig
+from thresher.compare.results import ComparedPoint
+from thresher.compare.sweep import FLOOR, compare
+from thresher.config import config_to_mapping
+from thresher.files import read_json, write_json
+from thresher.models.registry import model_config
+
+
+def compare_method(
+    settings: PaperSettings, part: str, model: str, method: str, budgets: Sequence[str], *, seeds: int, trials: int
+) -> None:
+    """Run one method with so many seeds, from 0, unless its points are in the part's result file of this model."""
+    plan = load_experiment(settings, f"movielens-1m/{model}/pep-plan")
+    if plan.model != model_config(model, dataset=plan.data.source) and not settings.quick:
+        print(f"{model}: pep-plan.toml has another network than the settings recorded for movielens-1m")
+    config = CompareConfig(
+        data=replace(plan.data, data_dir=settings.data("movielens-1m").data_dir),
+        methods=(method,),
+        models=(model,),
+        budgets=tuple(budgets),
+        seeds=seeds,
+        trials=1 if settings.quick else trials,
+        search=plan.search,
+        training=plan.training,
+    )
+    shared = replace(config.shared(), data=plan.data)  # without the place of the data on this machine
+    name, path, now = digest(shared), result_path(settings, part, model), config_to_mapping(shared)
+    stored: dict[str, Any] = read_json(path) if path.exists() else {}
+    if not stored or not still_holds(stored["settings"], now):
+        stored = {"settings": now, "done": {}, "points": [], "unmet": {}}
+    done = stored["done"].get(method, {"seeds": 0, "budgets": []})
+    if done["seeds"] >= seeds and set(budgets) <= set(done["budgets"]):
+        return
+    with display() as progress:
+        found = compare(config, out=settings.temporary / part / f"{model}-{name}", progress=progress)
+    kept = {_key(point): point for point in stored["points"]}
+    kept |= {_key(point): point for point in map(_content, found.points) if point["model"] in (model, FLOOR)}
+    stored["points"] = list(kept.values())
+    stored["unmet"] |= {f"{at} {budget}": reason for (_, at, budget), reason in found.unmet.items()}
+    stored["done"][method] = {"seeds": seeds, "budgets": list(budgets)}
+    write_json(path, {**stored, "made_with": made_with()})
+
+
+def points(settings: PaperSettings, part: str, model: str) -> list[dict[str, Any]]:
+    """The points of a model and of the floor, each a frontier point's JSON with `model`, `config` and seconds."""
+    path = result_path(settings, part, model)
+    found: list[dict[str, Any]] = read_json(path)["points"] if path.exists() else []
+    return found
+
+
+def result_path(settings: PaperSettings, part: str, model: str) -> Path:
+    return settings.results / part / f"{model}.json"
+
+
+def _content(point: ComparedPoint) -> dict[str, Any]:
+    seconds = {"search_seconds": point.search_seconds, "retrain_seconds": point.retrain_seconds}
+    return {**point.frontier_point().to_json(), "model": point.model, "config": dict(point.config), **seconds}
+
+
+def _key(point: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(point.get(name) for name in ("model", "label", "budget", "num_parameters", "seed"))
