@@ -173,7 +173,7 @@ def read_points(settings: PaperSettings, model: str) -> list[FrontierPoint]:
     """Every method's points under a model, PEP's two searches among them; the floor left out."""
     plan = read_experiment(settings, f"movielens-1m/{model}/pep-plan", _plan_results(settings))
     decay = read_experiment(settings, f"movielens-1m/{model}/pep-decay")
-    compared = [
+    others = [
         FrontierPoint.from_json(point) for point in compared.points(settings, PART, model) if point["model"] == model
     ]
     return [*pruned_points(plan.values(), PLAN), *pruned_points(decay.values(), DECAY), *others]
