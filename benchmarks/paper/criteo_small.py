@@ -74,11 +74,12 @@ def _section(settings: PaperSettings, model: str, floor: float) -> str:
         [f"PEP plan at {budget}", _size([p for p in pruned if p.budget == budget]), mean_sd(aucs_of(pruned, budget))]
         for budget in budgets
     ]
-    best_dense = max((fmean(aucs_of(points)), f"{width} wide") for width, points in dense.items() if points)
+    trained = [(fmean(aucs_of(points)), f"{width} wide") for width, points in dense.items() if points]
+    best_dense = max(trained, default=None)
     # by validation, as one would choose a size
     best = max(budgets, key=lambda at: fmean(p.validation_auc for p in pruned if p.budget == at), default=None)
     verdict = ""
-    if best is not None:
+    if best is not None and best_dense is not None:
         auc = fmean(aucs_of(pruned, best))
         verdict = (
             f"PEP plan at {best}, the best on validation, is {auc - floor:+.4f} against logistic regression and "
