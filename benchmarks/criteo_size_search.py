@@ -102,7 +102,7 @@ def main() -> None:
             }
         found["tickets"][str(ticket.budget)] = figures
         print(f"{ticket.budget}: {figures}", flush=True)
-    settings = {key: str(value) if isinstance(value, Path) else value for key, value in vars(arguments).items()}
+    settings = {key: value for key, value in vars(arguments).items() if not isinstance(value, Path)}
     result = {"name": "criteo_size_search", "settings": settings, "machine": machine(), **found}
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     arguments.out.write_text(json.dumps(result, indent=2) + "\n")

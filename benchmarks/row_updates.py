@@ -169,7 +169,7 @@ def main() -> None:
         spread = {key: stdev(values) if len(values) > 1 else math.nan for key, values in results[name].items()}
         shown = " ".join(f"{key} {fmean(values):.4f} ± {spread[key]:.4f}" for key, values in results[name].items())
         print(f"{name:55} {shown}", flush=True)
-    settings = {key: str(value) if isinstance(value, Path) else value for key, value in vars(arguments).items()}
+    settings = {key: value for key, value in vars(arguments).items() if not isinstance(value, Path)}
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     arguments.out.write_text(json.dumps({"settings": settings, "results": results}, indent=2) + "\n")
 

@@ -33,10 +33,7 @@ from thresher.training.optimizers import OptimizerConfig
 VARIANTS = {
     "dense": OptimizerConfig(updates="dense"),
     "rows": OptimizerConfig(updates="rows"),
-    "rows, threshold moments per row": OptimizerConfig(updates="rows", threshold_second_moment="row"),
-    "rows, all second moments per row": OptimizerConfig(
-        updates="rows", second_moment="row", threshold_second_moment="row"
-    ),
+    "rows, second moments per row": OptimizerConfig(updates="rows", second_moment="row"),
 }
 
 
@@ -90,7 +87,7 @@ def main() -> None:
                 spread = {key: stdev(values) if len(values) > 1 else 0.0 for key, values in results[name].items()}
                 cells = (f"{key} {fmean(values):.4f} ± {spread[key]:.4f}" for key, values in results[name].items())
                 print(f"{name:35}", *cells, flush=True)
-    settings = {key: str(value) if isinstance(value, Path) else value for key, value in vars(arguments).items()}
+    settings = {key: value for key, value in vars(arguments).items() if not isinstance(value, Path)}
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     arguments.out.write_text(json.dumps({"settings": settings, "test_auc": results}, indent=2) + "\n")
 

@@ -4,6 +4,7 @@ A row found all 0 at some clock stays so at every higher clock until its values 
 change, since a pruned row gets no gradient. For thresholds with a row per feature.
 """
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -37,7 +38,10 @@ class PrunedRows:
 
         The others are about to be updated: what was known of them from a higher clock no longer holds.
         """
-        self.from_clock[ids] = torch.where(is_pruned, clock, torch.inf)
+        if runs_on_kernels(self.from_clock, ids):
+            _note(self.from_clock.numpy(), ids.numpy(), is_pruned.numpy(), clock)
+        else:
+            self.from_clock[ids] = torch.where(is_pruned, clock, torch.inf)
 
     def _current_versions(self) -> tuple[int, int]:
         return self.weight._version, self.deviation._version
@@ -50,3 +54,9 @@ def _find_pruned(from_clock, ids, clock, left_out):  # type: ignore[no-untyped-d
         left_out[u] = from_clock[ids[u]] <= clock
         num_left_out += left_out[u]
     return num_left_out
+
+
+@serial_kernel
+def _note(from_clock, ids, is_pruned, clock):  # type: ignore[no-untyped-def]
+    for u in range(ids.shape[0]):
+        from_clock[ids[u]] = clock if is_pruned[u] else np.inf

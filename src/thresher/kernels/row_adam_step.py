@@ -109,6 +109,8 @@ def _update_by_kernel(
 ) -> int:
     size, root = _correction(step, settings)
     update = _step_rows if state.exp_avg_sq.shape == weight.shape else _step_rows_by_mean
+    if weight.shape[1] == 1 and state.exp_avg.shape[1]:
+        update = _step_numbers
     return int(
         update.for_work(gradient.numel())(
             weight.numpy(), rows.numpy(), gradient.detach().numpy(),
@@ -263,4 +265,37 @@ def _step_rows_by_mean(  # type: ignore[no-untyped-def]
         else:
             for j in range(grad.shape[0]):
                 values[j] -= length * (grad[j] * gradient_scale + decay * values[j])
+    return num_bad
+
+
+@parallel_kernel
+def _step_numbers(  # type: ignore[no-untyped-def]
+    weight, rows, gradient, exp_avg, exp_avg_sq, touched_at, step, max_decay_steps, absence, corrections,
+    learning_rate, size, root, take_first, take_second, epsilon, weight_decay, gradient_scale,
+):  # fmt: skip
+    """As `_step_rows` for rows of one number (first-order weights), where entering a loop costs more than its work."""
+    zero = float32(0.0)
+    num_bad = 0
+    for i in prange(rows.shape[0]):
+        prefetch_row(weight, rows, i)
+        prefetch_row(exp_avg, rows, i)
+        prefetch_row(exp_avg_sq, rows, i)
+        prefetch_row(touched_at, rows, i)
+        row, grad = rows[i], gradient[i, 0]
+        is_bad = zero * grad != zero
+        num_bad += is_bad
+        if is_bad or grad == zero:
+            continue
+        touched = touched_at[row, 0]
+        gap = step - touched
+        away, then = min(gap, absence.shape[0] - 1), min(touched, corrections.shape[0] - 1)
+        touched_at[row, 0] = step
+        first, second = exp_avg[row, 0], exp_avg_sq[row, 0]
+        spent = learning_rate * corrections[then, 0] * absence[away, 2] * first
+        value = weight[row, 0] - spent / (np.sqrt(second) * corrections[then, 1] + epsilon)
+        g = grad * gradient_scale + weight_decay * float32(min(gap, max_decay_steps)) * value
+        first = absence[away, 0] * first + take_first * g
+        second = absence[away, 1] * second + take_second * g * g
+        exp_avg[row, 0], exp_avg_sq[row, 0] = first, second
+        weight[row, 0] = value - size * first / (np.sqrt(second) * root + epsilon)
     return num_bad
