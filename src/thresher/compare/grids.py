@@ -59,27 +59,27 @@ def _mgqe() -> list[EmbeddingConfig]:
 
 _GRIDS: Mapping[str, Sequence[EmbeddingConfig]] = {
     "uniform": [UniformConfig()],
-    "pep": [PepConfig(embedding_dim=width) for width in (64, 128, 32)],
+    "pep": [PepConfig(embedding_dim=width) for width in (128, 64, 32)],
     "magnitude": [
-        MagnitudeConfig(embedding_dim=64),
         MagnitudeConfig(embedding_dim=128),
-        MagnitudeConfig(embedding_dim=64, search_weight_decay=1e-4),
-        MagnitudeConfig(embedding_dim=64, search_weight_decay=3e-5),
+        MagnitudeConfig(embedding_dim=64),
+        MagnitudeConfig(embedding_dim=128, search_weight_decay=1e-4),
+        MagnitudeConfig(embedding_dim=128, search_weight_decay=3e-5),
     ],
     "gradual-magnitude": [
-        GradualMagnitudeConfig(embedding_dim=64),
         GradualMagnitudeConfig(embedding_dim=128),
-        GradualMagnitudeConfig(embedding_dim=64, search_weight_decay=1e-4),
+        GradualMagnitudeConfig(embedding_dim=64),
+        GradualMagnitudeConfig(embedding_dim=128, search_weight_decay=1e-4),
     ],
     "iterative-magnitude": [
-        IterativeMagnitudeConfig(embedding_dim=64),
         IterativeMagnitudeConfig(embedding_dim=128),
-        IterativeMagnitudeConfig(embedding_dim=64, round_keep_share=0.7),
+        IterativeMagnitudeConfig(embedding_dim=64),
+        IterativeMagnitudeConfig(embedding_dim=128, round_keep_share=0.7),
     ],
     "l1-projection": [
-        L1ProjectionConfig(embedding_dim=64, projection_steps=100),
-        L1ProjectionConfig(embedding_dim=64),
         L1ProjectionConfig(embedding_dim=128, projection_steps=100),
+        L1ProjectionConfig(embedding_dim=64, projection_steps=100),
+        L1ProjectionConfig(embedding_dim=128),
     ],
     "mde": [
         MdeConfig(embedding_dim=32, num_blocks=blocks, temperature=temperature)
