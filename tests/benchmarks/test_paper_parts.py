@@ -1,0 +1,221 @@
+"""The mathematics and the searches behind the paper's parts on thresholds, tickets and features."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import spearmanr
+from torch import nn
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+from paper import frequency, granularity, interactions, lottery_ticket, searches, thresholds, trainings
+from paper.measures import AdamParts, group_densities, popularity_groups, swapped_share, threshold_parts
+from paper.settings import PaperSettings
+from thresher.data.split_batches import SplitBatches
+from thresher.embeddings.pep import PepConfig, PepEmbedding
+from thresher.pipeline import new_model
+from thresher.runs import RunConfig
+from thresher.search.config import SearchConfig
+from thresher.search.find_tickets import find_tickets
+from thresher.training.optimizers import OptimizerConfig
+
+PARTS = (lottery_ticket, granularity, thresholds, interactions, frequency)
+
+
+def tiny_settings(folder: Path) -> PaperSettings:
+    return PaperSettings(
+        quick=True,
+        seeds=(0,),
+        results=folder / "results",
+        images=folder / "images",
+        temporary=folder / "temporary",
+        data_dir=None,
+    )
+
+
+def tiny_config(**search) -> RunConfig:
+    return RunConfig(
+        embedding=PepConfig(embedding_dim=8), search=SearchConfig(clock_steps=5, **search), budgets=("500", "100")
+    )
+
+
+# --- measures
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_what_adam_moved_is_the_loss_part_plus_the_decay_part(fused):
+    torch.manual_seed(0)
+    parameter = nn.Parameter(torch.full((5, 3), -2.0))
+    other = nn.Parameter(torch.zeros(2))
+    groups = [{"params": [other]}, {"params": [parameter], "weight_decay": 0.1}]
+    optimizer = torch.optim.Adam(groups, lr=0.01, fused=fused)
+    parts = AdamParts(optimizer, parameter)
+    for step in range(60):
+        optimizer.zero_grad()
+        ((parameter * torch.randn(5, 3)).sum() + other.sum() * step).backward()
+        optimizer.step()
+    moved = parameter.detach() - parts.start
+    assert torch.allclose(parts.from_loss + parts.from_decay, moved, atol=1e-5)
+    assert parts.from_loss.abs().min() > 1e-4  # both have a share in it
+    assert parts.from_decay.min() > 1e-4  # decay pulls −2 towards 0
+
+
+def test_without_a_gradient_all_is_decay_and_without_decay_all_is_gradient():
+    for decay, gradient in ((0.1, 0.0), (0.0, 1.0)):
+        parameter = nn.Parameter(torch.full((4, 1), -1.0))
+        parts = AdamParts(optimizer := torch.optim.Adam([parameter], weight_decay=decay), parameter)
+        for _ in range(5):
+            parameter.grad = torch.full((4, 1), gradient)
+            optimizer.step()
+        none, all_of_it = (parts.from_loss, parts.from_decay) if decay else (parts.from_decay, parts.from_loss)
+        assert not none.any()
+        assert torch.allclose(all_of_it, parameter.detach() + 1.0, atol=1e-6)
+
+
+def test_swapped_share_counts_kept_entries_beyond_the_largest():
+    weight = torch.tensor([[3.0, -2.0], [1.0, 0.5]])
+    assert swapped_share(weight, torch.tensor([[True, True], [False, False]])) == 0
+    assert swapped_share(weight, torch.tensor([[True, False], [False, True]])) == 0.5
+    assert swapped_share(weight, torch.zeros(2, 2, dtype=torch.bool)) == 0
+
+
+def test_group_densities_are_means_over_features_of_a_decade():
+    counts = np.array([0, 1, 9, 10, 25_000, 10_000, 999])
+    sizes = np.array([4, 0, 2, 4, 4, 2, 1])
+    groups = popularity_groups(counts)
+    assert groups.tolist() == [-1, 0, 0, 1, 4, 4, 2]
+    found = group_densities(sizes, groups, embedding_dim=4)
+    assert [group["features"] for group in found] == [2, 1, 1, 0, 2]
+    assert [group["mean"] for group in found] == [0.25, 1.0, 0.25, 0.0, 0.75]
+    assert found[0]["sd"] == pytest.approx(0.25)
+
+
+def test_threshold_parts_of_a_plan_are_its_clock_and_its_deviation():
+    torch.manual_seed(0)
+    table = PepEmbedding([10, 10], PepConfig(embedding_dim=4))
+    assert threshold_parts(table) is None  # nothing presses yet
+    table.seen.fill_(True)
+    table.clock.fill_(-3.0)
+    untouched = threshold_parts(table)
+    assert untouched["swapped_share"] == 0
+    assert untouched["kept"]["moved_by_loss"] == 0
+    with torch.no_grad():
+        table.deviation.normal_()
+    parts = threshold_parts(table)
+    assert parts["seen"]["raw_pressure"] == [-3.0] * 3
+    assert parts["seen"]["raw_loss"] == pytest.approx(np.quantile(table.deviation.detach(), (0.05, 0.5, 0.95)))
+    assert parts["kept"]["entries"] == table.num_parameters()
+    assert parts["kept"]["moved_by_loss"] > 0
+    assert parts["swapped_share"] > 0
+
+
+# --- interactions, frequency
+
+
+def test_interaction_matrix_is_the_mean_of_absolute_products():
+    torch.manual_seed(0)
+    sizes, vectors = [3, 4, 2], torch.randn(9, 5)
+    seen = torch.tensor([0, 1, 1, 1, 1, 1, 0, 1, 1], dtype=torch.bool)
+    matrix = interactions.interaction_matrix(vectors, sizes, seen)
+    bounds = np.cumsum([0, *sizes])
+    for f in range(3):
+        for g in range(3):
+            products = [
+                abs(sum(float(vectors[a, d]) * float(vectors[b, d]) for d in range(5)))
+                for a in range(bounds[f], bounds[f + 1])
+                for b in range(bounds[g], bounds[g + 1])
+                if seen[a] and seen[b]
+            ]
+            if f == g:
+                assert np.isnan(matrix[f, g])
+            else:
+                assert matrix[f, g] == pytest.approx(sum(products) / len(products), rel=1e-5)
+    assert np.nanmax(interactions.normalised(matrix)) == 1
+
+
+def test_rank_correlation_shares_ranks_among_equal_values():
+    generator = np.random.default_rng(0)
+    counts, densities = generator.integers(1, 20, 200), generator.integers(0, 5, 200) / 4
+    assert frequency.rank_correlation(counts, densities) == pytest.approx(spearmanr(counts, densities).statistic)
+    assert frequency.rank_correlation(counts, counts**3) == pytest.approx(1)
+    assert frequency.rank_correlation(counts, np.zeros(200)) == 0
+
+
+def test_every_feature_is_in_the_density_histogram_once():
+    counts, densities = np.array([1, 1, 15, 900_000]), np.array([0.0, 1.0, 0.5, 1.0])
+    histogram = frequency.density_histogram(counts, densities)
+    assert histogram.sum() == 4
+    assert histogram[0, 0] == histogram[-1, 0] == histogram[-1, -1] == 1
+    assert histogram[:, 4].tolist() == [0] * 8 + [1] + [0] * 7
+
+
+def test_a_part_is_told_at_the_first_epoch_with_so_little_left():
+    searched = {"kept": [100, 60, 40, 10], "parts": [None, {"kept": 1}, {"kept": 2}, {"kept": 3}]}
+    assert thresholds.part_at(searched, 0.5) == {"kept": 2}
+    assert thresholds.part_at(searched, 0.05) is None
+
+
+# --- searches
+
+
+@pytest.mark.parametrize("updates", ["dense", "rows"])
+@pytest.mark.parametrize("warmup", [1.0, None])
+def test_a_watched_search_finds_the_tickets_of_the_pipeline(small_table, tmp_path, updates, warmup):
+    config = tiny_config(
+        warmup_epochs=warmup, max_warmup_epochs=2, plan_epochs=2.0, optimizer=OptimizerConfig(updates=updates)
+    )
+    data = SplitBatches.of(small_table, 256, seed=1)
+    found = searches.watch(config, small_table, data, tmp_path)
+    model = new_model(config, small_table, config.embedding)
+    for ticket in find_tickets(model, data, config.budgets, config.search, seed=config.seed):
+        watched = searches.load_mask_ticket(tmp_path / found["tickets"][str(ticket.budget)])
+        for name, mask in ticket.masks.items():
+            assert torch.equal(watched.masks[name], mask)
+            assert torch.equal(watched.final.values[name], ticket.final.values[name])
+        assert found["cuts"][str(ticket.budget)]["num_kept"] <= ticket.num_parameters + 6 * 8  # unknown features' rows
+    last = found["records"][-1]
+    assert last["thresholds"]["kept"]["raw_pressure"][0] == last["thresholds"]["kept"]["raw_pressure"][2]
+
+
+def test_a_decay_search_is_taken_apart_and_goes_on_to_its_last_epoch(small_table, tmp_path):
+    rate = OptimizerConfig(threshold_decay=1e-5, threshold_learning_rate=0.25)
+    config = replace(tiny_config(max_epochs=4, optimizer=rate), embedding=PepConfig(embedding_dim=8, pressure="decay"))
+    found = searches.watch(config, small_table, SplitBatches.of(small_table, 256, seed=1), tmp_path)
+    assert [record["epoch"] for record in found["records"]] == [1, 2, 3, 4]
+    first, last = (found["records"][at]["thresholds"]["seen"] for at in (0, -1))
+    assert -15 < first["raw_pressure"][1] < last["raw_pressure"][1]
+    # at the start the loss has no say: the authors' own starting point leaves it a gradient of nothing
+    assert abs(first["raw_loss"][1]) < 0.01 * (first["raw_pressure"][1] + 15)
+
+
+def test_parts_that_were_not_run_say_so_and_draw_nothing(tmp_path):
+    settings = tiny_settings(tmp_path)
+    for part in PARTS:
+        assert part.draw(settings) == []
+        assert f"--only {part.PART}" in part.page(settings)
+        assert part.__name__.rpartition(".")[2] == part.PART
+
+
+@pytest.mark.slow
+def test_every_part_is_made_from_start_to_page(small_table, tmp_path, monkeypatch):
+    monkeypatch.setattr(searches, "encoded", lambda settings, source: small_table)
+    monkeypatch.setattr(searches, "DECAY_BUDGETS", dict.fromkeys(searches.SOURCES, ("10k", "5k")))
+    monkeypatch.setattr(granularity, "GRANULARITIES", ("global", "feature-dimension"))
+    monkeypatch.setattr(trainings, "QUICK_EPOCHS", 1)
+    settings = tiny_settings(tmp_path)
+    for part in PARTS:
+        part.run(settings)
+        results = {path: path.read_bytes() for path in (settings.results / part.PART).glob("*.json")}
+        assert results
+        part.run(settings)  # nothing is done twice
+        assert {path: path.read_bytes() for path in results} == results
+        pictures = part.draw(settings)
+        assert pictures
+        assert all(path.stat().st_size > 1_000 for path in pictures)
+        text = part.page(settings)
+        assert "nan" not in text.lower().split()
+        for path in pictures:
+            assert path.suffix == ".svg" or path.name in text
