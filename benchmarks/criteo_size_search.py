@@ -83,29 +83,32 @@ def main() -> None:
         flush=True,
     )
 
+    def write() -> None:
+        settings = {key: value for key, value in vars(arguments).items() if not isinstance(value, Path)}
+        result = {"name": "criteo_size_search", "settings": settings, "machine": machine(), **found}
+        arguments.out.parent.mkdir(parents=True, exist_ok=True)
+        arguments.out.write_text(json.dumps(result, indent=2) + "\n")
+
     signal = torch.tensor([name in source.signal_fields for name in table.schema.field_names])  # type: ignore[attr-defined]
     found["tickets"] = {}
     for ticket in tickets:
         assert isinstance(ticket, MaskTicket)
         sizes = next(iter(ticket.sizes().values()))
         kept = torch.stack([part.sum() for part in torch.split(sizes, list(table.schema.field_sizes))])
-        figures = {
+        found["tickets"][str(ticket.budget)] = {
             "num_parameters": ticket.num_parameters,
             "noise_share": float(kept[~signal].sum() / kept.sum()),
             "rows_kept": int((sizes > 0).sum()),
         }
-        if arguments.retrain:
-            trained = retrain_ticket(ticket, model(), data)
-            figures |= {
-                "validation_auc": trained.fit.validation.auc,
-                "test_auc": trained.test.auc if trained.test else None,
-            }
-        found["tickets"][str(ticket.budget)] = figures
-        print(f"{ticket.budget}: {figures}", flush=True)
-    settings = {key: value for key, value in vars(arguments).items() if not isinstance(value, Path)}
-    result = {"name": "criteo_size_search", "settings": settings, "machine": machine(), **found}
-    arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    arguments.out.write_text(json.dumps(result, indent=2) + "\n")
+        print(f"{ticket.budget}: {found['tickets'][str(ticket.budget)]}", flush=True)
+    write()
+    for ticket in reversed(tickets if arguments.retrain else []):  # the smallest first
+        trained = retrain_ticket(ticket, model(), data)
+        assert trained.test is not None
+        aucs = {"validation_auc": trained.fit.validation.auc, "test_auc": trained.test.auc}
+        found["tickets"][str(ticket.budget)] |= aucs
+        print(f"{ticket.budget}: {aucs}", flush=True)
+        write()
 
 
 if __name__ == "__main__":
