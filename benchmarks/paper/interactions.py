@@ -86,12 +86,14 @@ def draw(settings: PaperSettings) -> list[Path]:
             panels = figure.subplots(1, 3, sharey=True)
             _draw_matrix(panels[0], before, seeds[0]["fields"], "dense", "Blues", (0, 1))
             image = _draw_matrix(panels[1], after, seeds[0]["fields"], f"{budget} kept, retrained", "Blues", (0, 1))
-            figure.colorbar(image, ax=list(panels[:2]), location="bottom", shrink=0.5, aspect=30)
+            figure.colorbar(
+                image, ax=list(panels[:2]), location="bottom", shrink=0.5, aspect=30, label="share of the largest"
+            )
             largest = max(float(np.nanmax(np.abs(after - before))), 0.05)
             change = _draw_matrix(
                 panels[2], after - before, seeds[0]["fields"], "difference", "PuOr", (-largest, largest)
             )
-            figure.colorbar(change, ax=panels[2], location="bottom", shrink=0.9, aspect=20)
+            figure.colorbar(change, ax=panels[2], location="bottom", shrink=0.9, aspect=20, label="after − before")
             written += save_figure(figure, settings.images / f"{PART}_{budget}")
     return written
 

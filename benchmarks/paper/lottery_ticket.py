@@ -56,6 +56,8 @@ def draw(settings: PaperSettings) -> list[Path]:
                     _draw_panel(panels[row][column], seeds, budget, metric)
                 panels[0][column].set_title(f"{budget} of {seeds[0]['dense']['num_parameters']:,} parameters")
                 panels[1][column].set_xlabel("epoch of training")
+            for row, metric in enumerate(("auc", "logloss")):
+                panels[row][0].set_ylim(*_limits(seeds, budgets, metric))
             panels[0][0].set_ylabel("test AUC")
             panels[1][0].set_ylabel("test logloss")
             handles, labels = panels[0][0].get_legend_handles_labels()
@@ -78,20 +80,19 @@ def _draw_panel(axes: "Axes", seeds: list[dict[str, Any]], budget: str, metric: 
     kept = fmean(seed["budgets"][budget]["not retrained"]["test"][metric] for seed in seeds)
     axes.axhline(kept, color=COLOURS[4], linestyle=":", linewidth=1.5, label="not retrained")
     axes.set_xlim(0.5, max(len(seed["budgets"][budget]["initial"]["epochs"]["test_auc"]) for seed in seeds) + 0.5)
-    _leave_out_the_start(axes, seeds, budget, metric, kept)
+    axes.xaxis.get_major_locator().set_params(integer=True)
 
 
-def _leave_out_the_start(axes: "Axes", seeds: list[dict[str, Any]], budget: str, metric: str, kept: float) -> None:
-    """The first epochs, and an overfitted end, lie far off: show what lies about the best values."""
-    trainings = [seed["budgets"][budget][rewind] for seed in seeds for rewind in REWINDS]
-    trainings += [seed["dense"] for seed in seeds]
-    best = [training["test"][metric] for training in trainings] + [kept]
-    low, high = min(best), max(best)
-    room = max(high - low, 1e-3)
+def _limits(seeds: list[dict[str, Any]], budgets: list[str], metric: str) -> tuple[float, float]:
+    """The first epochs, and an overfitted end, lie far off: the range about what each training came to."""
+    ways = [seed["budgets"][budget] for seed in seeds for budget in budgets]
+    trained = [one[rewind]["test"][metric] for one in ways for rewind in REWINDS]
+    trained += [seed["dense"]["test"][metric] for seed in seeds]
+    shown = [*trained, *(one["not retrained"]["test"][metric] for one in ways)]
+    room = max(max(trained) - min(trained), 1e-3)
     if metric == "auc":
-        axes.set_ylim(bottom=max(axes.get_ylim()[0], low - 3 * room))
-    else:
-        axes.set_ylim(top=min(axes.get_ylim()[1], high + 3 * room))
+        return min(min(trained) - room, min(shown) - 0.1 * room), max(shown) + 0.3 * room
+    return min(shown) - 0.3 * room, max(max(trained) + room, max(shown) + 0.1 * room)
 
 
 def mean_curve(trainings: list[dict[str, Any]], metric: str) -> tuple[list[int], list[float], list[float]]:
@@ -127,12 +128,14 @@ retraining lie behind them, both ahead of the dense model."""
 
 
 def _table(seeds: list[dict[str, Any]]) -> str:
-    rows = [["dense", *[""] * 4, mean_sd([seed["dense"]["test"]["auc"] for seed in seeds])]]
+    rows = []
     for budget in seeds[0]["budgets"]:
         of_budget = [seed["budgets"][budget] for seed in seeds if budget in seed["budgets"]]
         cells = [mean_sd([one[way]["test"]["auc"] for one in of_budget]) for way in (*REWINDS, "not retrained")]
-        rows.append([budget, *cells, ""])
-    return table(["parameters", *(NAMES[rewind] for rewind in REWINDS), "not retrained", "dense"], rows)
+        rows.append([budget, *cells])
+    dense = mean_sd([seed["dense"]["test"]["auc"] for seed in seeds])
+    rows.append([f"{seeds[0]['dense']['num_parameters']:,} (dense)", dense, *[""] * 3])
+    return table(["parameters", *(NAMES[rewind] for rewind in REWINDS), "not retrained"], rows)
 
 
 def _judged(seeds: list[dict[str, Any]]) -> str:

@@ -27,7 +27,7 @@ PART = "thresholds"
 PLACES = {"movielens-1m": "MovieLens-1M", "criteo": "Criteo (small)"}
 PRESSURES: tuple[Pressure, ...] = ("decay", "plan")
 NAMES = {"dense": "without PEP", "decay": "PEP, published (decay)", "plan": "PEP, planned"}
-COLOUR_OF = {"dense": "#555555", "decay": COLOURS[1], "plan": COLOURS[0]}
+COLOUR_OF = {"dense": "#aaaaaa", "decay": COLOURS[1], "plan": COLOURS[0]}
 TOLD_SHARES = (0.5, 0.2, 0.12)
 """How much is left when the table of the page looks; the published search stalls at a tenth."""
 ABLATION = ("pep-plan", "pep-plan-fixed-deviation")
@@ -82,16 +82,19 @@ def draw(settings: PaperSettings) -> list[Path]:
 
 def _draw_losses(axes: "Axes", seeds: list[dict[str, Any]]) -> None:
     for name in ("dense", *PRESSURES):
-        for split, style, wide in (("train_loss", "-", 1.6), ("validation_logloss", ":", 1.3)):
+        for split, style in (("train_loss", "-"), ("validation_logloss", ":")):
             means = _mean_over([seed[name][split] for seed in seeds])
             label = f"{NAMES[name]}, {'training' if split == 'train_loss' else 'validation'}"
+            wide = 3.2 if name == "dense" else 1.5  # decay hides what it equals, for many epochs
             epochs = range(1, len(means) + 1)
             axes.plot(epochs, means, color=COLOUR_OF[name], linestyle=style, linewidth=wide, label=label)
-    # an overfitted table's validation loss leaves the picture; what matters lies near the training curves
-    curves = [seed[name]["train_loss"] for seed in seeds for name in ("dense", *PRESSURES)]
-    low, high = min(map(min, curves)), max(min(seed["dense"]["validation_logloss"]) for seed in seeds)
-    axes.set_ylim(low - 0.05 * (high - low), high + 0.6 * (high - low))
+    # the first epoch, and an overfitted table's validation loss, lie far off
+    training = [loss for seed in seeds for name in ("dense", *PRESSURES) for loss in seed[name]["train_loss"][1:]]
+    best = [min(seed[name]["validation_logloss"]) for seed in seeds for name in ("dense", *PRESSURES)]
+    low, high = min(training), max(*training, *best)
+    axes.set_ylim(low - 0.05 * (high - low), high + 0.15 * (high - low))
     axes.set_xlabel("epoch")
+    axes.xaxis.get_major_locator().set_params(integer=True)
 
 
 def _draw_parts(axes: "Axes", seeds: list[dict[str, Any]], pressure: Pressure) -> None:
@@ -109,9 +112,12 @@ def _draw_parts(axes: "Axes", seeds: list[dict[str, Any]], pressure: Pressure) -
             axes.fill_between(epochs, low, high, color=colour, alpha=0.25, linewidth=0)
     axes.set_title(pressure, loc="left")
     axes.set_xlabel("epoch of the search")
+    axes.xaxis.get_major_locator().set_params(integer=True)
 
 
 def _draw_swapped(axes: "Axes", seeds: list[dict[str, Any]]) -> None:
+    from matplotlib.ticker import LogLocator
+
     for pressure in PRESSURES:
         points = [
             (kept, 100 * part["swapped_share"])
@@ -124,9 +130,10 @@ def _draw_swapped(axes: "Axes", seeds: list[dict[str, Any]]) -> None:
     axes.set_xscale("log")
     axes.invert_xaxis()
     set_count_ticks(axes.xaxis)
+    axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 3.0)))  # three panels leave little room
     axes.set_ylim(bottom=0)
     axes.set_xlabel("parameters kept")
-    axes.set_title("kept, but not of the largest |v| (%)", loc="left", fontsize=8)
+    axes.set_title("not of the largest |v| (%)", loc="left")
     axes.legend(fontsize=8)
 
 
