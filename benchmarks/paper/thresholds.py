@@ -85,7 +85,7 @@ def _draw_losses(axes: "Axes", seeds: list[dict[str, Any]]) -> None:
         for split, style in (("train_loss", "-"), ("validation_logloss", ":")):
             means = _mean_over([seed[name][split] for seed in seeds])
             label = f"{NAMES[name]}, {'training' if split == 'train_loss' else 'validation'}"
-            wide = 3.2 if name == "dense" else 1.5  # decay hides what it equals, for many epochs
+            wide = 2.6 if name == "dense" else 1.5  # decay hides what it equals, for many epochs
             epochs = range(1, len(means) + 1)
             axes.plot(epochs, means, color=COLOUR_OF[name], linestyle=style, linewidth=wide, label=label)
     # the first epoch, and an overfitted table's validation loss, lie far off
