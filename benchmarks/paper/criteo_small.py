@@ -45,7 +45,7 @@ def draw(settings: PaperSettings) -> list[Path]:
         points = _labelled(settings, model)
         if points:
             floor = plain_points(lr_path(settings, SOURCE))
-            title = f"Criteo, 137,139 rows, {model}"
+            title = f"Criteo in small, {model}"
             written += plot_comparison(points, settings.images / f"criteo-small-{model}", floor=floor, title=title)
     return written
 

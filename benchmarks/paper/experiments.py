@@ -101,7 +101,7 @@ def train_plain(
         short = with_epochs(CompareConfig(), QUICK_EPOCHS) if settings.quick else CompareConfig()
         config = RunConfig(
             data=settings.data(source),
-            model=model,
+            model=settings.network(model),
             embedding=UniformConfig(embedding_dim=width),
             training=short.training,
             seed=seed,

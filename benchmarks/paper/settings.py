@@ -14,6 +14,9 @@ from thresher.compare.config import CompareConfig, with_epochs
 from thresher.data.sources import DataConfig, SyntheticConfig
 from thresher.errors import ConfigError
 from thresher.files import replacing_file
+from thresher.models.autoint import AutoIntConfig
+from thresher.models.base import ModelConfig
+from thresher.models.layers import DeepTermConfig
 from thresher.runs import RunConfig
 
 BENCHMARKS = Path(__file__).parent.parent
@@ -89,7 +92,15 @@ class PaperSettings:
             return config
         short = with_epochs(CompareConfig(search=config.search, training=config.training), QUICK_EPOCHS)
         data = replace(self.data(source), vocabulary_from=config.data.vocabulary_from)
-        return replace(config, data=data, search=short.search, training=short.training)
+        model = self.network(config.model)
+        return replace(config, data=data, model=model, search=short.search, training=short.training)
+
+    def network(self, model: ModelConfig) -> ModelConfig:
+        """A model as it is in full; in quick with a small network."""
+        if not self.quick or not isinstance(model, DeepTermConfig):
+            return model
+        model = replace(model, hidden_sizes=(32,))
+        return replace(model, num_layers=1, attention_dim=16) if isinstance(model, AutoIntConfig) else model
 
 
 def _small_copy(source: str, folder: Path, small: Path) -> Path:
