@@ -103,8 +103,8 @@ def page(settings: PaperSettings) -> str:
             f"""MovieLens-1M, FM, D = 64. Made by {command(PART)}. The paper has the first four and shows curves without
 numbers: feature-dimension prunes most and retrains best, dimension comes close in fewer epochs. Field and
 field-dimension are in the authors' code only. Decay reaches a size at a different epoch with each, if at all, so AUC is
-compared at equal budgets under the plan. With `global` the plan's deviation is one number and cancels: that row is magnitude pruning
-with a soft threshold.""",
+compared at equal budgets under the plan. With `global` the plan's deviation is one number and cancels: that row is
+magnitude pruning with a soft threshold.""",
             picture(settings, PART, "Parameters kept over epochs, and retrained AUC, for six granularities"),
             "Parameters kept by the published search (decay):",
             kept,
