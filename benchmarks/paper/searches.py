@@ -32,7 +32,6 @@ from thresher.search.searcher import Searcher
 from thresher.tickets.budget import Budget
 from thresher.tickets.store import load_mask_ticket, save_ticket
 from thresher.tickets.ticket import MaskTicket
-from thresher.training.early_stopping import EarlyStopping
 from thresher.training.fit import TrainingConfig
 from thresher.training.loop import evaluate, train_epoch
 from thresher.training.metrics import Metrics
@@ -93,7 +92,7 @@ def watch(config: RunConfig, table: EncodedTable, data: SplitBatches, folder: Pa
     assert isinstance(pep, PepEmbedding)
     parts = AdamParts(optimizer, pep.raw_threshold) if pep.config.pressure == "decay" else None
     groups = popularity_groups(table.feature_counts)
-    stopping = EarlyStopping(metric="auc", patience=1)
+    stopping = config.search.warmup_stopping()
     found: dict[str, Any] = {"tickets": {}, "cuts": {}, "records": [], "made_with": made_with()}
 
     def on_ticket(ticket: MaskTicket) -> None:

@@ -20,7 +20,6 @@ from thresher.search.registry import SearchTask, register_search
 from thresher.search.size_choice import SizeDeriver
 from thresher.tickets.ticket import Ticket
 from thresher.training.checkpoint import Checkpoint, pack_optimizer, unpack_optimizer_
-from thresher.training.early_stopping import EarlyStopping
 from thresher.training.epochs import run_epochs
 from thresher.training.loop import mean_loss
 from thresher.training.metrics import Metrics
@@ -58,7 +57,7 @@ class BilevelJudge:
     def __init__(self, task: SearchTask, optimizer: torch.optim.Optimizer) -> None:
         self.model, self.config, self.optimizer = task.model, task.config, optimizer
         self.batches = EndlessBatches(task.data.choices or task.data.validation)
-        self.stopping = EarlyStopping(metric="auc", patience=3)
+        self.stopping = task.config.stopping()
         self.step = self.epoch = 0
         self.initial_state = {name: value.detach().clone() for name, value in task.model.state_dict().items()}
 

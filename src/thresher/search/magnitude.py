@@ -18,6 +18,7 @@ from thresher.errors import AttachError, ConfigError
 from thresher.search.mask_judge import MaskJudge, PressingJudge, run_mask_search
 from thresher.search.registry import SearchTask, register_search
 from thresher.tickets.ticket import MaskTicket, top_entries
+from thresher.training.early_stopping import EarlyStopping
 from thresher.training.metrics import Metrics
 from thresher.training.optimizers import build_optimizer
 
@@ -59,8 +60,11 @@ class OneShot(MaskJudge):
     """Train until validation stops improving, go back to the best epoch, prune once for every budget."""
 
     def __init__(self, task: SearchTask, tables: Mapping[str, MagnitudeEmbedding], method: str) -> None:
-        super().__init__(task, tables, method=method, patience=3)
+        super().__init__(task, tables, method=method)
         self.tables, self.max_epochs = tables, task.config.max_epochs
+
+    def new_stopping(self) -> EarlyStopping:
+        return self.config.stopping()
 
     def judge_epoch(self, metrics: Metrics) -> None:
         self.stopping.update(self.epoch, metrics, self.task.model)
@@ -115,7 +119,7 @@ class Iterative(MaskJudge):
         method: str,
         optimizer: torch.optim.Optimizer,
     ) -> None:
-        super().__init__(task, tables, method=method, patience=1)
+        super().__init__(task, tables, method=method)
         config = next(iter(tables.values())).config
         assert isinstance(config, IterativeMagnitudeConfig)
         self.tables, self.optimizer = tables, optimizer

@@ -28,16 +28,16 @@ class MaskJudge:
 
     max_epochs: int
 
-    def __init__(self, task: SearchTask, tables: Mapping[str, FieldEmbedding], *, method: str, patience: int) -> None:
+    def __init__(self, task: SearchTask, tables: Mapping[str, FieldEmbedding], *, method: str) -> None:
         self.task, self.config = task, task.config
         self.cutter = Cutter(task, tables, method)
         self.step = self.epoch = 0
         self.num_kept = self.cutter.num_entries
-        self.patience = patience
         self.stopping = self.new_stopping()
 
     def new_stopping(self) -> EarlyStopping:
-        return EarlyStopping(metric="auc", patience=self.patience)
+        """What watches a warm-up or a round of training."""
+        return self.config.warmup_stopping()
 
     @property
     def finished(self) -> bool:
@@ -91,7 +91,7 @@ class PressingJudge(MaskJudge):
     """
 
     def __init__(self, task: SearchTask, tables: Mapping[str, FieldEmbedding], *, method: str, every: int) -> None:
-        super().__init__(task, tables, method=method, patience=1)
+        super().__init__(task, tables, method=method)
         steps, config = len(task.data.train), task.config
         warmup_epochs = config.max_warmup_epochs if config.warmup_epochs is None else config.warmup_epochs
         self.every = every

@@ -17,7 +17,6 @@ from thresher.search.registry import SearchTask, register_search
 from thresher.search.searcher import Searcher
 from thresher.tickets.store import load_mask_ticket, save_ticket
 from thresher.tickets.ticket import MaskTicket
-from thresher.training.early_stopping import EarlyStopping
 from thresher.training.epochs import run_epochs
 from thresher.training.metrics import Metrics
 from thresher.training.optimizers import OptimizerConfig, build_optimizer
@@ -76,7 +75,7 @@ class _SearchJudge:
 
     def __init__(self, searcher: Searcher, config: SearchConfig, folder: Path | None) -> None:
         self.searcher, self.config, self.folder = searcher, config, folder
-        self.warmup = EarlyStopping(metric="auc", patience=1)
+        self.warmup = config.warmup_stopping()
         if not searcher.planned:
             searcher.end_warmup()
 
