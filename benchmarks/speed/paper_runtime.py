@@ -13,13 +13,13 @@ Ratios are to the base of the same kind. An epoch is what 80 % of Criteo's rows 
 """
 
 import argparse
-import gc
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import fmean
 
-from sides import RESULTS, keep_pages, write_result
+from sides import RESULTS, in_subprocess, keep_pages, peak_bytes, write_result
 
 if __name__ == "__main__":
     os.environ["OMP_WAIT_POLICY"] = "passive"
@@ -106,34 +106,46 @@ def expected_counts() -> list[int]:
     return counts
 
 
-def measure(model_name: str, quick: bool) -> dict[str, float]:
-    """Seconds a step of every side under one model."""
+def measure(model_name: str, kind: str, quick: bool) -> dict[str, float]:
+    """Seconds a step of every side of one kind under one model."""
     num_rounds, steps_per_turn = (2, 30) if quick else (8, 75)
-    sides = {
-        "pep_published": published(model_name).side(1),
-        "darts_dense": darts(model_name).side(1 if quick else 2),
-        "base_dense": unpruned(OptimizerConfig(updates="dense"), model_name).side(1 if quick else 3),
-        "base_rows": unpruned(OptimizerConfig(updates="rows"), model_name).side(5 if quick else 10),
-        "pep_rows": search(num_rounds * steps_per_turn, model_name).side(steps_per_turn),
-    }
+    if kind == "dense":
+        sides = {
+            "pep_published": published(model_name).side(1),
+            "darts_dense": darts(model_name).side(1 if quick else 2),
+            "base_dense": unpruned(OptimizerConfig(updates="dense"), model_name).side(1 if quick else 3),
+        }
+    else:
+        sides = {
+            "base_rows": unpruned(OptimizerConfig(updates="rows"), model_name).side(5 if quick else 10),
+            "pep_rows": search(num_rounds * steps_per_turn, model_name).side(steps_per_turn),
+        }
     take_turns(sides, num_rounds)
     seconds = {name: side.median_seconds for name, side in sides.items()}
-    return seconds | {"pep_rows": fmean(by_part(sides["pep_rows"].seconds))}
+    return seconds if kind == "dense" else seconds | {"pep_rows": fmean(by_part(sides["pep_rows"].seconds))}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--one", nargs=2, metavar=("MODEL", "KIND"), help="measure these sides alone and print them")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--out", type=Path, default=RESULTS / "paper_runtime.json")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     torch.manual_seed(0)
+    if arguments.one is not None:
+        print(json.dumps(measure(*arguments.one, arguments.quick) | {"peak_bytes": peak_bytes()}))
+        return
     table: dict[str, dict[str, float]] = {}
     ratios: dict[str, float] = {}
     for model_name in MODELS:
-        step = measure(model_name, arguments.quick)
-        gc.collect()
+        step: dict[str, float] = {}
+        for kind in ("dense", "rows"):  # malloc keeps its pages, so what one process took would be lost to the next
+            words = ["--one", model_name, kind, "--threads", str(arguments.threads)]
+            found = in_subprocess(__file__, *words, *(["--quick"] if arguments.quick else []))
+            print(f"{model_name}, {kind}: peak of {found.pop('peak_bytes') / 1e9:.1f} GB", flush=True)
+            step |= found
         table |= {
             f"{model_name}, {side}": {"milliseconds": 1e3 * seconds, "epoch_seconds": STEPS_PER_EPOCH * seconds}
             for side, seconds in step.items()
