@@ -86,7 +86,7 @@ def draw(settings: PaperSettings) -> list[Path]:
             left.bar(places, ratios, width=0.15, color=COLOURS[at], label=name)
         left.axhline(1, color="#555555", linewidth=1)
         left.set_yscale("log")
-        left.set_yticks([1, 2, 5, 10, 20, 50], ["1", "2", "5", "10", "20", "50"], minor=False)
+        left.set_yticks([1, 2, 5, 10, 20, 50, 100], ["1", "2", "5", "10", "20", "50", "100"])
         left.minorticks_off()
         left.set_xticks(range(len(MODELS)), list(MODELS.values()))
         left.grid(visible=False, axis="x")
