@@ -36,7 +36,7 @@ def test_budgets_are_kept_and_noise_fields_get_less(planted, config):
         else:
             model = planted.model(config)
             ticket.apply_(model)
-            assert model.embedding.storage_bytes() <= 1_000
+            assert 600 < model.embedding.storage_bytes() <= 1_000
     for ticket, times in zip(tickets[:2], (1.5, 1.2), strict=True):
         signal, noise = planted.kept_by_kind(ticket.sizes()["embedding"])
         assert signal > times * noise

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from thresher.compact.layouts import compact_bytes
+from thresher.embeddings.base import BYTES_PER_VALUE
 from thresher.embeddings.nis import NisEmbedding
 from thresher.embeddings.registry import method_name
 from thresher.errors import AttachError
@@ -22,6 +24,7 @@ from thresher.search.endless import EndlessBatches
 from thresher.search.mask_judge import PressingJudge, run_mask_search
 from thresher.search.registry import SearchTask, register_search
 from thresher.search.size_policy import SizePolicy
+from thresher.tickets.budget import Budget
 from thresher.tickets.ticket import MaskTicket
 from thresher.training.checkpoint import Checkpoint, pack_optimizer, unpack_optimizer_
 from thresher.training.loop import mean_loss
@@ -86,8 +89,19 @@ class ControllerJudge(PressingJudge):
     def _cut_all(self) -> None:
         for budget in self.cutter.open_budgets():
             policy = self.policies[self.task.budgets.index(budget)]
+            mask = self._likeliest_within(budget, policy)
+            self.cutter.keep(budget, {self.name: mask}, step=self.step, epoch=self.epoch)
+
+    def _likeliest_within(self, budget: Budget, policy: SizePolicy) -> Tensor:
+        """The mask of a policy's best choice. What an entry takes in bytes depends on the mask, so masks are tried."""
+        if budget.unit == "bytes":
+            policy.limit = int(budget.amount) // BYTES_PER_VALUE
+        while True:
             policy.activate_(policy.best())
-            self.cutter.keep(budget, {self.name: self.table.mask()}, step=self.step, epoch=self.epoch)
+            mask = self.table.mask()
+            if budget.unit != "bytes" or policy.limit == 0 or compact_bytes(mask) <= budget.amount:
+                return mask
+            policy.limit = policy.limit * 19 // 20
 
     def facts(self) -> dict[str, Any]:
         return {**super().facts(), "batches": self.batches.position(), "optimizer": self._packed().facts}
