@@ -1,8 +1,9 @@
-# ruff: noqa: E501  (a page of wide tables)
 """Result files → docs/performance.md: what encoding, search, retraining and serving cost here, and how to measure it.
 
 python benchmarks/performance_page.py
 """
+
+# ruff: noqa: E501  (a page of wide tables)
 
 from pathlib import Path
 from typing import Any

@@ -48,18 +48,21 @@ def run(name: str, folder: Path, data_dir: Path, arguments: argparse.Namespace, 
     found: dict[str, float] = {}
     optimizer, dim = VARIANTS[name], arguments.dim
     if not arguments.only_search:
-        trained = train_model(
-            model(UniformConfig(embedding_dim=dim)), data, TrainingConfig(optimizer=optimizer), seed=seed
-        )
+        trained = train_model(model(UniformConfig(embedding_dim=dim)), data, training(optimizer), seed=seed)
         found["unpruned"] = _auc(trained)
     started = perf_counter()
     search = SearchConfig(warmup_epochs=arguments.warmup, plan_epochs=arguments.plan, optimizer=optimizer)
     tickets = find_tickets(model(PepConfig(embedding_dim=dim)), data, arguments.budgets, search, seed=seed)
     found["search_seconds"] = perf_counter() - started
     for ticket in tickets:
-        retrained = retrain_ticket(ticket, model(PepConfig(embedding_dim=dim)), data, seed=seed)
+        retrained = retrain_ticket(ticket, model(PepConfig(embedding_dim=dim)), data, training(), seed=seed)
         found[str(ticket.budget)] = _auc(retrained)
     return found
+
+
+def training(optimizer: OptimizerConfig | None = None) -> TrainingConfig:
+    """Without a running mean of weights, which would even out differences between optimizers, and takes longer."""
+    return TrainingConfig(average_decay=0.0, optimizer=optimizer or OptimizerConfig(updates="dense"))
 
 
 def _auc(trained: Any) -> float:
