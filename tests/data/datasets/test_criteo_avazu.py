@@ -1,5 +1,6 @@
 """The real raw rows (small samples of them), and made-up ones of the same shape, against a naive counter."""
 
+import gzip
 import math
 from collections import Counter
 from itertools import islice
@@ -14,6 +15,7 @@ from thresher.data.datasets.criteo import COLUMNS
 from thresher.data.datasets.shaped_files import write_avazu_shaped, write_criteo_shaped
 from thresher.data.encode import encode
 from thresher.data.encoded_table import EncodedTable
+from thresher.data.own_files import FilesSource
 from thresher.data.row_encoder import RowEncoder
 from thresher.data.sources import DataConfig, build_source
 from thresher.data.split import SPLITS, RandomSplit
@@ -114,6 +116,30 @@ def test_a_longer_file_begins_like_a_shorter_one_and_carries_signal(tmp_path: Pa
     assert shares.std() > 0.03  # type: ignore[operator]
     noise = rows.group_by("C23").agg(pl.col("label").mean(), pl.len()).filter(pl.col("len") > 1_000)["label"]
     assert noise.std() < 0.02  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(("source", "name"), [("criteo", "train.txt"), ("avazu", "train.csv"), ("avazu", "train")])
+def test_a_file_that_lies_there_plain_and_packed_is_read_once(tmp_path: Path, source: str, name: str) -> None:
+    plain = (write_criteo_shaped if source == "criteo" else write_avazu_shaped)(tmp_path / name, 50)
+    (tmp_path / f"{name}.zst").write_bytes(b"never opened")
+    (tmp_path / f"{name}.gz").write_bytes(gzip.compress(plain.read_bytes()))
+    config = DataConfig(source=source, data_dir=str(tmp_path))
+    found = build_source(config)
+    assert isinstance(found, FilesSource)
+    assert found.paths == (plain,)
+    plain.unlink()
+    packed = build_source(config)
+    assert isinstance(packed, FilesSource)
+    assert packed.paths == (tmp_path / f"{name}.gz",)
+    assert sum(len(chunk.frame) for chunk in packed.chunks()) == 50
+
+
+def test_days_come_in_the_order_of_their_numbers_each_in_one_packing(tmp_path: Path) -> None:
+    for name in ("day_10", "day_2.gz", "day_0.zst", "day_10.gz", "day_0.gz", "day_1"):
+        (tmp_path / name).touch()
+    source = build_source(DataConfig(source="criteo", data_dir=str(tmp_path)))
+    assert isinstance(source, FilesSource)
+    assert [path.name for path in source.paths] == ["day_0.gz", "day_1", "day_2.gz", "day_10"]
 
 
 def test_missing_files_are_told(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ missing value its own category, values seen fewer than 10 times unknown. `data_d
 `day_0 … day_23` (the Terabyte log, the same 40 columns); or name the files themselves in `paths`. Packed files will do.
 """
 
+import re
 from pathlib import Path
 
 from thresher.data.own_files import FilesSource
@@ -32,16 +33,34 @@ def build_criteo_source(config: DataConfig) -> FilesSource:
 
 
 def named_paths(config: DataConfig, names: tuple[str, ...]) -> tuple[Path, ...]:
-    """The files of a named source: as said in `paths`, or the first of these names that `data_dir` holds."""
+    """The files of a named source: as said in `paths`, or the first of these names that `data_dir` holds.
+
+    A file that lies there plain and packed is read once, plain; numbers in names count as numbers.
+    """
     if config.paths:
         return expand_paths(config.paths)
     if config.data_dir is None:
         raise ConfigError(f"{config.source} needs data_dir (a folder with {names[0]}) or paths")
     folder = Path(config.data_dir)
     for name in names:
-        found = sorted(path for packed in _PACKED for path in folder.glob(name + packed))
-        if found:
-            return tuple(dict.fromkeys(found))
+        one_packing: dict[str, Path] = {}
+        for path in sorted((path for packed in _PACKED for path in folder.glob(name + packed)), key=_packing):
+            one_packing.setdefault(_unpacked_name(path), path)
+        if one_packing:
+            return tuple(one_packing[unpacked] for unpacked in sorted(one_packing, key=_numbers_as_numbers))
     raise DataError(
         f"holds none of {', '.join(names)} (.gz and .zst are fine, too); name the files in paths", file=folder
     )
+
+
+def _packing(path: Path) -> int:
+    return _PACKED.index(path.suffix) if path.suffix in _PACKED else 0
+
+
+def _unpacked_name(path: Path) -> str:
+    return path.name.removesuffix(_PACKED[_packing(path)])
+
+
+def _numbers_as_numbers(name: str) -> list[tuple[str, int]]:
+    """A sorting key in which `day_2` comes before `day_10`."""
+    return [(text, int(number or 0)) for text, number in re.findall(r"(\D*)(\d*)", name)]
