@@ -18,7 +18,7 @@ if __name__ == "__main__":
     keep_pages()
 
 import torch
-from search_step import BATCH_SIZE, CLOCK_STEPS, NUM_FIELDS, Stream, Training, field_sizes
+from search_step import BATCH_SIZE, CLOCK_STEPS, NUM_FIELDS, Stream, Training, field_sizes, undisturbed_mean
 from turns import Side, print_table, take_turns
 
 from thresher.embeddings.pep import PepConfig, PepEmbedding
@@ -86,7 +86,7 @@ def main() -> None:
 
     table = {}
     for num_features, (side, num_distinct) in built.items():
-        mean = sum(sorted(side.seconds)[: int(0.97 * len(side.seconds))]) / int(0.97 * len(side.seconds))
+        mean = undisturbed_mean(side.seconds)
         table[f"N = {num_features}"] = {
             "milliseconds": 1e3 * side.median_seconds, "mean_milliseconds": 1e3 * mean, "distinct_ids": num_distinct,
         }  # fmt: skip

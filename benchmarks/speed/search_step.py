@@ -22,7 +22,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 
 from sides import RESULTS, keep_pages, write_result
 
@@ -219,13 +219,15 @@ def compile_pressing(model: nn.Module) -> None:
 
 
 def by_part(seconds: list[float]) -> list[float]:
-    """Mean step of each part of a search, steps that something else slowed down cut at the part's 97th per cent.
-
-    Means and not medians, since steps that set the clock are rare and belong to the cost.
-    """
+    """Mean step of each part of a search; means and not medians, since steps that set the clock belong to the cost."""
     size = len(seconds) // NUM_PARTS
-    parts = [sorted(seconds[at * size : (at + 1) * size]) for at in range(NUM_PARTS)]
-    return [fmean(min(second, part[int(0.97 * (size - 1))]) for second in part) for part in parts]
+    return [undisturbed_mean(seconds[at * size : (at + 1) * size]) for at in range(NUM_PARTS)]
+
+
+def undisturbed_mean(seconds: list[float]) -> float:
+    """Mean of all steps; what takes above ten times the median, which setting the clock never does, counts as that."""
+    limit = 10 * median(seconds)
+    return fmean(min(second, limit) for second in seconds)
 
 
 def compare_with_all(quick: bool) -> tuple[dict[str, dict[str, float]], dict[str, float]]:
