@@ -105,3 +105,16 @@ def test_nothing_to_train_and_senseless_settings_are_told():
         build_optimizer(nn.ReLU(), OptimizerConfig())
     with pytest.raises(ConfigError, match="learning_rate is -1"):
         OptimizerConfig(learning_rate=-1.0)
+
+
+def test_gradients_are_scaled_down_together_to_the_norm_asked_for():
+    model = nn.Linear(3, 1, bias=False)
+    optimizer = build_optimizer(model, OptimizerConfig(max_grad_norm=1.0, weight_decay=0.0))
+    model.weight.grad = torch.tensor([[3.0, 0.0, 4.0]])
+    optimizer.step()
+    torch.testing.assert_close(model.weight.grad, torch.tensor([[0.6, 0.0, 0.8]]), rtol=1e-5, atol=1e-6)
+    model.weight.grad = torch.tensor([[0.3, 0.0, 0.4]])
+    optimizer.step()
+    assert torch.equal(model.weight.grad, torch.tensor([[0.3, 0.0, 0.4]]))  # below it they stay
+    with pytest.raises(ConfigError, match="max_grad_norm is 0"):
+        OptimizerConfig(max_grad_norm=0.0)

@@ -6,6 +6,7 @@ import typer
 
 from thresher import __version__
 from thresher.cli.compare_command import compare
+from thresher.cli.console import pass_on_logs
 from thresher.cli.data_commands import encode
 from thresher.cli.demo import demo
 from thresher.cli.export_command import export
@@ -41,7 +42,7 @@ def _root(
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    pass
+    pass_on_logs()
 
 
 app.command(epilog=_examples("thresher demo", "thresher demo --out runs/demo --json"))(demo)

@@ -4,6 +4,7 @@
 """
 
 import json
+import logging
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -49,6 +50,21 @@ def stderr() -> Console:
 def say(text: str) -> None:
     """A remark for the person at the terminal."""
     stderr().print(text, markup=False)
+
+
+class _Remarks(logging.Handler):
+    """What the library logs, as remarks."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        say(record.getMessage())
+
+
+def pass_on_logs() -> None:
+    """Let the person at the terminal see what the library logs, such as a kernel being compiled."""
+    logger = logging.getLogger("thresher")
+    if not any(isinstance(handler, _Remarks) for handler in logger.handlers):
+        logger.addHandler(_Remarks())
+        logger.setLevel(logging.INFO)
 
 
 def show_json(content: Any) -> None:

@@ -35,6 +35,8 @@ class OptimizerConfig:
     choice_learning_rate: float = 1e-3
     """Of the parameters that choose among candidate sizes."""
     choice_decay: float = 0.0
+    max_grad_norm: float | None = None
+    """All gradients together are scaled down to this norm where theirs is above it; the PEP authors have 100."""
     updates: Updates = "auto"
     """`dense`: every entry at every step. `rows`: only the rows of the batch (`RowAdam`; docs/row_updates.md).
     `auto`: rows where a table is so large that dense updates would take most of the time."""
@@ -48,6 +50,8 @@ class OptimizerConfig:
     """With `rows`: the share of its last direction a threshold keeps. 0 saves another table; dense Adam has 0.9."""
 
     def __post_init__(self) -> None:
+        if self.max_grad_norm is not None and not 0.0 < self.max_grad_norm < float("inf"):
+            raise ConfigError(f"max_grad_norm is {self.max_grad_norm}; it must be above 0 and finite, or left out")
         if self.max_decay_steps < 1:
             raise ConfigError(f"max_decay_steps is {self.max_decay_steps}; it must be at least 1")
         for field in fields(self):
@@ -86,9 +90,23 @@ def build_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.Op
             if group["name"] == "thresholds":
                 group["second_moment"] = config.threshold_second_moment
                 group["betas"] = (config.threshold_momentum, 0.999)
-        return RowAdam(groups, max_decay_steps=config.max_decay_steps)
+        return RowAdam(groups, max_decay_steps=config.max_decay_steps, max_grad_norm=config.max_grad_norm)
     fused = all(_can_fuse(parameter) for group in groups for parameter in group["params"])
-    return torch.optim.Adam(groups, fused=fused)
+    optimizer = torch.optim.Adam(groups, fused=fused)
+    if config.max_grad_norm is not None:
+        optimizer.register_step_pre_hook(_Clip(config.max_grad_norm))
+    return optimizer
+
+
+@dataclass(frozen=True)
+class _Clip:
+    """Before a step of an optimizer: scales its gradients down to a norm."""
+
+    max_grad_norm: float
+
+    def __call__(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        nn.utils.clip_grad_norm_(parameters, self.max_grad_norm)
 
 
 def parameters_by_role(model: nn.Module) -> dict[str, list[nn.Parameter]]:
