@@ -1,5 +1,6 @@
 import gzip
 from pathlib import Path
+from typing import Literal
 
 import polars as pl
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from thresher.data.raw_blocks import read_blocks
 from thresher.data.raw_files import expand_paths, read_chunks, resolve_format
 from thresher.data.schema import FileFormat
+from thresher.data.sources import DataConfig, build_source
 from thresher.errors import DataError
 
 PLAIN = b"label,a,b\n0,x,1\n1,y,\n"
@@ -49,6 +51,45 @@ def test_gzip_and_zstd(tmp_path: Path) -> None:
         tmp_path / "a.csv.zst", compression="zstd"
     )
     assert rows_of(tmp_path / "a.csv.zst") == ROWS
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz", "a.csv.zst"])
+@pytest.mark.parametrize("compression", ["gzip", "zstd"])
+def test_a_packed_file_is_known_by_its_first_bytes_whatever_its_name(
+    tmp_path: Path, name: str, compression: Literal["gzip", "zstd"]
+) -> None:
+    path, frame = tmp_path / name, pl.DataFrame(ROWS, schema=["label", "a", "b"], orient="row")
+    frame.lazy().sink_csv(tmp_path / "any", compression=compression, check_extension=False)
+    (tmp_path / "any").rename(path)
+    assert rows_of(path) == ROWS
+    source = build_source(DataConfig(paths=(str(path),), label="label"))
+    assert [chunk.bytes_done for chunk in source.chunks()] == [None]  # what is unpacked says nothing of the file's size
+
+
+@pytest.mark.parametrize("block_bytes", [3, 1 << 20])
+@pytest.mark.parametrize("columns", [(), ("label", "a", "b")])
+@pytest.mark.parametrize("data", [PLAIN, PLAIN.replace(b"x", b'"x"'), b"\xef\xbb\xbf" + PLAIN])
+@pytest.mark.parametrize("packed", [False, True])
+def test_lines_that_end_with_cr_alone_are_told(
+    tmp_path: Path, data: bytes, columns: tuple[str, ...], block_bytes: int, packed: bool
+) -> None:
+    data = data.replace(b"\n", b"\r")
+    path = write(tmp_path / "cr.csv", gzip.compress(data) if packed else data)
+    with pytest.raises(DataError, match=r"cr\.csv:1: the lines end with CR alone; .*tr "):
+        rows_of(path, block_bytes, columns=columns)
+
+
+def test_a_long_file_of_lines_that_end_with_cr_is_not_read_to_its_end(tmp_path: Path) -> None:
+    path = write(tmp_path / "cr.csv", b"label,a,b\r" + b"0,x,1\r" * 1_000_000 + b"\n")
+    with pytest.raises(DataError, match=r"CR alone"):
+        next(read_blocks(path, block_bytes=1 << 16))
+
+
+def test_cr_inside_a_value_is_no_line_end(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", b'0,"x\ry"\n')
+    assert rows_of(path, columns=("label", "a")) == [("0", "x\ry")]
+    path = write(tmp_path / "a.csv", b"label,a\n0,x\ry\n")
+    assert rows_of(path) == [("0", "x\ry")]
 
 
 def test_headerless_file_takes_the_given_names(tmp_path: Path) -> None:
@@ -102,6 +143,10 @@ def test_latin1_and_non_utf8(tmp_path: Path) -> None:
         ("cut.csv.gz", gzip.compress(PLAIN * 1000, mtime=0)[:-20], "cut off or damaged"),
         ("no.csv.gz", b"no gzip", "cut off or damaged"),
         ("no.parquet", b"no parquet", "not a readable Parquet"),
+        ("mixed.csv", PLAIN.replace(b"\n", b"\r", 1), "mixed.csv:1: .* a CR stands in the midst of the line"),
+        ("zip.csv", b"PK\x03\x04\x14\0", "zip.csv: this is a zip archive; unpack it"),
+        ("xz.csv", b"\xfd7zXZ\0\0", "xz.csv: this is packed with xz"),
+        ("table.csv", b"PAR1\x15\x04\x15", "table.csv: this is a Parquet file"),
         ("open.csv", b'a,b\n1,"2\n', "open.csv:2"),
     ],
 )

@@ -7,7 +7,7 @@ from typing import Any
 
 from thresher.data.fingerprint import files_facts
 from thresher.data.guess import Guess, guess_fields
-from thresher.data.raw_blocks import BLOCK_BYTES
+from thresher.data.raw_blocks import BLOCK_BYTES, packing_of
 from thresher.data.raw_files import RawChunk, expand_paths, is_parquet, read_chunks, resolve_format
 from thresher.data.row_encoder import RowEncoder, unknown_column
 from thresher.data.schema import DenseColumn, Field, FileFormat, Label
@@ -42,6 +42,7 @@ class FilesSource:
         first = inside.pop("file")
         for at, path in enumerate(self.paths[first:], first):
             file_format = self._format(path)
+            plain = not is_parquet(path) and not packing_of(path)
             before = sum(earlier.stat().st_size for earlier in self.paths[:at])
             for chunk in read_chunks(
                 path,
@@ -52,7 +53,7 @@ class FilesSource:
                 position=inside or None,
             ):
                 assert chunk.position is not None
-                read = chunk.position.get("offset") if path.suffix.lower() in (".csv", ".tsv", ".txt") else None
+                read = chunk.position["offset"] if plain else None
                 yield replace(
                     chunk,
                     position={"file": at, **chunk.position},

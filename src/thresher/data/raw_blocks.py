@@ -4,10 +4,12 @@ Knows lines and quotes, not columns.
 """
 
 import gzip
+import re
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import polars as pl
@@ -17,8 +19,16 @@ from thresher.kernels.compiling import kernel
 
 BLOCK_BYTES = 1 << 24
 MAX_LINE_BYTES = 1 << 28
+LONG_LINE_BYTES = 1 << 20
+"""A first line longer than this is looked at for other line ends than LF."""
+Packing = Literal["", "gzip", "zstd"]
 _BOM = b"\xef\xbb\xbf"
 _WIDE_BOMS = (b"\xff\xfe", b"\xfe\xff")
+_FOREIGN = {
+    b"PK\x03\x04": "a zip archive; unpack it first",
+    b"\xfd7zXZ": "packed with xz; unpack it, or pack it with gzip or zstd",
+    b"PAR1\x15": "a Parquet file; give it a name that ends with .parquet",
+}
 
 
 @dataclass(frozen=True)
@@ -35,7 +45,7 @@ def read_blocks(
     path: Path, *, quote: str = '"', block_bytes: int = BLOCK_BYTES, offset: int = 0, line: int = 1
 ) -> Iterator[Block]:
     """The file's lines in order, in blocks of about `block_bytes`; from `offset`, which is where `line` begins."""
-    carry, at_start = b"", offset == 0
+    carry, at_start, in_first_line = b"", offset == 0, offset == 0
     for piece in _pieces(path, block_bytes, offset):
         if at_start and piece.startswith(_WIDE_BOMS):
             raise DataError("the file is UTF-16; save it as UTF-8", file=path, line=1)
@@ -45,6 +55,9 @@ def read_blocks(
         at_start = False
         data = carry + piece if carry else piece
         cut = _last_line_end(data, quote)
+        if in_first_line and (cut or len(data) > LONG_LINE_BYTES):
+            _refuse_lone_returns(data, quote, path)
+            in_first_line = False
         if cut == 0 and len(data) > MAX_LINE_BYTES:
             raise DataError(
                 f"no end of line within {len(data):,} bytes; if a quote is left open here, read with quote = ''",
@@ -56,7 +69,45 @@ def read_blocks(
             first, offset, line = line, offset + cut, line + count_sign(data, "\n", cut)
             yield Block(data[:cut], first, offset, line)
     if carry:
+        if in_first_line:
+            _refuse_lone_returns(carry, quote, path)
         yield Block(carry, line, offset + len(carry), line + 1)
+
+
+def packing_of(path: Path) -> Packing:
+    """How a file is packed, by its first bytes, and only where these do not tell by its name."""
+    try:
+        with path.open("rb") as stream:
+            head = stream.read(8)
+    except FileNotFoundError as error:
+        raise DataError("no such file", file=path) from error
+    except OSError as error:
+        raise DataError(f"cannot be read: {error.strerror or error}", file=path) from error
+    if head.startswith(b"\x1f\x8b"):
+        return "gzip"
+    if head.startswith(b"\x28\xb5\x2f\xfd"):
+        return "zstd"
+    for sign, what in _FOREIGN.items():
+        if head.startswith(sign):
+            raise DataError(f"this is {what}", file=path)
+    name = path.name.lower()
+    return "zstd" if name.endswith((".zst", ".zstd")) else "gzip" if name.endswith((".gz", ".gzip")) else ""
+
+
+def _refuse_lone_returns(data: bytes, quote: str, path: Path) -> None:
+    """Lines that end with CR alone would all be taken for one."""
+    line = data.rstrip(b"\r\n")
+    if b"\r" not in line or b"\n" in line:
+        return
+    if quote:
+        sign = re.escape(quote.encode())
+        line = re.sub(sign + b"[^" + sign + b"]*" + sign, b"", line)
+    if b"\r" in line:
+        raise DataError(
+            f"the lines end with CR alone; make it LF, for example: tr '\\r' '\\n' < {path.name} > new_{path.name}",
+            file=path,
+            line=1,
+        )
 
 
 def _last_line_end(data: bytes, quote: str) -> int:
@@ -85,17 +136,15 @@ def _count(codes, sign):  # type: ignore[no-untyped-def]
 
 def _pieces(path: Path, block_bytes: int, offset: int) -> Iterator[bytes]:
     """The file's bytes from `offset` on, unpacked on the way."""
-    name = path.name.lower()
-    if name.endswith((".zst", ".zstd")):
+    packing = packing_of(path)
+    if packing == "zstd":
         yield from _zstd_pieces(path, block_bytes, offset)
         return
     try:
-        with gzip.open(path) if name.endswith((".gz", ".gzip")) else path.open("rb") as stream:
+        with gzip.open(path) if packing == "gzip" else path.open("rb") as stream:
             stream.seek(offset)
             while piece := stream.read(block_bytes):
                 yield piece
-    except FileNotFoundError as error:
-        raise DataError("no such file", file=path) from error
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise DataError(
             f"the gzip file is cut off or damaged ({error}); fetch it again, `gzip -t` checks it", file=path
@@ -106,8 +155,6 @@ def _pieces(path: Path, block_bytes: int, offset: int) -> Iterator[bytes]:
 
 def _zstd_pieces(path: Path, block_bytes: int, offset: int) -> Iterator[bytes]:
     # The standard library of Python 3.11 has no zstd; polars unpacks it line by line in its streaming engine.
-    if not path.exists():
-        raise DataError("no such file", file=path)
     try:
         held: list[bytes] = []
         size = 0

@@ -87,7 +87,11 @@ def resolve_format(path: Path, file_format: FileFormat) -> FileFormat:
     if file_format.columns:
         return replace(file_format, delimiter=delimiter)
     quoting: Any = {"quotechar": file_format.quote} if file_format.quote else {"quoting": csv.QUOTE_NONE}
-    columns = tuple(next(csv.reader([line], delimiter=delimiter, **quoting)))
+    try:
+        columns = tuple(next(csv.reader([line], delimiter=delimiter, **quoting)))
+    except csv.Error as error:
+        what = "a CR stands in the midst of the line; lines must end with LF or CRLF" if "\r" in line else str(error)
+        raise DataError(f"the column names cannot be read: {what}", file=path, line=1) from error
     for name in columns:
         if columns.count(name) > 1:
             raise DataError(f"two columns are called {name!r}; rename one", file=path, line=1)
