@@ -187,3 +187,29 @@ def test_truncated_zstd_is_noticed(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-1000])
     with pytest.raises(DataError, match="zstd"):
         rows_of(path)
+
+
+@pytest.mark.parametrize("kind", ["csv", "csv.zst", "parquet"])
+@pytest.mark.parametrize("cell_bytes", [20, 1000])
+def test_memory_mb_says_how_much_a_chunk_holds(tmp_path: Path, kind: str, cell_bytes: int) -> None:
+    rows, path = 12_000_000 // (2 * cell_bytes), tmp_path / f"a.{kind}"
+    text = pl.Series(range(rows)).cast(pl.String).str.zfill(cell_bytes)
+    frame = pl.DataFrame({"label": pl.Series(range(rows)) % 2, "a": text, "b": text})
+    frame.write_parquet(path) if kind == "parquet" else frame.lazy().sink_csv(
+        path, compression="zstd" if kind.endswith("zst") else "uncompressed"
+    )
+    for memory_mb in (100, 200, 1000):
+        config = DataConfig(paths=(str(path),), label="label", memory_mb=memory_mb)
+        frames = [chunk.frame for chunk in build_source(config).chunks()]
+        sizes = [part.estimated_size() for part in frames]
+        assert max(sizes) < 1.2 * config.block_bytes
+        assert max(sizes) > 0.5 * min(config.block_bytes, 12_000_000)
+        assert pl.concat(frames)["b"].equals(text)
+
+
+def test_zstd_lines_that_grow_longer_do_not_make_longer_chunks(tmp_path: Path) -> None:
+    cells = ["x" * (10 if at < 1000 else 5000) for at in range(2000)]
+    pl.DataFrame({"a": cells}).lazy().sink_csv(tmp_path / "a.csv.zst", compression="zstd")
+    blocks = list(read_blocks(tmp_path / "a.csv.zst", block_bytes=100_000))
+    assert max(len(block.data) for block in blocks) <= 105_001
+    assert b"".join(block.data for block in blocks).split() == [b"a", *(cell.encode() for cell in cells)]

@@ -1,4 +1,5 @@
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,9 @@ def test_preview_says_what_would_be_made(tmp_path: Path) -> None:
     assert found.dense[0][0] == "n"
     assert found.reasons == ()
     assert not list(tmp_path.glob("out*"))
+    small = preview(replace(source, block_bytes=2_000), 500)  # type: ignore[type-var]
+    assert (small.rows_seen, small.fields) == (500, found.fields)
+    assert small.rows_estimated == pytest.approx(1000, rel=0.1)
 
 
 def test_preview_shows_the_guess_and_the_trouble(tmp_path: Path) -> None:

@@ -1,13 +1,13 @@
 """A dry run: what would be made of the data, from its first rows, without writing anything."""
 
 from dataclasses import dataclass, replace
-from itertools import islice
 
 import numpy as np
 import polars as pl
 
 from thresher.data.labels import read_labels
 from thresher.data.numeric_buckets import quantile_edges
+from thresher.data.raw_files import RawChunk
 from thresher.data.row_encoder import raw_column
 from thresher.data.schema import Field
 from thresher.data.sources import DataSource
@@ -56,14 +56,21 @@ class Preview:
 def preview(source: DataSource, num_rows: int = PREVIEW_ROWS, *, examples: int = 3) -> Preview:
     """Look at the first rows of a source as `encode` would."""
     plan = source.plan
-    chunk = next(islice(source.chunks(), 1), None)
-    if chunk is None or not len(chunk.frame):
+    chunks, rows_read = list[RawChunk](), 0
+    for chunk in source.chunks():  # as many of the first file as it takes: how much a chunk holds must not matter
+        if chunks and chunk.file != chunks[0].file:
+            break
+        chunks.append(chunk)
+        rows_read += len(chunk.frame)
+        if rows_read >= num_rows:
+            break
+    if not rows_read:
         raise DataError("there are no rows")
-    frame = chunk.frame.head(num_rows)
+    frame = pl.concat([chunk.frame for chunk in chunks]).head(num_rows)
     labels, bad = read_labels(frame, plan.label)
     estimated = None
-    if chunk.bytes_done and source.num_bytes:
-        estimated = round(len(chunk.frame) * source.num_bytes / chunk.bytes_done)
+    if chunks[-1].bytes_done and source.num_bytes:
+        estimated = round(rows_read * source.num_bytes / chunks[-1].bytes_done)
     guess = getattr(source, "guess", None)
     return Preview(
         rows_seen=len(frame),
@@ -73,7 +80,7 @@ def preview(source: DataSource, num_rows: int = PREVIEW_ROWS, *, examples: int =
         bad_labels=int(sum(mask.sum() for mask, _ in bad)),
         fields=tuple(_preview_field(field, raw_column(frame, field.column), examples) for field in plan.fields),
         dense=tuple((d.name, *_spread(dense_values(d, raw_column(frame, d.column))[0])) for d in plan.dense),
-        skipped=chunk.skipped,
+        skipped=tuple(skipped for chunk in chunks for skipped in chunk.skipped),
         reasons=() if guess is None else guess.reasons,
     )
 

@@ -156,20 +156,26 @@ def _pieces(path: Path, block_bytes: int, offset: int) -> Iterator[bytes]:
 def _zstd_pieces(path: Path, block_bytes: int, offset: int) -> Iterator[bytes]:
     # The standard library of Python 3.11 has no zstd; polars unpacks it line by line in its streaming engine.
     try:
-        held: list[bytes] = []
-        size = 0
-        for frame in pl.scan_lines(path).collect_batches(chunk_size=50_000, maintain_order=True):
+        lines = pl.scan_lines(path)
+        held = b""
+        for frame in lines.collect_batches(chunk_size=_zstd_batch_lines(lines, block_bytes), maintain_order=True):
             if not len(frame):
                 continue
             piece = (frame.to_series().str.join("\n")[0] + "\n").encode()
             passed = min(offset, len(piece))
             offset -= passed
-            held.append(piece[passed:])
-            size += len(held[-1])
-            if size >= block_bytes:
-                yield b"".join(held)
-                held, size = [], 0
-        if size:
-            yield b"".join(held)
+            held += piece[passed:]
+            whole = len(held) - len(held) % block_bytes
+            yield from (held[at : at + block_bytes] for at in range(0, whole, block_bytes))
+            held = held[whole:]
+        if held:
+            yield held
     except (pl.exceptions.PolarsError, OSError) as error:
         raise DataError(f"the zstd file cannot be read: {error}", file=path) from error
+
+
+def _zstd_batch_lines(lines: pl.LazyFrame, block_bytes: int) -> int:
+    """Lines to unpack at a time: some batches make a block, so that longer lines later on do no harm."""
+    first = lines.head(100).collect(engine="streaming").to_series().str.len_bytes()
+    line_bytes = 1 + (first.sum() or 0) / max(len(first), 1)
+    return max(1, min(50_000, int(block_bytes / (8 * line_bytes))))

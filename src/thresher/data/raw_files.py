@@ -18,7 +18,8 @@ from thresher.data.schema import FileFormat
 from thresher.data.split import SplitName
 from thresher.errors import DataError
 
-PARQUET_CHUNK_ROWS = 100_000
+CELL_BYTES = 8
+"""The least a cell of a Parquet file counts for: coded it takes that much, however narrow its type."""
 BadRows = Literal["error", "skip"]
 _COMPRESSIONS = (".gz", ".gzip", ".zst", ".zstd")
 
@@ -109,10 +110,11 @@ def read_chunks(
 ) -> Iterator[RawChunk]:
     """All rows of one file, or those from a chunk's `position` on; `file_format` must be resolved.
 
+    A chunk holds about `block_bytes` of raw values, whatever the kind of file.
     Text files give String columns without nulls.
     """
     if is_parquet(path):
-        yield from _read_parquet(path, file_format, 0 if position is None else position["row"])
+        yield from _read_parquet(path, block_bytes, 0 if position is None else position["row"])
         return
     awaiting_header = header and position is None
     start = dict(position or {"offset": 0, "line": 1})
@@ -139,16 +141,23 @@ def _header_end(data: bytes, file_format: FileFormat) -> int:
     return len(data)
 
 
-def _read_parquet(path: Path, file_format: FileFormat, start: int) -> Iterator[RawChunk]:
+def _read_parquet(path: Path, block_bytes: int, start: int) -> Iterator[RawChunk]:
     done = start
     try:
-        batches = pl.scan_parquet(path).slice(start).collect_batches(chunk_size=PARQUET_CHUNK_ROWS, maintain_order=True)
-        for frame in batches:
+        rows = pl.scan_parquet(path).slice(start)
+        for frame in rows.collect_batches(chunk_size=_parquet_chunk_rows(rows, block_bytes), maintain_order=True):
             lines = range(done + 1, done + 1 + len(frame))
             done += len(frame)
             yield RawChunk(frame, path, lines.__getitem__, position={"row": done})
     except (pl.exceptions.PolarsError, OSError) as error:
         raise DataError(f"the Parquet file cannot be read: {error}", file=path) from error
+
+
+def _parquet_chunk_rows(rows: pl.LazyFrame, block_bytes: int) -> int:
+    """How many rows make a block, judged by the first ones."""
+    first = rows.head(1000).collect()
+    row_bytes = max(1, CELL_BYTES * first.width, first.estimated_size() // max(len(first), 1))
+    return max(1, block_bytes // row_bytes)
 
 
 def _decode(data: bytes, path: Path, file_format: FileFormat) -> str:

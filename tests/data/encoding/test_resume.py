@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 
 from thresher.data.datasets.shaped_files import write_avazu_shaped
@@ -94,8 +95,12 @@ def test_an_interrupted_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("block_bytes", [3_000, 50_000, 1 << 24])
-def test_chunks_do_not_matter(tmp_path: Path, block_bytes: int) -> None:
+@pytest.mark.parametrize("kind", ["csv", "csv.zst", "parquet"])
+def test_chunks_do_not_matter(tmp_path: Path, block_bytes: int, kind: str) -> None:
     path = write_avazu_shaped(tmp_path / "rows.csv", 1_000)
+    if kind != "csv":
+        rows, path = pl.read_csv(path, infer_schema=False), tmp_path / f"rows.{kind}"
+        rows.write_parquet(path) if kind == "parquet" else rows.lazy().sink_csv(path, compression="zstd")
     expected = contents(encode(source(path), tmp_path / "expected"))
     other = replace(source(path), block_bytes=block_bytes)  # type: ignore[type-var]
     assert contents(encode(other, tmp_path / "out")) == expected  # type: ignore[arg-type]
