@@ -44,8 +44,8 @@ class OptimizerConfig:
     """With `rows`: the most skipped steps whose weight decay is caught up when a row is met again."""
     second_moment: SecondMoment = "entry"
     """With `rows`: one second moment per entry of a table, or one per row, which saves as much memory as the table."""
-    threshold_second_moment: SecondMoment = "row"
-    """The same for thresholds."""
+    threshold_second_moment: SecondMoment = "entry"
+    """The same for thresholds. One per row costs masks on MovieLens-1M 0.001 to 0.002 of AUC."""
     threshold_momentum: float = 0.0
     """With `rows`: the share of its last direction a threshold keeps. 0 saves another table; dense Adam has 0.9."""
 
