@@ -156,6 +156,24 @@ def test_dense_columns_and_weights(tmp_path: Path) -> None:
         make(tmp_path, frame().with_columns(weight=pl.Series(["1", "-1"] * (ROWS // 2))), weight="weight")
 
 
+@pytest.mark.parametrize("value", ["12,5", "inf", [1.0], b"1"])
+def test_a_broken_dense_value_is_no_average_one(tmp_path: Path, value: Any) -> None:
+    table = make(tmp_path, frame(), dense=(DenseConfig(name="cost", column="price"),))
+    prices = [None, None, value] if not isinstance(value, str) else ["1.5", None, value]
+    rows = pl.DataFrame({"site": ["a", "b", "c"], "price": prices})
+    encoder = RowEncoder.load(table.folder)
+    with pytest.raises(DataError, match=r"^column 'price': .* in row 3 is not a number") as caught:
+        encoder.encode_frame(rows)
+    assert (caught.value.column, str(caught.value).count("12,5")) == ("price", int(value == "12,5"))
+    dense = encoder.encode_frame(rows.head(2)).dense
+    assert dense is not None
+    assert dense[1].item() == 0  # missing: the mean
+    if isinstance(value, str):
+        raw = frame().with_columns(price=pl.Series(["1", value] * (ROWS // 2)))
+        with pytest.raises(DataError, match=r"rows\.csv:3: column 'price': .* is not a number"):
+            make(tmp_path, raw, dense=(DenseConfig(name="cost", column="price"),))
+
+
 def test_split_by_column(tmp_path: Path) -> None:
     table = make(tmp_path, frame(), split=SplitConfig(by="column", column="part"))
     counts = Counter(frame()["part"])

@@ -9,6 +9,8 @@ import torch
 from thresher.errors import DataError
 from thresher.export.bundle import save_bundle
 from thresher.export.predictor import Predictor, load_bundle
+from thresher.export.ranking import top_k
+from thresher.export.raw_rows import read_json_lines
 
 
 @pytest.fixture(scope="module", params=[0, 2], ids=["ids", "ids+dense"])
@@ -92,6 +94,27 @@ def test_a_file_that_does_not_fit_is_told_by_name_and_line(served, tmp_path):
         predictor.predict(tmp_path / "rows.jsonl")
     with pytest.raises(DataError, match="no such file"):
         predictor.predict(tmp_path / "absent.csv")
+
+
+def test_a_broken_number_is_told_by_file_line_and_column(tmp_path, make_encoder, make_model, raw_frame):
+    encoder = make_encoder(2)
+    model, config = make_model(encoder, "deepfm")
+    predictor = load_bundle(save_bundle(tmp_path / "bundle", model, config, encoder))
+    texts = raw_frame(50, 2).with_columns(pl.col("x1").cast(pl.String))
+    frame = texts.with_columns(pl.when(pl.col("extra") == 7).then(pl.lit("a lot")).otherwise(pl.col("x1")).alias("x1"))
+    frame.write_csv(tmp_path / "rows.csv")
+    frame.write_parquet(tmp_path / "rows.parquet")
+    lines = [json.dumps(row) for row in frame.to_dicts()]
+    (tmp_path / "rows.jsonl").write_text("\n\n".join(lines))
+    for name, line in (("rows.csv", 9), ("rows.parquet", 8), ("rows.jsonl", 15)):
+        for ask in (predictor.predict, lambda path: top_k(predictor, path, 3)):
+            with pytest.raises(DataError, match=rf"{name}:{line}: column 'x1': 'a lot' is not a number"):
+                ask(tmp_path / name)
+    for rows in (frame, frame.to_dicts(), frame.to_pandas()):
+        with pytest.raises(DataError, match=r"column 'x1': 'a lot' in row 8 is not a number"):
+            predictor.predict(rows)
+    with pytest.raises(DataError, match=r"stdin:2: column 'x1'"):
+        list(read_json_lines(["\n", lines[7]], encoder.schema))
 
 
 def test_no_rows_give_no_probabilities(served):

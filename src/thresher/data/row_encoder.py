@@ -1,6 +1,6 @@
 """RowEncoder: raw rows → feature ids with the schema and vocabularies of a table, for prediction and new files."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -10,7 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from thresher.data.schema import Schema
-from thresher.data.transforms import bag_values, dense_values, field_values, scale_dense
+from thresher.data.transforms import as_numbers, bag_values, dense_values, field_values, scale_dense
 from thresher.data.vocabulary import Vocabulary
 from thresher.errors import DataError, FormatError
 
@@ -45,7 +45,10 @@ class RowEncoder:
         self._offsets = np.array(schema.field_offsets, np.int32)
 
     def encode_frame(self, frame: pl.DataFrame) -> EncodedRows:
-        """Encode a frame that has the raw columns; the label may be absent."""
+        """Encode a frame that has the raw columns; the label may be absent.
+
+        A dense value that is no number raises, as it does in training: a row must not pass for an average one.
+        """
         schema = self.schema
         texts: list[pl.Series] = []  # of the single-valued fields
         bags: list[EncodedBag] = []
@@ -62,7 +65,9 @@ class RowEncoder:
             return EncodedRows(ids, None, tuple(bags))
         dense = np.empty((len(frame), schema.num_dense), np.float32)
         for at, wanted in enumerate(schema.dense):
-            dense[:, at], _ = dense_values(wanted, raw_column(frame, wanted.column))
+            dense[:, at], broken = dense_values(wanted, raw_column(frame, wanted.column))
+            if broken.any():
+                check_dense(frame, schema)
         return EncodedRows(ids, scale_dense(schema.dense, dense), tuple(bags))
 
     def _ids(self, texts: Sequence[pl.Series], num_rows: int) -> NDArray[np.int32]:
@@ -95,6 +100,24 @@ class RowEncoder:
             raise FormatError(f"{folder}: schema.json is missing or unreadable") from error
         paths = [folder / "vocabularies" / f"{at}.parquet" for at in range(schema.num_fields)]
         return cls(schema, [Vocabulary.load(path) for path in paths])
+
+
+def check_dense(
+    frame: pl.DataFrame,
+    schema: Schema,
+    *,
+    file: str | Path | None = None,
+    line_of: Callable[[int], int] | None = None,
+) -> None:
+    """Raise for the first dense value that is no number: by file and line where they are known, else by row, from 1."""
+    for dense in schema.dense:
+        column = raw_column(frame, dense.column)
+        broken = np.flatnonzero(as_numbers(column)[1])
+        if len(broken):
+            row = int(broken[0])
+            line = None if line_of is None else line_of(row)
+            value = f"{column[row : row + 1].to_list()[0]!r}" + (f" in row {row + 1}" if line is None else "")
+            raise DataError(f"{value} is not a number", file=file, line=line, column=dense.column)
 
 
 def raw_column(frame: pl.DataFrame, name: str) -> pl.Series:

@@ -77,7 +77,9 @@ def as_text(column: pl.Series) -> pl.Series:
 
 
 def as_numbers(column: pl.Series) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """A column as float64 with NaN for missing, and a mask of the texts that are no number (infinities included)."""
+    """A column as float64 with NaN for missing, and a mask of the values that are no number (infinities included)."""
+    if column.dtype.is_nested() or column.dtype == pl.Binary:
+        return np.full(len(column), np.nan), column.is_not_null().to_numpy()
     if column.dtype == pl.String:
         parsed = column.cast(pl.Float64, strict=False)
         doubtful = parsed.is_null() & column.is_not_null() & (column != "")

@@ -16,7 +16,7 @@ import polars as pl
 
 from thresher.data.raw_blocks import read_blocks
 from thresher.data.raw_files import expand_paths, is_parquet, read_chunks, resolve_format
-from thresher.data.row_encoder import unknown_column
+from thresher.data.row_encoder import check_dense, unknown_column
 from thresher.data.schema import FileFormat, Schema
 from thresher.errors import DataError
 
@@ -61,6 +61,7 @@ def read_frames(path: str | Path, schema: Schema, *, also: Sequence[str] = ()) -
             continue
         file_format, header = _resolve(file, schema, columns)
         for chunk in read_chunks(file, file_format, header=header):
+            check_dense(chunk.frame, schema, file=file, line_of=chunk.line_of)
             yield chunk.frame.select(columns)
 
 
@@ -68,9 +69,12 @@ def read_json_lines(
     lines: IO[str] | Iterable[str], schema: Schema, *, name: str = "stdin", also: Sequence[str] = ()
 ) -> Iterator[pl.DataFrame]:
     """JSON objects, one a line, as frames of those columns."""
-    rows = (_parse(line, number, name) for number, line in enumerate(lines, 1) if line.strip())
+    rows = ((number, _parse(line, number, name)) for number, line in enumerate(lines, 1) if line.strip())
     while chunk := list(islice(rows, JSON_CHUNK_ROWS)):
-        yield _from_dicts(chunk, needed_columns(schema, also))
+        numbers, dicts = zip(*chunk, strict=True)
+        frame = _from_dicts(dicts, needed_columns(schema, also))
+        check_dense(frame, schema, file=name, line_of=numbers.__getitem__)
+        yield frame
 
 
 def check_columns(found: Sequence[str], columns: Sequence[str], *, file: str | Path | None = None) -> None:

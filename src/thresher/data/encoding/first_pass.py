@@ -178,7 +178,7 @@ class FirstPass:
     def _refuse(self, chunk: RawChunk, rows: NDArray[np.int64], what: str, column: str | None, kept: Mask) -> None:
         """Raise for the first of these rows, or leave them all out."""
         for row in rows:
-            value = "" if column is None else f"{chunk.frame[column][int(row)]!r} "
+            value = "" if column is None else f"{chunk.frame[column][int(row) : int(row) + 1].to_list()[0]!r} "
             if self.plan.bad_rows == "error":
                 raise chunk.error(value + what, int(row), column)
             if kept[row]:
