@@ -15,6 +15,7 @@ from thresher.data.raw_files import RawChunk
 from thresher.data.row_encoder import RowEncoder
 from thresher.data.schema import Field, Label
 from thresher.data.sources import DataConfig, EncodingPlan, FieldConfig, build_source
+from thresher.data.split import SPLITS, RandomSplit
 from thresher.errors import DataError
 
 LINES = ["click,site,n", *(f"{at % 2},s{at % 5},{at}" for at in range(200))]
@@ -107,6 +108,35 @@ class ManyValues:
             users = pl.Series(np.where(numbers % 1000 == 0, numbers % 7000, numbers)).cast(pl.String)
             clicks = pl.Series((numbers % 3 == 0).astype(np.uint8))
             yield RawChunk(pl.DataFrame({"user": users, "click": clicks}))
+
+
+def test_a_large_vocabulary_goes_through_files_and_back(tmp_path: Path) -> None:
+    """Every value is seen once or twice and all are kept: written, read again, and each found at its own id."""
+    num_values = 300_000
+    numbers = np.random.default_rng(0).permutation(num_values * 5 // 4) % num_values  # a quarter of them twice
+    users = pl.Series("user", numbers).cast(pl.String).str.zfill(6).str.replace("^", "ü")
+    pl.DataFrame({"click": numbers % 3 == 0, "user": users}).cast({"click": pl.UInt8}).write_csv(tmp_path / "a.csv")
+    fields = (FieldConfig(name="user", min_count=1),)
+    config = DataConfig(
+        paths=(str(tmp_path / "a.csv"),), label="click", fields=fields, vocabulary_from="all", memory_mb=100
+    )
+    table = encode(build_source(config), tmp_path / "out")
+    assert table.schema.field_sizes == (num_values + 1,)
+    RowEncoder.load(table.folder).save(tmp_path / "bundle")
+    encoder = RowEncoder.load(tmp_path / "bundle")
+
+    counts = np.bincount(numbers)
+    order = np.lexsort([np.arange(num_values), -counts])  # by count, then by value
+    expected = np.empty(num_values, np.int64)
+    expected[order] = np.arange(1, num_values + 1)
+    values = encoder.vocabularies[0].values
+    assert values[[0, -1]].to_list() == [f"ü{order[0]:06d}", f"ü{order[-1]:06d}"]
+    split = RandomSplit(0).assign(len(numbers))
+    for part, name in enumerate(SPLITS):
+        assert np.array_equal(table.split(name).ids[:, 0], expected[numbers[split == part]])
+    for rows in (len(users), 2_000, 500, 1):  # looked up by other means when they are few
+        assert np.array_equal(encoder.encode_frame(users.head(rows).to_frame()).ids[:, 0], expected[numbers[:rows]])
+    assert encoder.encode_frame(pl.DataFrame({"user": ["ü300000", "000000", ""]})).ids.tolist() == [[0]] * 3
 
 
 @pytest.mark.slow
