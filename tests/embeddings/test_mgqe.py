@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from thresher.compact.method_table import load_any_table, to_table
-from thresher.embeddings.mgqe import MgqeCodes, MgqeConfig, MgqeEmbedding, code_bits, pack_codes, unpack_codes
+from thresher.embeddings.mgqe import MgqeConfig, MgqeEmbedding
+from thresher.embeddings.mgqe_codes import MgqeCodes, code_bits, pack_codes, unpack_codes
 from thresher.errors import ConfigError
 
 SIZES = (4, 6)

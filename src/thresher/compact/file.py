@@ -83,11 +83,16 @@ def checksum(arrays: Mapping[str, Array]) -> str:
     return digest.hexdigest()
 
 
-def map_safetensors(path: Path) -> tuple[dict[str, str], dict[str, Array]]:
-    """Metadata and arrays of a safetensors file, mapped read-only; nothing is read but the header."""
+def map_safetensors(path: Path, *, private: bool = False) -> tuple[dict[str, str], dict[str, Array]]:
+    """Metadata and arrays of a safetensors file, mapped into memory; nothing is read but the header.
+
+    Args:
+        path: the file.
+        private: arrays that may be written to, as torch wants its memory, with the file left as it is; else read-only.
+    """
     try:
         with path.open("rb") as file:
-            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY if private else mmap.ACCESS_READ)
     except FileNotFoundError:
         raise FormatError(f"{path} does not exist") from None
     except (OSError, ValueError) as error:  # an empty file cannot be mapped

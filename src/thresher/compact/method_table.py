@@ -16,18 +16,20 @@ from thresher.compact.convert import has_compact_form, to_compact
 from thresher.compact.file import FORMAT as COMPACT_FORMAT
 from thresher.compact.file import checksum, map_safetensors
 from thresher.compact.stored import StoredEmbedding
-from thresher.compact.table import CompactTable
+from thresher.compact.table import CompactTable, OutOfRange
 from thresher.embeddings.base import FieldEmbedding
 from thresher.embeddings.stored_form import Storable, StoredForm, build_stored
-from thresher.errors import FormatError
+from thresher.errors import ConfigError, FormatError
 from thresher.files import replacing_file
 
 FORMAT = "thresher.method-table"
 VERSION = 1
+UNFIT = (ConfigError, LookupError, TypeError, ValueError, RuntimeError, ArithmeticError, AttributeError)
+"""What building from parts that do not fit may raise, in a method's own words or in those of torch."""
 
 
 class MethodTable:
-    """A stored form and the embedding it describes."""
+    """A stored form and the embedding it describes, which reads the form's own tensors."""
 
     def __init__(self, field_sizes: Sequence[int], form: StoredForm) -> None:
         self.form = form
@@ -37,7 +39,7 @@ class MethodTable:
     def of(cls, embedding: FieldEmbedding) -> "MethodTable":
         assert isinstance(embedding, Storable)
         form = embedding.to_stored()
-        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in form.tensors.items()}
+        tensors = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in form.tensors.items()}
         return cls(embedding.field_sizes, StoredForm(form.kind, tensors, form.facts))
 
     @property
@@ -62,10 +64,21 @@ class MethodTable:
         return sum(tensor.nbytes for tensor in self.form.tensors.values())
 
     @torch.no_grad()
-    def lookup(self, ids: Tensor) -> Tensor:
-        """Vectors `[..., D]` of ids `[...]`."""
-        vectors: Tensor = self._embedding(ids)
-        return vectors
+    def lookup(self, ids: Tensor, *, out_of_range: OutOfRange = "error") -> Tensor:
+        """Vectors `[..., D]` of ids `[...]`.
+
+        Args:
+            ids: feature ids.
+            out_of_range: whether an id outside the table is an `IndexError` or a vector of zeros.
+        """
+        outside = (ids < 0) | (ids >= self.num_features)
+        if not bool(outside.any()):
+            vectors: Tensor = self._embedding(ids)
+            return vectors
+        if out_of_range == "error":
+            raise IndexError(f"id {int(ids[outside][0])} is outside a table of {self.num_features} rows")
+        inside: Tensor = self._embedding(ids.masked_fill(outside, 0))
+        return inside.masked_fill(outside[..., None], 0.0)
 
     def save(self, path: str | Path) -> None:
         tensors = dict(self.form.tensors)
@@ -80,21 +93,28 @@ class MethodTable:
             save_file(tensors, beside, metadata)
 
     @classmethod
-    def load(cls, path: str | Path) -> "MethodTable":
-        """Read a saved table; a damaged file is a `FormatError`."""
-        metadata, arrays = map_safetensors(Path(path))
+    def load(cls, path: str | Path, *, verify: bool = True) -> "MethodTable":
+        """Open a saved table, memory-mapped; a damaged file, or one whose parts contradict one another, is refused.
+
+        Args:
+            path: a file `save` wrote.
+            verify: compare the checksum, which reads the whole file once; the form is checked in any case.
+        """
+        metadata, arrays = map_safetensors(Path(path), private=True)
         if metadata.get("format") != FORMAT or metadata.get("version") != str(VERSION):
             raise FormatError(
                 f"{path}: {metadata.get('format')!r} version {metadata.get('version')!r} is no table this "
                 f"release reads ({FORMAT!r} version {VERSION}); upgrade thresher"
             )
-        if metadata.get("sha256") != checksum(arrays):
+        if verify and metadata.get("sha256") != checksum(arrays):
             raise FormatError(f"{path}: damaged: its checksum is not the one it was written with; export it again")
         try:
             about = json.loads(metadata["method"])
-            tensors = {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
+            tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
             return cls(about["field_sizes"], StoredForm(about["kind"], tensors, about["facts"]))
-        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        except FormatError as error:
+            raise FormatError(f"{path}: {error}") from error
+        except UNFIT as error:
             raise FormatError(f"{path}: its parts do not fit together ({error}); export it again") from error
 
     def __repr__(self) -> str:
@@ -126,4 +146,4 @@ def load_any_table(path: Path, *, verify: bool = True) -> AnyTable:
     metadata: Mapping[str, str] = map_safetensors(path)[0]
     if metadata.get("format") == COMPACT_FORMAT:
         return CompactTable.load(path, verify=verify)
-    return MethodTable.load(path)
+    return MethodTable.load(path, verify=verify)

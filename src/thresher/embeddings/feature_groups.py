@@ -40,20 +40,55 @@ class FeatureRuns:
         """
         groups = np.asarray(group_of_feature)
         starts = np.flatnonzero(np.r_[True, groups[1:] != groups[:-1]])
-        lengths = np.diff(np.r_[starts, len(groups)])
-        rows = np.zeros(len(starts), np.int64)
-        for group in range(num_groups):
-            of_group = groups[starts] == group
-            rows[of_group] = np.cumsum(lengths[of_group]) - lengths[of_group]
-        code = np.uint8 if num_groups <= 256 else np.int32
-        sizes = np.bincount(groups, minlength=num_groups)
-        return cls(
-            starts.astype(np.int32), groups[starts].astype(code), rows.astype(np.int32), tuple(int(n) for n in sizes)
-        )
+        rows, sizes = _rows_of_runs(starts, groups[starts], num_groups, len(groups))
+        code = _group_type(num_groups)
+        return cls(starts.astype(np.int32), groups[starts].astype(code), rows.astype(np.int32), sizes)
+
+    @classmethod
+    def from_arrays(
+        cls, starts: Integers, groups: Integers, rows: Integers, *, num_groups: int, num_features: int
+    ) -> "FeatureRuns":
+        """From arrays a file gave; raises ValueError unless each id has one place in its group, and each place one id.
+
+        >>> FeatureRuns.from_arrays(*(np.zeros(1, t) for t in "iBi"), num_groups=1, num_features=3).group_sizes
+        (3,)
+        """
+        for name, array, dtype in (
+            ("run_starts", starts, np.int32),
+            ("run_groups", groups, _group_type(num_groups)),
+            ("run_rows", rows, np.int32),
+        ):
+            if array.dtype != dtype or array.ndim != 1 or len(array) != len(starts):
+                raise ValueError(f"{name} should be {len(starts)} of {np.dtype(dtype)}")
+        if not len(starts) or starts[0] != 0 or np.any(starts[1:] <= starts[:-1]) or starts[-1] >= num_features:
+            raise ValueError(f"run_starts should ascend from 0 and stay below {num_features}")
+        if int(groups.min()) < 0 or int(groups.max()) >= num_groups:
+            raise ValueError(f"run_groups should lie between 0 and {num_groups - 1}")
+        expected, sizes = _rows_of_runs(starts.astype(np.int64), groups, num_groups, num_features)
+        if not np.array_equal(rows, expected):
+            raise ValueError("run_rows should number the features of each group through")
+        return cls(starts, groups, rows, sizes)
 
     @property
     def storage_bytes(self) -> int:
         return int(self.starts.nbytes + self.groups.nbytes + self.rows.nbytes)
+
+
+def _group_type(num_groups: int) -> type[np.integer[Any]]:
+    return np.uint8 if num_groups <= 256 else np.int32
+
+
+def _rows_of_runs(
+    starts: Integers, groups: Integers, num_groups: int, num_features: int
+) -> tuple[Integers, tuple[int, ...]]:
+    """Place of each run's first feature in its group `[R]`, and features per group `[G]`."""
+    lengths = np.diff(np.r_[starts, num_features])
+    sizes = np.bincount(groups, weights=lengths, minlength=num_groups).astype(np.int64)
+    by_group = np.argsort(groups, kind="stable")
+    before = np.cumsum(lengths[by_group]) - lengths[by_group]  # features in runs before this one, group after group
+    rows = np.empty(len(starts), np.int64)
+    rows[by_group] = before - (np.cumsum(sizes) - sizes)[groups[by_group]]
+    return rows, tuple(sizes.tolist())
 
 
 def popularity_blocks(feature_counts: Sequence[int] | Integers, num_blocks: int) -> Integers:

@@ -33,7 +33,7 @@ from thresher.embeddings.shared_rows import (
     combine,
     new_factor,
 )
-from thresher.embeddings.stored_form import StoredForm, register_stored_form
+from thresher.embeddings.stored_form import StoredForm, check_shape, register_stored_form, stored_runs
 from thresher.errors import ConfigError
 
 PRIME = 2**31 - 1
@@ -131,6 +131,8 @@ class DoubleHashEmbedding(SharedRows):
             groups = np.ones(self.num_features, np.int64)
             groups[frequent_first[:num_own]] = 0
             runs = FeatureRuns.of(groups, 2)
+        if runs.group_sizes[0] != num_own:
+            raise ValueError(f"{runs.group_sizes[0]} features are frequent, and there are {num_own} rows of their own")
         self.group_sizes = runs.group_sizes
         for name, array in (("starts", runs.starts), ("groups", runs.groups), ("rows", runs.rows)):
             self.register_buffer(f"run_{name}", torch.from_numpy(array))
@@ -157,8 +159,8 @@ class DoubleHashEmbedding(SharedRows):
     @classmethod
     def _of_form(cls, field_sizes: Sequence[int], config: EmbeddingConfig, form: StoredForm) -> Self:
         assert isinstance(config, DoubleHashConfig)
-        starts, groups, rows = (form.tensors[f"run_{name}"].numpy() for name in ("starts", "groups", "rows"))
-        return cls(field_sizes, config, runs=FeatureRuns(starts, groups, rows, tuple(form.facts["group_sizes"])))
+        check_shape(form.tensors, "multipliers", (config.num_hashes, 2))
+        return cls(field_sizes, config, runs=stored_runs(form, 2, sum(field_sizes)))
 
 
 def hashed(values: Tensor, multiplier: Tensor, num_buckets: Tensor | int) -> Tensor:

@@ -22,11 +22,10 @@ from torch.nn import functional
 
 from thresher.embeddings.base import EmbeddingConfig, FieldEmbedding, Role, new_table
 from thresher.embeddings.feature_groups import FeatureRuns
+from thresher.embeddings.mgqe_codes import BITS_PER_PARAMETER, code_bits, pack_codes, take_centroids
 from thresher.embeddings.registry import register_embedding
-from thresher.embeddings.stored_form import StoredForm, register_stored_form
+from thresher.embeddings.stored_form import StoredForm
 from thresher.errors import ConfigError
-
-BITS_PER_PARAMETER = 32
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +92,7 @@ class MgqeEmbedding(FieldEmbedding):
         )  # [U, S, D/S]
         with torch.no_grad():
             codes = self._codes(queries, self.limits[distinct.long()])  # [U, S]
-        chosen = _take(self.centroids, codes)  # [U, S, D/S]
+        chosen = take_centroids(self.centroids, codes)  # [U, S, D/S]
         vectors = cast(Tensor, StraightThrough.apply(queries, chosen, self.config.pull))  # type: ignore[no-untyped-call]
         return functional.embedding(places, vectors.reshape(len(distinct), self.embedding_dim))  # [..., D]
 
@@ -145,45 +144,6 @@ class MgqeEmbedding(FieldEmbedding):
         return StoredForm("mgqe", tensors, {"bits": bits, "num_parameters": self.num_parameters()})
 
 
-@register_stored_form("mgqe")
-class MgqeCodes(FieldEmbedding):
-    """What is left after training: packed codes and centroids. Looks up, does not train."""
-
-    def __init__(
-        self, field_sizes: Sequence[int], tensors: Mapping[str, Tensor], bits: tuple[int, int], num_parameters: int
-    ) -> None:
-        num_subspaces, _, width = tensors["centroids"].shape
-        super().__init__(field_sizes, num_subspaces * width)
-        self.bits, self._num_parameters = bits, num_parameters
-        for name, tensor in tensors.items():
-            self.register_buffer(name, tensor)
-
-    @classmethod
-    def from_stored(cls, field_sizes: Sequence[int], form: StoredForm) -> "MgqeCodes":
-        return cls(field_sizes, form.tensors, tuple(form.facts["bits"]), int(form.facts["num_parameters"]))
-
-    def forward(self, ids: Tensor) -> Tensor:
-        tensors: dict[str, Any] = self._buffers
-        centroids, starts = tensors["centroids"], tensors["run_starts"].long()
-        flat = ids.reshape(-1).long().contiguous()
-        run = torch.searchsorted(starts, flat, right=True) - 1
-        row = (tensors["run_rows"][run] + flat - starts[run])[:, None]
-        frequent = (tensors["run_groups"][run] == 0)[:, None]
-        place = row * len(centroids) + torch.arange(len(centroids))  # which code of its stream, [M, S]
-        codes = torch.where(
-            frequent,
-            unpack_codes(tensors["frequent_codes"], torch.where(frequent, place, 0), self.bits[0]),
-            unpack_codes(tensors["rare_codes"], torch.where(frequent, 0, place), self.bits[1]),
-        )
-        return _take(centroids, codes).reshape(*ids.shape, self.embedding_dim)
-
-    def num_parameters(self) -> int:
-        return self._num_parameters
-
-    def storage_bytes(self) -> int:
-        return sum(tensor.nbytes for tensor in self.buffers())
-
-
 class StraightThrough(torch.autograd.Function):
     """Forward: the chosen centroids. Backward: their gradient to query and centroid, and the pull between the two.
 
@@ -201,30 +161,3 @@ class StraightThrough(torch.autograd.Function):
         queries, chosen = context.saved_tensors
         pull = 2 * context.pull / max(1, len(queries)) * (queries - chosen)
         return gradients[0] + pull, gradients[0] - pull, None
-
-
-def code_bits(num_centroids: int) -> int:
-    """Bits that tell so many centroids apart."""
-    return (num_centroids - 1).bit_length()
-
-
-def pack_codes(codes: np.ndarray[Any, Any], bits: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """Codes of any shape as one stream of `bits` bits each, lowest bit first."""
-    each = (codes.reshape(-1, 1) >> np.arange(bits)) & 1
-    return np.packbits(each.astype(np.uint8), bitorder="little")
-
-
-def unpack_codes(stream: Tensor, place: Tensor, bits: int) -> Tensor:
-    """The codes at places `[...]` of a packed stream, `[...]`."""
-    if bits == 0 or not len(stream):
-        return torch.zeros_like(place)
-    first = place * bits
-    at = torch.div(first, 8, rounding_mode="floor")
-    # 16 bits at an offset of up to 7 lie in three bytes
-    word = sum(stream[(at + k).clamp_max(len(stream) - 1)].long() << (8 * k) for k in range(3))
-    return (word >> (first % 8)) & ((1 << bits) - 1)
-
-
-def _take(centroids: Tensor, codes: Tensor) -> Tensor:
-    """Centroids `[S, K, w]` at codes `[U, S]` → `[U, S, w]`."""
-    return centroids[torch.arange(len(centroids)), codes.long()]

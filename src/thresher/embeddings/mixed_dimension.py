@@ -13,7 +13,15 @@ from torch.nn import functional
 
 from thresher.embeddings.base import BYTES_PER_VALUE, FieldEmbedding, Role, new_table
 from thresher.embeddings.feature_groups import FeatureRuns
-from thresher.embeddings.stored_form import StoredForm, register_stored_form
+from thresher.embeddings.stored_form import (
+    StoredForm,
+    check_shape,
+    put_tensors_,
+    register_stored_form,
+    stored_runs,
+    whole_number,
+    whole_numbers,
+)
 
 
 @register_stored_form("mixed-dimension")
@@ -110,10 +118,16 @@ class MixedDimensionEmbedding(FieldEmbedding):
     @classmethod
     def from_stored(cls, field_sizes: Sequence[int], form: StoredForm) -> "MixedDimensionEmbedding":
         tensors, facts = form.tensors, form.facts
-        starts, groups, rows = (tensors[f"run_{name}"].numpy() for name in ("starts", "groups", "rows"))
-        runs = FeatureRuns(starts, groups, rows, tuple(facts["group_sizes"]))
-        embedding = MixedDimensionEmbedding(
-            field_sizes, facts["embedding_dim"], runs, facts["sizes"], share_projections=facts["share_projections"]
-        )
-        embedding.load_state_dict(dict(tensors))
+        sizes, embedding_dim = whole_numbers(facts, "sizes"), whole_number(facts, "embedding_dim")
+        if not sizes or not embedding_dim or type(facts["share_projections"]) is not bool:
+            raise ValueError("sizes and embedding_dim should not be empty, and share_projections true or false")
+        runs = stored_runs(form, len(sizes), sum(field_sizes))
+        for group, shape in enumerate(zip(runs.group_sizes, sizes, strict=True)):
+            if all(shape):
+                check_shape(tensors, f"tables.{group}", shape)
+        with torch.device("meta"):
+            embedding = MixedDimensionEmbedding(
+                field_sizes, embedding_dim, runs, sizes, share_projections=facts["share_projections"]
+            )
+        put_tensors_(embedding, tensors)
         return embedding

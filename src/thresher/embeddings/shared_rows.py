@@ -1,6 +1,6 @@
 """What methods share whose features share rows: rows per field, ways to combine rows, and how they are stored."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from thresher.config import config_from_mapping, config_to_mapping
 from thresher.embeddings.base import EmbeddingConfig, FieldEmbedding, new_table
-from thresher.embeddings.stored_form import StoredForm
+from thresher.embeddings.stored_form import StoredForm, check_shape, put_tensors_
 from thresher.errors import ConfigError
 
 Combine = Literal["add", "multiply", "concatenate"]
@@ -58,9 +58,15 @@ class SharedRows(FieldEmbedding):
 
     @classmethod
     def from_stored(cls, field_sizes: Sequence[int], form: StoredForm) -> Self:
+        if not isinstance(form.facts["config"], Mapping):
+            raise ValueError("config should be settings by name")
         config = config_from_mapping(cls.config_type, form.facts["config"], where="stored form")
-        embedding = cls._of_form(field_sizes, config, form)
-        embedding.load_state_dict(dict(form.tensors))
+        with torch.device("meta"):  # the settings may claim any size
+            embedding = cls._of_form(field_sizes, config, form)
+        for name, rows in embedding.named_children():
+            if isinstance(rows, FieldRows):
+                rows.check(form.tensors, name)
+        put_tensors_(embedding, form.tensors)
         return embedding
 
     @classmethod
@@ -88,6 +94,13 @@ class FieldRows(nn.Module):
             self.register_buffer(name, torch.from_numpy(array.astype(np.int32)))
         whole = torch.from_numpy(np.asarray(num_rows) >= np.asarray(field_sizes))
         self.register_buffer("whole", whole, persistent=False)
+
+    def check(self, tensors: Mapping[str, Tensor], name: str) -> None:
+        """Raise ValueError unless the tensors stored under this name are these, which settings and fields decide."""
+        for key, expected in self.state_dict(prefix=f"{name}.").items():
+            check_shape(tensors, key, expected.shape)
+            if not torch.equal(tensors[key], expected):
+                raise ValueError(f"{key} is not what the settings and the fields give")
 
     def split(self, ids: Tensor) -> tuple[Tensor, Tensor]:
         """Ids `[...]` → the field of each, and its number inside the field, both int64 `[...]`."""

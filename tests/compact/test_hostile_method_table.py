@@ -1,0 +1,293 @@
+"""A table of any method from a file anybody wrote: refused in our own words, or safe to look up in.
+
+The checksum is recomputed after every change, as an attacker would; only the checks of the form stand guard.
+"""
+
+import json
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.numpy import save_file
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from thresher.compact.file import checksum, map_safetensors
+from thresher.compact.method_table import MethodTable, load_any_table
+from thresher.embeddings.feature_groups import FeatureRuns
+from thresher.embeddings.hashing import DoubleHashConfig, DoubleHashEmbedding, HashConfig, HashEmbedding
+from thresher.embeddings.mgqe import MgqeConfig, MgqeEmbedding
+from thresher.embeddings.mixed_dimension import MixedDimensionEmbedding
+from thresher.embeddings.quotient_remainder import QuotientRemainderConfig, QuotientRemainderEmbedding
+from thresher.embeddings.stored_form import _kinds
+from thresher.errors import FormatError
+
+SIZES = (3, 9)
+COUNTS = (0, 9, 8, 0, 30, 20, 7, 6, 5, 4, 3, 2)
+
+
+def some_embeddings():
+    torch.manual_seed(0)
+    runs = FeatureRuns.of(np.array([0, 1, 1, 0, 2, 2, 2, 1, 1, 0, 3, 3]), 4)
+    mgqe = {"embedding_dim": 4, "num_subspaces": 2, "frequent_share": 0.25}
+    return {
+        "hash": HashEmbedding(SIZES, HashConfig(embedding_dim=4, num_buckets=8)),
+        "double-hash": DoubleHashEmbedding(
+            SIZES, DoubleHashConfig(embedding_dim=4, num_buckets=8, frequent_share=0.25), feature_counts=COUNTS
+        ),
+        "quotient-remainder": QuotientRemainderEmbedding(
+            SIZES, QuotientRemainderConfig(embedding_dim=4, num_buckets=6)
+        ),
+        "mixed": MixedDimensionEmbedding(SIZES, 4, runs, (4, 2, 2, 0), share_projections=True),
+        "mixed-own-projections": MixedDimensionEmbedding(SIZES, 4, runs, (4, 2, 1, 0)),
+        "mixed-nothing": MixedDimensionEmbedding(SIZES, 4, FeatureRuns.of(np.zeros(12, int), 1), (0,)),
+        "mgqe": MgqeEmbedding(SIZES, MgqeConfig(num_centroids=5, num_rare_centroids=3, **mgqe), feature_counts=COUNTS),
+        "mgqe-one-rare": MgqeEmbedding(
+            SIZES, MgqeConfig(num_centroids=4, num_rare_centroids=1, **mgqe), feature_counts=COUNTS
+        ),
+    }
+
+
+EMBEDDINGS = some_embeddings()
+NAMES = list(EMBEDDINGS)
+HASHED = ["hash", "double-hash", "quotient-remainder"]
+IN_RUNS = ["double-hash", "mixed", "mixed-own-projections", "mgqe", "mgqe-one-rare"]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("method-tables")
+    for name, embedding in EMBEDDINGS.items():
+        MethodTable.of(embedding).save(folder / f"{name}.safetensors")
+    return folder
+
+
+class Lie:
+    """A saved table to change and to write again with a right checksum."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self.metadata, arrays = map_safetensors(folder / f"{name}.safetensors")
+        self.arrays = {key: array.copy() for key, array in arrays.items()}
+        self.about = json.loads(self.metadata["method"])
+        self.path = folder / "changed.safetensors"
+
+    @property
+    def facts(self):
+        return self.about["facts"]
+
+    def write(self) -> Path:
+        method, sha256 = json.dumps(self.about), checksum(self.arrays)
+        save_file(self.arrays, self.path, {**self.metadata, "method": method, "sha256": sha256})
+        return self.path
+
+
+def use(path):
+    """Look up inside and outside of whatever a file gave."""
+    table = load_any_table(path)
+    ids = torch.arange(-3, min(table.num_features, 2000) + 3)
+    assert table.lookup(ids, out_of_range="zeros").shape == (len(ids), table.embedding_dim)
+    table.lookup(torch.tensor([table.num_features - 1]))
+    assert table.num_parameters >= 0
+
+
+def refused(lie, message):
+    with pytest.raises(FormatError, match=f"changed.safetensors: .*{message}"):
+        use(lie.write())
+
+
+def test_every_kind_of_stored_form_is_here(files):
+    kinds = {embedding.to_stored().kind for embedding in EMBEDDINGS.values()}
+    assert kinds == {kind for kind, cls in _kinds.items() if cls.__module__.startswith("thresher.")}
+    for name, embedding in EMBEDDINGS.items():
+        loaded = load_any_table(Lie(files, name).write())
+        assert torch.equal(loaded.lookup(torch.arange(12)), embedding(torch.arange(12)))
+
+
+@pytest.mark.parametrize("sizes", [[3, 10**15], [-3, 15], [3, 9.0], [3, True], [], [0], "12", None, [[3], 9]])
+@pytest.mark.parametrize("name", NAMES)
+def test_impossible_fields_are_refused(files, name, sizes):
+    lie = Lie(files, name)
+    lie.about["field_sizes"] = sizes
+    refused(lie, "")
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in ("hash", "mgqe-one-rare")])
+def test_more_features_than_the_tensors_hold_are_refused(files, name):
+    lie = Lie(files, name)
+    lie.about["field_sizes"] = [3, 30]
+    refused(lie, "group_sizes|should be of shape|settings")
+
+
+@pytest.mark.parametrize("name", IN_RUNS)
+@pytest.mark.parametrize(
+    ("array", "at", "value", "message"),
+    [
+        ("run_starts", 0, 1, "run_starts should ascend from 0"),
+        ("run_starts", 1, 0, "run_starts should ascend from 0"),
+        ("run_starts", -1, 12, "run_starts should ascend from 0 and stay below 12"),
+        ("run_groups", 1, 77, "run_groups should lie between 0 and"),
+        ("run_rows", -1, 1_000_000, "run_rows should number"),
+        ("run_rows", -1, -5, "run_rows should number"),
+        ("run_rows", 0, 1, "run_rows should number"),
+    ],
+)
+def test_runs_that_lead_astray_are_refused(files, name, array, at, value, message):
+    lie = Lie(files, name)
+    lie.arrays[array][at] = value
+    refused(lie, message)
+
+
+@pytest.mark.parametrize("name", IN_RUNS)
+def test_runs_of_another_type_or_length_are_refused(files, name):
+    for array in ("run_starts", "run_groups", "run_rows"):
+        lie = Lie(files, name)
+        lie.arrays[array] = lie.arrays[array].astype(np.int64)
+        refused(lie, "should be .* of")
+        lie.arrays[array] = lie.arrays[array][:0].astype(np.int32)
+        refused(lie, "should")
+
+
+@pytest.mark.parametrize(
+    ("name", "array"),
+    [
+        ("hash", "rows.num_rows"),
+        ("hash", "rows.first_row"),
+        ("hash", "rows.first_id"),
+        ("quotient-remainder", "remainders.num_rows"),
+        ("quotient-remainder", "quotients.first_row"),
+    ],
+)
+@pytest.mark.parametrize("value", [-1, 0, 99])
+def test_rows_of_fields_that_lead_astray_are_refused(files, name, array, value):
+    lie = Lie(files, name)
+    lie.arrays[array][1] = value
+    refused(lie, f"{array} is not what the settings and the fields give")
+
+
+def test_codes_that_name_no_centroid_are_refused(files):
+    for codes in ("frequent_codes", "rare_codes"):
+        lie = Lie(files, "mgqe")
+        lie.facts["bits"] = [3, 2]
+        lie.arrays["centroids"] = lie.arrays["centroids"][:, :5]
+        lie.arrays[codes][:] = 255
+        if codes == "rare_codes":  # 2 bits name 3 at most, which is one of the five
+            use(lie.write())
+        else:
+            refused(lie, "beyond the 5 there are")
+
+
+@pytest.mark.parametrize(
+    ("fact", "value", "message"),
+    [
+        ("bits", [9, 2], "bits are not those"),
+        ("bits", [3, 4], "bits are not those"),
+        ("bits", [3], "bits are not those"),
+        ("bits", "32", "list of whole numbers"),
+        ("num_parameters", 10**12, "num_parameters is not what"),
+        ("num_parameters", -1, "not a whole number"),
+    ],
+)
+def test_facts_of_codes_that_lie_are_refused(files, fact, value, message):
+    lie = Lie(files, "mgqe")
+    lie.facts[fact] = value
+    refused(lie, message)
+
+
+class Allocations(TorchDispatchMode):
+    """The most elements any operation made outside the meta device."""
+
+    most = 0
+
+    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
+        result = operation(*args, **(kwargs or {}))
+        for leaf in tree_leaves(result):
+            if isinstance(leaf, torch.Tensor) and leaf.device.type != "meta":
+                self.most = max(self.most, leaf.numel())
+        return result
+
+
+@pytest.mark.parametrize(
+    ("name", "claims"),
+    [(name, {"config": {"embedding_dim": 8_000_000}}) for name in HASHED]
+    + [("double-hash", {"config": {"num_hashes": 10**12}})]
+    + [(name, {"embedding_dim": 8_000_000}) for name in ("mixed", "mixed-own-projections", "mixed-nothing")]
+    + [("mixed", {"embedding_dim": 8_000_000, "sizes": [8_000_000, 2, 2, 0]})],
+)
+def test_a_small_file_cannot_claim_much_memory(files, name, claims):
+    lie = Lie(files, name)
+    for fact, claim in claims.items():
+        lie.facts[fact] = {**lie.facts[fact], **claim} if isinstance(claim, dict) else claim
+    with Allocations() as allocations:
+        refused(lie, "should be of shape|wider than")
+    assert allocations.most < 1000
+
+
+def test_settings_of_another_method_and_unknown_kinds_are_format_errors(files):
+    lie = Lie(files, "hash")
+    lie.facts["config"] = {"method": "mde"}
+    refused(lie, "expected one of")
+    lie = Lie(files, "hash")
+    lie.about["kind"] = "novel"
+    refused(lie, "not installed")
+    lie.about = "[" * 3
+    refused(lie, "")
+
+
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.integers(-2, 100) | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@settings(max_examples=300)
+@given(st.sampled_from(NAMES), st.data())
+def test_changed_facts_are_refused_or_harmless(files, name, data):
+    lie = Lie(files, name)
+    places = [lie.about, lie.facts, *(fact for fact in lie.facts.values() if isinstance(fact, dict))]
+    place = data.draw(st.sampled_from(places))
+    place[data.draw(st.sampled_from(sorted(place)))] = data.draw(anything)
+    with suppress(FormatError):
+        use(lie.write())
+
+
+@settings(max_examples=400)
+@given(st.sampled_from(NAMES), st.data())
+def test_changed_numbers_are_refused_or_harmless(files, name, data):
+    lie = Lie(files, name)
+    for _ in range(data.draw(st.integers(1, 3))):
+        array = lie.arrays[data.draw(st.sampled_from(sorted(lie.arrays)))]
+        if array.size:
+            flat = array.reshape(-1).view(np.uint8)
+            flat[data.draw(st.integers(0, len(flat) - 1))] = data.draw(st.integers(0, 255))
+    with suppress(FormatError):
+        use(lie.write())
+
+
+@settings(max_examples=300)
+@given(st.sampled_from(NAMES), st.data())
+def test_arrays_of_other_shapes_and_types_are_refused_or_harmless(files, name, data):
+    lie = Lie(files, name)
+    key = data.draw(st.sampled_from(sorted(lie.arrays)))
+    array = lie.arrays[key]
+    match data.draw(st.sampled_from(["drop", "add", "cut", "grow", "type", "flatten"])):
+        case "drop":
+            del lie.arrays[key]
+        case "add":
+            lie.arrays[f"{key}0"] = array
+        case "cut":
+            lie.arrays[key] = np.ascontiguousarray(array[:-1])
+        case "grow":
+            lie.arrays[key] = np.concatenate([array, array])
+        case "type":
+            dtype = data.draw(st.sampled_from(["f8", "f4", "f2", "i8", "i4", "u1", "?", "u8"]))
+            with np.errstate(all="ignore"):
+                lie.arrays[key] = array.astype(dtype)
+        case "flatten":
+            lie.arrays[key] = array.reshape(-1)
+    with suppress(FormatError):
+        use(lie.write())
