@@ -15,10 +15,12 @@ import torch
 from safetensors.torch import load, save
 from torch import Tensor, nn
 
+from thresher.compact.method_table import has_table, to_table
 from thresher.config import config_from_mapping, config_to_mapping
 from thresher.embeddings.base import EmbeddingConfig, FieldEmbedding, Role
 from thresher.embeddings.registry import EmbeddingClass
 from thresher.embeddings.uniform import UniformConfig, UniformEmbedding
+from thresher.errors import ThresherError
 from thresher.models.base import CtrModel, ModelConfig
 from thresher.models.registry import ModelClass
 from thresher.training.optimizers import OptimizerConfig, build_optimizer
@@ -93,6 +95,8 @@ def check_embedding(embedding: EmbeddingClass | type[FieldEmbedding], config: Em
     _require_close(table(batch.ids.flip(0)), vectors.flip(0), "a vector must depend on its id alone, not on the batch")
     _require(table(batch.ids[:0]).shape == (0, len(FIELD_SIZES), D), "an empty batch must give [0, F, D]")
     _check_copies(table, new(seed=1), (batch.ids,))
+    if has_table(table):
+        _check_stored(table, batch.ids, vectors)
 
 
 def check_model(model: ModelClass | type[CtrModel], config: ModelConfig) -> None:
@@ -202,6 +206,25 @@ def _check_copies(module: nn.Module, other: nn.Module, inputs: tuple[Tensor, ...
         "state_dict must hold all that a fresh instance needs to answer alike",
     )
     _require(torch.equal(copy.deepcopy(module)(*inputs), expected), "a deep copy must answer alike")
+
+
+def _check_stored(table: FieldEmbedding, ids: Tensor, expected: Tensor) -> None:
+    """What a bundle keeps of it must answer alike, and tell ids that are in no table."""
+    try:
+        stored = to_table(table)
+    except (ThresherError, ValueError, LookupError, TypeError) as error:
+        raise AssertionError(f"its stored form must be readable: {error}") from error
+    _require(stored.shape == (table.num_features, table.embedding_dim), f"its stored form is of shape {stored.shape}")
+    _require_close(stored.lookup(ids), expected, "its stored form must give the same vectors")
+    for outside in (-1, table.num_features):
+        place = torch.tensor([outside])
+        zeros = stored.lookup(place, out_of_range="zeros")
+        _require(not zeros.any(), f"id {outside} must give zeros from the stored form, where they are asked for")
+        try:
+            stored.lookup(place)
+        except IndexError:
+            continue
+        raise AssertionError(f"id {outside} is outside the table and must be an IndexError in its stored form")
 
 
 def _require(condition: bool, message: str) -> None:

@@ -4,6 +4,9 @@ import pytest
 import torch
 from torch import nn
 
+from thresher.compact.method_table import MethodTable
+from thresher.embeddings.hashing import HashConfig, HashEmbedding
+from thresher.embeddings.stored_form import StoredForm
 from thresher.embeddings.uniform import UniformConfig, UniformEmbedding
 from thresher.models.fm import Fm, FmConfig
 from thresher.testing import check_embedding, check_model, toy_batch
@@ -59,6 +62,37 @@ class HiddenState(UniformEmbedding):
 
     def forward(self, ids):
         return super().forward(ids) + self.shift
+
+
+class Forgetful(HashEmbedding):
+    """Stores the rows of other features."""
+
+    def to_stored(self):
+        form = super().to_stored()
+        tensors = {**form.tensors, "weight": form.tensors["weight"].flip(0)}
+        return StoredForm("HashEmbedding", tensors, form.facts)
+
+
+class Unreadable(HashEmbedding):
+    def to_stored(self):
+        return StoredForm("nobody reads this", self.state_dict(), {})
+
+
+@pytest.mark.parametrize(
+    ("broken", "message"), [(Forgetful, "stored form must give the same"), (Unreadable, "must be readable")]
+)
+def test_a_broken_stored_form_is_told(broken, message):
+    with pytest.raises(AssertionError, match=message):
+        check_embedding(broken, HashConfig(embedding_dim=4, num_buckets=20))
+
+
+def test_a_stored_form_must_tell_ids_outside_the_table(monkeypatch):
+    def unchecked(self, ids, *, out_of_range="error"):
+        return self._embedding(ids.clamp(0, self.num_features - 1)) * (ids.max() < 51) * (ids.min() >= 0)
+
+    monkeypatch.setattr(MethodTable, "lookup", unchecked)
+    with pytest.raises(AssertionError, match="id -1 is outside the table and must be an IndexError"):
+        check_embedding(HashEmbedding, HashConfig(embedding_dim=4, num_buckets=20))
 
 
 @pytest.mark.parametrize(
