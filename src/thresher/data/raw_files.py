@@ -156,7 +156,7 @@ def _read_parquet(path: Path, block_bytes: int, start: int) -> Iterator[RawChunk
 def _parquet_chunk_rows(rows: pl.LazyFrame, block_bytes: int) -> int:
     """How many rows make a block, judged by the first ones."""
     first = rows.head(1000).collect()
-    row_bytes = max(1, CELL_BYTES * first.width, first.estimated_size() // max(len(first), 1))
+    row_bytes = max(1, CELL_BYTES * first.width, int(first.estimated_size() / max(len(first), 1)))
     return max(1, block_bytes // row_bytes)
 
 
