@@ -19,6 +19,7 @@ from thresher.embeddings.pep import PepConfig
 from thresher.embeddings.uniform import UniformConfig
 from thresher.errors import BudgetError, ConfigError
 from thresher.export.predictor import load_bundle
+from thresher.kernels import tables
 from thresher.pipeline import prune
 from thresher.runs import RunConfig
 from thresher.search.config import SearchConfig
@@ -57,6 +58,20 @@ def test_every_budget_is_met_and_stored(pruned):
     for point in points.values():
         assert point.test_auc > 0.6
         assert point.storage_bytes < dense.storage_bytes
+
+
+def test_tables_in_files_give_the_same_run_and_leave_nothing_behind(tmp_path, monkeypatch):
+    config = replace(CONFIG, budgets=("300",), search=replace(CONFIG.search, optimizer=replace(FAST, updates="rows")))
+    in_memory = prune(config, out=tmp_path / "memory")
+    made, in_file = [], tables._in_file
+    monkeypatch.setattr(tables, "_in_file", lambda *args: made.append(args[1]) or in_file(*args))
+    in_files = prune(replace(config, map_tables_over_mb=0), out=tmp_path / "files")
+    num_features = in_memory.frontier.facts["num_features"]
+    assert made.count((num_features, 8)) >= 5  # weights, deviations and their moments
+    assert [point.test_auc for point in in_files.frontier.points] == [
+        point.test_auc for point in in_memory.frontier.points
+    ]
+    assert not files_of(tmp_path / "files" / "tables")
 
 
 def test_results_hold_what_a_script_needs(pruned):

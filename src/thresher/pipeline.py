@@ -99,10 +99,12 @@ def train_dense(run: Run, table: EncodedTable, data: SplitBatches, progress: Pro
     """The model with a plain table of the same width: what pruning is measured against."""
     done = run.dense / "point.json"
     if not done.exists():
-        model = new_model(run.config, table, UniformConfig(embedding_dim=run.config.embedding.embedding_dim))
-        trained = train_model(
-            model, data, run.config.training, seed=run.config.seed, folder=run.dense, stage="dense", progress=progress
-        )
+        with run.large_tables():
+            model = new_model(run.config, table, UniformConfig(embedding_dim=run.config.embedding.embedding_dim))
+            trained = train_model(
+                model, data, run.config.training,
+                seed=run.config.seed, folder=run.dense, stage="dense", progress=progress,
+            )  # fmt: skip
         _finish(run.dense, _point(trained, label="dense", budget=None, seed=run.config.seed))
     return FrontierPoint.from_json(read_json(done))
 
@@ -121,11 +123,12 @@ def search(run: Run, table: EncodedTable, data: SplitBatches, progress: Progress
 def _find(
     run: Run, table: EncodedTable, data: SplitBatches, budgets: list[Budget], progress: Progress | None
 ) -> Sequence[Ticket]:
-    model = new_model(run.config, table, run.config.embedding)
     try:
-        return find_tickets(
-            model, data, budgets, run.config.search, seed=run.config.seed, folder=run.tickets, progress=progress
-        )
+        with run.large_tables():
+            model = new_model(run.config, table, run.config.embedding)
+            return find_tickets(
+                model, data, budgets, run.config.search, seed=run.config.seed, folder=run.tickets, progress=progress
+            )
     except BudgetError as error:
         if run.config.max_auc_drop is None or error.budget is None or len(budgets) == 1:
             raise

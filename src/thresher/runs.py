@@ -37,6 +37,8 @@ class RunConfig:
             searched, and the smallest within it is recommended.
         rewind: where retraining starts; the paper's is `initial`.
         seed: of initial weights, batch order and dropout; the split has its own, `data.split_seed`.
+        map_tables_over_mb: tables and optimizer states larger than this live in files in the run's folder, so that a
+            table larger than the memory still trains, at the speed of the disk; absent: all are in memory.
     """
 
     data: DataConfig = field(default_factory=DataConfig)
@@ -48,9 +50,12 @@ class RunConfig:
     max_auc_drop: float | None = None
     rewind: Rewind = "initial"
     seed: int = 0
+    map_tables_over_mb: int | None = None
 
     def __post_init__(self) -> None:
         parse_budgets(self.budgets)
+        if self.map_tables_over_mb is not None and self.map_tables_over_mb < 0:
+            raise ConfigError(f"map_tables_over_mb is {self.map_tables_over_mb}; it must be 0 or more, or left out")
         if self.max_auc_drop is not None and not 0 <= self.max_auc_drop < 0.5:
             raise ConfigError(f"max_auc_drop is {self.max_auc_drop}; it is a difference of AUC, such as 0.001")
 
@@ -112,6 +117,17 @@ class Run:
         if not (folder / "config.toml").exists():
             raise ConfigError(f"{folder} holds no run (config.toml is missing); start one with: thresher prune … --out")
         return cls(folder, load_toml(RunConfig, folder / "config.toml"))
+
+    @contextmanager
+    def large_tables(self) -> Iterator[None]:
+        """Inside, tables are kept as `map_tables_over_mb` says."""
+        if self.config.map_tables_over_mb is None:
+            yield
+            return
+        from thresher.kernels.tables import mapped_tables
+
+        with mapped_tables(self.folder / "tables", self.config.map_tables_over_mb << 20):
+            yield
 
     @property
     def encoded(self) -> Path:
