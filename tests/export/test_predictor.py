@@ -172,3 +172,10 @@ def test_multi_valued_fields_are_pooled_as_in_training(tmp_path, make_encoder, m
     np.testing.assert_allclose(predictor.predict(lists), expected, atol=1e-6)
     one_by_one = [predictor.predict(row) for row in lists]
     np.testing.assert_allclose(one_by_one, expected, atol=1e-6)
+
+
+def test_it_prints_in_a_line(served):
+    predictor, _, _ = served
+    text = repr(predictor)
+    assert text.startswith(f"Predictor('{predictor.bundle.folder}', model='deepfm', fields=3, num_parameters=")
+    assert text.endswith(f"storage_bytes={predictor.bundle.storage_bytes:,})")

@@ -196,3 +196,15 @@ def test_a_padding_row_does_not_disturb_the_clock():
     assert clocks[0] == -torch.inf  # the whole table is kept, the padding row is no part of it
     assert all(earlier < later for earlier, later in itertools.pairwise(clocks))
     assert model[0].pruned_weight()[1:].count_nonzero() == 195
+
+
+def test_it_tells_where_it_stands():
+    model = TwoTables()
+    searcher = Searcher(model, ["100", "5"], steps=30, warmup_steps=10, every=5)
+    start = "Searcher(step 0, warming up, 320 of 320 entries kept, next budget 100, tickets: none yet)"
+    assert repr(searcher) == start
+    run(model, searcher, steps=25)
+    assert "step 25, pressing" in repr(searcher)
+    assert "next budget 5, tickets: 100)" in repr(searcher)
+    run(model, searcher, steps=5)
+    assert repr(searcher) == "Searcher(step 30, finished, 5 of 320 entries kept, tickets: 100, 5)"

@@ -1,13 +1,20 @@
 """Tickets: stored without loss, applied to a model, refused when they do not belong."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from thresher.compact import CompactEmbedding
+from thresher.embeddings.feature_groups import FeatureRuns
 from thresher.embeddings.pep import PepConfig, PepEmbedding
+from thresher.embeddings.uniform import UniformConfig
 from thresher.errors import FormatError, ThresherError
 from thresher.tickets.budget import Budget
+from thresher.tickets.settings import SettingsTicket
+from thresher.tickets.sizes import SizeTicket, TableSizes
 from thresher.tickets.store import load_ticket, save_ticket
 from thresher.tickets.ticket import MaskTicket, Provenance, kept_weights, top_entries
 
@@ -90,3 +97,25 @@ def test_foreign_versions_and_lies_about_the_mask_are_refused(ticket, tmp_path):
     facts.write_text(text.replace("[\n      9,", "[\n      9000000,"))
     with pytest.raises(FormatError, match="damaged"):
         load_ticket(tmp_path / "t")
+
+
+def test_a_ticket_prints_in_a_line_without_its_tensors(ticket):
+    assert repr(ticket) == ("MaskTicket(budget='11', method='pep', num_parameters=11, tables=[table: 11 of 9 × 3])")
+    assert repr(ticket.initial) == "Weights(kept_values=11, other_tensors=2)"
+    many = replace(ticket, masks={f"t{k}": torch.ones(2, 2, dtype=torch.bool) for k in range(50)})
+    assert str(many).endswith("t3: 4 of 2 × 2, 46 more])")
+
+
+def test_tickets_of_the_other_kinds_print_in_a_line_too():
+    runs = FeatureRuns(np.array([0, 4]), np.array([0, 1]), np.array([0, 0]), (4, 5))
+    budget, origin = Budget.parse("2%"), Provenance("autodim", 0, 0, 0)
+    sizes = SizeTicket(budget, {"table": TableSizes(8, (2, 8), runs)}, {"a": torch.zeros(9)}, {}, 1048, origin)
+    assert repr(sizes) == (
+        "SizeTicket(budget='2%', method='autodim', num_parameters=1,048, "
+        "tables=[table: 1 groups of width 2, 1 groups of width 8])"
+    )
+    assert "array" not in repr(sizes.tables["table"])
+    settings = SettingsTicket(budget, UniformConfig(embedding_dim=3), 27, 108, replace(origin, method="uniform"))
+    assert repr(settings) == (
+        "SettingsTicket(budget='2%', method='uniform', num_parameters=27, embedding=UniformConfig(embedding_dim=3))"
+    )

@@ -39,6 +39,10 @@ class NumpyPredictor:
         self.network = map_safetensors(about.network_path)[1]
         self._encoder: RowEncoder | None = None
 
+    def __repr__(self) -> str:
+        stored = sum(table.storage_bytes for table in self.tables.values())
+        return f"{type(self).__name__}({str(self.about.folder)!r}, model={self.name!r}, storage_bytes={stored:,})"
+
     @classmethod
     def load(cls, folder: str | Path, *, verify: bool = True) -> Self:
         """Open a bundle. `verify=False` skips the checksums."""

@@ -14,6 +14,7 @@ from thresher.data.row_encoder import EncodedRows
 from thresher.data.schema import Schema
 from thresher.export.bundle import Bundle, open_bundle
 from thresher.export.raw_rows import Row, Rows, read_frames, rows_to_frame
+from thresher.models.registry import model_name
 
 Probabilities = npt.NDArray[np.float32]
 BATCH_ROWS = 8192  # bounds the vectors held at once, whatever the number of rows
@@ -28,6 +29,11 @@ class Predictor:
     def __init__(self, bundle: Bundle) -> None:
         self.bundle = bundle
         self.model, self.encoder = bundle.model, bundle.encoder
+
+    def __repr__(self) -> str:
+        about = f"model={model_name(self.bundle.model_config)!r}, fields={len(self.schema.fields)}"
+        sizes = f"num_parameters={self.bundle.num_parameters:,}, storage_bytes={self.bundle.storage_bytes:,}"
+        return f"{type(self).__name__}({str(self.bundle.folder)!r}, {about}, {sizes})"
 
     @classmethod
     def load(cls, folder: str | Path, *, verify: bool = True) -> Self:

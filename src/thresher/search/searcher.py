@@ -73,6 +73,13 @@ class Searcher:
         self.plan = Plan(self.num_entries, min(map(self._least_entries, self.budgets)), steps - self.warmup_steps)
         self._pressure: PressureOn = PlanPressure(holders, self.plan) if self.planned else DecayPressure()
 
+    def __repr__(self) -> str:
+        stage = "finished" if self.finished else "warming up" if self.warming_up else "pressing"
+        kept = f"{self.num_kept:,} of {self.num_entries:,} entries kept"
+        following = [] if self.next_budget is None else [f"next budget {self.next_budget}"]
+        cut = ", ".join(str(ticket.budget) for ticket in self.tickets) or "none yet"
+        return f"Searcher({', '.join([f'step {self.current_step:,}', stage, kept, *following])}, tickets: {cut})"
+
     @property
     def finished(self) -> bool:
         """Every budget has its ticket."""

@@ -30,6 +30,10 @@ class SettingsTicket:
     storage_bytes: int
     provenance: Provenance
 
+    def __repr__(self) -> str:
+        about = f"budget={str(self.budget)!r}, method={self.provenance.method!r}"
+        return f"SettingsTicket({about}, num_parameters={self.num_parameters:,}, embedding={self.embedding})"
+
     def embedding_config(self, searched: EmbeddingConfig) -> EmbeddingConfig:
         return self.embedding
 

@@ -1,7 +1,7 @@
 """SizeTicket: a width for each group of features, and the whole model's weights to start from."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torch import Tensor, nn
 
@@ -10,7 +10,7 @@ from thresher.embeddings.feature_groups import FeatureRuns
 from thresher.embeddings.mixed_dimension import MixedDimensionEmbedding
 from thresher.errors import ThresherError
 from thresher.tickets.budget import Budget
-from thresher.tickets.ticket import Provenance, Rewind
+from thresher.tickets.ticket import Provenance, Rewind, ticket_text
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class TableSizes:
 
     embedding_dim: int
     sizes: tuple[int, ...]
-    runs: FeatureRuns
+    runs: FeatureRuns = field(repr=False)
 
     def build(self, field_sizes: Sequence[int]) -> MixedDimensionEmbedding:
         return MixedDimensionEmbedding(field_sizes, self.embedding_dim, self.runs, self.sizes, share_projections=True)
@@ -48,6 +48,13 @@ class SizeTicket:
     final: Mapping[str, Tensor]
     num_parameters: int
     provenance: Provenance
+
+    def __repr__(self) -> str:
+        tables = {
+            name: ", ".join(f"{table.sizes.count(size)} groups of width {size}" for size in sorted(set(table.sizes)))
+            for name, table in self.tables.items()
+        }
+        return ticket_text(self, tables)
 
     def embedding_config(self, searched: EmbeddingConfig) -> EmbeddingConfig:
         return searched

@@ -24,6 +24,8 @@ TABLE_STATE = ("weight", "deviation", "raw_threshold", "clock", "seen")
 Scores = Mapping[str, Tensor | ScoredTable]
 """Table name → its scores `[N, D]`, in memory or a few rows at a time."""
 
+SHOWN_TABLES = 4
+
 Rewind = Literal["initial", "random", "final"]
 """Where retraining starts: the weights before the search, the model's own fresh ones, or those at the cut."""
 
@@ -39,6 +41,10 @@ class Weights:
 
     values: Mapping[str, Tensor]
     state: Mapping[str, Tensor]
+
+    def __repr__(self) -> str:
+        num_values = sum(values.numel() for values in self.values.values())
+        return f"Weights(kept_values={num_values:,}, other_tensors={len(self.state)})"
 
 
 @dataclass(frozen=True)
@@ -91,6 +97,12 @@ class MaskTicket:
     def num_parameters(self) -> int:
         return sum(int(mask.sum()) for mask in self.masks.values())
 
+    def __repr__(self) -> str:
+        tables = {
+            name: f"{int(mask.sum()):,} of {mask.shape[0]:,} × {mask.shape[1]}" for name, mask in self.masks.items()
+        }
+        return ticket_text(self, tables)
+
     def embedding_config(self, searched: EmbeddingConfig) -> EmbeddingConfig:
         return searched
 
@@ -120,6 +132,19 @@ class MaskTicket:
                 "build the model with the settings the search had"
             )
         return list(self.masks)
+
+
+def ticket_text(ticket: Ticket, tables: Mapping[str, str]) -> str:
+    """A ticket in a line: its sizes and where it comes from, none of its tensors.
+
+    Args:
+        tables: table name → what is kept of it; a few are shown.
+    """
+    shown = [f"{name}: {kept}" for name, kept in list(tables.items())[:SHOWN_TABLES]]
+    shown += [f"{len(tables) - SHOWN_TABLES} more"] if len(tables) > SHOWN_TABLES else []
+    about = [f"budget={str(ticket.budget)!r}", f"method={ticket.provenance.method!r}"]
+    about += [f"num_parameters={ticket.num_parameters:,}", f"tables=[{', '.join(shown)}]"]
+    return f"{type(ticket).__name__}({', '.join(about)})"
 
 
 def kept_weights(model: nn.Module, masks: Mapping[str, Tensor], state: Mapping[str, Tensor] | None = None) -> Weights:
