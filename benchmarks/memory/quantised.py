@@ -19,6 +19,7 @@ from thresher.compact.stored import make_trainable_
 from thresher.data.encoded_table import EncodedTable
 from thresher.data.split_batches import SplitBatches
 from thresher.export.bundle import convert_bundle, open_bundle
+from thresher.models.registry import model_name
 from thresher.retrain import retrain_quantised
 from thresher.runs import Run
 from thresher.training.fit import TrainingConfig
@@ -88,7 +89,8 @@ def main() -> None:
             key = name.replace(", ", "_")
             ratios[f"auc_lost_{budget}_{key}"] = measured["fp32"]["test_auc"] - side["test_auc"]
     print_table(figures)
-    settings = {"run": arguments.run.name, "epochs": config.max_epochs, "learning_rate": arguments.learning_rate}
+    of_run = {"source": run.config.data.source, "model": model_name(run.config.model), "seed": run.config.seed}
+    settings = {**of_run, "epochs": config.max_epochs, "learning_rate": arguments.learning_rate}
     ratios = {name: round(ratio, 6) for name, ratio in ratios.items()}
     write_result("quantised", settings, figures, ratios, arguments.out)
 
