@@ -29,17 +29,19 @@ PUBLIC_NAMES = [
     "detach_",
     "find_tickets",
     "load_bundle",
+    "load_ticket",
     "prune",
     "register_embedding",
     "register_model",
     "retrain_ticket",
+    "save_ticket",
     "to_compact",
 ]
 
 
 def test_public_names_are_pinned():
     assert thresher.__all__ == PUBLIC_NAMES
-    assert len(PUBLIC_NAMES) <= 25
+    assert len(PUBLIC_NAMES) <= 26
     assert set(dir(thresher)) == {*PUBLIC_NAMES, "__version__"}
 
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from thresher.search.find_tickets import find_tickets
     from thresher.search.searcher import Searcher
     from thresher.tickets.budget import Budget
+    from thresher.tickets.store import load_ticket, save_ticket
     from thresher.training.fit import TrainingConfig
 
 _HOMES = {
@@ -48,10 +49,12 @@ _HOMES = {
     "detach_": "thresher.attach.attach",
     "find_tickets": "thresher.search.find_tickets",
     "load_bundle": "thresher.export.predictor",
+    "load_ticket": "thresher.tickets.store",
     "prune": "thresher.pipeline",
     "register_embedding": "thresher.embeddings.registry",
     "register_model": "thresher.models.registry",
     "retrain_ticket": "thresher.retrain",
+    "save_ticket": "thresher.tickets.store",
     "to_compact": "thresher.compact.convert",
 }
 
@@ -76,10 +79,12 @@ __all__ = [
     "detach_",
     "find_tickets",
     "load_bundle",
+    "load_ticket",
     "prune",
     "register_embedding",
     "register_model",
     "retrain_ticket",
+    "save_ticket",
     "to_compact",
 ]
 

@@ -40,8 +40,8 @@ def ticket():
 
 
 def test_stored_and_loaded_without_loss(ticket, tmp_path):
-    save_ticket(ticket, tmp_path / "11")
-    loaded = load_ticket(tmp_path / "11")
+    save_ticket(ticket, str(tmp_path / "11"))
+    loaded = load_ticket(str(tmp_path / "11"))
     assert (loaded.budget, loaded.provenance, loaded.num_parameters) == (ticket.budget, ticket.provenance, 11)
     assert torch.equal(loaded.masks["table"], ticket.masks["table"])
     for kept, again in ((ticket.initial, loaded.initial), (ticket.final, loaded.final)):

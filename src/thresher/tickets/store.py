@@ -29,9 +29,9 @@ VERSION = 1
 Facts = dict[str, Any]
 
 
-def save_ticket(ticket: Ticket, folder: Path) -> None:
+def save_ticket(ticket: Ticket, folder: str | Path) -> None:
     """Write a ticket; an older one at the same place is replaced as a whole."""
-    with replacing_folder(folder) as beside:
+    with replacing_folder(Path(folder)) as beside:
         kind, facts = _write(ticket, beside)
         write_json(
             beside / "ticket.json",
@@ -46,8 +46,9 @@ def save_ticket(ticket: Ticket, folder: Path) -> None:
         )
 
 
-def load_ticket(folder: Path) -> Ticket:
+def load_ticket(folder: str | Path) -> Ticket:
     """Read a ticket back; a damaged or foreign folder is a `FormatError`."""
+    folder = Path(folder)
     facts = read_json(folder / "ticket.json")
     read = _READERS.get(facts.get("format", ""))
     if read is None or facts.get("version") != VERSION:
