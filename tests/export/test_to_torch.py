@@ -1,3 +1,5 @@
+import os
+import shutil
 import warnings
 
 import pytest
@@ -31,6 +33,28 @@ def test_an_exported_program_gives_the_same_probabilities(saved, tmp_path, raw_f
     assert sorted(file.name for file in tmp_path.iterdir()) == ["bundle", "model.pt2"]
     with pytest.raises(FormatError, match=r"\.pt2"):
         export_program(saved, tmp_path / "model.bin")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    not any(shutil.which(name) for name in (os.environ.get("CXX") or "g++", "clang++", "cl")),
+    reason="AOTInductor compiles, and there is no C++ compiler",
+)
+@pytest.mark.filterwarnings("ignore")  # about torch's own internals
+def test_a_compiled_package_gives_the_same_probabilities_for_any_number_of_rows(
+    tmp_path, make_encoder, make_model, raw_frame
+):
+    encoder = make_encoder()
+    model, config = make_model(encoder, "fm")  # the smallest: most of the time is the compiler's
+    saved = save_bundle(tmp_path / "bundle", model, config, encoder)
+    path = export_program(saved, tmp_path / "model.pt2", compiled=True)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["bundle", "model.pt2"]
+    package = torch._inductor.aoti_load_package(str(path))
+    predictor = load_bundle(saved)
+    for num_rows in (1, 40):
+        rows = predictor.encoder.encode_frame(raw_frame(num_rows))
+        expected = torch.from_numpy(predictor.predict_rows(rows))
+        torch.testing.assert_close(package(torch.from_numpy(rows.ids).long()), expected, rtol=0, atol=1e-6)
 
 
 def test_the_original_model_is_left_alone(saved, tmp_path):
