@@ -6,7 +6,7 @@ Every stage takes up its own unfinished work and passes over what is done, so a 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -196,7 +196,7 @@ def new_model(
         tables = build_embedding(table.schema.field_sizes, embedding, feature_counts=table.feature_counts.tolist())
         model = build_model(tables, config.model, num_dense=table.schema.num_dense)
     if isinstance(embedding, PepConfig) and embedding.first_order:
-        attach_(model, embedding, where=_first_order, min_embedding_dim=1)
+        attach_(model, replace(embedding, embedding_dim=1), where=_first_order, min_embedding_dim=1)
     return model
 
 

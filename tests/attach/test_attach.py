@@ -326,3 +326,12 @@ def test_a_table_some_other_module_uses_is_refused(model):
     model.loss.centres = model.user.weight
     with pytest.raises(AttachError, match="also a parameter of loss"):
         attach_(model)
+
+
+def test_a_width_that_is_not_the_tables_own_is_refused_and_nothing_is_changed():
+    model = nn.Sequential(nn.Embedding(10, 8), nn.Embedding(10, 4))
+    with pytest.raises(AttachError, match=r"embedding_dim is 8, and table 1 \[10 × 4\] is 4 wide.*leave embedding_dim"):
+        attach_(model, PepConfig(embedding_dim=8))
+    assert type(model[0]) is nn.Embedding
+    assert len(attach_(model, PepConfig(embedding_dim=8), where="0")) == 1
+    assert len(attach_(model, PepConfig(granularity="dimension"))) == 1

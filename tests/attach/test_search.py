@@ -1,6 +1,7 @@
 """Foreign models through the whole of it: attached, searched in a plain loop, retrained, compact."""
 
 import copy
+import warnings
 
 import pytest
 import torch
@@ -116,7 +117,7 @@ def test_a_trained_model_is_pruned_without_warm_up_and_rewound_to_what_it_was():
         model[0].weight[:30].mul_(0.01)
     given = model[0].weight.detach().clone()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    attach_(model, trained=True)
+    attach_(model, PepConfig(learn_deviation=False), trained=True)
     searcher = Searcher(model, ["40"], steps=10, warmup_steps=0, every=1)
     for _ in range(10):  # only rows 0 … 9 are met
         optimizer.zero_grad()
@@ -203,3 +204,27 @@ def test_ten_million_rows():
     [ticket] = searcher.tickets
     assert ticket.num_parameters == 200_000
     assert ticket.masks["0"][:9].all()
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("forgotten", [False, True])
+def test_an_optimizer_without_the_thresholds_is_told_of_once(forgotten, sparse):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Embedding(30, 4, sparse=sparse), nn.Flatten(), nn.Linear(4, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    attach_(model)
+    if not forgotten:
+        optimizer.add_param_group(threshold_group(model))
+    searcher = Searcher(model, ["20"], steps=12, warmup_steps=4, every=2)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for _ in range(12):
+            optimizer.zero_grad()
+            model(torch.randint(30, (16, 1))).mean().backward()
+            optimizer.step()
+            searcher.step()
+    messages = [str(warning.message) for warning in told if "thresholds" in str(warning.message)]
+    assert len(messages) == forgotten
+    if forgotten:
+        assert messages[0].startswith("the thresholds of 0 get gradients, but no optimizer changes them")
+        assert told[0].filename == __file__

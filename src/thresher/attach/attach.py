@@ -49,7 +49,7 @@ def attach_(
 
     Args:
         model: any module that holds `nn.Embedding` or `nn.EmbeddingBag`, at any depth.
-        config: how thresholds are shaped and pressed; `embedding_dim` is each table's own, whatever it says.
+        config: how thresholds are shaped and pressed. Leave `embedding_dim` out: each table has a width of its own.
         where: which tables: a name pattern (`"user_*"`) or a function of module and name; all when absent.
         min_features: only tables of at least so many rows: small ones hold little.
         min_embedding_dim: tables of width 1 (first-order weights) are left alone; 1 asks for them too.
@@ -64,6 +64,7 @@ def attach_(
     """
     config = PepConfig() if config is None else config
     found = find_tables(model, where, min_features, min_embedding_dim)
+    _check_width(found, config)
     shared = _shared_thresholds(model, config)
     for table in found:
         thresholds = _thresholds_for(table, config, shared)
@@ -111,6 +112,16 @@ def threshold_group(model: nn.Module, *, learning_rate: float = 1e-3, decay: flo
     if not parameters:
         raise AttachError(f"{type(model).__qualname__} has no thresholds to learn; call attach_ on it first")
     return {"name": "thresholds", "params": parameters, "lr": learning_rate, "weight_decay": decay}
+
+
+def _check_width(found: list[FoundTable], config: PepConfig) -> None:
+    """A width that somebody gave must not be ignored without a word."""
+    others = [table for table in found if table.weight.shape[1] != config.embedding_dim]
+    if others and config.embedding_dim != PepConfig().embedding_dim:
+        raise AttachError(
+            f"embedding_dim is {config.embedding_dim}, and table {others[0]} is {others[0].weight.shape[1]} wide; "
+            "an attached table keeps its width, so leave embedding_dim out"
+        )
 
 
 def _shared_thresholds(model: nn.Module, config: PepConfig) -> dict[tuple[Any, ...], nn.Parameter]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from thresher.attach.unlearned import UnlearnedWatch
 from thresher.errors import ConfigError
 from thresher.kernels.tables import copy_of
 from thresher.search.cutting import entries_within, least_entries
@@ -61,6 +62,7 @@ class Searcher:
         self.epoch = 0  # for whoever counts in epochs: written into tickets and histories, never decides anything
         self._pressing_since: int | None = None if self.warmup_steps else 0
         self.initial_state = {name: copy_of(value) for name, value in model.state_dict().items()}
+        self._unlearned = UnlearnedWatch(model, self.initial_state)
 
         check_budgets(self.budgets, self.num_entries)
         holders = [holder for table in self.tables.values() for holder in table.holders]
@@ -108,6 +110,7 @@ class Searcher:
             return
         pressed_steps = self.current_step - self._pressing_since
         if pressed_steps % self.every == 0 or pressed_steps == self.plan.num_steps:
+            self._unlearned.look()
             scores = {name: table.scored() for name, table in self.tables.items()}
             self.num_kept = self._pressure.press(pressed_steps, scores)
             if self.before_cut is not None and any(map(self._may_be_due, self._open_budgets())):
