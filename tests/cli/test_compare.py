@@ -13,10 +13,12 @@ def test_compares_and_prints_its_points_as_the_last_line(thresher, clicks, tmp_p
     assert {point["method"] for point in points} == {"uniform", "hash", "lr"}
     assert {"source", "model", "config", "seed", "test_auc", "seconds", "versions", "machine"} <= set(points[0])
     assert "test AUC by budget" in result.stderr
+    assert "embedding_dim 4 is what shares are of" in result.stderr
+    assert "  hash     embedding_dim 16; 2 more" in result.stderr  # what is tried, whatever the width asked for
     assert (tmp_path / "c" / "frontier-fm.png").exists()
     plain = thresher(*words[:-1], "--out", tmp_path / "c", *FAST)
     assert plain.stdout.splitlines()[0].startswith("fm: test AUC by budget")
-    again = thresher(*words, "--out", tmp_path / "c", *FAST)
+    again = thresher(*words, "--out", tmp_path / "c", *FAST, "--resume")
     assert json.loads(again.stdout.splitlines()[-1])["points"] == points
 
 
@@ -37,3 +39,15 @@ def test_tickets_of_sizes_and_of_settings_are_shown(thresher, clicks, tmp_path):
         shown = thresher("show", out / "tickets" / "60pct")
         assert shown.exit_code == 0, shown.stderr
         assert said in shown.stdout
+
+
+def test_an_interrupted_comparison_says_how_to_go_on(thresher, clicks, tmp_path, monkeypatch):
+    def interrupted(*args, **more):
+        raise KeyboardInterrupt
+
+    words = ["compare", str(clicks), "--label", "clicked", "--methods", "hash", "--out", str(tmp_path / "c")]
+    monkeypatch.setattr("thresher.compare.sweep.compare", interrupted)
+    monkeypatch.setattr("sys.argv", ["thresher", *words])
+    result = thresher(*words)
+    assert result.exit_code == 130
+    assert f"thresher {' '.join(words)} --resume" in result.stderr

@@ -60,3 +60,12 @@ def test_bars_show_loss_kept_next_budget_and_time_left(monkeypatch):
     ):
         assert words in shown
     assert not [line for line in shown.splitlines() if "…" in line]
+
+
+def test_bars_of_many_stages_fit_a_terminal():
+    out = io.StringIO()
+    with Bars(Console(file=out, width=120, force_terminal=True, color_system=None)) as bars:
+        for at in range(40):
+            bars.update(state(stage=f"cell {at}", epoch=1, step=50))
+        assert len(bars._bars.tasks) == module.MAX_BARS
+    assert "cell 39" in out.getvalue()

@@ -1,8 +1,10 @@
 """A comparison: chosen on validation, tested once, resumed and cut short without loss, open to methods from outside."""
 
 import json
+import re
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +12,7 @@ import thresher.compare.cell
 import thresher.compare.sweep
 import thresher.retrain
 from thresher.compare.config import CompareConfig, with_epochs
+from thresher.compare.describe import describe_grid
 from thresher.compare.grids import POINTS_OF_THEIR_OWN, method_grid
 from thresher.compare.sweep import compare
 from thresher.data.sources import DataConfig, SyntheticConfig
@@ -203,3 +206,46 @@ def test_the_clock_is_seen_between_trainings():
     with pytest.raises(TimeIsUpError):
         deadline.check()
     Deadline(None).check()
+
+
+def test_progress_says_what_is_trained_and_which_of_how_many(tmp_path):
+    stages = []
+
+    class Watch:
+        def update(self, state):
+            if state.stage not in stages:
+                stages.append(state.stage)
+
+        def encoding(self, done, total, message):
+            pass
+
+    config = replace(CONFIG, methods=("pep", "uniform"), budgets=("40%",))
+    compare(config, out=tmp_path / "c", progress=Watch())
+    places = [stage.split(" · ")[0] for stage in stages]
+    assert sorted(set(places)) == ["1/4", "2/4", "3/4", "4/4"]
+    assert places == sorted(places)
+    assert "1/4 · fm · pep · seed 0 · trial 2/2: embedding_dim 4 · search" in stages
+    assert any(stage.startswith("1/4 · lr · no embedding · seed 0 · the floor · ") for stage in stages)
+    assert any(stage.startswith("2/4 · fm · uniform · seed 0 · width 2 · ") for stage in stages)
+    assert any(stage.startswith("3/4 · fm · pep · seed 1 · chosen: embedding_dim ") for stage in stages)
+    assert len(set(stages)) == len(stages)
+
+
+def test_the_first_three_settings_span_what_a_grid_varies():
+    front = {method: method_grid(method)[:3] for method in ("mde", "mgqe", "pep", "dnis")}
+    assert [config.temperature for config in front["mde"]] == [0.3, 0.1, 0.2]
+    assert {config.num_blocks for config in front["mde"]} == {8, 16}
+    assert [config.num_subspaces for config in front["mgqe"]] == [4, 8, 16]
+    assert len(method_grid("mgqe")) == 24
+    for method in ("pep", "dnis"):
+        assert [config.embedding_dim for config in front[method]] == [128, 64, 32]
+
+
+def test_the_docs_state_the_grids_as_they_are():
+    page = (Path(__file__).parents[2] / "docs" / "methods.md").read_text(encoding="utf-8")
+    table = page[page.index("| method | tried, in this order |") :].split("\n\n")[0].splitlines()[2:]
+    stated = dict(re.fullmatch(r"\| `(.+)` \| (.+) \|", row).groups() for row in table)
+    ours = [
+        name for name, known in registered_embeddings().items() if known.embedding.__module__.startswith("thresher.")
+    ]
+    assert stated == {method: describe_grid(method, first=6) for method in ours}

@@ -14,10 +14,10 @@ from thresher.cli.progress import display
 
 if TYPE_CHECKING:
     from thresher.compare.config import CompareConfig
-    from thresher.compare.sweep import Comparison
+    from thresher.compare.results import ComparedPoint
 
 
-@told_plainly(skip_flag="--set data.bad_rows=skip")
+@told_plainly(resumable=True, skip_flag="--set data.bad_rows=skip")
 def compare(
     context: typer.Context,
     sources: options.Sources = None,
@@ -67,6 +67,13 @@ def compare(
     ] = None,
     config: options.ConfigFile = None,
     settings: options.Settings = None,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume", metavar="", help="Go on with what is in --out, as the command does anyway.",
+            rich_help_panel=options.OUTPUT,
+        ),
+    ] = False,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:  # fmt: skip
@@ -74,11 +81,12 @@ def compare(
     from thresher.compare.sweep import compare as run_comparison
 
     compared = _settle(context.params)
+    _say_grids(compared)
     with display(quiet=quiet) as progress:
         found = run_comparison(compared, out=out, time_limit=time_limit, progress=progress)
     for (model, method, budget), reason in found.unmet.items():
         say(f"{model}, {method}: {reason} (asked for {budget})")
-    tables = _tables(found, compared)
+    tables = comparison_tables(found.points, compared.budgets)
     if as_json:
         say(tables)
     else:
@@ -93,7 +101,7 @@ def compare(
 
 
 def _settle(params: dict[str, Any]) -> "CompareConfig":
-    from thresher.cli.settings import Flags, run_config
+    from thresher.cli.settings import Flags, run_config, show_guess
     from thresher.compare.config import CompareConfig, with_epochs
     from thresher.embeddings.registry import registered_embeddings
 
@@ -110,18 +118,33 @@ def _settle(params: dict[str, Any]) -> "CompareConfig":
         search=run.search,
         training=run.training,
     )
+    show_guess(run.data)
     return config if params["epochs"] is None else with_epochs(config, params["epochs"])
 
 
-def _tables(found: "Comparison", config: "CompareConfig") -> str:
+def _say_grids(config: "CompareConfig") -> None:
+    """What the grids fix, so that nobody waits for a width that was asked for and is not tried."""
+    from thresher.compare.describe import describe_grid
+
+    say(
+        f"Tried on the first seed, the best on validation kept; widths come from these grids, and embedding_dim "
+        f"{config.embedding_dim} is what shares are of:"
+    )
+    width = max(map(len, config.methods))
+    for method in config.methods:
+        say(f"  {method:<{width}}  {describe_grid(method, first=config.trials)}")
+
+
+def comparison_tables(points: "Sequence[ComparedPoint]", budgets: Sequence[str]) -> str:
+    """Test AUC of each method at each budget, a table for each model."""
     from thresher.report.comparison import comparison_table
 
-    floor = [point.frontier_point() for point in found.points if point.model == "lr"]
+    floor = [point.frontier_point() for point in points if point.model == "lr"]
     blocks = []
-    for model in dict.fromkeys(point.model for point in found.points if point.model != "lr"):
-        points = [point.frontier_point() for point in found.points if point.model == model]
+    for model in dict.fromkeys(point.model for point in points if point.model != "lr"):
+        of_model = [point.frontier_point() for point in points if point.model == model]
         title = f"{model}: test AUC by budget, best of each starred{_floor_note(floor)}"
-        blocks.append(f"{title}\n{comparison_table(points, config.budgets)}")
+        blocks.append(f"{title}\n{comparison_table(of_model, budgets)}")
     return "\n\n".join(blocks)
 
 

@@ -16,6 +16,7 @@ from thresher.report.tables import format_bytes
 from thresher.training.progress import ProgressState, SilentProgress
 
 SECONDS_BETWEEN_LINES = 5.0
+MAX_BARS = 12  # a comparison has hundreds of stages, a terminal some forty lines
 
 
 class Display(SilentProgress):
@@ -82,6 +83,8 @@ class Bars(Display):
                 done = self._bars.tasks[before].completed or 1
                 self._bars.update(before, total=done, completed=done)
                 self._bars.stop_task(before)
+            for oldest in list(self._tasks)[: max(len(self._tasks) + 1 - MAX_BARS, 0)]:
+                self._bars.remove_task(self._tasks.pop(oldest))
             self._tasks[stage] = self._bars.add_task(stage, total=None, position="", facts="", start_at=start)
         return self._tasks[stage]
 

@@ -2,6 +2,7 @@
 
 import signal
 import threading
+from dataclasses import replace
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -16,12 +17,17 @@ class TimeIsUpError(Exception):
 
 
 class Deadline:
-    """Passes everything on to `progress`, and looks at the clock."""
+    """Passes everything on to `progress`, and looks at the clock.
+
+    Attributes:
+        about: what is being trained, before the name of each stage: trainings of a comparison have the same names.
+    """
 
     def __init__(self, seconds: float | None, progress: "RunProgress | None" = None) -> None:
         self._end = None if seconds is None else monotonic() + seconds
         self._progress = progress
         self._rung = False
+        self.about = ""
 
     @property
     def passed(self) -> bool:
@@ -34,7 +40,8 @@ class Deadline:
 
     def update(self, state: ProgressState) -> None:
         if self._progress is not None:
-            self._progress.update(state)
+            named = replace(state, stage=f"{self.about} · {state.stage}") if self.about else state
+            self._progress.update(named)
         if self.passed and not self._rung and threading.current_thread() is threading.main_thread():
             self._rung = True
             # the training under way completes its step, writes its checkpoint, and raises KeyboardInterrupt

@@ -1,8 +1,8 @@
 """The stated grids: which settings of each method a comparison tries, in this order, before it chooses on validation.
 
-Every method gets the same number of trials from the front of its list. What a budget decides (the width of a uniform
-table, the rows of a hashed one) is not in a grid: the budget sets it. A method from outside states its grid as a
-classmethod `grid()` of its config; without one its defaults are tried alone.
+Every method gets the same number of trials from the front of its list, so the first three of each span what it varies.
+What a budget decides (the width of a uniform table, the rows of a hashed one) is not in a grid: the budget sets it. A
+method from outside states its grid as a classmethod `grid()` of its config; without one its defaults are tried alone.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -44,8 +44,9 @@ def method_grid(method: str) -> Sequence[EmbeddingConfig]:
 
 
 def _mgqe() -> list[EmbeddingConfig]:
-    """The paper's d, D and K; few subspaces first, since codes are most of the bytes."""
-    grid = product((4, 8, 16), (256, 64, 128, 512), (32, 16))
+    """The paper's d, D and K: each D at the front, then few subspaces first, since codes are most of the bytes."""
+    front = [(4, 256, 32), (8, 64, 16), (16, 512, 32)]
+    grid = dict.fromkeys([*front, *product((4, 8, 16), (256, 64, 128, 512), (32, 16))])
     return [
         MgqeConfig(
             num_subspaces=subspaces,
@@ -83,12 +84,12 @@ _GRIDS: Mapping[str, Sequence[EmbeddingConfig]] = {
     ],
     "mde": [
         MdeConfig(embedding_dim=32, num_blocks=blocks, temperature=temperature)
-        for blocks, temperature in ((8, 0.3), (16, 0.3), (8, 0.1), (16, 0.1), (8, 0.2), (16, 0.2))
+        for blocks, temperature in ((8, 0.3), (16, 0.1), (8, 0.2), (16, 0.3), (8, 0.1), (16, 0.2))
     ],
     "mgqe": _mgqe(),
     "darts-emb": [DartsEmbConfig(candidate_sizes=sizes, embedding_dim=sizes[-1]) for sizes in SPACES],
     "autodim": [AutoDimConfig(candidate_sizes=sizes, embedding_dim=sizes[-1]) for sizes in SPACES],
-    "dnis": [DnisConfig(embedding_dim=width) for width in (64, 32, 16)],
+    "dnis": [DnisConfig(embedding_dim=width) for width in (128, 64, 32, 16)],
     "nis": [
         NisConfig(candidate_sizes=(4, 8, 16), embedding_dim=16),
         NisConfig(candidate_sizes=(4, 8, 16), embedding_dim=16, mode="multiple"),

@@ -9,6 +9,7 @@ of any, so that a comparison cut short is even.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from thresher.compare.cell import Cell
 from thresher.compare.choice import Choice
 from thresher.compare.config import CompareConfig
 from thresher.compare.deadline import Deadline, TimeIsUpError
+from thresher.compare.describe import describe_settings
 from thresher.compare.grids import POINTS_OF_THEIR_OWN, method_grid
 from thresher.compare.results import ComparedPoint, load_points, machine, versions
 from thresher.config import config_to_mapping, load_toml, save_toml
@@ -89,21 +91,27 @@ class _Sweep:
         self.points_folder = out / "points"
         self.budgets: dict[Budget, str] = {}  # as methods are given them → as the user wrote them
         self.unmet: dict[tuple[str, str, str], str] = {}
+        self.place = ""  # which of how many, among models, methods and seeds
         _check_same(config, out / "settings.toml")
 
     def run(self) -> None:
         table = encode(build_source(self.config.data), self.out / "encoded", progress=self.deadline.encoding)
         self.budgets = self.config.budgets_for(table.schema.num_features)
-        for seed in range(self.config.seeds):
-            for model in self.config.models:
-                self._floor(table, seed)
-                for method in self.config.methods:
-                    self._own_points(table, model, method, seed)
-                    self._budget_points(table, model, method, seed)
+        places = list(product(range(self.config.seeds), self.config.models, self.config.methods))
+        for at, (seed, model, method) in enumerate(places, 1):
+            self.place = f"{at}/{len(places)}"
+            self._floor(table, seed)
+            self._own_points(table, model, method, seed)
+            self._budget_points(table, model, method, seed)
+
+    def _tell(self, model: str, method: str, seed: int, what: str) -> None:
+        """Name what is trained next, for whoever watches."""
+        self.deadline.about = " · ".join([self.place, model, method, f"seed {seed}", what])
 
     def _floor(self, table: EncodedTable, seed: int) -> None:
         path = self.points_folder / FLOOR / FLOOR / f"floor-seed{seed}.json"
         if not path.exists():
+            self._tell(FLOOR, "no embedding", seed, "the floor")
             cell = self._cell(table, FLOOR, FLOOR, UniformConfig(embedding_dim=1), seed)
             self._write(path, cell, FLOOR, FLOOR, None, trials=[])
 
@@ -111,6 +119,7 @@ class _Sweep:
         for embedding in POINTS_OF_THEIR_OWN.get(method, ()):
             path = self._point(model, method, f"d{embedding.embedding_dim}", seed)
             if not path.exists():
+                self._tell(model, method, seed, f"width {embedding.embedding_dim}")
                 cell = self._cell(table, model, method, embedding, seed)
                 self._write(path, cell, model, method, None, trials=[])
 
@@ -124,6 +133,7 @@ class _Sweep:
         chosen = {budget: best for budget, choice in choices.items() if (best := choice.best()) is not None}
         for embedding in dict.fromkeys(chosen.values()):
             wanted = [budget for budget, best in chosen.items() if best == embedding]
+            self._tell(model, method, seed, f"chosen: {describe_settings(embedding, method_grid(method))}")
             cell = self._cell(table, model, method, embedding, seed)
             for budget, ticket in cell.find(wanted)[0].items():  # one search serves all that are wanted
                 self._write(paths[budget], cell, model, method, ticket, trials=choices[budget].trials)
@@ -142,9 +152,12 @@ class _Sweep:
         if choice.covers(self.config.trials):
             return choice
         choice = Choice()
-        for embedding in method_grid(method):
+        grid = method_grid(method)
+        for embedding in grid:
             if choice.covers(self.config.trials):
                 break
+            trial = f"trial {choice.num_tried + 1}/{min(self.config.trials, len(grid))}"
+            self._tell(model, method, 0, f"{trial}: {describe_settings(embedding, grid)}")
             cell = self._cell(table, model, method, embedding, 0)
             tickets, unmet = cell.find(budgets)
             choice.add(cell, tickets.get(budget), unmet.get(budget))
