@@ -79,10 +79,10 @@ class Bars(Display):
     def _task(self, stage: str, *, start: int = 0) -> TaskID:
         """The stage's bar; a stage taken up again starts at `start`, which its pace must not count."""
         if stage not in self._tasks:
-            for before in self._tasks.values():  # the next stage has begun, so these have ended
-                done = self._bars.tasks[before].completed or 1
-                self._bars.update(before, total=done, completed=done)
-                self._bars.stop_task(before)
+            for before in self._bars.tasks:  # the next stage has begun, so these have ended
+                done = before.completed or 1
+                self._bars.update(before.id, total=done, completed=done)
+                self._bars.stop_task(before.id)
             for oldest in list(self._tasks)[: max(len(self._tasks) + 1 - MAX_BARS, 0)]:
                 self._bars.remove_task(self._tasks.pop(oldest))
             self._tasks[stage] = self._bars.add_task(stage, total=None, position="", facts="", start_at=start)
