@@ -356,3 +356,8 @@ plain = st.recursive(
 @given(st.dictionaries(texts, plain, max_size=4))
 def test_any_plain_document_reads_back_equal(document):
     assert tomllib.loads(format_document(document)) == document
+
+
+def test_settings_that_are_no_table_are_refused():
+    with pytest.raises(ConfigError, match="expected a table of settings, found list"):
+        config_from_mapping(Training, ["learning_rate"])

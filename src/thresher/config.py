@@ -47,6 +47,8 @@ def config_from_mapping(cls: type[T], mapping: Mapping[str, Any], *, where: str 
         mapping: keys to values; what is absent keeps its default.
         where: what the error message calls the place, e.g. the file.
     """
+    if not isinstance(mapping, Mapping):
+        raise ConfigError(f"{where}: expected a table of settings, found {type(mapping).__name__}")
     try:
         return cast(T, _build(cls, mapping, "", None))
     except _KeyProblemError as problem:

@@ -50,3 +50,10 @@ def test_training_with_mapped_state_takes_the_same_steps(tmp_path):
                 optimizer.step()
         results.append(table.detach())
     assert torch.equal(*results)
+
+
+def test_a_table_that_is_only_described_takes_no_room(tmp_path):
+    with torch.device("meta"), mapped_tables(tmp_path / "tables", over_bytes=1000):
+        table = new_zeros(10**9, 64)
+    assert table.is_meta
+    assert not (tmp_path / "tables").exists()

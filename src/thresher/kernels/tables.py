@@ -48,11 +48,11 @@ def mapped_tables(folder: Path, over_bytes: int) -> Iterator[None]:
 def new_zeros(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
     """A table of zeros on the CPU; no page of it is touched before it is used."""
     num_bytes = torch.Size(shape).numel() * dtype.itemsize
-    mapped = _mapped.get()
-    if mapped is not None and num_bytes > mapped.over_bytes:
+    mapped, on_cpu = _mapped.get(), torch.get_default_device().type == "cpu"
+    if mapped is not None and on_cpu and num_bytes > mapped.over_bytes:
         return _in_file(mapped.folder, torch.Size(shape), dtype)
     table = torch.zeros(shape, dtype=dtype)
-    if num_bytes >= LARGE_BYTES:
+    if on_cpu and num_bytes >= LARGE_BYTES:
         _ask_for_huge_pages(table)
     return table
 
