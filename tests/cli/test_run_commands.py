@@ -58,6 +58,7 @@ def test_max_auc_drop_recommends_on_validation(thresher, clicks, fast, tmp_path)
     assert result.exit_code == 0, result.stderr
     frontier = Frontier.load(out / "results.json")
     assert frontier.facts["recommended"] == frontier.smallest_within(0.3).budget
+    assert "is not clearly above 0.5" in result.stderr  # three epochs have learned nothing, and it is told
     assert f"Smallest within 0.3 of the dense model's validation AUC: {frontier.facts['recommended']}" in result.stderr
 
 
