@@ -161,3 +161,14 @@ def test_real_criteo_and_avazu_by_name(thresher, data_dir, tmp_path):
     for name, rows in (("criteo", 137_139), ("avazu", 20_000)):
         printed = thresher("encode", name, "--data-dir", data_dir / name, "--dry-run", "--json")
         assert json.loads(printed.stdout)["rows_estimated"] == pytest.approx(rows, rel=0.1)
+
+
+def test_with_fields_named_only_what_is_used_is_shown(thresher, clicks):
+    told = thresher("encode", clicks, "--fields", "user_id,price:log2", "--dry-run").stderr
+    assert "Columns used, the label as guessed (say otherwise with --label):" in told
+    assert "  clicked  label: its name, and it is 0/1" in told
+    assert "  user_id  field: as said\n" in told
+    assert "  price    field: as said, log2" in told
+    assert "Not used: item_id" in told
+    assert "categorical" not in told
+    assert "Columns" not in thresher("encode", clicks, "--label", "clicked", "--fields", "user_id", "--dry-run").stderr

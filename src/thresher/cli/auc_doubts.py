@@ -7,7 +7,7 @@ def auc_standard_error(auc: float, num_positive: int, num_negative: int) -> floa
     """Hanley & McNeil (1982): how much an AUC over so many rows varies from one sample of rows to the next.
 
     >>> round(auc_standard_error(0.75, 100, 100), 4)
-    0.0343
+    0.0344
     """
     two_positives = auc / (2 - auc)  # both of two positives ranked above one negative
     two_negatives = 2 * auc * auc / (1 + auc)

@@ -81,10 +81,24 @@ def show_guess(data: DataConfig) -> None:
     guess = getattr(build_source(data), "guess", None)
     if guess is None:
         return
-    say("Columns as guessed (say otherwise with --label, --fields, --drop):")
-    width = max(len(column) for column, _ in guess.reasons)
-    for column, reason in guess.reasons:
+    rows, left = list(guess.reasons), []
+    if data.fields:  # the guess is of the label alone: what it would have made of the other columns is of no interest
+        said = {field.column or field.name: _said(field) for field in data.fields}
+        used = {guess.label, *said, data.weight, data.split.column, *(d.column or d.name for d in data.dense)}
+        rows = [(column, said.get(column, reason)) for column, reason in guess.reasons if column in used]
+        left = [column for column, _ in guess.reasons if column not in used]
+        say("Columns used, the label as guessed (say otherwise with --label):")
+    else:
+        say("Columns as guessed (say otherwise with --label, --fields, --drop):")
+    width = max(len(column) for column, _ in rows)
+    for column, reason in rows:
         say(f"  {column:<{width}}  {reason}")
+    if left:
+        say(f"Not used: {', '.join(left)}")
+
+
+def _said(field: FieldConfig) -> str:
+    return "field: as said" + (f", {field.transform}" if field.transform != "none" else "")
 
 
 def _data(data: DataConfig, flags: Flags) -> DataConfig:
