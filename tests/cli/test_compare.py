@@ -18,6 +18,9 @@ def test_compares_and_prints_its_points_as_the_last_line(thresher, clicks, tmp_p
     assert (tmp_path / "c" / "frontier-fm.png").exists()
     plain = thresher(*words[:-1], "--out", tmp_path / "c", *FAST)
     assert plain.stdout.splitlines()[0].startswith("fm: test AUC by budget")
+    shown = thresher("show", tmp_path / "c")
+    assert shown.stdout.endswith(plain.stdout)
+    assert json.loads(thresher("show", tmp_path / "c", "--json").stdout)["points"] == points
     again = thresher(*words, "--out", tmp_path / "c", *FAST, "--resume")
     assert json.loads(again.stdout.splitlines()[-1])["points"] == points
 

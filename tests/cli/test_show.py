@@ -40,6 +40,11 @@ def test_show_a_bundle_field_by_field(finished, thresher):
     assert sum(field["num_dropped"] for field in fields) == tables["embedding"]["num_dropped"]
     printed = thresher("show", folder).stdout
     assert "validation auc" in printed
+    embedding = next(line for line in printed.splitlines() if line.startswith("embedding ")).split()
+    num_dropped, num_features = tables["embedding"]["num_dropped"], tables["embedding"]["num_features"]
+    assert [int(part) for part in embedding[4:7]] == [50, num_features - num_dropped, num_dropped]
+    for title in ("entries kept", "features kept", "features dropped"):
+        assert printed.count(f"  {title}  ") == 2  # of the tables, and of the fields
     user = next(line for line in printed.splitlines() if line.startswith("user_id")).split()
     assert [int(part) for part in user[1:5]] == [
         fields[0]["num_features"],
@@ -75,6 +80,8 @@ def test_figures_of_everything_that_has_one(finished, thresher, refused, tmp_pat
         assert stem.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
         assert "<svg" in stem.with_suffix(".svg").read_text()
     (finished.out / "results.json").unlink()
+    told = refused("show", finished.out / "encoded", "--figure", tmp_path / "k.pdf")
+    assert f"figures are written as .png and .svg; name {tmp_path / 'k.png'}" in told
     assert "nothing to draw" in refused("show", finished.out, "--figure", tmp_path / "x")
 
 
@@ -82,6 +89,9 @@ def test_show_results(finished, thresher):
     assert "validation" in thresher("show", finished.out / "results.json").stdout
 
 
-def test_show_something_else(refused, tmp_path):
-    assert "is no run, ticket, bundle or encoded table" in refused("show", tmp_path)
+def test_show_something_else(refused, tmp_path, clicks):
+    assert f"is no file of ours; what we would make of a file of rows shows: thresher encode {clicks} --dry-run" in (
+        refused("show", clicks)
+    )
+    assert "is no run, comparison, ticket, bundle or encoded table" in refused("show", tmp_path)
     assert "no such file" in refused("show", tmp_path / "absent")

@@ -1,6 +1,7 @@
-"""show: what is in this run, ticket, bundle or encoded table, from its files alone."""
+"""show: what is in this run, comparison, ticket, bundle or encoded table, from its files alone."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -18,11 +19,16 @@ from thresher.report.tables import format_share
 if TYPE_CHECKING:
     from thresher.data.schema import Schema
 
+OTHER_FIGURES = (".pdf", ".jpg", ".jpeg", ".gif", ".eps", ".ps", ".webp", ".tif", ".tiff", ".bmp", ".html", ".xlsx")
+
 
 @told_plainly()
 def show(
     path: Annotated[
-        Path, typer.Argument(metavar="THING", help="A run, a ticket, a bundle, an encoded table, or a results.json.")
+        Path,
+        typer.Argument(
+            metavar="THING", help="A run, a comparison, a ticket, a bundle, an encoded table, or a results.json."
+        ),
     ],
     figure: Annotated[
         Path | None,
@@ -30,12 +36,13 @@ def show(
     ] = None,
     as_json: options.Json = False,
 ) -> None:
-    """What is in this run, ticket, bundle or encoded table.
+    """What is in this run, comparison, ticket, bundle or encoded table.
 
-    Run: what is done, and its results. Ticket: what it keeps of each field.
+    Run: what is done, and its results. Comparison: its table. Ticket: what it keeps of each field.
     Bundle: tables by size, kept and dropped features of each field, quality.
     Encoded table: rows, features, unknown share, head and tail of frequencies.
     """
+    _check_figure(figure)
     shown = _look(path)
     if as_json:
         show_json(shown.facts)
@@ -49,9 +56,21 @@ def show(
         say(f"Figure  {file}")
 
 
+def _check_figure(figure: Path | None) -> None:
+    """Refuse an ending that would only become part of the file's name."""
+    if figure is not None and figure.suffix.lower() in OTHER_FIGURES:
+        raise ConfigError(
+            f"--figure {figure}: figures are written as .png and .svg; name {figure.with_suffix('.png')} for both"
+        )
+
+
 def _look(path: Path) -> Shown:
     if not path.exists():
         raise FormatError(f"{path}: no such file or folder")
+    if path.is_file() and path.suffix.lower() != ".json":
+        raise FormatError(
+            f"{path} is no file of ours; what we would make of a file of rows shows: thresher encode {path} --dry-run"
+        )
     if path.is_file():
         return _shown({"kind": "results", "file": str(path)}, Frontier.load(path))
     if (path / "config.toml").exists():
@@ -62,7 +81,9 @@ def _look(path: Path) -> Shown:
         return look_at_bundle(path)
     if (path / "table.json").exists():
         return look_at_table(path)
-    raise FormatError(f"{path} is no run, ticket, bundle or encoded table of ours; name such a folder")
+    if (path / "settings.toml").exists() and (path / "points").is_dir():
+        return _look_at_comparison(path)
+    raise FormatError(f"{path} is no run, comparison, ticket, bundle or encoded table of ours; name such a folder")
 
 
 def _shown(facts: Facts, frontier: Frontier | None) -> Shown:
@@ -105,6 +126,34 @@ def _describe_run(folder: Path) -> tuple[Facts, Frontier | None]:
     if tickets.exists():
         facts["tickets"] = [str(run.tickets / slug) for slug in read_json(tickets)["tickets"]]
     return facts, Frontier.load(run.results) if run.results.exists() else None
+
+
+def _look_at_comparison(folder: Path) -> Shown:
+    """The table of a comparison, from the points it has by now."""
+    from thresher.cli.compare_command import comparison_tables
+    from thresher.compare.results import load_points
+
+    points = load_points(folder / "points")
+    budgets = {point.budget: 0 for point in points if point.budget is not None}
+    for point in points:
+        if point.budget is not None:
+            budgets[point.budget] = max(budgets[point.budget], point.num_parameters)
+    facts: Facts = {
+        "kind": "comparison",
+        "folder": str(folder),
+        "data": ", ".join(dict.fromkeys(point.source for point in points)),
+        "methods": list(dict.fromkeys(point.method for point in points if point.budget is not None)),
+        "seeds": len({point.seed for point in points}),
+        "points": len(points),
+    }
+
+    def display() -> None:
+        show_facts(facts)
+        if budgets:
+            largest_first = sorted(budgets, key=lambda budget: -budgets[budget])
+            print(f"\n{comparison_tables(points, largest_first)}")  # noqa: T201
+
+    return Shown(facts | {"points": [asdict(point) for point in points]}, display)
 
 
 def _look_at_ticket(folder: Path) -> Shown:

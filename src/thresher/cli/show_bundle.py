@@ -72,8 +72,9 @@ def _display(facts: Facts, summary: "BundleSummary") -> None:
                 {
                     "table": table.table,
                     "shape": f"{table.num_features:,} × {table.embedding_dim}",
-                    "kept": table.num_parameters,
-                    "dropped": table.num_dropped,
+                    "entries kept": table.num_parameters,
+                    "features kept": table.num_features - table.num_dropped,
+                    "features dropped": table.num_dropped,
                     "stored": format_bytes(table.storage_bytes),
                     "of dense": format_share(table.share_of_dense),
                 }
@@ -97,9 +98,9 @@ def show_kept(fields: Sequence[tuple[str, int, int, int, float, int | None]]) ->
         row: Facts = {
             "field": shorten(name, NAME_WIDTH),
             "features": features,
-            "kept": kept,
-            "dropped": features - kept,
-            "entries": entries,
+            "features kept": kept,
+            "features dropped": features - kept,
+            "entries kept": entries,
             "mean size": round(mean_size, 1),
         }
         rows.append(row | ({} if stored is None else {"stored": format_bytes(stored)}))
