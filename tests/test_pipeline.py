@@ -114,9 +114,11 @@ def test_first_order_weights_can_be_pruned_and_counted_too(tmp_path):
 
 
 def test_a_run_is_neither_overwritten_nor_mixed(pruned):
-    with pytest.raises(ConfigError, match="already holds a run"):
+    with pytest.raises(
+        ConfigError, match=r"already holds a run; go on with it \(resume=True\), throw it away \(force=True\)"
+    ):
         prune(CONFIG, out=pruned.run.folder)
-    with pytest.raises(ConfigError, match="other settings"):
+    with pytest.raises(ConfigError, match=r"other settings \(seed was \d, is 1\)"):
         prune(replace(CONFIG, seed=1), out=pruned.run.folder, resume=True)
     again = prune(CONFIG, out=pruned.run.folder, resume=True)
     assert again.frontier == pruned.frontier

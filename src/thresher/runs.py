@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from thresher.config import load_toml, save_toml
+from thresher.config import config_to_mapping, load_toml, save_toml
+from thresher.data.fingerprint import differences
 from thresher.data.sources import DataConfig
 from thresher.embeddings.base import EmbeddingConfig
 from thresher.embeddings.pep import PepConfig
@@ -25,6 +26,7 @@ from thresher.training.fit import TrainingConfig
 
 LADDER = ("20%", "10%", "5%", "2%", "1%", "0.5%", "0.2%")
 """Sizes that are tried when the user says what may be lost instead of what may stay."""
+SHOWN_CHANGES = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +66,17 @@ class RunConfig:
         return parse_budgets(self.budgets if self.max_auc_drop is None else LADDER)
 
 
+def what_differs(stored: object, config: object) -> str:
+    """The settings in which a second call differs from the first, a few of them in words; nothing if they are equal.
+
+    >>> what_differs(RunConfig(seed=1), RunConfig(max_auc_drop=0.01))
+    'max_auc_drop was null, is 0.01; seed was 1, is 0'
+    """
+    changes = differences(config_to_mapping(stored), config_to_mapping(config))
+    more = [f"and {len(changes) - SHOWN_CHANGES} more"] if len(changes) > SHOWN_CHANGES else []
+    return "; ".join([*changes[:SHOWN_CHANGES], *more])
+
+
 @dataclass(frozen=True)
 class Run:
     """A run's folder and its settings."""
@@ -85,17 +98,17 @@ class Run:
         if settings.exists():
             if not resume:
                 raise ConfigError(
-                    f"{folder} already holds a run; go on with it (--resume), throw it away (--force), or choose "
-                    "another folder (--out)"
+                    f"{folder} already holds a run; go on with it (resume=True), throw it away (force=True), or choose "
+                    "another folder (out=…)"
                 )
             stored = load_toml(RunConfig, settings)
             if stored != config:
                 raise ConfigError(
-                    f"the run in {folder} was started with other settings (see {settings}); resume it with those, or "
-                    "choose another folder (--out)"
+                    f"the run in {folder} was started with other settings ({what_differs(stored, config)}); resume it "
+                    f"with those (see {settings}), or choose another folder (out=…)"
                 )
         elif folder.exists() and any(folder.iterdir()):
-            raise ConfigError(f"{folder} is not empty and holds no run; choose another folder (--out)")
+            raise ConfigError(f"{folder} is not empty and holds no run; choose another folder (out=…)")
         save_toml(config, settings)
         return cls(folder, config)
 

@@ -34,6 +34,10 @@ def test_predict_names_what_is_wrong(finished, refused, tmp_path):
     assert "item_id" in refused("predict", bundle, rows)
     assert "absent.csv" in refused("predict", bundle, tmp_path / "absent.csv")
     assert "bundle.json" in refused("predict", tmp_path, rows)
+    told = refused("predict", finished.out / "bundles" / "7pct", rows)
+    assert f"7pct: no such bundle; beside it: {finished.out / 'bundles' / '20pct'}, {bundle}" in told
+    told = refused("predict", bundle, finished.source, "--out", tmp_path / "p.xlsx")
+    assert ".xlsx cannot be written; name it .csv, .jsonl or .parquet" in told
     out = tmp_path / "probabilities.csv"
     refused("predict", bundle, rows, "--out", out)
     assert not out.exists()

@@ -68,7 +68,14 @@ def test_resume_force_and_neither(finished, thresher, refused):
     before = (out / "tickets" / "50" / "mask.safetensors").stat().st_mtime_ns
     assert thresher(*words, "--resume").exit_code == 0
     assert (out / "tickets" / "50" / "mask.safetensors").stat().st_mtime_ns == before  # nothing was done twice
-    assert "started with other settings" in refused(*words, "--seed", "7", "--resume")
+    told = refused(*words, "--seed", "7", "--set", "training.patience=9", "--resume")
+    assert "started with other settings (seed was 0, is 7; training.patience was " in told
+    assert ", is 9); resume it with those" in told
+    assert "(--out)" in told
+    (out / "results.json").unlink()
+    assert thresher("prune", "--out", out, "--resume").exit_code == 0  # with its own settings
+    assert (out / "results.json").exists()
+    assert "seed was 0, is 7" in refused("prune", "--out", out, "--resume", "--seed", "7")
     assert thresher(*words, "--seed", "7", "--force").exit_code == 0
     assert Run.open(out).config.seed == 7
 

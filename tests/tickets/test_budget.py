@@ -11,7 +11,8 @@ from thresher.tickets.budget import Budget, check_budgets, parse_budgets
     [("25000", "parameters", 25_000), ("30k", "parameters", 30_000), ("30K", "parameters", 30_000),
      ("1.5M", "parameters", 1_500_000), ("25,000", "parameters", 25_000), ("2%", "share", 0.02),
      ("0.5 %", "share", 0.005),
-     ("1MB", "bytes", 1_000_000), ("1mb", "bytes", 1_000_000), ("512KiB", "bytes", 524_288), ("1.5GB", "bytes", 1.5e9)],
+     ("1MB", "bytes", 1_000_000), ("1mb", "bytes", 1_000_000), ("512KiB", "bytes", 524_288), ("1.5GB", "bytes", 1.5e9),
+     ("100B", "bytes", 100), ("1,500 B", "bytes", 1500)],
 )  # fmt: skip
 def test_reads_budgets_as_people_write_them(text, unit, amount):
     budget = Budget.parse(text)

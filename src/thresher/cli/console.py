@@ -146,7 +146,8 @@ def told_plainly(
                 return command(*args, **kwargs)
             except ThresherError as error:
                 bad_row = isinstance(error, DataError) and error.line is not None and error.line > 1
-                _say_error(f"{error}; or leave such rows out: {skip_flag}" if bad_row and skip_flag else str(error))
+                told = _in_flags(str(error))
+                _say_error(f"{told}; or leave such rows out: {skip_flag}" if bad_row and skip_flag else told)
             except BrokenPipeError:
                 raise
             except OSError as error:
@@ -198,6 +199,13 @@ def _write(key: str, value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(map(str, value)) or "nothing"
     return str(value)
+
+
+def _in_flags(message: str) -> str:
+    """A message of the library, which speaks of arguments, in the words of the command line."""
+    for argument, flag in (("(resume=True)", "(--resume)"), ("(force=True)", "(--force)"), ("(out=…)", "(--out)")):
+        message = message.replace(argument, flag)
+    return message
 
 
 def _say_error(message: str) -> None:

@@ -165,7 +165,13 @@ Seed = Annotated[
     ),
 ]
 Resume = Annotated[
-    bool, typer.Option("--resume", metavar="", help="Go on with the run in --out.", rich_help_panel=OUTPUT)
+    bool,
+    typer.Option(
+        "--resume",
+        metavar="",
+        help="Go on with the run in --out; alone, with its own settings.",
+        rich_help_panel=OUTPUT,
+    ),
 ]
 Force = Annotated[
     bool, typer.Option("--force", metavar="", help="Throw away what is in --out.", rich_help_panel=OUTPUT)

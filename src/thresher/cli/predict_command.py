@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from thresher.export.predictor import Predictor
 
 PROBABILITY = "probability"
-JSON_SUFFIXES, PARQUET_SUFFIXES = (".jsonl", ".ndjson"), (".parquet", ".pq")
+JSON_SUFFIXES, PARQUET_SUFFIXES, CSV_SUFFIXES = (".jsonl", ".ndjson"), (".parquet", ".pq"), (".csv", ".txt", "")
 
 
 @told_plainly()
@@ -61,6 +61,7 @@ def predict(
     """
     if group is not None and top_k is None:
         raise ConfigError("--group makes groups for the best rows of each; say how many with --top-k")
+    _check_out(out, as_json=as_json)
     predictor = _load(bundle)
     kept = [part.strip() for part in (keep or "").split(",") if part.strip()]
     frames = _answers(predictor, rows, kept) if top_k is None else _best(predictor, rows, kept, top_k, group)
@@ -75,13 +76,25 @@ def predict(
     say(f"{num_rows:,} rows → {out}")
 
 
+def _check_out(out: Path | None, *, as_json: bool) -> None:
+    """Refuse a name that promises another kind of file than would be written."""
+    known = (*CSV_SUFFIXES, *JSON_SUFFIXES, *PARQUET_SUFFIXES, *([".json"] if as_json else []))
+    if out is not None and out.suffix.lower() not in known:
+        raise ConfigError(f"--out {out}: {out.suffix} cannot be written; name it .csv, .jsonl or .parquet")
+
+
 def _load(bundle: Path) -> "Predictor":
     from thresher.export.predictor import load_bundle
 
     if (bundle / "config.toml").exists() and not (bundle / "bundle.json").exists():
-        inside = ", ".join(str(found.parent) for found in sorted(bundle.glob("bundles/*/bundle.json")))
-        raise ConfigError(f"{bundle} is a run; name one of its bundles: {inside or 'it has none yet'}")
+        raise ConfigError(f"{bundle} is a run; name one of its bundles: {_bundles(bundle / 'bundles')}")
+    if not bundle.exists() and bundle.parent.is_dir():
+        raise ConfigError(f"{bundle}: no such bundle; beside it: {_bundles(bundle.parent)}")
     return load_bundle(bundle)
+
+
+def _bundles(folder: Path) -> str:
+    return ", ".join(str(found.parent) for found in sorted(folder.glob("*/bundle.json"))) or "none yet"
 
 
 def _read(predictor: "Predictor", rows: str, also: Sequence[str]) -> Iterator["pl.DataFrame"]:

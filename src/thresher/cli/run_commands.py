@@ -1,6 +1,7 @@
 """prune, search, retrain: the commands that train, each on the folder of a run."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -172,6 +173,9 @@ def _settle(params: Mapping[str, Any]) -> "RunConfig":
     """The settings of a run, with what had to be guessed about its files shown."""
     from thresher.cli.settings import Flags, run_config, show_guess
 
-    config = run_config(Flags.of(params))
+    flags, stored = Flags.of(params), params["out"] / "config.toml"
+    if params["resume"] and not flags.sources and flags.config is None and stored.exists():
+        flags = replace(flags, config=stored)  # nothing was said of the data: it is the run's own
+    config = run_config(flags)
     show_guess(config.data)
     return config

@@ -29,7 +29,7 @@ from thresher.embeddings.uniform import UniformConfig
 from thresher.errors import ConfigError
 from thresher.models.registry import model_config
 from thresher.report.comparison import plot_comparison
-from thresher.runs import RunConfig
+from thresher.runs import RunConfig, what_differs
 from thresher.tickets.budget import Budget
 from thresher.tickets.ticket import Ticket
 from thresher.training.epochs import CHECKPOINT
@@ -221,12 +221,13 @@ def _check_same(config: CompareConfig, path: Path) -> None:
     """Results of one folder must be comparable."""
     if not path.exists():
         if path.parent.exists() and any(path.parent.iterdir()):
-            raise ConfigError(f"{path.parent} is not empty and holds no comparison; choose another folder (--out)")
+            raise ConfigError(f"{path.parent} is not empty and holds no comparison; choose another folder (out=…)")
         save_toml(config.shared(), path)
-    elif load_toml(CompareConfig, path) != config.shared():
+    elif (stored := load_toml(CompareConfig, path)) != config.shared():
         raise ConfigError(
             f"the comparison in {path.parent} was begun with other data, search or training settings, or trials "
-            f"(see {path}); go on with those, or choose another folder (--out)"
+            f"({what_differs(stored, config.shared())}); go on with those (see {path}), or choose another folder "
+            "(out=…)"
         )
 
 

@@ -1,6 +1,6 @@
 """Budget: how much of the searched tables may stay, in parameters, as a share, or in bytes.
 
-`30k` and `25000` are parameters, `2%` is a share of all entries `N·D`, `1MB` is bytes of the compact form.
+`30k` and `25000` are parameters, `2%` is a share of all entries `N·D`, `1MB` or `900B` is bytes of the compact form.
 """
 
 import re
@@ -12,7 +12,7 @@ from thresher.errors import BudgetError
 
 Unit = Literal["parameters", "share", "bytes"]
 
-_PARAMETER_FACTORS = {"": 1, "k": 1_000, "M": 1_000_000, "B": 1_000_000_000}
+_PARAMETER_FACTORS = {"": 1, "k": 1_000, "M": 1_000_000}
 _BYTE_FACTORS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 _FORM = re.compile(r"(?P<number>\d[\d_,]*(?:\.\d+)?)\s*(?P<suffix>%|[A-Za-z]*)")
 _EXAMPLES = "write parameters as 30k or 25000, a share as 2%, bytes as 1MB"
@@ -48,14 +48,15 @@ class Budget:
             if number > 100:
                 raise BudgetError(f"budget {written!r} is more than the whole table; a share ends at 100%")
             return cls("share", number / 100, written)
-        # "30K" and "30m" are clear enough; "30b" might be bytes or billions, so only the exact forms count there
+        # "30K", "30m" and "30B" are clear enough; "30b" might be bits, bytes or billions
         suffix = {"K": "k", "m": "M"}.get(suffix, suffix)
-        if suffix in _PARAMETER_FACTORS and suffix != "B":
+        if suffix in _PARAMETER_FACTORS:
             parameters = number * _PARAMETER_FACTORS[suffix]
             if parameters != int(parameters):
                 raise BudgetError(f"budget {written!r} is not a whole number of parameters; {_EXAMPLES}")
             return cls("parameters", int(parameters), written)
-        bytes_suffix = {known.lower(): known for known in _BYTE_FACTORS if known != "B"}.get(suffix.lower())
+        spelled = {known.lower(): known for known in _BYTE_FACTORS if known != "B"} | {"B": "B"}
+        bytes_suffix = spelled.get(suffix, spelled.get(suffix.lower()) if len(suffix) > 1 else None)
         if bytes_suffix is not None:
             return cls("bytes", int(number * _BYTE_FACTORS[bytes_suffix]), written)
         raise BudgetError(f"budget {written!r} has the unknown unit {suffix!r}; {_EXAMPLES}")
