@@ -38,12 +38,14 @@ def test_version_and_usage_errors():
     assert run("prune", "--no-such-flag").returncode == 2
 
 
-def test_a_bug_is_not_disguised(monkeypatch):
-    code = """
+def test_a_bug_is_not_disguised(tmp_path):
+    results = tmp_path / "results.json"
+    results.write_text("{}")
+    code = f"""
 import thresher.report.frontier as frontier
 frontier.Frontier.load = lambda path: 1 / 0
 from thresher.cli.app import app
-app(["show", __file__ if "__file__" in globals() else "/etc/hostname"])
+app(["show", {str(results)!r}])
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=ENVIRONMENT)
     assert done.returncode == 1
