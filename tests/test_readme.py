@@ -14,7 +14,7 @@ import thresher
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
-TOLERANCE = 0.02
+TOLERANCE = 0.01
 NEEDS_EXTRAS = ("thresher.integrations",)
 
 
