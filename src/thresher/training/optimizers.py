@@ -18,7 +18,7 @@ NETWORK = "network"
 GROUP_NAMES = (NETWORK, *get_args(Role))
 Updates = Literal["auto", "dense", "rows"]
 SecondMoment = Literal["entry", "row"]
-ROWS_FROM_ENTRIES = 1 << 22  # 16 MB: updating smaller tables as a whole is quick, and gives slightly better masks
+ROWS_FROM_ENTRIES = 1 << 22  # a table of 16 MB; smaller ones are updated as a whole in little time
 FUSED_DEVICES = frozenset({"cpu", "cuda"})
 
 
