@@ -74,3 +74,24 @@ def test_lists_are_bags_and_spoken_for_columns_are_left_alone(tmp_path: Path) ->
     result = guess_fields(path, resolve_format(path, FileFormat()), config)
     assert [(field.name, field.pooling) for field in result.fields] == [("tags", "mean")]
     assert set(dict(result.reasons)) == set(columns)
+
+
+def test_text_that_is_no_category_is_noticed(tmp_path: Path) -> None:
+    rows = range(200)
+    frame = pl.DataFrame(
+        {
+            "click": [row % 2 for row in rows],
+            "seen_at": [f"2024-01-{row % 28 + 1:02}T10:00" for row in rows],
+            "tags": ["|".join(f"t{tag}" for tag in range(row % 4)) for row in rows],
+            "price": ["NA" if row % 20 == 0 else str(row / 7) for row in rows],
+            "session": [f"s{row:x}" for row in rows],
+            "city": [f"city {row % 9}" for row in rows],
+        }
+    )
+    frame.write_csv(path := tmp_path / "rows.csv")
+    reasons = dict(guess_fields(path, resolve_format(path, FileFormat())).reasons)
+    assert 'transform = "date"' in reasons["seen_at"]
+    assert "separator = '|'" in reasons["tags"]
+    assert "numbers but for 'NA'?" in reasons["price"]
+    assert "--drop" in reasons["session"]
+    assert reasons["city"] == "categorical: text, 9 distinct values in 200 rows"

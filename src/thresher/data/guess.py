@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from thresher.data.labels import label_of
@@ -16,6 +17,10 @@ from thresher.errors import DataError
 SAMPLE_ROWS = 10_000
 MANY_VALUES = 256
 """An integer column with more distinct values than this is taken for a quantity, unless its name says otherwise."""
+FEW_ROWS = 50
+"""Fewer than this say nothing about what a column looks like."""
+NEARLY_ALL, OFTEN = 0.9, 0.4
+SEPARATORS = ("|", ";", ",")
 _LABEL_NAMES = (
     "label",
     "click",
@@ -111,7 +116,8 @@ def _guess_column(name: str, column: pl.Series) -> tuple[FieldConfig | None, str
     present = numbers[~np.isnan(numbers)]
     said = f"{distinct:,} distinct values in {rows:,} rows"
     if broken.any() or not len(present):
-        return FieldConfig(name=name), f"categorical: text, {said}"
+        hint = _hint(text, broken)
+        return FieldConfig(name=name), f"categorical: text, {said}" + (f"; {hint}" if hint else "")
     lowered = name.lower().replace("-", "_")
     if lowered.endswith(_CODE_ENDINGS):
         return FieldConfig(name=name), f"categorical: numbers, but the name says a code; {said}"
@@ -120,3 +126,25 @@ def _guess_column(name: str, column: pl.Series) -> tuple[FieldConfig | None, str
     if distinct > MANY_VALUES:
         return FieldConfig(name=name, transform="log2"), f"numeric: many whole numbers, log² buckets; {said}"
     return FieldConfig(name=name), f"categorical: few whole numbers, {said}"
+
+
+def _hint(text: pl.Series, broken: npt.NDArray[np.bool_]) -> str:
+    """What a text column looks like besides: taken as plain categories it would make a large and useless table."""
+    present = text.drop_nulls()
+    if len(present) < FEW_ROWS:
+        return ""
+    if _share(present.str.contains(r"^\d{4}-\d\d-\d\d")) >= NEARLY_ALL:
+        return 'dates? then transform = "date" in the settings'
+    for separator in SEPARATORS:
+        if _share(present.str.contains(separator, literal=True)) >= OFTEN:
+            return f"several values with {separator!r} between? then separator = {separator!r} in the settings"
+    if 0 < broken.mean() <= 1 - OFTEN:
+        words = text.filter(pl.Series(broken)).value_counts(sort=True)[:, 0].head(3).to_list()
+        return f"numbers but for {', '.join(map(repr, words))}? leave those cells empty, and it is numeric"
+    if present.n_unique() >= NEARLY_ALL * len(present):
+        return "nearly all different: a row id? then leave it out (--drop)"
+    return ""
+
+
+def _share(flags: pl.Series) -> float:
+    return int(flags.sum()) / len(flags)
