@@ -12,6 +12,7 @@ LAYERS = [
     "errors",
     "files",
     "toml_text",
+    "config_values",
     "config",
     "kernels",
     "data",

@@ -60,7 +60,7 @@ def small_grids(monkeypatch):
 
 
 @pytest.fixture
-def test_reads(monkeypatch):
+def reads_of_test_split(monkeypatch):
     """How often a test split was evaluated."""
     reads = []
     evaluate = thresher.retrain.evaluate
@@ -80,7 +80,7 @@ def trainings(monkeypatch):
     return begun
 
 
-def test_every_point_is_measured_once_and_nothing_twice(tmp_path, test_reads, trainings):
+def test_every_point_is_measured_once_and_nothing_twice(tmp_path, reads_of_test_split, trainings):
     found = compare(CONFIG, out=tmp_path / "c")
     points = found.points
     assert found.finished
@@ -93,7 +93,7 @@ def test_every_point_is_measured_once_and_nothing_twice(tmp_path, test_reads, tr
         (width * own[0].num_parameters // own[0].config["embedding_dim"], seed) for width in (2, 8) for seed in (0, 1)
     )
     assert [(point.num_parameters, point.storage_bytes) for point in floor] == [(0, 0)] * 2
-    assert len(test_reads) == len(points)  # once per reported model; trials are not tested
+    assert len(reads_of_test_split) == len(points)  # once per reported model; trials are not tested
     for path in (tmp_path / "c" / "points").rglob("*.json"):
         assert set(json.loads(path.read_text())) >= KEYS
     for point in by_budgets:

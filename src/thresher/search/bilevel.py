@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from thresher.embeddings.base import FieldEmbedding
 from thresher.embeddings.registry import method_name
 from thresher.errors import AttachError, ConfigError
+from thresher.kernels.tables import copy_of
 from thresher.search.cutting import Cutter
 from thresher.search.endless import EndlessBatches
 from thresher.search.registry import SearchTask, register_search
@@ -59,7 +60,7 @@ class BilevelJudge:
         self.batches = EndlessBatches(task.data.choices or task.data.validation)
         self.stopping = task.config.stopping()
         self.step = self.epoch = 0
-        self.initial_state = {name: value.detach().clone() for name, value in task.model.state_dict().items()}
+        self.initial_state = {name: copy_of(value) for name, value in task.model.state_dict().items()}
 
     @property
     def finished(self) -> bool:

@@ -12,6 +12,7 @@ from torch import Tensor
 from thresher.compact.layouts import compact_bytes
 from thresher.embeddings.base import FieldEmbedding
 from thresher.errors import BudgetError
+from thresher.kernels.tables import copy_of
 from thresher.search.registry import SearchTask
 from thresher.tickets.budget import Budget, check_budgets
 from thresher.tickets.store import load_mask_ticket, save_ticket
@@ -87,7 +88,7 @@ class Cutter:
         weights = list(self.weights.values())
         self._least = {budget: least_entries(budget, weights, num_entries=self.num_entries) for budget in task.budgets}
         self.tickets: list[MaskTicket] = []
-        self.initial_state = {name: value.detach().clone() for name, value in task.model.state_dict().items()}
+        self.initial_state = {name: copy_of(value) for name, value in task.model.state_dict().items()}
 
     @property
     def finished(self) -> bool:

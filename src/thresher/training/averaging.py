@@ -15,6 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from thresher.kernels.tables import copy_of
+
 ENTRIES_PER_STEP = 1 << 22
 """A model of more entries is taken in only every few steps, so that the mean costs a step no more than this."""
 
@@ -35,7 +37,7 @@ class WeightAverage:
             for name, tensor in (*model.named_parameters(), *model.named_buffers())
             if tensor.is_floating_point()
         }
-        self._mean = {name: tensor.clone() for name, tensor in self._weights.items()}
+        self._mean = {name: copy_of(tensor) for name, tensor in self._weights.items()}
         self._steps_between = 1 + sum(tensor.numel() for tensor in self._mean.values()) // ENTRIES_PER_STEP
 
     def after_step(self) -> None:
@@ -49,7 +51,7 @@ class WeightAverage:
         """Inside, the model's weights are their mean; afterwards they are as before, to the bit."""
         if self.num_pending:
             self._take_in()
-        held = {name: tensor.clone() for name, tensor in self._weights.items()}
+        held = {name: copy_of(tensor) for name, tensor in self._weights.items()}
         _copy(self._mean, self._weights)
         try:
             yield

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from thresher.errors import ConfigError, FormatError
+from thresher.kernels.tables import copy_of
 from thresher.training.metrics import Metrics
 
 StoppingMetric = Literal["auc", "logloss"]
@@ -92,7 +93,7 @@ class EarlyStopping:
             raise FormatError(
                 f"the stored state of early stopping is incomplete ({error}); start the run anew"
             ) from None
-        self._best_weights = {name: tensor.clone() for name, tensor in tensors.items()}
+        self._best_weights = {name: copy_of(tensor) for name, tensor in tensors.items()}
 
     def _value(self, metrics: Metrics) -> float:
         value: float = getattr(metrics, self.metric)
@@ -105,4 +106,4 @@ class EarlyStopping:
             if kept is not None and kept.shape == tensor.shape and kept.dtype == tensor.dtype:
                 kept.copy_(tensor)  # into the memory of the last copy: fresh pages are what costs
             else:
-                self._best_weights[name] = tensor.detach().clone()
+                self._best_weights[name] = copy_of(tensor)
