@@ -47,7 +47,7 @@ torch {machine["versions"]["torch"]}. Timings of a shared machine are noisy: tru
 | two passes in pure Python, row by row, as the PEP authors do | {encode["sides"]["python"]["seconds"]:.0f} | {encode["sides"]["python"]["peak_bytes"] / 1e9:.2f} GB |
 | pandas in chunks | {encode["sides"]["pandas"]["seconds"]:.0f} | {encode["sides"]["pandas"]["peak_bytes"] / 1e9:.2f} GB |
 
-So {encode["ratios"]["python_over_ours"]:.0f} times as fast as the one and {encode["ratios"]["pandas_over_ours"]:.0f} times as the other. All of Criteo's 45,840,617 rows take
+So {encode["ratios"]["python_over_ours"]:.0f} times as fast as the one and {encode["ratios"]["pandas_over_ours"]:.0f} times as the other. As many rows as Criteo has, 45,840,617, take
 {growth["ratios"]["minutes_last"]:.1f} minutes and {growth["ratios"]["peak_gigabytes_last"]:.1f} GB (`--growth`); a row costs {growth["ratios"]["seconds_per_row_last_over_first"]:.2f} times what it costs in a million rows.
 
 Shuffled batches of 1,024 from the encoded table come at {batches["ratios"]["million_rows_per_second"]:.1f} million rows a second, {batches["ratios"]["ours_over_dataloader"]:.0f} times a
@@ -102,7 +102,7 @@ Adam, and holds {retrain["ratios"]["masked_dense_over_compact_bytes"]:.0f} times
 | one row from raw values to probability | {bundle["ratios"]["single_row_milliseconds"]:.1f} ms |
 | ONNX file over the bundle without vocabularies | {bundle["ratios"]["onnx_over_bundle_bytes"]:.2f} |
 
-Above 5 % density lookups from compact tables are slower than from a dense one: memory is what they save.
+From 5 % density on, lookups from compact tables are slower than from a dense one: memory is what they save.
 """
 
 
