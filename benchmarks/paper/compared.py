@@ -19,6 +19,9 @@ from thresher.config import config_to_mapping
 from thresher.files import read_json, write_json
 from thresher.models.registry import model_config
 
+MIN_DELTA = 0.0001
+"""An epoch must gain more validation AUC than this to count: halves the long tails of retraining, for all alike."""
+
 
 def compare_method(
     settings: PaperSettings, part: str, model: str, method: str, budgets: Sequence[str], *, seeds: int, trials: int
@@ -35,7 +38,7 @@ def compare_method(
         seeds=seeds,
         trials=1 if settings.quick else trials,
         search=plan.search,
-        training=plan.training,
+        training=replace(plan.training, min_delta=MIN_DELTA),
     )
     shared = replace(config.shared(), data=plan.data)  # without the place of the data on this machine
     name, path, now = digest(shared), result_path(settings, part, model), config_to_mapping(shared)

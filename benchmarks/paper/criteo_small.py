@@ -31,7 +31,7 @@ WIDTHS = (4, 8, 16, 32, 64)
 
 def run(settings: PaperSettings) -> None:
     train_plain(settings, lr_path(settings, SOURCE), SOURCE, model_config("lr"), 1, settings.seeds)
-    for model in MODELS:
+    for model in (model for model in MODELS if model in settings.models):
         run_experiment(settings, f"criteo-small/{model}/pep-plan", settings.plan_seeds)
         network = model_config(model, dataset=SOURCE)
         for width in _widths(settings):

@@ -1,6 +1,6 @@
 """Make the paper's tables and figures, and the page about them.
 
-    python benchmarks/paper/make.py [--quick] [--only frontier,runtime] [--draw-only] [--seeds 0,1,2]
+    python benchmarks/paper/make.py [--quick] [--only frontier,runtime] [--draw-only] [--seeds 0,1,2] [--models fm]
 
 Parts run in order; each passes over what is done. Figures and page are made from the result files alone.
 """
@@ -38,16 +38,20 @@ def main() -> None:
     parser.add_argument("--only", help=f"comma-separated, of {', '.join(PARTS)}")
     parser.add_argument("--draw-only", action="store_true", help="figures and page, from results that are there")
     parser.add_argument("--seeds", help="comma-separated")
+    parser.add_argument("--models", help="comma-separated: run these alone, in the parts that ask several")
     arguments = parser.parse_args()
     chosen = PARTS if arguments.only is None else tuple(arguments.only.split(","))
     if unknown := sorted(set(chosen) - set(PARTS)):
         parser.error(f"unknown part {', '.join(unknown)}; parts are {', '.join(PARTS)}")
     sys.path[0] = str(Path(__file__).parent.parent)  # `paper.…`, `made_with` and `run` are found there
     from paper.page import write_page
-    from paper.settings import PaperSettings
+    from paper.settings import MODELS, PaperSettings
 
+    models = MODELS if arguments.models is None else tuple(arguments.models.split(","))
+    if unknown := sorted(set(models) - set(MODELS)):
+        parser.error(f"unknown model {', '.join(unknown)}; models are {', '.join(MODELS)}")
     seeds = None if arguments.seeds is None else [int(seed) for seed in arguments.seeds.split(",")]
-    settings = PaperSettings.of(quick=arguments.quick, seeds=seeds)
+    settings = PaperSettings.of(quick=arguments.quick, seeds=seeds, models=models)
     failed = [name for name in chosen if not make_part(name, settings, run=not arguments.draw_only)]
     print(write_page(settings, {name: part(name) for name in PARTS}))
     if failed:

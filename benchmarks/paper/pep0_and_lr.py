@@ -39,7 +39,7 @@ def run(settings: PaperSettings) -> None:
         train_plain(settings, lr_path(settings, source), source, model_config("lr"), 1, settings.seeds)
     frontier.run_plans(settings)
     for source in ("criteo", "avazu"):
-        for model in MODELS:
+        for model in (model for model in MODELS if model in settings.models):
             # the parts that share an experiment share its seeds, too
             seeds = settings.plan_seeds if source == "criteo" and model in ("fm", "deepfm") else settings.seeds
             run_experiment(settings, f"{source}-small/{model}/pep-plan", seeds)

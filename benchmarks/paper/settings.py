@@ -24,6 +24,7 @@ REPOSITORY = BENCHMARKS.parent
 EXPERIMENTS = BENCHMARKS / "experiments"
 FOLDERS = {"movielens-1m": "ml-1m", "criteo": "criteo", "avazu": "avazu"}
 """Data set → its folder in THRESHER_DATA_DIR."""
+MODELS = ("fm", "deepfm", "autoint", "autoint-lr")
 QUICK_EPOCHS = 4
 
 
@@ -38,6 +39,7 @@ class PaperSettings:
         images: figures of all parts.
         temporary: runs, encoded tables, checkpoints; may be thrown away.
         data_dir: what THRESHER_DATA_DIR says; without it quick runs on made-up rows.
+        models: the models that are run; figures and page show whatever has results.
     """
 
     quick: bool
@@ -46,9 +48,10 @@ class PaperSettings:
     images: Path
     temporary: Path
     data_dir: Path | None
+    models: tuple[str, ...] = MODELS
 
     @classmethod
-    def of(cls, *, quick: bool, seeds: Sequence[int] | None = None) -> "PaperSettings":
+    def of(cls, *, quick: bool, seeds: Sequence[int] | None = None, models: Sequence[str] = MODELS) -> "PaperSettings":
         told = os.environ.get("THRESHER_DATA_DIR")
         temporary = BENCHMARKS / "temporary" / ("paper-quick" if quick else "paper")
         return cls(
@@ -58,6 +61,7 @@ class PaperSettings:
             images=temporary / "images" if quick else REPOSITORY / "docs" / "images" / "paper",
             temporary=temporary,
             data_dir=Path(told) if told else None,
+            models=tuple(models),
         )
 
     @property
