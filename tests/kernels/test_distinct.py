@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from thresher.errors import DataError
 from thresher.kernels import distinct as module
-from thresher.kernels.distinct import find_distinct, find_occurrences
+from thresher.kernels.distinct import find_distinct, find_occurrences, is_ascending, mark_
 
 
 @st.composite
@@ -52,6 +52,19 @@ def test_occurrences_of_kernel_and_twin_are_equal(batch):
     twin = find_occurrences(found.places.to(torch.int16), found.num_ids)  # int16 is the twin's alone
     ours = find_occurrences(found.places, found.num_ids)
     assert all(torch.equal(a, b) for a, b in zip(ours, twin, strict=True))
+
+
+@given(st.lists(st.integers(0, 9), max_size=4))
+def test_ids_ascend_when_they_are_sorted_and_distinct(ids):
+    for dtype in (torch.int64, torch.int16):  # the kernel, the twin
+        assert is_ascending(torch.tensor(ids, dtype=dtype)) == (ids == sorted(set(ids)))
+
+
+def test_marking_sets_the_flags_of_the_ids_alone():
+    for ids in (torch.tensor([1, 3]), torch.tensor([[1, 0], [3, 0]])[:, 0]):  # the kernel; strided, so its twin
+        flags = torch.tensor([True, False, False, False, False])
+        mark_(flags, ids)
+        assert flags.tolist() == [True, True, False, True, False]
 
 
 @pytest.mark.parametrize("find", [module._find_by_kernel, module._find_by_torch])

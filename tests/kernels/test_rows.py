@@ -5,6 +5,7 @@ from torch.nn import functional
 
 from thresher.kernels.distinct import find_distinct
 from thresher.kernels.fm import fm_from_rows
+from thresher.kernels.linear import sum_from_rows
 from thresher.kernels.rows import collect_rows, expand_rows, lookup_rows, row_gradient
 
 
@@ -52,6 +53,27 @@ def test_fm_from_rows_is_the_sum_over_pairs_of_fields(batch):
         expected = plain_fm(expected_rows[distinct.places.long()])
         expected.backward(upstream)
         torch.testing.assert_close(term.double(), expected, rtol=rtol, atol=rtol)
+        torch.testing.assert_close(rows.grad.double(), expected_rows.grad, rtol=rtol, atol=rtol)
+
+
+@given(batches(), st.data())
+def test_sum_from_rows_is_the_sum_over_fields_of_the_ids_not_left_out(batch, data):
+    table, ids = batch
+    for dtype, rtol in ((torch.float32, 1e-4), (torch.float64, 1e-10)):  # the kernel, the twin
+        distinct = find_distinct(ids.clone(), table.shape[0])
+        left_out = torch.tensor(
+            data.draw(st.lists(st.booleans(), min_size=distinct.num_ids, max_size=distinct.num_ids))
+        )
+        distinct = distinct.without(left_out.bool())
+        rows = table[distinct.ids, :1].to(dtype).requires_grad_()
+        upstream = torch.linspace(-1, 2, ids.shape[0], dtype=torch.float64)
+        total = sum_from_rows(rows, distinct)
+        total.backward(upstream.to(dtype))
+        expected_rows = table[distinct.ids, :1].requires_grad_()
+        padded = torch.cat((expected_rows, torch.zeros(1, 1, dtype=torch.float64)))
+        expected = padded[distinct.places.long()].sum((1, 2))
+        expected.backward(upstream)
+        torch.testing.assert_close(total.double(), expected, rtol=rtol, atol=rtol)
         torch.testing.assert_close(rows.grad.double(), expected_rows.grad, rtol=rtol, atol=rtol)
 
 

@@ -138,13 +138,13 @@ class PepEmbedding(RowEmbedding):
 
         Gradients are row-sparse, and no temporary is larger than the batch's rows.
         """
-        from thresher.kernels.distinct import find_distinct
+        from thresher.kernels.distinct import find_distinct, mark_
         from thresher.kernels.rows import lookup_rows
         from thresher.kernels.threshold_lookup import threshold_lookup
 
         distinct = find_distinct(ids, self.num_features)
         if self.training:
-            self.seen[distinct.ids] = True
+            mark_(self.seen, distinct.ids)
         clock, by_feature = float(self.clock), self.granularity.rows == "feature"
         if clock == -torch.inf:
             rows, live = lookup_rows(self.weight, distinct), distinct

@@ -36,15 +36,16 @@ class DistinctIds:
 
     def without(self, left_out: Tensor) -> "DistinctIds":
         """The same batch with the ids where `left_out` (bool `[U]`) is True taken from the list."""
-        kept = ~left_out
-        num_kept = int(kept.sum())
-        if num_kept == self.num_ids:
-            return self
         if runs_on_kernels(self.ids, self.places):
+            num_kept = _count_false(left_out.numpy())
+            if num_kept == self.num_ids:
+                return self
             ids, places = self.ids.new_empty(num_kept), torch.empty_like(self.places)
             flat = places.view(-1).numpy(), self.places.view(-1).numpy()
             _renumber(left_out.numpy(), self.ids.numpy(), ids.numpy(), flat[1], flat[0])
             return DistinctIds(ids, places, self.num_features)
+        kept = ~left_out
+        num_kept = int(kept.sum())
         new_places = torch.where(left_out, num_kept, kept.cumsum(0) - 1).to(self.places.dtype)  # [U]
         new_places = torch.cat((new_places, new_places.new_full((1,), num_kept)))
         return DistinctIds(self.ids[kept], new_places[self.places.long()], self.num_features)
@@ -81,6 +82,19 @@ def find_occurrences(places: Tensor, num_ids: int) -> tuple[Tensor, Tensor]:
     positions = torch.empty(places.numel(), dtype=torch.int32)
     _place_occurrences(places.flatten().numpy(), starts.numpy(), positions.numpy())
     return starts[:-1], positions[: starts[-2]]
+
+
+def is_ascending(ids: Tensor) -> bool:
+    """Whether each of the ids `[U]` is above the one before it, and so all are distinct."""
+    return bool(_is_ascending(ids.numpy()) if runs_on_kernels(ids) else (ids[1:] > ids[:-1]).all())
+
+
+def mark_(flags: Tensor, ids: Tensor) -> None:
+    """Set `flags` (bool `[N]`) at `ids` `[U]`."""
+    if runs_on_kernels(ids) and flags.device.type == "cpu":
+        _mark(flags.numpy(), ids.numpy())
+    else:
+        flags[ids] = True
 
 
 def _find_by_kernel(ids: Tensor, num_features: int) -> DistinctIds:
@@ -134,6 +148,28 @@ def _mark_and_rank(ids, num_features, distinct, places):  # type: ignore[no-unty
         below = (one << np.uint64(id_ & 63)) - one
         places[i] = ranks[id_ >> 6] + np.int32(popcount(words[id_ >> 6] & below))
     return num_ids
+
+
+@serial_kernel
+def _is_ascending(ids):  # type: ignore[no-untyped-def]
+    num_steps_back = 0
+    for u in range(1, ids.shape[0]):
+        num_steps_back += ids[u] <= ids[u - 1]
+    return num_steps_back == 0
+
+
+@serial_kernel
+def _mark(flags, ids):  # type: ignore[no-untyped-def]
+    for u in range(ids.shape[0]):
+        flags[ids[u]] = True
+
+
+@serial_kernel
+def _count_false(flags):  # type: ignore[no-untyped-def]
+    num_false = 0
+    for u in range(flags.shape[0]):
+        num_false += not flags[u]
+    return num_false
 
 
 @serial_kernel

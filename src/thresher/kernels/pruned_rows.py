@@ -30,8 +30,8 @@ class PrunedRows:
         if not runs_on_kernels(self.from_clock, distinct.ids):
             return distinct.without(self.from_clock[distinct.ids] <= clock)
         left_out = torch.empty(distinct.num_ids, dtype=torch.bool)
-        any_left_out = _find_pruned(self.from_clock.numpy(), distinct.ids.numpy(), clock, left_out.numpy())
-        return distinct.without(left_out) if any_left_out else distinct
+        _find_pruned(self.from_clock.numpy(), distinct.ids.numpy(), clock, left_out.numpy())
+        return distinct.without(left_out)
 
     def note(self, ids: Tensor, is_pruned: Tensor, clock: float) -> None:
         """Rows `ids` `[U]` were looked up at this clock; those where `is_pruned` came out all 0.
@@ -49,11 +49,8 @@ class PrunedRows:
 
 @serial_kernel
 def _find_pruned(from_clock, ids, clock, left_out):  # type: ignore[no-untyped-def]
-    num_left_out = 0
     for u in range(ids.shape[0]):
         left_out[u] = from_clock[ids[u]] <= clock
-        num_left_out += left_out[u]
-    return num_left_out
 
 
 @serial_kernel

@@ -4,12 +4,11 @@ Rows of a batch lie far apart, and with small pages finding a row's page costs a
 may be larger than the memory: the system keeps the rows in use and writes the others out.
 """
 
-import ctypes
 import mmap
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,6 @@ import torch
 from torch import Tensor
 
 LARGE_BYTES = 4 << 20
-_MADV_HUGEPAGE = 14
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,10 +49,9 @@ def new_zeros(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
     mapped, on_cpu = _mapped.get(), torch.get_default_device().type == "cpu"
     if mapped is not None and on_cpu and num_bytes > mapped.over_bytes:
         return _in_file(mapped.folder, torch.Size(shape), dtype)
-    table = torch.zeros(shape, dtype=dtype)
-    if on_cpu and num_bytes >= LARGE_BYTES:
-        _ask_for_huge_pages(table)
-    return table
+    if on_cpu and num_bytes >= LARGE_BYTES and sys.platform.startswith("linux"):
+        return _in_huge_pages(torch.Size(shape), dtype)
+    return torch.zeros(shape, dtype=dtype)
 
 
 def copy_of(values: Tensor) -> Tensor:
@@ -74,10 +71,9 @@ def _in_file(folder: Path, shape: torch.Size, dtype: torch.dtype) -> Tensor:
         path.unlink()  # the map keeps the content alive, and nothing is left behind by a killed process
 
 
-def _ask_for_huge_pages(table: Tensor) -> None:
-    if not sys.platform.startswith("linux"):
-        return
-    start = -(-table.data_ptr() // mmap.PAGESIZE) * mmap.PAGESIZE
-    size = (table.data_ptr() + table.numel() * table.element_size() - start) // mmap.PAGESIZE * mmap.PAGESIZE
-    # only advice: where it is not taken nothing else changes
-    ctypes.CDLL(None).madvise(ctypes.c_void_p(start), ctypes.c_size_t(size), _MADV_HUGEPAGE)
+def _in_huge_pages(shape: torch.Size, dtype: torch.dtype) -> Tensor:
+    """Fresh pages of the system's, zero until they are written; torch's own zeros touch every page, as small ones."""
+    memory = mmap.mmap(-1, shape.numel() * dtype.itemsize, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with suppress(OSError):  # only advice: a system without huge pages refuses it, and nothing else changes
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    return torch.frombuffer(memory, dtype=dtype).view(shape)

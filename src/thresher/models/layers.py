@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +12,9 @@ from thresher.embeddings.base import Role, RowGradients
 from thresher.errors import ConfigError
 from thresher.models.bags import Bag, embed_fields
 from thresher.models.base import ModelConfig
+
+if TYPE_CHECKING:
+    from thresher.kernels.distinct import DistinctIds
 
 
 class LinearTerm(RowGradients, nn.Module):
@@ -27,17 +31,31 @@ class LinearTerm(RowGradients, nn.Module):
         self.bias = nn.Parameter(torch.zeros(1))
 
     def forward(self, ids: Tensor, dense: Tensor | None = None, bags: Sequence[Bag] = ()) -> Tensor:
-        lookup = self._look_up_rows if self.row_gradients else self.weights
-        logits = embed_fields(lookup, ids, bags).sum((1, 2)) + self.bias  # [B]
+        logits = self._sum_weights(ids, bags) + self.bias  # [B]
         check_dense(dense, 0 if self.dense is None else self.dense.in_features)
         return logits if self.dense is None else logits + self.dense(dense).squeeze(1)  # [B]
 
+    def _sum_weights(self, ids: Tensor, bags: Sequence[Bag]) -> Tensor:
+        """`Σ_f w[id_f]` `[B]`."""
+        if not self.row_gradients:
+            return embed_fields(self.weights, ids, bags).sum((1, 2))
+        if bags:
+            return embed_fields(self._look_up_rows, ids, bags).sum((1, 2))
+        from thresher.kernels.linear import sum_from_rows
+
+        return sum_from_rows(*self._distinct_rows(ids))
+
     def _look_up_rows(self, ids: Tensor) -> Tensor:
+        from thresher.kernels.rows import expand_rows
+
+        return expand_rows(*self._distinct_rows(ids))  # [..., 1]
+
+    def _distinct_rows(self, ids: Tensor) -> "tuple[Tensor, DistinctIds]":
         from thresher.kernels.distinct import find_distinct
-        from thresher.kernels.rows import expand_rows, lookup_rows
+        from thresher.kernels.rows import lookup_rows
 
         distinct = find_distinct(ids, self.weights.num_embeddings)
-        return expand_rows(lookup_rows(self.weights.weight, distinct), distinct)  # [..., 1]
+        return lookup_rows(self.weights.weight, distinct), distinct  # [U, 1]
 
     def why_not_row_gradients(self) -> str | None:
         return (

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.optim.adam import adam
 
 from thresher.errors import ConfigError, NonFiniteError
+from thresher.kernels.distinct import is_ascending
 from thresher.kernels.row_adam_step import RowAdamSettings, RowAdamState, catch_up_rows_, row_adam_step_
 from thresher.kernels.tables import new_zeros
 from thresher.training.optimizers import SecondMoment
@@ -199,8 +200,8 @@ def _distinct_rows(gradient: Tensor) -> tuple[Tensor, Tensor]:
             f"RowAdam takes gradients that are sparse by rows; this one is sparse in {gradient.sparse_dim()} dimensions"
         )
     ids = gradient._indices()[0]
-    # F.embedding(sparse=True) does not call its gradient coalesced even when its ids are distinct and ascending
-    if not gradient.is_coalesced() and ids.numel() > 1 and bool((ids[1:] <= ids[:-1]).any()):
+    # autograd, and F.embedding(sparse=True), do not call a gradient coalesced even when its ids ascend
+    if not gradient.is_coalesced() and not is_ascending(ids):
         gradient = gradient.coalesce()
     return gradient._indices()[0].contiguous(), gradient._values().contiguous()
 
