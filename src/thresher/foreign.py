@@ -10,11 +10,12 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from thresher.attach import AttachedTable, attach_, compact_
 from thresher.attach.find import Where
-from thresher.data.batches import Batch
+from thresher.data.batches import Batch, RelabelledSource
 from thresher.data.split_batches import SplitBatches
 from thresher.embeddings.base import BYTES_PER_VALUE
 from thresher.embeddings.pep import PepConfig
@@ -24,6 +25,7 @@ from thresher.search.find_tickets import find_tickets
 from thresher.tickets.budget import Budget
 from thresher.training.fit import TrainingConfig
 from thresher.training.progress import Progress
+from thresher.training.teaching import check_share, soft_labels, taught
 
 Columns = Tensor | Mapping[str, Tensor]
 
@@ -56,6 +58,13 @@ class TensorBatches:
 
     def __len__(self) -> int:
         return -(-self.num_rows // self.batch_size)
+
+    def in_order(self) -> "TensorBatches":
+        return TensorBatches(self.inputs, self.labels, self.batch_size, weights=self.weights)
+
+    def with_labels(self, labels: NDArray[np.float32]) -> "TensorBatches":
+        given = torch.from_numpy(labels).to(self.labels.device)
+        return TensorBatches(self.inputs, given, self.batch_size, weights=self.weights, seed=self.seed)
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
         order = None
@@ -98,6 +107,7 @@ def prune_model(
     search: SearchConfig | None = None,
     training: TrainingConfig | None = None,
     with_dense: bool = True,
+    teacher_share: float = 0.5,
     seed: int = 0,
     folder: Path | None = None,
     progress: Progress | None = None,
@@ -110,6 +120,9 @@ def prune_model(
         budgets: parameters (`30k`), shares (`5%`) or bytes (`1MB`) over all its searched tables together.
         where: which tables, as for `attach_`; so is `min_features`.
         with_dense: train the unpruned model too.
+        teacher_share: the part of each training label that the unpruned model's prediction makes up in retraining;
+            0 for labels alone, which is also what is left where there is no unpruned model, or where the batches cannot
+            be relabelled (`TensorBatches` and those of an encoded table can).
         folder: histories, tickets and checkpoints go there; work found there is taken up again.
     """
     attached = _copy(model)
@@ -117,15 +130,18 @@ def prune_model(
     tickets = find_tickets(  # before anything long: impossible settings are told at once
         attached, data, budgets, search, seed=seed, folder=_under(folder, "tickets"), progress=progress
     )
-    dense = None
+    check_share(teacher_share)
+    dense, learned = None, data
     if with_dense:
         dense = train_model(_copy(model), data, training, seed=seed, folder=_under(folder, "dense"), progress=progress)
         num_parameters = sum(table.num_features * table.embedding_dim for table in tables)
         dense = replace(dense, num_parameters=num_parameters, storage_bytes=num_parameters * BYTES_PER_VALUE)
+        if teacher_share and isinstance(data.train, RelabelledSource):
+            learned = taught(data, soft_labels(dense.model, data.train, teacher_share, progress=progress))
     pruned = {}
     for ticket in tickets:
         into = _under(folder, f"retrained/{ticket.budget.slug}")
-        trained = retrain_ticket(ticket, _copy(model), data, training, seed=seed, folder=into, progress=progress)
+        trained = retrain_ticket(ticket, _copy(model), learned, training, seed=seed, folder=into, progress=progress)
         sizes = compact_(trained.model)  # one table held by two modules counts once
         pruned[str(ticket.budget)] = replace(
             trained,

@@ -38,6 +38,7 @@ from thresher.tickets.ticket import Ticket
 from thresher.training.history import read_history
 from thresher.training.progress import Progress
 from thresher.training.seeding import derive_seed, isolated_rng, seed_all
+from thresher.training.teaching import load_labels, save_labels, soft_labels, taught
 
 
 class RunProgress(Progress, Protocol):
@@ -96,15 +97,17 @@ def batches(run: Run, table: EncodedTable) -> SplitBatches:
 
 
 def train_dense(run: Run, table: EncodedTable, data: SplitBatches, progress: Progress | None = None) -> FrontierPoint:
-    """The model with a plain table of the same width: what pruning is measured against."""
-    done = run.dense / "point.json"
-    if not done.exists():
+    """The model with a plain table of the same width: what pruning is measured against, and what teaches it."""
+    done, share = run.dense / "point.json", run.config.teacher_share
+    if not done.exists() or (share and not run.soft_labels.exists()):
         with run.large_tables():
             model = new_model(run.config, table, UniformConfig(embedding_dim=run.config.embedding.embedding_dim))
             trained = train_model(
                 model, data, run.config.training,
                 seed=run.config.seed, folder=run.dense, stage="dense", progress=progress,
             )  # fmt: skip
+            if share:
+                save_labels(soft_labels(model, data.train, share, progress=progress), run.soft_labels)
         _finish(run.dense, _point(trained, label="dense", budget=None, seed=run.config.seed))
     return FrontierPoint.from_json(read_json(done))
 
@@ -150,7 +153,7 @@ def retrain(
         trained = retrain_ticket(
             ticket,
             model,
-            data,
+            taught(data, load_labels(run.soft_labels)) if config.teacher_share else data,
             config.training,
             rewind=config.rewind,
             seed=config.seed,

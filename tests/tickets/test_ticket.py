@@ -99,6 +99,21 @@ def test_foreign_versions_and_lies_about_the_mask_are_refused(ticket, tmp_path):
         load_ticket(tmp_path / "t")
 
 
+@pytest.mark.parametrize("lie", ["[\n        4,\n        6\n", "[\n        9\n"])
+def test_sizes_are_stored_without_loss_and_lies_about_their_groups_refused(tmp_path, lie):
+    runs = FeatureRuns.of(np.array([0] * 4 + [1] * 5), 2)
+    tables = {"table": TableSizes(8, (2, 8), runs)}
+    save_ticket(SizeTicket(Budget.parse("2%"), tables, {}, {}, 48, Provenance("autodim", 0, 0, 0)), tmp_path / "t")
+    found = load_ticket(tmp_path / "t").tables["table"]
+    assert found.runs.group_sizes == (4, 5)
+    assert found.runs.starts.tolist() == [0, 4]
+    facts = tmp_path / "t" / "ticket.json"
+    assert "[\n        4,\n        5\n" in facts.read_text()
+    facts.write_text(facts.read_text().replace("[\n        4,\n        5\n", lie))
+    with pytest.raises(FormatError, match="damaged"):
+        load_ticket(tmp_path / "t")
+
+
 def test_a_ticket_prints_in_a_line_without_its_tensors(ticket):
     assert repr(ticket) == ("MaskTicket(budget='11', method='pep', num_parameters=11, tables=[table: 11 of 9 × 3])")
     assert repr(ticket.initial) == "Weights(kept_values=11, other_tensors=2)"

@@ -30,6 +30,7 @@ from thresher.training.epochs import CHECKPOINT, HISTORY
 from thresher.training.history import read_history
 from thresher.training.metrics import Metrics
 from thresher.training.seeding import derive_seed
+from thresher.training.teaching import load_labels, save_labels, soft_labels, taught
 
 
 @dataclass(frozen=True)
@@ -45,18 +46,25 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Cell:
-    """A method's settings under one model and seed, in a folder of its own."""
+    """A method's settings under one model and seed, in a folder of its own.
+
+    Attributes:
+        labels: soft labels of the training rows, from a teacher; None for their own.
+    """
 
     folder: Path
     run: RunConfig
     table: EncodedTable
     deadline: Deadline
+    labels: Path | None = None
 
     @classmethod
-    def of(cls, parent: Path, run: RunConfig, table: EncodedTable, deadline: Deadline) -> "Cell":
+    def of(
+        cls, parent: Path, run: RunConfig, table: EncodedTable, deadline: Deadline, *, labels: Path | None = None
+    ) -> "Cell":
         folder = parent / f"{settings_slug(run.embedding)}-seed{run.seed}"
         write_json(folder / "settings.json", config_to_mapping(run.embedding))
-        return cls(folder, run, table, deadline)
+        return cls(folder, run, table, deadline, labels)
 
     def find(self, budgets: Sequence[Budget]) -> tuple[dict[Budget, Ticket], dict[Budget, str]]:
         """Tickets for the budgets these settings can meet, from one search, and why the others cannot be met."""
@@ -112,14 +120,31 @@ class Cell:
         Args:
             test: whether to read the test split, once, at the end.
         """
+        trained = self._trained(ticket, test=test)
+        return Outcome(
+            trained.num_parameters, trained.storage_bytes, trained.fit.validation, trained.test, trained.fit.seconds
+        )
+
+    def teach(self) -> Path:
+        """Train the settings as they are and write what they would have others learn; the test split is not read."""
+        path = self.folder / "soft_labels.npy"
+        if not path.exists():
+            trained, data = self._trained(None, test=False), self._data(test=False)
+            share = self.run.teacher_share
+            save_labels(soft_labels(trained.model, data.train, share, progress=self.deadline), path)
+            self.forget(None)
+        return path
+
+    def _trained(self, ticket: Ticket | None, *, test: bool) -> Trained:
         self.deadline.check()
         folder = self.folder / ("trained" if ticket is None else f"retrained-{ticket.budget.slug}")
         embedding = self.run.embedding if ticket is None else ticket.embedding_config(self.run.embedding)
         model = new_model(self.run, self.table, embedding)
         training, data = self.run.training, self._data(test=test)
-        trained: Trained
+        if self.labels is not None:
+            data = taught(data, load_labels(self.labels))
         if ticket is None:
-            trained = train_model(
+            return train_model(
                 model,
                 data,
                 training,
@@ -128,13 +153,7 @@ class Cell:
                 stage=method_name(embedding),
                 progress=self.deadline,
             )
-        else:
-            trained = retrain_ticket(
-                ticket, model, data, training, seed=self.run.seed, folder=folder, progress=self.deadline
-            )
-        return Outcome(
-            trained.num_parameters, trained.storage_bytes, trained.fit.validation, trained.test, trained.fit.seconds
-        )
+        return retrain_ticket(ticket, model, data, training, seed=self.run.seed, folder=folder, progress=self.deadline)
 
     def forget(self, ticket: Ticket | None) -> None:
         """Drop a training's checkpoint: its result is written down."""

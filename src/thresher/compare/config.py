@@ -9,6 +9,7 @@ from thresher.models.registry import model_config
 from thresher.search.config import SearchConfig
 from thresher.tickets.budget import Budget, parse_budgets
 from thresher.training.fit import TrainingConfig
+from thresher.training.teaching import check_share
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +25,8 @@ class CompareConfig:
         trials: settings of its grid that each method may try, on the first seed, judged on validation.
         search: shared by all methods that search.
         training: shared by all methods when they are retrained.
+        teacher_share: the part of each training label that a plain table of `embedding_dim`, trained first, predicts;
+            shared by all methods, too. 0 for labels alone.
     """
 
     data: DataConfig = field(default_factory=DataConfig)
@@ -35,6 +38,7 @@ class CompareConfig:
     trials: int = 3
     search: SearchConfig = field(default_factory=SearchConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
+    teacher_share: float = 0.5
 
     def __post_init__(self) -> None:
         for method in self.methods:
@@ -42,6 +46,7 @@ class CompareConfig:
         for model in self.models:
             model_config(model)
         parse_budgets(self.budgets)
+        check_share(self.teacher_share)
         if self.embedding_dim < 1:
             raise ConfigError(f"embedding_dim is {self.embedding_dim}; it must be at least 1")
         if self.seeds < 1 or self.trials < 1:

@@ -8,7 +8,7 @@ of any, so that a comparison cut short is even.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,6 +37,7 @@ from thresher.training.epochs import CHECKPOINT
 if TYPE_CHECKING:
     from thresher.pipeline import RunProgress
 
+TEACHER = "teacher"
 FLOOR = "lr"
 """The paper's embedding-free floor, a model of its own that appears in every comparison."""
 
@@ -206,9 +207,21 @@ class _Sweep:
             embedding=embedding,
             search=self.config.search,
             training=self.config.training,
+            teacher_share=self.config.teacher_share,
             seed=seed,
         )
-        return Cell.of(self._cells(model, method), run, table, self.deadline)
+        labels = self._soft_labels(table, run, model) if self.config.teacher_share and model != FLOOR else None
+        return Cell.of(self._cells(model, method), run, table, self.deadline, labels=labels)
+
+    def _soft_labels(self, table: EncodedTable, run: RunConfig, model: str) -> Path:
+        """The labels all methods learn from under a model and seed, made by a plain table trained before them."""
+        plain = replace(run, embedding=UniformConfig(embedding_dim=self.config.embedding_dim))
+        teacher = Cell.of(self.out / "cells" / model / TEACHER, plain, table, self.deadline)
+        about = self.deadline.about
+        self._tell(model, TEACHER, run.seed, f"width {self.config.embedding_dim}")
+        path = teacher.teach()
+        self.deadline.about = about
+        return path
 
     def _cells(self, model: str, method: str) -> Path:
         return self.out / "cells" / model / method

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -64,6 +64,17 @@ class BatchSource(Protocol):
         """The batches of an epoch, always in the same order, from batch `start` on."""
 
 
+@runtime_checkable
+class RelabelledSource(BatchSource, Protocol):
+    """A source that can be gone through in the order of its rows, and given other labels for them."""
+
+    def in_order(self) -> BatchSource:
+        """All rows in their own order."""
+
+    def with_labels(self, labels: NDArray[np.float32]) -> BatchSource:
+        """The same batches with the labels `[rows]` in the place of their own."""
+
+
 class Batches:
     """Batches of one split. Without a seed the rows come in file order; the last, shorter batch is always kept.
 
@@ -92,6 +103,7 @@ class Batches:
         if not 0 <= shard[0] < shard[1]:
             raise ConfigError(f"shard is {shard}; it must be (number, count) with 0 <= number < count")
         self.split, self.batch_size, self.seed, self.prefetch = split, batch_size, seed, prefetch
+        self.window, self.shard = window, shard
         row_bytes = 4 * max(split.ids.shape[1], 1)
         self._order: Order = build_order(split.num_rows, row_bytes, seed, window, shard, self._read_ahead)
 
@@ -106,6 +118,19 @@ class Batches:
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
         made = (self._batch(rows) for rows in self._order.rows(epoch, self.batch_size, start))
         return prefetched(made, self.prefetch) if self.prefetch else made
+
+    def in_order(self) -> "Batches":
+        return Batches(self.split, self.batch_size, prefetch=self.prefetch)
+
+    def with_labels(self, labels: NDArray[np.float32]) -> "Batches":
+        return Batches(
+            replace(self.split, labels=labels),
+            self.batch_size,
+            seed=self.seed,
+            window=self.window,
+            shard=self.shard,
+            prefetch=self.prefetch,
+        )
 
     def _read_ahead(self, first_rows: NDArray[np.int64], num_rows: int) -> None:
         """Ask the disk for blocks that are soon needed, in long pieces instead of page by page."""

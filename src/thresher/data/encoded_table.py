@@ -27,7 +27,7 @@ class EncodedSplit:
 
     name: SplitName
     ids: NDArray[np.int32]  # [rows, F], global feature ids of the single-valued fields
-    labels: NDArray[np.uint8]  # [rows], 0 or 1
+    labels: NDArray[np.uint8] | NDArray[np.float32]  # [rows], 0 or 1; soft ones lie between
     dense: NDArray[np.float32] | None = None  # [rows, K]
     weights: NDArray[np.float32] | None = None  # [rows]
     bags: tuple["BagColumn", ...] = ()  # one per multi-valued field

@@ -109,8 +109,8 @@ class NumpyPredictor:
 
 def perceptron(network: Mapping[str, npt.NDArray[Any]], inputs: Floats, prefix: str = "deep_term.layers") -> Floats:
     """`models.layers.DeepTerm` at prediction time: linear, batch norm with its stored statistics, ReLU; one output."""
-    places = sorted({int(name.split(".")[2]) for name in network if name.startswith(f"{prefix}.")})
-    linear = [at for at in places if network[f"{prefix}.{at}.weight"].ndim == 2]
+    weights = ((at, network.get(f"{prefix}.{at}.weight")) for at in range(len(network)))
+    linear = [at for at, weight in weights if weight is not None and weight.ndim == 2]
     outputs = inputs
     for at in linear:
         outputs = outputs @ network[f"{prefix}.{at}.weight"].T + network[f"{prefix}.{at}.bias"]

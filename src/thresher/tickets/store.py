@@ -139,8 +139,14 @@ def _read_sizes(folder: Path, facts: Facts) -> SizeTicket:
     runs = load_file(folder / "groups.safetensors")
     tables = {}
     for name, about in facts["tables"].items():
-        starts, groups, rows = (runs[f"{name}/{part}"].numpy() for part in ("starts", "groups", "rows"))
-        found = FeatureRuns(starts, groups, rows, tuple(about["group_sizes"]))
+        group_sizes = tuple(int(size) for size in about["group_sizes"])
+        found = FeatureRuns.from_arrays(
+            *(runs[f"{name}/{part}"].numpy() for part in ("starts", "groups", "rows")),
+            num_groups=len(group_sizes),
+            num_features=sum(group_sizes),
+        )
+        if found.group_sizes != group_sizes:
+            raise ValueError(f"the groups of {name} have {found.group_sizes} features, not {group_sizes}")
         tables[name] = TableSizes(about["embedding_dim"], tuple(about["sizes"]), found)
     return SizeTicket(
         budget=Budget.parse(facts["budget"]),

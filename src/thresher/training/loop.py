@@ -125,6 +125,16 @@ def train_epoch(
 
 
 @torch.no_grad()
+def predict(model: nn.Module, batches: "BatchSource") -> "Iterator[tuple[Batch, Tensor]]":
+    """Each batch of a split, in order, with the model's logits `[B]`, in evaluation mode; modes are restored."""
+    device, moves = _device(model)
+    with _evaluation_mode(model):
+        for batch in batches.epoch(0):
+            moved = batch.to(device) if moves else batch
+            yield moved, _fitting(model(*moved.inputs), moved.labels)
+
+
+@torch.no_grad()
 def evaluate(
     model: nn.Module, batches: "BatchSource", *, feature_counts: Sequence[int] | NDArray[Any] | Tensor | None = None
 ) -> Metrics:
@@ -135,18 +145,14 @@ def evaluate(
             first input to be feature ids `[B, F]`.
     """
     counts = None if feature_counts is None else np.asarray(feature_counts)
-    device, moves = _device(model)
     labels, logits, weights, row_counts = [], [], [], []
-    with _evaluation_mode(model):
-        for batch in batches.epoch(0):
-            if counts is not None and (rarest := _rarest_counts(batch, counts)) is not None:
-                row_counts.append(rarest)
-            if moves:
-                batch = batch.to(device)
-            logits.append(_fitting(model(*batch.inputs), batch.labels))
-            labels.append(batch.labels)
-            if batch.weights is not None:
-                weights.append(batch.weights)
+    for batch, found in predict(model, batches):
+        if counts is not None and (rarest := _rarest_counts(batch, counts)) is not None:
+            row_counts.append(rarest)
+        logits.append(found)
+        labels.append(batch.labels)
+        if batch.weights is not None:
+            weights.append(batch.weights)
     if not labels:
         raise ThresherError("there is nothing to evaluate on: the split has no row")
     return compute_metrics(

@@ -27,14 +27,14 @@ class Staging:
         self._folder, self._num_bags = folder, num_bags
         self.rows = rows or [0, 0, 0]
         self._files: list[dict[str, BinaryIO]] = []
-        names = [*row_bytes, *(f"bag_{at}_{kind}" for at in range(num_bags) for kind in ("lengths", "codes"))]
+        by_row = {**row_bytes, **{f"bag_{at}_lengths": 4 for at in range(num_bags)}}
+        names = [*by_row, *(f"bag_{at}_codes" for at in range(num_bags))]
         for split, count in zip(SPLITS, self.rows, strict=True):
             (folder / split).mkdir(exist_ok=True)
             files: dict[str, BinaryIO] = {name: (folder / split / f"{name}.part").open("ab") for name in names}
             self._files.append(files)
-            for name, file in files.items():
-                if not name.endswith("_codes"):
-                    _cut(file, count * row_bytes.get(name, 4))
+            for name, num_bytes in by_row.items():
+                _cut(files[name], count * num_bytes)
             for at in range(num_bags):
                 lengths = read_part(folder / split, f"bag_{at}_lengths", np.int32, (count,))
                 _cut(files[f"bag_{at}_codes"], sum(int(block.sum()) for block in lengths) * 4)
