@@ -25,7 +25,7 @@ from thresher.search.find_tickets import find_tickets
 from thresher.tickets.budget import Budget
 from thresher.training.fit import TrainingConfig
 from thresher.training.progress import Progress
-from thresher.training.teaching import check_share, soft_labels, taught
+from thresher.training.teaching import Lesson, check_share
 
 Columns = Tensor | Mapping[str, Tensor]
 
@@ -131,17 +131,19 @@ def prune_model(
         attached, data, budgets, search, seed=seed, folder=_under(folder, "tickets"), progress=progress
     )
     check_share(teacher_share)
-    dense, learned = None, data
+    dense, lesson = None, None
     if with_dense:
         dense = train_model(_copy(model), data, training, seed=seed, folder=_under(folder, "dense"), progress=progress)
         num_parameters = sum(table.num_features * table.embedding_dim for table in tables)
         dense = replace(dense, num_parameters=num_parameters, storage_bytes=num_parameters * BYTES_PER_VALUE)
         if teacher_share and isinstance(data.train, RelabelledSource):
-            learned = taught(data, soft_labels(dense.model, data.train, teacher_share, progress=progress))
+            lesson = Lesson.by(dense.model, data.train, teacher_share, progress=progress)
     pruned = {}
     for ticket in tickets:
         into = _under(folder, f"retrained/{ticket.budget.slug}")
-        trained = retrain_ticket(ticket, _copy(model), learned, training, seed=seed, folder=into, progress=progress)
+        trained = retrain_ticket(
+            ticket, _copy(model), data, training, seed=seed, folder=into, lesson=lesson, progress=progress
+        )
         sizes = compact_(trained.model)  # one table held by two modules counts once
         pruned[str(ticket.budget)] = replace(
             trained,

@@ -38,7 +38,7 @@ from thresher.tickets.ticket import Ticket
 from thresher.training.history import read_history
 from thresher.training.progress import Progress
 from thresher.training.seeding import derive_seed, isolated_rng, seed_all
-from thresher.training.teaching import load_labels, save_labels, soft_labels, taught
+from thresher.training.teaching import Lesson
 
 
 class RunProgress(Progress, Protocol):
@@ -107,7 +107,7 @@ def train_dense(run: Run, table: EncodedTable, data: SplitBatches, progress: Pro
                 seed=run.config.seed, folder=run.dense, stage="dense", progress=progress,
             )  # fmt: skip
             if share:
-                save_labels(soft_labels(model, data.train, share, progress=progress), run.soft_labels)
+                Lesson.by(model, data.train, share, progress=progress).save(run.soft_labels)
         _finish(run.dense, _point(trained, label="dense", budget=None, seed=run.config.seed))
     return FrontierPoint.from_json(read_json(done))
 
@@ -153,11 +153,12 @@ def retrain(
         trained = retrain_ticket(
             ticket,
             model,
-            taught(data, load_labels(run.soft_labels)) if config.teacher_share else data,
+            data,
             config.training,
             rewind=config.rewind,
             seed=config.seed,
             folder=folder,
+            lesson=Lesson.load(run.soft_labels, config.teacher_share) if config.teacher_share else None,
             progress=progress,
         )
         label = method_name(config.embedding)

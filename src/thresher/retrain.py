@@ -17,6 +17,7 @@ from thresher.training.loop import evaluate
 from thresher.training.metrics import Metrics
 from thresher.training.optimizers import OptimizerConfig
 from thresher.training.progress import Progress
+from thresher.training.teaching import Lesson
 
 if TYPE_CHECKING:
     from thresher.data.batches import BatchSource
@@ -49,15 +50,20 @@ def train_model(
     seed: int = 0,
     folder: Path | None = None,
     stage: str = "train",
+    lesson: Lesson | None = None,
     watch: "Mapping[str, BatchSource] | None" = None,
     progress: Progress | None = None,
 ) -> Trained:
     """Train a model with early stopping on validation, restore its best weights, then read the test split once.
 
     Args:
+        lesson: what a teacher says of the training rows, to be learned in the place of their labels.
         folder: history and checkpoint go there; a training found there is taken up again.
         watch: splits to follow over epochs, only for figures that ask for such curves by name.
     """
+    if lesson is not None:
+        data = lesson.taught(data)
+        lesson.ease_dropout_(model)
     result = fit(
         model,
         data,
@@ -92,6 +98,7 @@ def retrain_ticket(
     rewind: Rewind = "initial",
     seed: int = 0,
     folder: Path | None = None,
+    lesson: Lesson | None = None,
     watch: "Mapping[str, BatchSource] | None" = None,
     progress: Progress | None = None,
 ) -> Trained:
@@ -101,6 +108,7 @@ def retrain_ticket(
         model: built with `ticket.embedding_config(…)` of what the search had. It is changed: what was found takes the
             place of the searched tables.
         rewind: `initial` as in the paper; `random` keeps the model's own fresh weights, `final` the search's last ones.
+        lesson: of the dense model; the paper has none.
     """
     ticket.apply_(model, rewind=rewind)
     return train_model(
@@ -110,6 +118,7 @@ def retrain_ticket(
         seed=seed,
         folder=folder,
         stage=f"retrain {ticket.budget}",
+        lesson=lesson,
         watch=watch,
         progress=progress,
     )

@@ -30,7 +30,7 @@ from thresher.training.epochs import CHECKPOINT, HISTORY
 from thresher.training.history import read_history
 from thresher.training.metrics import Metrics
 from thresher.training.seeding import derive_seed
-from thresher.training.teaching import load_labels, save_labels, soft_labels, taught
+from thresher.training.teaching import Lesson
 
 
 @dataclass(frozen=True)
@@ -129,9 +129,8 @@ class Cell:
         """Train the settings as they are and write what they would have others learn; the test split is not read."""
         path = self.folder / "soft_labels.npy"
         if not path.exists():
-            trained, data = self._trained(None, test=False), self._data(test=False)
-            share = self.run.teacher_share
-            save_labels(soft_labels(trained.model, data.train, share, progress=self.deadline), path)
+            teacher, rows = self._trained(None, test=False).model, self._data(test=False).train
+            Lesson.by(teacher, rows, self.run.teacher_share, progress=self.deadline).save(path)
             self.forget(None)
         return path
 
@@ -141,8 +140,7 @@ class Cell:
         embedding = self.run.embedding if ticket is None else ticket.embedding_config(self.run.embedding)
         model = new_model(self.run, self.table, embedding)
         training, data = self.run.training, self._data(test=test)
-        if self.labels is not None:
-            data = taught(data, load_labels(self.labels))
+        lesson = None if self.labels is None else Lesson.load(self.labels, self.run.teacher_share)
         if ticket is None:
             return train_model(
                 model,
@@ -151,9 +149,12 @@ class Cell:
                 seed=self.run.seed,
                 folder=folder,
                 stage=method_name(embedding),
+                lesson=lesson,
                 progress=self.deadline,
             )
-        return retrain_ticket(ticket, model, data, training, seed=self.run.seed, folder=folder, progress=self.deadline)
+        return retrain_ticket(
+            ticket, model, data, training, seed=self.run.seed, folder=folder, lesson=lesson, progress=self.deadline
+        )
 
     def forget(self, ticket: Ticket | None) -> None:
         """Drop a training's checkpoint: its result is written down."""

@@ -163,7 +163,7 @@ class SelfAttention(nn.Module):
 
     def __init__(self, width: int, attention_dim: int, num_heads: int, *, dropout: float, residual: bool) -> None:
         super().__init__()
-        self.num_heads, self.dropout = num_heads, dropout
+        self.num_heads, self.dropout = num_heads, nn.Dropout(dropout)
         self.query, self.key, self.value = (nn.Linear(width, attention_dim, bias=False) for _ in range(3))
         self.residual = nn.Linear(width, attention_dim, bias=False) if residual else None
 
@@ -172,7 +172,7 @@ class SelfAttention(nn.Module):
             projection(vectors).unflatten(2, (self.num_heads, -1)).transpose(1, 2)  # [B, H, F, A/H]
             for projection in (self.query, self.key, self.value)
         )
-        dropout = self.dropout if self.training else 0.0
+        dropout = self.dropout.p if self.training else 0.0
         attended = functional.scaled_dot_product_attention(
             query, key, value, dropout_p=dropout, scale=1.0
         )  # [B, H, F, A/H]

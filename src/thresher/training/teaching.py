@@ -2,13 +2,13 @@
 
     target = (1 − share) · label + share · σ(logit of the teacher)
 
-A hard label says which side of the odds a row fell on, a prediction what the odds were: small tables and deep networks
-learn by heart less of the first kind. Training rows alone are taught; validation and test keep their labels. The
-predictions are made once, in one pass, so retraining costs no more than without, and the teacher need not stay in
-memory.
+A label says which side of the odds a row fell on, a prediction what the odds were. Labels can be learned by heart, the
+more so by a deep network over a small table; predictions cannot, so dropout falls as their share rises, by the factor
+`1 − share`. Training rows alone are taught: validation and test keep their labels. The predictions are made once, in
+one pass: retraining costs no more than without, and the teacher need not stay in memory.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
+from torch.nn.modules.dropout import _DropoutNd
 
 from thresher.data.batches import BatchSource, RelabelledSource
 from thresher.errors import ConfigError
@@ -26,51 +27,68 @@ from thresher.training.progress import Progress, StageProgress
 if TYPE_CHECKING:
     from thresher.data.split_batches import SplitBatches
 
-Labels = NDArray[np.float32]
+
+@dataclass(frozen=True)
+class Lesson:
+    """What a teacher would have others learn.
+
+    Attributes:
+        labels: the targets of the training rows, in their order, `[rows]`.
+        share: the teacher's part in them.
+    """
+
+    labels: NDArray[np.float32] = field(repr=False)
+    share: float
+
+    @classmethod
+    def by(cls, teacher: nn.Module, source: BatchSource, share: float, *, progress: Progress | None = None) -> "Lesson":
+        """Ask a trained model about every row of `source`."""
+        check_share(share)
+        batches = _relabelled(source).in_order()
+        stage = StageProgress(progress, stage="teacher", max_epochs=1, num_steps=len(batches))
+        labels, at = np.empty(batches.num_rows, np.float32), 0
+        for step, (batch, logits) in enumerate(predict(teacher, batches), 1):
+            targets = (1 - share) * batch.labels + share * torch.sigmoid(logits)  # [B]
+            labels[at : at + len(targets)] = targets.cpu().numpy()
+            at += len(targets)
+            if stage.due():
+                stage.report(step=step)
+        stage.report(step=len(batches), finished=True)
+        return cls(labels, share)
+
+    def save(self, path: Path) -> None:
+        """Write the labels beside, then rename."""
+        with replacing_file(path) as beside, beside.open("wb") as file:
+            np.save(file, self.labels, allow_pickle=False)
+
+    @classmethod
+    def load(cls, path: Path, share: float) -> "Lesson":
+        """The labels as a memory map: a batch reads its own rows alone."""
+        try:
+            labels: NDArray[np.float32] = np.load(path, mmap_mode="r", allow_pickle=False)
+        except (OSError, ValueError, EOFError) as error:
+            raise ConfigError(
+                f"the teacher's labels cannot be read ({error}); train the dense model first, or set teacher_share = 0"
+            ) from None
+        return cls(labels, share)
+
+    def taught(self, data: "SplitBatches") -> "SplitBatches":
+        """The same splits, the training rows with these labels."""
+        return replace(data, train=_relabelled(data.train).with_labels(self.labels))
+
+    def ease_dropout_(self, model: nn.Module) -> None:
+        """Scale every dropout of a model, whoever wrote it, by what is left for the labels."""
+        for module in model.modules():
+            if isinstance(module, _DropoutNd):
+                module.p *= 1 - self.share
+            elif isinstance(module, nn.MultiheadAttention):
+                module.dropout *= 1 - self.share
 
 
 def check_share(share: float) -> None:
     """Raise unless `share` is a part of the target that can be the teacher's."""
     if not 0.0 <= share <= 1.0:
         raise ConfigError(f"teacher_share is {share}; it must lie between 0 (labels alone) and 1 (predictions alone)")
-
-
-def soft_labels(teacher: nn.Module, source: BatchSource, share: float, *, progress: Progress | None = None) -> Labels:
-    """The targets `[rows]` of all rows of `source`, in their order."""
-    check_share(share)
-    batches = _relabelled(source).in_order()
-    stage = StageProgress(progress, stage="teacher", max_epochs=1, num_steps=len(batches))
-    labels, at = np.empty(batches.num_rows, np.float32), 0
-    for step, (batch, logits) in enumerate(predict(teacher, batches), 1):
-        targets = (1 - share) * batch.labels + share * torch.sigmoid(logits)  # [B]
-        labels[at : at + len(targets)] = targets.cpu().numpy()
-        at += len(targets)
-        if stage.due():
-            stage.report(step=step)
-    stage.report(step=len(batches), finished=True)
-    return labels
-
-
-def save_labels(labels: Labels, path: Path) -> None:
-    """Write targets beside, then rename."""
-    with replacing_file(path) as beside, beside.open("wb") as file:
-        np.save(file, labels, allow_pickle=False)
-
-
-def load_labels(path: Path) -> Labels:
-    """Targets as a memory map: a batch reads its own rows alone."""
-    try:
-        labels: Labels = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise ConfigError(
-            f"the teacher's labels cannot be read ({error}); train the dense model first, or set teacher_share = 0"
-        ) from None
-    return labels
-
-
-def taught(data: "SplitBatches", labels: Labels) -> "SplitBatches":
-    """The same splits, the training rows with soft labels `[rows]`."""
-    return replace(data, train=_relabelled(data.train).with_labels(labels))
 
 
 def _relabelled(source: BatchSource) -> RelabelledSource:

@@ -1,0 +1,114 @@
+"""A dense model's predictions as labels: right rows, right mixture, and something to learn from them."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from thresher.data.batches import Batches
+from thresher.data.split_batches import SplitBatches
+from thresher.errors import ConfigError
+from thresher.foreign import TensorBatches
+from thresher.retrain import train_model
+from thresher.training.fit import TrainingConfig
+from thresher.training.loop import evaluate
+from thresher.training.optimizers import OptimizerConfig
+from thresher.training.teaching import Lesson
+
+IDS = torch.arange(60)
+
+
+class Weights(nn.Module):
+    """One logit per id; a dropout layer shows whether it is asked in evaluation mode."""
+
+    def __init__(self, logits):
+        super().__init__()
+        self.table = nn.Embedding.from_pretrained(logits.unsqueeze(1), freeze=False)
+        self.dropout = nn.Dropout(0.9)
+
+    def forward(self, ids):
+        return self.dropout(self.table(ids)).squeeze(-1)
+
+
+def tensor_batches(labels, **kwargs):
+    return TensorBatches((IDS,), labels, 7, **kwargs)
+
+
+@given(st.floats(0, 1), st.integers(0, 5))
+def test_soft_labels_mix_labels_and_predictions_row_by_row(share, seed):
+    draw = torch.Generator().manual_seed(seed)
+    labels, logits = torch.randint(2, (60,), generator=draw).float(), torch.randn(60, generator=draw)
+    teacher = Weights(logits).train()
+    lesson = Lesson.by(teacher, tensor_batches(labels, seed=3), share)
+    expected = (1 - share) * labels + share * torch.sigmoid(logits)
+    np.testing.assert_allclose(lesson.labels, expected.numpy(), rtol=1e-6)
+    assert teacher.training
+    assert teacher.dropout.training
+    data = lesson.taught(SplitBatches(train=tensor_batches(labels, seed=3), validation=tensor_batches(labels)))
+    for batch, plain in zip(data.train.epoch(2), tensor_batches(labels, seed=3).epoch(2), strict=True):
+        assert torch.equal(batch.inputs[0], plain.inputs[0])
+        torch.testing.assert_close(batch.labels, expected[batch.inputs[0]])
+    assert all(set(batch.labels.tolist()) <= {0.0, 1.0} for batch in data.validation.epoch(0))
+
+
+def test_batches_of_an_encoded_table_keep_their_order_and_settings(small_table, tmp_path):
+    split = small_table.split("train")
+    source = Batches(split, 64, seed=1, window=2048, shard=(1, 2))
+    numbered = np.linspace(0, 1, split.num_rows, dtype=np.float32)
+    Lesson(numbered, 0.5).save(tmp_path / "labels.npy")
+    relabelled = source.with_labels(Lesson.load(tmp_path / "labels.npy", 0.5).labels)
+    place = {label: row for row, label in enumerate(numbered.tolist())}
+    for batch, plain in zip(relabelled.epoch(4), source.epoch(4), strict=True):
+        assert torch.equal(batch.inputs[0], plain.inputs[0])
+        rows = [place[label] for label in batch.labels.tolist()]
+        assert np.array_equal(split.labels[rows], plain.labels.numpy())
+    in_order = torch.cat([batch.labels for batch in source.in_order().epoch(0)])
+    assert np.array_equal(in_order.numpy(), split.labels)
+
+
+def test_a_teacher_is_learned_from_where_labels_say_nothing():
+    draw = torch.Generator().manual_seed(0)
+    truth = torch.randn(60, generator=draw) * 2
+    noise = torch.randint(2, (60,), generator=draw).float()
+    validation = tensor_batches((truth > 0).float())
+    data = SplitBatches(train=tensor_batches(noise, seed=0), validation=validation)
+    config = TrainingConfig(max_epochs=30, patience=30, average_decay=0, optimizer=OptimizerConfig(learning_rate=0.1))
+    aucs = {}
+    for share in (0.0, 1.0):
+        model = Weights(torch.zeros(60))
+        train_model(model, data, config, lesson=Lesson.by(Weights(truth), data.train, share))
+        aucs[share] = evaluate(model, validation).auc
+        assert model.dropout.p == pytest.approx(0.9 * (1 - share))
+    assert aucs[1.0] > 0.99
+    assert aucs[0.0] < 0.8
+
+
+def test_dropout_of_any_model_is_eased_by_the_share():
+    model = nn.Sequential(nn.Dropout(0.4), nn.Dropout2d(0.2), nn.MultiheadAttention(4, 2, dropout=0.5))
+    Lesson(np.zeros(3, np.float32), 0.75).ease_dropout_(model)
+    assert [model[0].p, model[1].p, model[2].dropout] == pytest.approx([0.1, 0.05, 0.125])
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.1, float("nan")])
+def test_a_share_that_is_none_is_refused(share):
+    with pytest.raises(ConfigError, match="teacher_share is"):
+        Lesson.by(Weights(torch.zeros(60)), tensor_batches(torch.zeros(60)), share)
+
+
+def test_missing_labels_and_sources_that_cannot_be_relabelled_are_told(tmp_path):
+    with pytest.raises(ConfigError, match="train the dense model first"):
+        Lesson.load(tmp_path / "soft_labels.npy", 0.5)
+
+    class Own:
+        num_rows = 60
+
+        def __len__(self):
+            return 1
+
+        def epoch(self, epoch, start=0):
+            return tensor_batches(torch.zeros(60)).epoch(epoch, start)
+
+    with pytest.raises(ConfigError, match="Own cannot be given soft labels"):
+        Lesson.by(Weights(torch.zeros(60)), Own(), 0.5)
