@@ -1,12 +1,11 @@
 """AUC against parameters and against bytes: every method under every model, and PEP against each at equal budgets.
 
-PEP plan against what was published has the settings of `experiments/movielens-1m/<model>/pep-plan.toml`, with the
-budgets below. The other methods share its data, search and training settings under `thresher compare`; under FM so does
-PEP, since its grid and theirs begin with a table wider than the 64 of that file. PEP with decay is its own experiment.
+PEP plan against what was published has the settings of `experiments/movielens-1m/<model>/pep-plan.toml`. The other
+methods share its data, search, training and teacher under `thresher compare`; under FM so does PEP, since its grid and
+theirs begin with a table wider than the 64 of that file. PEP with decay is its own experiment.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, stdev
 
@@ -58,7 +57,7 @@ BUDGETS: Mapping[str, tuple[str, ...]] = {
     "deepfm": ("50k", "20k", "8604"),
     "autoint": ("50k", "20k", "9281"),
 }
-"""The last of each is the size of the paper's PEP-0."""
+"""Those of the experiments; the last of each is the size of the paper's PEP-0."""
 TRIALS = 1
 PUBLISHED: tuple[tuple[str, str, float | None, float | None], ...] = (
     ("fm", "6541", 0.8368, None),
@@ -78,7 +77,7 @@ def run(settings: PaperSettings) -> None:
     for model in _models(settings):
         for seeds in range(1, len(settings.seeds) + 1):
             for method in _methods(settings, model):
-                compare_method(settings, PART, model, method, budgets_of(settings, model), seeds=seeds, trials=TRIALS)
+                compare_method(settings, PART, model, method, BUDGETS[model], seeds=seeds, trials=TRIALS)
     run_plans(settings)
     for model in _models(settings):
         run_experiment(settings, f"movielens-1m/{model}/pep-decay", settings.seeds)
@@ -91,8 +90,6 @@ def run_plans(settings: PaperSettings) -> None:
             settings,
             f"movielens-1m/{model}/pep-plan",
             settings.plan_seeds,
-            change=lambda config, model=model: replace(config, budgets=budgets_of(settings, model)),
-            results=_plan_results(settings),
         )
 
 
@@ -125,7 +122,7 @@ def _headline(settings: PaperSettings) -> str:
     """What was published beside what PEP plan, and the dense model beside it, come to."""
     rows = []
     for model, size, paper, rerun in PUBLISHED:
-        plan = read_experiment(settings, f"movielens-1m/{model}/pep-plan", _plan_results(settings)).values()
+        plan = read_experiment(settings, f"movielens-1m/{model}/pep-plan").values()
         ours = aucs_of(dense_points(plan)) if size == "dense" else aucs_of(pruned_points(plan, PLAN), size)
         told = ["–" if auc is None else f"{auc:.4f}" for auc in (paper, rerun)]
         rows.append([f"{model}, {size if size == 'dense' else 'PEP at ' + size}", *told, mean_sd(ours)])
@@ -135,7 +132,7 @@ def _headline(settings: PaperSettings) -> str:
 def _section(settings: PaperSettings, model: str, points: Sequence[FrontierPoint]) -> str:
     path = compared.result_path(settings, PART, model)
     content = read_json(path) if path.exists() else {}
-    budgets = budgets_of(settings, model)
+    budgets = BUDGETS[model]
     labels = list(dict.fromkeys(point.label for point in points))
     rows = [
         [label, *(mean_sd(aucs_of([p for p in points if p.label == label], budget)) for budget in budgets)]
@@ -188,7 +185,7 @@ def paired(points: Sequence[FrontierPoint], other: str, budget: str) -> list[flo
 
 def read_points(settings: PaperSettings, model: str) -> list[FrontierPoint]:
     """Every method's points under a model, PEP's two searches among them; the floor left out."""
-    plan = read_experiment(settings, f"movielens-1m/{model}/pep-plan", _plan_results(settings))
+    plan = read_experiment(settings, f"movielens-1m/{model}/pep-plan")
     decay = read_experiment(settings, f"movielens-1m/{model}/pep-decay")
     others = [
         FrontierPoint.from_json(point) for point in compared.points(settings, PART, model) if point["model"] == model
@@ -208,18 +205,10 @@ def _models(settings: PaperSettings) -> list[str]:
     return [model for model in MODELS if model in settings.models]
 
 
-def budgets_of(settings: PaperSettings, model: str) -> tuple[str, ...]:
-    return ("50k", "20k", BUDGETS[model][-1]) if settings.quick else BUDGETS[model]
-
-
 def _methods(settings: PaperSettings, model: str) -> tuple[str, ...]:
     """In quick no more than one under DeepFM and none under AutoInt, whose network a comparison cannot make small."""
     quick = {"fm": METHODS["fm"], "deepfm": ("magnitude",), "autoint": ()}
     return quick[model] if settings.quick else METHODS[model]
-
-
-def _plan_results(settings: PaperSettings) -> Path:
-    return settings.results / PART
 
 
 def _signed(differences: Sequence[float]) -> str:

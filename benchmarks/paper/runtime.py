@@ -60,10 +60,12 @@ def _times(settings: PaperSettings, config: RunConfig) -> dict[str, Any]:
         encoded = encode_data(run, progress)
         data = batches(run, encoded)
         tickets = search(run, encoded, data, progress)
-        points = [retrain(run, encoded, data, ticket, progress) for ticket in tickets]
+        points = [retrain(run, encoded, data, ticket, 0.0, progress) for ticket in tickets]  # by labels, as published
     searched = read_history(run.tickets / "history.jsonl")
     retrained = [
-        record for ticket in tickets for record in read_history(run.retrained(ticket.budget) / "history.jsonl")
+        record
+        for ticket in tickets
+        for record in read_history(run.retrained(ticket.budget) / "by-labels" / "history.jsonl")
     ]
     return {
         "search_seconds": sum(record["seconds"] for record in searched),

@@ -19,10 +19,11 @@ from thresher.data.batches import Batch, RelabelledSource
 from thresher.data.split_batches import SplitBatches
 from thresher.embeddings.base import BYTES_PER_VALUE
 from thresher.embeddings.pep import PepConfig
-from thresher.retrain import Trained, retrain_ticket, train_model
+from thresher.retrain import Trained, retrain_ticket, tested, train_model
 from thresher.search.config import SearchConfig
 from thresher.search.find_tickets import find_tickets
 from thresher.tickets.budget import Budget
+from thresher.tickets.ticket import Ticket
 from thresher.training.fit import TrainingConfig
 from thresher.training.progress import Progress
 from thresher.training.teaching import Lesson, check_share
@@ -107,7 +108,7 @@ def prune_model(
     search: SearchConfig | None = None,
     training: TrainingConfig | None = None,
     with_dense: bool = True,
-    teacher_share: float = 0.5,
+    teacher_share: float | None = None,
     seed: int = 0,
     folder: Path | None = None,
     progress: Progress | None = None,
@@ -120,9 +121,9 @@ def prune_model(
         budgets: parameters (`30k`), shares (`5%`) or bytes (`1MB`) over all its searched tables together.
         where: which tables, as for `attach_`; so is `min_features`.
         with_dense: train the unpruned model too.
-        teacher_share: the part of each training label that the unpruned model's prediction makes up in retraining;
-            0 for labels alone, which is also what is left where there is no unpruned model, or where the batches cannot
-            be relabelled (`TensorBatches` and those of an encoded table can).
+        teacher_share: the part of each training label that the unpruned model's prediction makes up in retraining; by
+            default 0 or 1, whichever retrains the smallest budget to the higher validation AUC. It is 0 where there is
+            no unpruned model, or where the batches cannot be relabelled (`TensorBatches` can).
         folder: histories, tickets and checkpoints go there; work found there is taken up again.
     """
     attached = _copy(model)
@@ -130,20 +131,34 @@ def prune_model(
     tickets = find_tickets(  # before anything long: impossible settings are told at once
         attached, data, budgets, search, seed=seed, folder=_under(folder, "tickets"), progress=progress
     )
-    check_share(teacher_share)
+    share = 1.0 if teacher_share is None else teacher_share
+    check_share(share)
     dense, lesson = None, None
     if with_dense:
         dense = train_model(_copy(model), data, training, seed=seed, folder=_under(folder, "dense"), progress=progress)
         num_parameters = sum(table.num_features * table.embedding_dim for table in tables)
         dense = replace(dense, num_parameters=num_parameters, storage_bytes=num_parameters * BYTES_PER_VALUE)
-        if teacher_share and isinstance(data.train, RelabelledSource):
-            lesson = Lesson.by(dense.model, data.train, teacher_share, progress=progress)
-    pruned = {}
-    for ticket in tickets:
-        into = _under(folder, f"retrained/{ticket.budget.slug}")
-        trained = retrain_ticket(
+        if share and isinstance(data.train, RelabelledSource):
+            lesson = Lesson.by(dense.model, data.train, share, progress=progress)
+
+    def retrain(ticket: Ticket, lesson: Lesson | None, data: SplitBatches) -> Trained:
+        way = "by-labels" if lesson is None else "taught"
+        into = _under(folder, f"retrained/{ticket.budget.slug}/{way}")
+        return retrain_ticket(
             ticket, _copy(model), data, training, seed=seed, folder=into, lesson=lesson, progress=progress
         )
+
+    tried: dict[Budget, Trained] = {}
+    if teacher_share is None and lesson is not None:
+        smallest, untested = min(tickets, key=lambda ticket: ticket.num_parameters), replace(data, test=None)
+        by_labels, taught = (retrain(smallest, way, untested) for way in (None, lesson))
+        if by_labels.fit.validation.auc >= taught.fit.validation.auc:
+            lesson = None
+        chosen = by_labels if lesson is None else taught
+        tried[smallest.budget] = tested(chosen.model, data, chosen.fit)
+    pruned = {}
+    for ticket in tickets:
+        trained = tried.get(ticket.budget) or retrain(ticket, lesson, data)
         sizes = compact_(trained.model)  # one table held by two modules counts once
         pruned[str(ticket.budget)] = replace(
             trained,

@@ -82,7 +82,8 @@ def prune(
         data = batches(run, table)
         tickets = search(run, table, data, progress)  # before anything long: impossible settings are told at once
     dense = train_dense(run, table, data, progress)
-    points = [retrain(run, table, data, ticket, progress) for ticket in tickets]
+    share = choose_teacher_share(run, table, data, tickets, progress)
+    points = [retrain(run, table, data, ticket, share, progress) for ticket in tickets]
     return report(run, table, dense, points)
 
 
@@ -98,7 +99,7 @@ def batches(run: Run, table: EncodedTable) -> SplitBatches:
 
 def train_dense(run: Run, table: EncodedTable, data: SplitBatches, progress: Progress | None = None) -> FrontierPoint:
     """The model with a plain table of the same width: what pruning is measured against, and what teaches it."""
-    done, share = run.dense / "point.json", run.config.teacher_share
+    done, share = run.dense / "point.json", 1.0 if run.config.teacher_share is None else run.config.teacher_share
     if not done.exists() or (share and not run.soft_labels.exists()):
         with run.large_tables():
             model = new_model(run.config, table, UniformConfig(embedding_dim=run.config.embedding.embedding_dim))
@@ -140,33 +141,66 @@ def _find(
     return _find(run, table, data, left, progress)
 
 
+def choose_teacher_share(
+    run: Run, table: EncodedTable, data: SplitBatches, tickets: Sequence[Ticket], progress: Progress | None = None
+) -> float:
+    """The dense model's part in the labels of retraining: as told, or as the smallest ticket learns better.
+
+    A dense model that generalises is a good teacher; one that has learned its rows by heart is not.
+    """
+    if run.config.teacher_share is not None:
+        return run.config.teacher_share
+    if not run.teacher.exists():
+        smallest = min(tickets, key=lambda ticket: ticket.num_parameters)
+        untested = replace(data, test=None)
+        aucs = {
+            share: _retrained(run, table, untested, smallest, share, progress).fit.validation.auc
+            for share in (0.0, 1.0)
+        }
+        best = max(aucs, key=aucs.__getitem__)
+        write_json(run.teacher, {"share": best, "validation_auc": {f"share {at:g}": auc for at, auc in aucs.items()}})
+    return float(read_json(run.teacher)["share"])
+
+
 def retrain(
-    run: Run, table: EncodedTable, data: SplitBatches, ticket: Ticket, progress: Progress | None = None
+    run: Run,
+    table: EncodedTable,
+    data: SplitBatches,
+    ticket: Ticket,
+    share: float,
+    progress: Progress | None = None,
 ) -> FrontierPoint:
     """Ticket → retrained model → bundle, and its point on the frontier."""
     config, folder = run.config, run.retrained(ticket.budget)
     done = folder / "point.json"
     if not done.exists():
-        # rewind = "random" asks for other initial weights than the search had
-        fresh = "retrain" if config.rewind == "random" else "initial"
-        model = new_model(config, table, ticket.embedding_config(config.embedding), purpose=fresh)
-        trained = retrain_ticket(
-            ticket,
-            model,
-            data,
-            config.training,
-            rewind=config.rewind,
-            seed=config.seed,
-            folder=folder,
-            lesson=Lesson.load(run.soft_labels, config.teacher_share) if config.teacher_share else None,
-            progress=progress,
-        )
+        trained = _retrained(run, table, data, ticket, share, progress)
+        assert isinstance(trained.model, CtrModel)
         label = method_name(config.embedding)
         point = _point(trained, label=label, budget=str(ticket.budget), seed=config.seed)
         encoder = RowEncoder.load(run.encoded)
-        save_bundle(run.bundle(ticket.budget), model, config.model, encoder, facts=point.to_json())
+        save_bundle(run.bundle(ticket.budget), trained.model, config.model, encoder, facts=point.to_json())
         _finish(folder, point)
     return FrontierPoint.from_json(read_json(done))
+
+
+def _retrained(
+    run: Run, table: EncodedTable, data: SplitBatches, ticket: Ticket, share: float, progress: Progress | None
+) -> Trained:
+    config = run.config
+    # rewind = "random" asks for other initial weights than the search had
+    fresh = "retrain" if config.rewind == "random" else "initial"
+    return retrain_ticket(
+        ticket,
+        new_model(config, table, ticket.embedding_config(config.embedding), purpose=fresh),
+        data,
+        config.training,
+        rewind=config.rewind,
+        seed=config.seed,
+        folder=run.retrained(ticket.budget) / ("taught" if share else "by-labels"),
+        lesson=Lesson.load(run.soft_labels, share) if share else None,
+        progress=progress,
+    )
 
 
 def report(run: Run, table: EncodedTable, dense: FrontierPoint, points: Sequence[FrontierPoint]) -> PruneResult:
@@ -181,6 +215,8 @@ def report(run: Run, table: EncodedTable, dense: FrontierPoint, points: Sequence
         "seconds": _seconds(run),
     }
     frontier = Frontier(points=tuple(points), dense=dense, facts=facts)
+    if run.teacher.exists():
+        facts["teacher"] = read_json(run.teacher)
     drop = run.config.max_auc_drop
     recommended = None if drop is None else frontier.smallest_within(drop)
     if drop is not None:
@@ -240,6 +276,7 @@ def _point(trained: Trained, *, label: str, budget: str | None, seed: int) -> Fr
 
 
 def _finish(folder: Path, point: FrontierPoint) -> None:
-    """A stage is done once its point is written; its checkpoint is of no more use."""
+    """A stage is done once its point is written; its checkpoints are of no more use."""
     write_json(folder / "point.json", point.to_json())
-    (folder / "checkpoint.safetensors").unlink(missing_ok=True)
+    for checkpoint in folder.rglob("checkpoint.safetensors"):
+        checkpoint.unlink()

@@ -61,23 +61,24 @@ def train_model(
         folder: history and checkpoint go there; a training found there is taken up again.
         watch: splits to follow over epochs, only for figures that ask for such curves by name.
     """
+    config = TrainingConfig() if config is None else config
     if lesson is not None:
-        data = lesson.taught(data)
+        data, config = lesson.taught(data), lesson.eased(config)
         lesson.ease_dropout_(model)
     result = fit(
         model,
         data,
-        TrainingConfig() if config is None else config,
+        config,
         seed=seed,
         folder=folder,
         stage=stage,
         watch=watch,
         progress=progress,
     )
-    return _tested(model, data, result)
+    return tested(model, data, result)
 
 
-def _tested(model: nn.Module, data: "SplitBatches", result: FitResult) -> Trained:
+def tested(model: nn.Module, data: "SplitBatches", result: FitResult) -> Trained:
     """What a trained model weighs, and its metrics on the test split, read here for the first time."""
     tables = [module for module in model.modules() if isinstance(module, FieldEmbedding)]
     return Trained(
@@ -156,4 +157,4 @@ def retrain_quantised(
     if watched.update(1, start):
         model.load_state_dict(rounded)
         result = replace(result, best_epoch=0, validation=start)
-    return _tested(model, data, result)
+    return tested(model, data, result)

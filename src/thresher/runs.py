@@ -39,8 +39,9 @@ class RunConfig:
         max_auc_drop: instead of budgets: what validation AUC may fall by against the dense model. A ladder of sizes is
             searched, and the smallest within it is recommended.
         rewind: where retraining starts; the paper's is `initial`.
-        teacher_share: the part of each training label that is the dense model's prediction when tickets are retrained;
-            0 for labels alone, as in the paper.
+        teacher_share: the part of each training label that is the dense model's prediction when tickets are retrained
+            (docs/search.md); 0 for labels alone, as in the paper. Absent: 0 or 1, whichever retrains the smallest
+            ticket to the higher validation AUC.
         seed: of initial weights, batch order and dropout; the split has its own, `data.split_seed`.
         map_tables_over_mb: tables and optimizer states larger than this live in files in the run's folder, so that a
             table larger than the memory still trains, at the speed of the disk; absent: all are in memory.
@@ -54,13 +55,13 @@ class RunConfig:
     budgets: tuple[str, ...] = ("10%", "5%", "2%", "1%")
     max_auc_drop: float | None = None
     rewind: Rewind = "initial"
-    teacher_share: float = 0.5
+    teacher_share: float | None = None
     seed: int = 0
     map_tables_over_mb: int | None = None
 
     def __post_init__(self) -> None:
         parse_budgets(self.budgets)
-        check_share(self.teacher_share)
+        check_share(0.0 if self.teacher_share is None else self.teacher_share)
         if self.map_tables_over_mb is not None and self.map_tables_over_mb < 0:
             raise ConfigError(f"map_tables_over_mb is {self.map_tables_over_mb}; it must be 0 or more, or left out")
         if self.max_auc_drop is not None and not 0 <= self.max_auc_drop < 0.5:
@@ -158,6 +159,10 @@ class Run:
     @property
     def soft_labels(self) -> Path:
         return self.dense / "soft_labels.npy"
+
+    @property
+    def teacher(self) -> Path:
+        return self.folder / "retrained" / "teacher.json"
 
     @property
     def tickets(self) -> Path:

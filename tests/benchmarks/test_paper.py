@@ -68,7 +68,7 @@ def pruned(path, aucs, *, dense=0.85):
 def results(settings):
     """A few numbers for every part of ours."""
     folder = settings.results
-    pruned(folder / "frontier/movielens-1m/fm/pep-plan", {"20k": [0.850, 0.852], "6541": [0.840, 0.841]})
+    pruned(folder / "experiments/movielens-1m/fm/pep-plan", {"20k": [0.850, 0.852], "6541": [0.840, 0.841]})
     pruned(folder / "experiments/movielens-1m/fm/pep-decay", {"30k": [0.849]})
     compared = [
         point(0.849, label="uniform", size=265_000, model="fm", search_seconds=0.0, retrain_seconds=30.0),

@@ -58,6 +58,12 @@ def test_frozen_parameters_and_empty_groups_are_left_out():
     assert names(model, groups["embeddings"]) == ["tables.0.weight"]
 
 
+def test_embeddings_may_have_a_weight_decay_of_their_own():
+    groups = build_optimizer(Model(), OptimizerConfig(weight_decay=0.2, embedding_weight_decay=0.0)).param_groups
+    decays = {group["name"]: group["weight_decay"] for group in groups}
+    assert (decays["network"], decays["embeddings"]) == (0.2, 0.0)
+
+
 def test_decay_is_coupled_so_a_parameter_without_loss_moves_by_the_learning_rate():
     """The authors' search rests on this: Adam scales the decay term up to a full step."""
     model = Table()

@@ -18,6 +18,7 @@ from thresher.training.optimizers import OptimizerConfig
 from thresher.training.teaching import Lesson
 
 IDS = torch.arange(60)
+OPTIMIZER = OptimizerConfig(learning_rate=0.1, weight_decay=0.001)
 
 
 class Weights(nn.Module):
@@ -74,11 +75,13 @@ def test_a_teacher_is_learned_from_where_labels_say_nothing():
     noise = torch.randint(2, (60,), generator=draw).float()
     validation = tensor_batches((truth > 0).float())
     data = SplitBatches(train=tensor_batches(noise, seed=0), validation=validation)
-    config = TrainingConfig(max_epochs=30, patience=30, average_decay=0, optimizer=OptimizerConfig(learning_rate=0.1))
+    config = TrainingConfig(max_epochs=30, patience=30, average_decay=0, optimizer=OPTIMIZER)
     aucs = {}
     for share in (0.0, 1.0):
         model = Weights(torch.zeros(60))
-        train_model(model, data, config, lesson=Lesson.by(Weights(truth), data.train, share))
+        lesson = Lesson.by(Weights(truth), data.train, share)
+        train_model(model, data, config, lesson=lesson)
+        assert lesson.eased(config).optimizer.embedding_weight_decay == pytest.approx(0.001 * (1 - share))
         aucs[share] = evaluate(model, validation).auc
         assert model.dropout.p == pytest.approx(0.9 * (1 - share))
     assert aucs[1.0] > 0.99

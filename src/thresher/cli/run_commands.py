@@ -115,7 +115,7 @@ def retrain(folder: RunFolder, as_json: options.Json = False, quiet: options.Qui
     What is done is passed over, what was interrupted is taken up again.
     """
     from thresher.data.encoded_table import EncodedTable
-    from thresher.pipeline import batches, report, train_dense
+    from thresher.pipeline import batches, choose_teacher_share, report, train_dense
     from thresher.pipeline import retrain as retrain_run
     from thresher.pipeline import search as search_run
     from thresher.runs import Run
@@ -128,8 +128,10 @@ def retrain(folder: RunFolder, as_json: options.Json = False, quiet: options.Qui
     table = EncodedTable.open(run.encoded)
     data = batches(run, table)
     with display(quiet=quiet) as progress:
+        tickets = search_run(run, table, data, progress)
         dense = train_dense(run, table, data, progress)
-        points = [retrain_run(run, table, data, ticket, progress) for ticket in search_run(run, table, data, progress)]
+        share = choose_teacher_share(run, table, data, tickets, progress)
+        points = [retrain_run(run, table, data, ticket, share, progress) for ticket in tickets]
         result = report(run, table, dense, points)
     show_result(result, as_json=as_json)
 

@@ -130,9 +130,13 @@ class Cell:
         path = self.folder / "soft_labels.npy"
         if not path.exists():
             teacher, rows = self._trained(None, test=False).model, self._data(test=False).train
-            Lesson.by(teacher, rows, self.run.teacher_share, progress=self.deadline).save(path)
+            Lesson.by(teacher, rows, self._share, progress=self.deadline).save(path)
             self.forget(None)
         return path
+
+    @property
+    def _share(self) -> float:
+        return self.run.teacher_share or 0.0
 
     def _trained(self, ticket: Ticket | None, *, test: bool) -> Trained:
         self.deadline.check()
@@ -140,7 +144,7 @@ class Cell:
         embedding = self.run.embedding if ticket is None else ticket.embedding_config(self.run.embedding)
         model = new_model(self.run, self.table, embedding)
         training, data = self.run.training, self._data(test=test)
-        lesson = None if self.labels is None else Lesson.load(self.labels, self.run.teacher_share)
+        lesson = None if self.labels is None else Lesson.load(self.labels, self._share)
         if ticket is None:
             return train_model(
                 model,

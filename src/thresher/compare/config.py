@@ -26,7 +26,7 @@ class CompareConfig:
         search: shared by all methods that search.
         training: shared by all methods when they are retrained.
         teacher_share: the part of each training label that a plain table of `embedding_dim`, trained first, predicts;
-            shared by all methods, too. 0 for labels alone.
+            shared by all methods, too.
     """
 
     data: DataConfig = field(default_factory=DataConfig)
@@ -38,7 +38,7 @@ class CompareConfig:
     trials: int = 3
     search: SearchConfig = field(default_factory=SearchConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
-    teacher_share: float = 0.5
+    teacher_share: float = 0.0
 
     def __post_init__(self) -> None:
         for method in self.methods:

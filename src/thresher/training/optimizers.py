@@ -30,6 +30,8 @@ class OptimizerConfig:
     """Of the network and of the embeddings."""
     weight_decay: float = 1e-5
     """Coupled L2 on the network and on the embeddings."""
+    embedding_weight_decay: float | None = None
+    """On the embeddings alone, first-order weights included, where it should differ from `weight_decay`."""
     threshold_learning_rate: float = 1e-3
     threshold_decay: float = 0.0
     choice_learning_rate: float = 1e-3
@@ -66,9 +68,10 @@ def build_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.Op
     Groups without a parameter are left out, and so are parameters with `requires_grad=False`. The model's tables are
     told which kind of gradient the optimizer takes.
     """
+    own = config.embedding_weight_decay
     settings = {
         NETWORK: (config.learning_rate, config.weight_decay),
-        "embeddings": (config.learning_rate, config.weight_decay),
+        "embeddings": (config.learning_rate, config.weight_decay if own is None else own),
         "thresholds": (config.threshold_learning_rate, config.threshold_decay),
         "choices": (config.choice_learning_rate, config.choice_decay),
     }

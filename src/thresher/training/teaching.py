@@ -2,10 +2,10 @@
 
     target = (1 − share) · label + share · σ(logit of the teacher)
 
-A label says which side of the odds a row fell on, a prediction what the odds were. Labels can be learned by heart, the
-more so by a deep network over a small table; predictions cannot, so dropout falls as their share rises, by the factor
-`1 − share`. Training rows alone are taught: validation and test keep their labels. The predictions are made once, in
-one pass: retraining costs no more than without, and the teacher need not stay in memory.
+A label says which side of the odds a row fell on, a prediction what the odds were. Labels can be learned by heart, and
+dropout and the embeddings' weight decay are there to hinder it; predictions cannot, so both fall by the factor `1 −
+share`. Training rows alone are taught: validation and test keep their labels. The predictions are made once, in one
+pass: retraining costs no more than without, and the teacher need not stay in memory.
 """
 
 from dataclasses import dataclass, field, replace
@@ -21,6 +21,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from thresher.data.batches import BatchSource, RelabelledSource
 from thresher.errors import ConfigError
 from thresher.files import replacing_file
+from thresher.training.fit import TrainingConfig
 from thresher.training.loop import predict
 from thresher.training.progress import Progress, StageProgress
 
@@ -75,6 +76,12 @@ class Lesson:
     def taught(self, data: "SplitBatches") -> "SplitBatches":
         """The same splits, the training rows with these labels."""
         return replace(data, train=_relabelled(data.train).with_labels(self.labels))
+
+    def eased(self, config: TrainingConfig) -> TrainingConfig:
+        """Training settings with the weight decay that is left for the embeddings."""
+        told = config.optimizer.embedding_weight_decay
+        decay = (config.optimizer.weight_decay if told is None else told) * (1 - self.share)
+        return replace(config, optimizer=replace(config.optimizer, embedding_weight_decay=decay))
 
     def ease_dropout_(self, model: nn.Module) -> None:
         """Scale every dropout of a model, whoever wrote it, by what is left for the labels."""
