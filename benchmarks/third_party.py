@@ -32,6 +32,8 @@ from thresher.training.fit import TrainingConfig
 
 HERE = Path(__file__).parent
 EMBEDDING_DIM, HIDDEN_SIZES, BUDGET = 64, (100, 100), "5%"
+PLAN_EPOCHS, PATIENCE, MIN_DELTA = 10.0, 2, 0.0001  # shorter than the defaults: seven models, and none is fast
+TEACHER_SHARE = 1.0  # each is retrained on what its dense self predicts
 
 
 class Logits(nn.Module):
@@ -120,7 +122,7 @@ def main() -> None:
     parser.add_argument("--models", default=",".join(MODELS))
     parser.add_argument("--seeds", default="0")
     parser.add_argument("--rows", type=int, help="of each split; all by default")
-    parser.add_argument("--plan-epochs", type=float, default=SearchConfig().plan_epochs)
+    parser.add_argument("--plan-epochs", type=float, default=PLAN_EPOCHS)
     parser.add_argument("--max-epochs", type=int, default=TrainingConfig().max_epochs)
     parser.add_argument("--out", type=Path, default=HERE / "results" / "third_party.json")
     arguments = parser.parse_args()
@@ -131,10 +133,13 @@ def main() -> None:
     table = encode(build_source(data), work / "encoded")
     search = SearchConfig(plan_epochs=arguments.plan_epochs)
     search = search if whole else replace(search, warmup_epochs=1.0, clock_steps=1)
-    training = TrainingConfig(max_epochs=arguments.max_epochs)
+    training = TrainingConfig(max_epochs=arguments.max_epochs, patience=PATIENCE, min_delta=MIN_DELTA)
     results = read_json(arguments.out) if arguments.out.exists() else {"models": {}}
     versions = {name: version(name) for name in ("torch", "deepctr-torch", "torch-rechub", "torchfm")}
-    results["settings"] = {"embedding_dim": EMBEDDING_DIM, "budget": BUDGET, "machine": platform.processor()} | versions
+    results["settings"] = {
+        "embedding_dim": EMBEDDING_DIM, "budget": BUDGET, "plan_epochs": arguments.plan_epochs, "patience": PATIENCE,
+        "min_delta": MIN_DELTA, "teacher_share": TEACHER_SHARE, "machine": platform.processor(), **versions,
+    }  # fmt: skip
     for name in arguments.models.split(","):
         for seed in map(int, arguments.seeds.split(",")):
             found = results["models"].setdefault(name, {})
@@ -144,7 +149,10 @@ def main() -> None:
             model, started = MODELS[name](table.schema.field_sizes), perf_counter()
             batches = splits(table, training.batch_size, seed, arguments.rows)
             folder = work / name / str(seed)
-            pruned = prune_model(model, batches, BUDGET, search=search, training=training, seed=seed, folder=folder)
+            pruned = prune_model(
+                model, batches, BUDGET, search=search, training=training, teacher_share=TEACHER_SHARE,
+                seed=seed, folder=folder,
+            )  # fmt: skip
             facts = {"dense": facts_of(pruned.dense), BUDGET: facts_of(pruned.pruned[BUDGET])}
             gain = facts[BUDGET]["test_auc"] - facts["dense"]["test_auc"]
             found[str(seed)] = facts | {"test_auc_gain": gain, "seconds": round(perf_counter() - started)}

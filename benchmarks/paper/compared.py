@@ -39,7 +39,6 @@ def compare_method(
         trials=1 if settings.quick else trials,
         search=plan.search,
         training=replace(plan.training, min_delta=MIN_DELTA),
-        teacher_share=plan.teacher_share,
     )
     shared = replace(config.shared(), data=plan.data)  # without the place of the data on this machine
     name, path, now = digest(shared), result_path(settings, part, model), config_to_mapping(shared)

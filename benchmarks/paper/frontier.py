@@ -1,8 +1,8 @@
 """AUC against parameters and against bytes: every method under every model, and PEP against each at equal budgets.
 
 PEP plan against what was published has the settings of `experiments/movielens-1m/<model>/pep-plan.toml`. The other
-methods share its data, search, training and teacher under `thresher compare`; under FM so does PEP, since its grid and
-theirs begin with a table wider than the 64 of that file. PEP with decay is its own experiment.
+methods share its data, search and training under `thresher compare`, by labels alone: no teacher; under FM so does PEP,
+whose grid, like theirs, begins with a table wider than the 64 of that file. PEP with decay is its own experiment.
 """
 
 from collections.abc import Mapping, Sequence
@@ -54,8 +54,8 @@ METHODS: Mapping[str, tuple[str, ...]] = {
 }
 BUDGETS: Mapping[str, tuple[str, ...]] = {
     "fm": ("50k", "30k", "20k", "12k", "6541"),
-    "deepfm": ("50k", "20k", "8604"),
-    "autoint": ("50k", "20k", "9281"),
+    "deepfm": ("20k", "8604"),
+    "autoint": ("9281",),
 }
 """Those of the experiments; the last of each is the size of the paper's PEP-0."""
 TRIALS = 1
