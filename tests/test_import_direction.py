@@ -30,6 +30,7 @@ LAYERS = [
     "report",
     "testing",
     "runs",
+    "stages",
     "pipeline",
     "compare",
     "cli",

@@ -23,6 +23,7 @@ from thresher.kernels import tables
 from thresher.pipeline import prune
 from thresher.runs import RunConfig
 from thresher.search.config import SearchConfig
+from thresher.tickets.budget import Budget
 from thresher.tickets.store import load_ticket
 from thresher.training.fit import TrainingConfig
 from thresher.training.optimizers import OptimizerConfig
@@ -75,6 +76,31 @@ def test_tables_in_files_give_the_same_run_and_leave_nothing_behind(tmp_path, mo
         point.test_auc for point in in_memory.frontier.points
     ]
     assert not files_of(tmp_path / "files" / "tables")
+
+
+def test_validation_decides_by_the_smallest_ticket_whether_the_dense_model_teaches(pruned):
+    retrained, teacher = pruned.run.folder / "retrained", pruned.frontier.facts["teacher"]
+    by_labels, taught = teacher["validation_auc"]["by_labels"], teacher["validation_auc"]["taught"]
+    assert teacher["share"] == (1.0 if taught > by_labels else 0.0)
+    smallest = min(pruned.frontier.points, key=lambda point: point.num_parameters)
+    assert smallest.validation_auc == max(by_labels, taught)
+    tried = {path.parent.relative_to(retrained).as_posix() for path in retrained.rglob("history.jsonl")}
+    way = "taught" if teacher["share"] else "by-labels"
+    others = {f"{folder.name}/{way}" for folder in retrained.iterdir() if folder.is_dir()}
+    both = {f"{Budget.parse(smallest.budget).slug}/{one}" for one in ("taught", "by-labels")}
+    assert tried == others | both
+    assert not list(retrained.rglob("checkpoint.safetensors"))
+    labels = np.load(pruned.run.soft_labels)
+    assert 0 < labels.min() < labels.max() < 1
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5])
+def test_a_share_that_is_told_is_tried_no_further(tmp_path, share):
+    result = prune(replace(CONFIG, budgets=("300", "200"), teacher_share=share), out=tmp_path / "told")
+    assert result.run.soft_labels.exists() == (share > 0)
+    assert not result.run.teacher.exists()
+    ways = {path.parent.name for path in (tmp_path / "told" / "retrained").rglob("history.jsonl")}
+    assert ways == {"taught" if share else "by-labels"}
 
 
 def test_results_hold_what_a_script_needs(pruned):

@@ -18,9 +18,9 @@ from thresher.embeddings.pep import PepConfig
 from thresher.embeddings.uniform import UniformConfig
 from thresher.files import read_json, write_json
 from thresher.models.base import ModelConfig
-from thresher.pipeline import batches, encode_data, train_dense
 from thresher.report.frontier import Frontier, FrontierPoint
 from thresher.runs import Run, RunConfig
+from thresher.stages import batches, encode_data, train_dense
 
 QUICK_DECAY_EPOCHS, QUICK_DECAY_RATE = 25, 0.05
 Change = Callable[[RunConfig], RunConfig]

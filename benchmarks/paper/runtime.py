@@ -19,9 +19,9 @@ from thresher.cli.progress import display
 from thresher.embeddings.base import EmbeddingConfig
 from thresher.embeddings.darts_emb import DartsEmbConfig
 from thresher.files import read_json, write_json
-from thresher.pipeline import batches, encode_data, retrain, search
 from thresher.report.figures import COLOURS, new_figure, page_style, save_figure
 from thresher.runs import Run, RunConfig
+from thresher.stages import batches, encode_data, retrain, search
 from thresher.training.history import read_history
 
 TITLE = "Running time, and one search for all budgets"

@@ -10,9 +10,9 @@ from paper.searches import Search, short
 from paper.settings import PaperSettings
 from thresher.data.batches import BatchSource
 from thresher.embeddings.uniform import UniformConfig
-from thresher.pipeline import new_model
 from thresher.retrain import Trained, retrain_ticket, train_model
 from thresher.runs import RunConfig
+from thresher.stages import new_model
 from thresher.tickets.ticket import Rewind
 from thresher.training.fit import TrainingConfig
 

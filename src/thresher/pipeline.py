@@ -1,64 +1,25 @@
-"""prune(): the whole path on one screen. Each stage is a function that calls one folder and fills one of the run's.
+"""prune(): the whole path on one screen.
 
     raw files → encoded → tickets → dense → retrained → bundles → results, report
 
-Every stage takes up its own unfinished work and passes over what is done, so a run killed anywhere can be resumed.
+Each stage is a function of `thresher.stages`, takes up its own unfinished work and passes over what is done, so a run
+killed anywhere can be resumed.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
 
-from torch import nn
-
-from thresher.attach import attach_
-from thresher.data.encode import encode
-from thresher.data.encoded_table import EncodedTable
-from thresher.data.row_encoder import RowEncoder
-from thresher.data.sources import build_source
-from thresher.data.split_batches import SplitBatches
-from thresher.embeddings.base import EmbeddingConfig
-from thresher.embeddings.pep import PepConfig
-from thresher.embeddings.registry import build_embedding, method_name
-from thresher.embeddings.uniform import UniformConfig
-from thresher.errors import BudgetError
-from thresher.export.bundle import save_bundle
-from thresher.files import read_json, write_json
-from thresher.models.base import CtrModel
-from thresher.models.registry import build_model, model_name
-from thresher.report.frontier import Frontier, FrontierPoint
-from thresher.report.plots import plot_frontier, plot_kept
-from thresher.retrain import Trained, retrain_ticket, train_model
 from thresher.runs import Run, RunConfig
-from thresher.search.find_tickets import find_tickets
-from thresher.tickets.budget import Budget
-from thresher.tickets.store import load_ticket
-from thresher.tickets.ticket import Ticket
-from thresher.training.history import read_history
-from thresher.training.progress import Progress
-from thresher.training.seeding import derive_seed, isolated_rng, seed_all
-from thresher.training.teaching import Lesson
-
-
-class RunProgress(Progress, Protocol):
-    """A `Progress` that can also show the reading of raw files."""
-
-    def encoding(self, done: int, total: int | None, message: str) -> None: ...
-
-
-@dataclass(frozen=True)
-class PruneResult:
-    """What a run came to: sizes and metrics, and where its files are.
-
-    Attributes:
-        frontier: the dense model's point and one per budget.
-        recommended: the smallest within `max_auc_drop`, where that was asked for and one was found.
-    """
-
-    run: Run
-    frontier: Frontier
-    recommended: FrontierPoint | None
+from thresher.stages import (
+    PruneResult,
+    RunProgress,
+    batches,
+    choose_teacher_share,
+    encode_data,
+    report,
+    retrain,
+    search,
+    train_dense,
+)
 
 
 def prune(
@@ -85,198 +46,3 @@ def prune(
     share = choose_teacher_share(run, table, data, tickets, progress)
     points = [retrain(run, table, data, ticket, share, progress) for ticket in tickets]
     return report(run, table, dense, points)
-
-
-def encode_data(run: Run, progress: RunProgress | None = None) -> EncodedTable:
-    """Raw files → EncodedTable."""
-    return encode(build_source(run.config.data), run.encoded, progress=None if progress is None else progress.encoding)
-
-
-def batches(run: Run, table: EncodedTable) -> SplitBatches:
-    """EncodedTable → Batches, the training rows shuffled by the run's seed."""
-    return SplitBatches.of(table, run.config.training.batch_size, seed=derive_seed(run.config.seed, "batches"))
-
-
-def train_dense(run: Run, table: EncodedTable, data: SplitBatches, progress: Progress | None = None) -> FrontierPoint:
-    """The model with a plain table of the same width: what pruning is measured against, and what teaches it."""
-    done, share = run.dense / "point.json", 1.0 if run.config.teacher_share is None else run.config.teacher_share
-    if not done.exists() or (share and not run.soft_labels.exists()):
-        with run.large_tables():
-            model = new_model(run.config, table, UniformConfig(embedding_dim=run.config.embedding.embedding_dim))
-            trained = train_model(
-                model, data, run.config.training,
-                seed=run.config.seed, folder=run.dense, stage="dense", progress=progress,
-            )  # fmt: skip
-            if share:
-                Lesson.by(model, data.train, share, progress=progress).save(run.soft_labels)
-        _finish(run.dense, _point(trained, label="dense", budget=None, seed=run.config.seed))
-    return FrontierPoint.from_json(read_json(done))
-
-
-def search(run: Run, table: EncodedTable, data: SplitBatches, progress: Progress | None = None) -> Sequence[Ticket]:
-    """One search → a ticket for every budget."""
-    done = run.tickets / "tickets.json"
-    if done.exists():
-        return [load_ticket(run.tickets / slug) for slug in read_json(done)["tickets"]]
-    tickets = _find(run, table, data, list(run.config.wanted_budgets()), progress)
-    write_json(done, {"tickets": [ticket.budget.slug for ticket in tickets]})
-    (run.tickets / "checkpoint.safetensors").unlink(missing_ok=True)
-    return tickets
-
-
-def _find(
-    run: Run, table: EncodedTable, data: SplitBatches, budgets: list[Budget], progress: Progress | None
-) -> Sequence[Ticket]:
-    try:
-        with run.large_tables():
-            model = new_model(run.config, table, run.config.embedding)
-            return find_tickets(
-                model, data, budgets, run.config.search, seed=run.config.seed, folder=run.tickets, progress=progress
-            )
-    except BudgetError as error:
-        if run.config.max_auc_drop is None or error.budget is None or len(budgets) == 1:
-            raise
-        # a rung of the ladder below the method's smallest form: nobody asked for that size, so it is left out
-        left = [budget for budget in budgets if budget != Budget.parse(str(error.budget))]
-    return _find(run, table, data, left, progress)
-
-
-def choose_teacher_share(
-    run: Run, table: EncodedTable, data: SplitBatches, tickets: Sequence[Ticket], progress: Progress | None = None
-) -> float:
-    """The dense model's part in the labels of retraining: as told, or as the smallest ticket learns better.
-
-    A dense model that generalises is a good teacher; one that has learned its rows by heart is not.
-    """
-    if run.config.teacher_share is not None:
-        return run.config.teacher_share
-    if not run.teacher.exists():
-        smallest = min(tickets, key=lambda ticket: ticket.num_parameters)
-        untested = replace(data, test=None)
-        aucs = {
-            share: _retrained(run, table, untested, smallest, share, progress).fit.validation.auc
-            for share in (0.0, 1.0)
-        }
-        best = max(aucs, key=aucs.__getitem__)
-        write_json(run.teacher, {"share": best, "validation_auc": {f"share {at:g}": auc for at, auc in aucs.items()}})
-    return float(read_json(run.teacher)["share"])
-
-
-def retrain(
-    run: Run,
-    table: EncodedTable,
-    data: SplitBatches,
-    ticket: Ticket,
-    share: float,
-    progress: Progress | None = None,
-) -> FrontierPoint:
-    """Ticket → retrained model → bundle, and its point on the frontier."""
-    config, folder = run.config, run.retrained(ticket.budget)
-    done = folder / "point.json"
-    if not done.exists():
-        trained = _retrained(run, table, data, ticket, share, progress)
-        assert isinstance(trained.model, CtrModel)
-        label = method_name(config.embedding)
-        point = _point(trained, label=label, budget=str(ticket.budget), seed=config.seed)
-        encoder = RowEncoder.load(run.encoded)
-        save_bundle(run.bundle(ticket.budget), trained.model, config.model, encoder, facts=point.to_json())
-        _finish(folder, point)
-    return FrontierPoint.from_json(read_json(done))
-
-
-def _retrained(
-    run: Run, table: EncodedTable, data: SplitBatches, ticket: Ticket, share: float, progress: Progress | None
-) -> Trained:
-    config = run.config
-    # rewind = "random" asks for other initial weights than the search had
-    fresh = "retrain" if config.rewind == "random" else "initial"
-    return retrain_ticket(
-        ticket,
-        new_model(config, table, ticket.embedding_config(config.embedding), purpose=fresh),
-        data,
-        config.training,
-        rewind=config.rewind,
-        seed=config.seed,
-        folder=run.retrained(ticket.budget) / ("taught" if share else "by-labels"),
-        lesson=Lesson.load(run.soft_labels, share) if share else None,
-        progress=progress,
-    )
-
-
-def report(run: Run, table: EncodedTable, dense: FrontierPoint, points: Sequence[FrontierPoint]) -> PruneResult:
-    """Points → results.json, and the frontier as a picture."""
-    facts = {
-        "source": run.config.data.source,
-        "model": model_name(run.config.model),
-        "method": method_name(run.config.embedding),
-        "seed": run.config.seed,
-        "num_rows": table.num_rows,
-        "num_features": table.schema.num_features,
-        "seconds": _seconds(run),
-    }
-    frontier = Frontier(points=tuple(points), dense=dense, facts=facts)
-    if run.teacher.exists():
-        facts["teacher"] = read_json(run.teacher)
-    drop = run.config.max_auc_drop
-    recommended = None if drop is None else frontier.smallest_within(drop)
-    if drop is not None:
-        facts["recommended"] = None if recommended is None else recommended.budget
-    frontier.save(run.results)
-    plot_frontier(frontier, run.report / "frontier.png")
-    _plot_search(run, points)
-    return PruneResult(run, frontier, recommended)
-
-
-def new_model(
-    config: RunConfig, table: EncodedTable, embedding: EmbeddingConfig, *, purpose: str = "initial"
-) -> CtrModel:
-    """A fresh model for a table; the same seed gives every method the same initial weights."""
-    with isolated_rng():
-        seed_all(derive_seed(config.seed, purpose))
-        tables = build_embedding(table.schema.field_sizes, embedding, feature_counts=table.feature_counts.tolist())
-        model = build_model(tables, config.model, num_dense=table.schema.num_dense)
-    if isinstance(embedding, PepConfig) and embedding.first_order:
-        attach_(model, replace(embedding, embedding_dim=1), where=_first_order, min_embedding_dim=1)
-    return model
-
-
-def _first_order(module: nn.Module, name: str) -> bool:
-    return isinstance(module, nn.Embedding) and module.embedding_dim == 1
-
-
-def _plot_search(run: Run, points: Sequence[FrontierPoint]) -> None:
-    """How the count fell; a method that is not searched epoch by epoch has no such picture."""
-    history = run.tickets / "history.jsonl"
-    records = [record for record in read_history(history) if "num_kept" in record] if history.exists() else []
-    if records:
-        plot_kept(
-            [record["step"] for record in records],
-            [record["num_kept"] for record in records],
-            run.report / "kept.png",
-            budgets={str(point.budget): point.num_parameters for point in points},
-        )
-
-
-def _seconds(run: Run) -> float:
-    """What the search and all trainings took, interruptions not counted; the same however often a run was resumed."""
-    histories = [read_history(path) for path in sorted(run.folder.rglob("history.jsonl"))]
-    return float(sum(record["seconds"] for records in histories for record in records))
-
-
-def _point(trained: Trained, *, label: str, budget: str | None, seed: int) -> FrontierPoint:
-    return FrontierPoint.from_metrics(
-        label=label,
-        budget=budget,
-        num_parameters=trained.num_parameters,
-        storage_bytes=trained.storage_bytes,
-        validation=trained.fit.validation,
-        test=trained.test,
-        seed=seed,
-    )
-
-
-def _finish(folder: Path, point: FrontierPoint) -> None:
-    """A stage is done once its point is written; its checkpoints are of no more use."""
-    write_json(folder / "point.json", point.to_json())
-    for checkpoint in folder.rglob("checkpoint.safetensors"):
-        checkpoint.unlink()

@@ -2,7 +2,7 @@
 
     runs/<name>/{config.toml,encoded,dense,tickets,retrained,bundles,report,results.json}
 
-The folders bear the names of the stages that fill them. Not here: the stages (`thresher.pipeline`).
+The folders bear the names of the stages that fill them. Not here: the stages (`thresher.stages`).
 """
 
 import shutil

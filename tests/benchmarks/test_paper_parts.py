@@ -16,10 +16,10 @@ from paper.measures import AdamParts, group_densities, popularity_groups, swappe
 from paper.settings import PaperSettings
 from thresher.data.split_batches import SplitBatches
 from thresher.embeddings.pep import PepConfig, PepEmbedding
-from thresher.pipeline import new_model
 from thresher.runs import RunConfig
 from thresher.search.config import SearchConfig
 from thresher.search.find_tickets import find_tickets
+from thresher.stages import new_model
 from thresher.training.optimizers import OptimizerConfig
 
 PARTS = (lottery_ticket, granularity, thresholds, interactions, frequency)

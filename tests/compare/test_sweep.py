@@ -119,6 +119,19 @@ def test_every_point_is_measured_once_and_nothing_twice(tmp_path, reads_of_test_
     assert {point.seed for point in more.points} == {0, 1, 2}
 
 
+def test_all_methods_learn_from_one_teacher_where_a_share_is_told(tmp_path, reads_of_test_split):
+    config = replace(CONFIG, methods=("pep", "uniform"), budgets=("200",), seeds=1, trials=1)
+    by_labels = compare(config, out=tmp_path / "labels")
+    assert not (tmp_path / "labels" / "cells" / "fm" / "teacher").exists()
+    reads_of_test_split.clear()
+    taught = compare(replace(config, teacher_share=1.0), out=tmp_path / "taught")
+    assert len(list((tmp_path / "taught" / "cells" / "fm" / "teacher").rglob("soft_labels.npy"))) == 1
+    assert len(reads_of_test_split) == len(taught.points)  # the teacher's test rows are not read
+    for one, other in zip(by_labels.points, taught.points, strict=True):
+        assert (one.model, one.method, one.budget) == (other.model, other.method, other.budget)
+        assert (one.validation_auc == other.validation_auc) == (one.model == "lr")
+
+
 def test_settings_are_chosen_on_validation_from_the_grid(tmp_path):
     found = compare(replace(CONFIG, methods=("pep", "magnitude"), seeds=2), out=tmp_path / "c")
     for point in found.points:

@@ -4,10 +4,10 @@ from thresher.data.encode import encode
 from thresher.data.sources import DataConfig, SyntheticConfig, build_source
 from thresher.data.split_batches import SplitBatches
 from thresher.embeddings.pep import PepConfig
-from thresher.pipeline import new_model
 from thresher.runs import RunConfig
 from thresher.search.config import SearchConfig
 from thresher.search.find_tickets import find_tickets
+from thresher.stages import new_model
 from thresher.training.optimizers import OptimizerConfig
 
 

@@ -179,9 +179,9 @@ def _measured_bits(
     from thresher.compact.stored import make_trainable_
     from thresher.data.encoded_table import EncodedTable
     from thresher.export.bundle import open_bundle, save_bundle
-    from thresher.pipeline import batches
     from thresher.report.frontier import FrontierPoint
     from thresher.retrain import retrain_quantised
+    from thresher.stages import batches
     from thresher.training.loop import evaluate
 
     data = batches(run, EncodedTable.open(run.encoded))

@@ -15,8 +15,8 @@ from thresher.errors import ConfigError
 
 if TYPE_CHECKING:
     from thresher.data.encoded_table import EncodedTable
-    from thresher.pipeline import PruneResult
     from thresher.runs import RunConfig
+    from thresher.stages import PruneResult
 
 Out = Annotated[
     Path, typer.Option("--out", "-o", metavar="FOLDER", help="Folder of the run.", rich_help_panel=options.OUTPUT)
@@ -87,9 +87,9 @@ def search(
     quiet: options.Quiet = False,
 ) -> None:
     """The search alone: one ticket per budget, to be retrained later or elsewhere."""
-    from thresher.pipeline import batches, encode_data
-    from thresher.pipeline import search as search_run
     from thresher.runs import Run
+    from thresher.stages import batches, encode_data
+    from thresher.stages import search as search_run
 
     settled = _settle(context.params)
     with display(quiet=quiet) as progress, Run.started(out, settled, resume=resume, force=force) as run:
@@ -115,10 +115,10 @@ def retrain(folder: RunFolder, as_json: options.Json = False, quiet: options.Qui
     What is done is passed over, what was interrupted is taken up again.
     """
     from thresher.data.encoded_table import EncodedTable
-    from thresher.pipeline import batches, choose_teacher_share, report, train_dense
-    from thresher.pipeline import retrain as retrain_run
-    from thresher.pipeline import search as search_run
     from thresher.runs import Run
+    from thresher.stages import batches, choose_teacher_share, report, train_dense
+    from thresher.stages import retrain as retrain_run
+    from thresher.stages import search as search_run
 
     run = Run.open(folder)
     if not (run.tickets / "tickets.json").exists():
@@ -159,10 +159,22 @@ def show_result(result: "PruneResult", *, as_json: bool) -> None:
         num_positive = int((labels != 0).sum())
         if doubts := drop_doubts(drop, frontier.dense.validation_auc, num_positive, len(labels) - num_positive):
             say(doubts)
+    if "teacher" in facts:
+        say(_teacher(facts["teacher"]))
     best = str(frontier.best()[-1].budget if result.recommended is None else result.recommended.budget)
     say(f"Results  {run.results}")
     say(f"Figure   {run.report / 'frontier.png'}, and .svg")
     say(f"Predict  thresher predict {bundles[best]} ROWS.csv")
+
+
+def _teacher(facts: Mapping[str, Any]) -> str:
+    """Whether tickets learned from the dense model, and what decided it."""
+    by_labels, taught = facts["validation_auc"]["by_labels"], facts["validation_auc"]["taught"]
+    chosen = "the dense model's predictions" if facts["share"] else "labels alone"
+    return (
+        f"Retrained on {chosen}: the smallest size comes to validation AUC {taught:.4f} by the dense model's "
+        f"predictions, {by_labels:.4f} by labels (teacher_share)"
+    )
 
 
 def say_skipped(table: "EncodedTable") -> None:

@@ -19,10 +19,10 @@ from thresher.embeddings.base import EmbeddingConfig
 from thresher.embeddings.registry import method_name
 from thresher.errors import BudgetError
 from thresher.files import read_json, write_json
-from thresher.pipeline import new_model
 from thresher.retrain import Trained, retrain_ticket, train_model
 from thresher.runs import RunConfig
 from thresher.search.find_tickets import find_tickets
+from thresher.stages import new_model
 from thresher.tickets.budget import Budget
 from thresher.tickets.store import load_ticket
 from thresher.tickets.ticket import Ticket

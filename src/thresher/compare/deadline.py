@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from thresher.training.progress import ProgressState
 
 if TYPE_CHECKING:
-    from thresher.pipeline import RunProgress
+    from thresher.stages import RunProgress
 
 
 class TimeIsUpError(Exception):

@@ -7,7 +7,7 @@ budget is the method there, for all seeds, and only it is tested. The first seed
 of any, so that a comparison cut short is even.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -18,6 +18,7 @@ from thresher.compare.choice import Choice
 from thresher.compare.config import CompareConfig
 from thresher.compare.deadline import Deadline, TimeIsUpError
 from thresher.compare.describe import describe_settings
+from thresher.compare.figures import draw_comparison
 from thresher.compare.grids import POINTS_OF_THEIR_OWN, method_grid
 from thresher.compare.results import ComparedPoint, load_points, machine, versions
 from thresher.config import config_to_mapping, load_toml, save_toml
@@ -28,14 +29,13 @@ from thresher.embeddings.base import EmbeddingConfig
 from thresher.embeddings.uniform import UniformConfig
 from thresher.errors import ConfigError
 from thresher.models.registry import model_config
-from thresher.report.comparison import plot_comparison
 from thresher.runs import RunConfig, what_differs
 from thresher.tickets.budget import Budget
 from thresher.tickets.ticket import Ticket
 from thresher.training.epochs import CHECKPOINT
 
 if TYPE_CHECKING:
-    from thresher.pipeline import RunProgress
+    from thresher.stages import RunProgress
 
 TEACHER = "teacher"
 FLOOR = "lr"
@@ -81,7 +81,7 @@ def compare(
             raise
         finished = False
     points = load_points(sweep.points_folder)
-    return Comparison(points, sweep.unmet, finished, _draw(points, Path(out)))
+    return Comparison(points, sweep.unmet, finished, draw_comparison(points, Path(out), floor=FLOOR))
 
 
 class _Sweep:
@@ -246,17 +246,3 @@ def _check_same(config: CompareConfig, path: Path) -> None:
 
 def _source_name(config: CompareConfig) -> str:
     return config.data.source if config.data.source != "files" else ",".join(config.data.paths)
-
-
-def _draw(points: Sequence[ComparedPoint], out: Path) -> list[Path]:
-    floor = [point.frontier_point() for point in points if point.model == FLOOR]
-    figures: list[Path] = []
-    for model in _models(points):
-        of_model = [point.frontier_point() for point in points if point.model == model]
-        title = f"{next(iter(points)).source} · {model}"
-        figures += plot_comparison(of_model, out / f"frontier-{model}", floor=floor, title=title)
-    return figures
-
-
-def _models(points: Sequence[ComparedPoint]) -> Iterator[str]:
-    return iter(dict.fromkeys(point.model for point in points if point.model != FLOOR))
