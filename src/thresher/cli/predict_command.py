@@ -15,6 +15,7 @@ from thresher.errors import ConfigError, DataError
 if TYPE_CHECKING:
     import polars as pl
 
+    from thresher.cli.unknown_values import UnknownValues
     from thresher.export.predictor import Predictor
 
 PROBABILITY = "probability"
@@ -62,18 +63,23 @@ def predict(
     if group is not None and top_k is None:
         raise ConfigError("--group makes groups for the best rows of each; say how many with --top-k")
     _check_out(out, as_json=as_json)
+    from thresher.cli.unknown_values import UnknownValues
+
     predictor = _load(bundle)
     kept = [part.strip() for part in (keep or "").split(",") if part.strip()]
-    frames = _answers(predictor, rows, kept) if top_k is None else _best(predictor, rows, kept, top_k, group)
+    unknown = UnknownValues(predictor.schema)
+    frames = _answers(predictor, rows, kept, unknown) if top_k is None else _best(predictor, rows, kept, top_k, group)
     if out is None:
         header = bool(kept) or top_k is not None  # bare probabilities stay bare
         for at, frame in enumerate(frames):
             _write_part(frame, sys.stdout, as_json=as_json, header=header and at == 0)
         sys.stdout.flush()
-        return
-    with display(quiet=quiet) as progress:
-        num_rows = _write_file(_counted(frames, progress.encoding), out, as_json=as_json)
-    say(f"{num_rows:,} rows → {out}")
+    else:
+        with display(quiet=quiet) as progress:
+            num_rows = _write_file(_counted(frames, progress.encoding), out, as_json=as_json)
+        say(f"{num_rows:,} rows → {out}")
+    if not quiet and (words := unknown.words()) is not None:
+        say(words)
 
 
 def _check_out(out: Path | None, *, as_json: bool) -> None:
@@ -105,13 +111,17 @@ def _read(predictor: "Predictor", rows: str, also: Sequence[str]) -> Iterator["p
     return read_frames(rows, predictor.schema, also=also)
 
 
-def _answers(predictor: "Predictor", rows: str, keep: Sequence[str]) -> Iterator["pl.DataFrame"]:
+def _answers(
+    predictor: "Predictor", rows: str, keep: Sequence[str], unknown: "UnknownValues"
+) -> Iterator["pl.DataFrame"]:
     import polars as pl
 
     if PROBABILITY in keep:
         raise ConfigError(f"--keep {PROBABILITY}: that is the name of the answer; rename the column")
     for frame in _read(predictor, rows, keep):
-        yield pl.DataFrame([*(frame[name] for name in keep), pl.Series(PROBABILITY, predictor.predict_frame(frame))])
+        encoded = predictor.encoder.encode_frame(frame)
+        unknown.add(encoded)
+        yield pl.DataFrame([*(frame[name] for name in keep), pl.Series(PROBABILITY, predictor.predict_rows(encoded))])
 
 
 def _best(

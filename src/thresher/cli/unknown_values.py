@@ -1,0 +1,37 @@
+"""How many values of predicted rows training never saw: many mean a wrong file, or a model that is out of date."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thresher.data.row_encoder import EncodedRows
+from thresher.data.schema import Schema
+
+SHOWN_FIELDS = 5
+WORTH_A_WORD = 0.01  # of the rows
+SUSPICIOUS = 0.5
+
+
+class UnknownValues:
+    """Counts the rows whose value is the unknown one, for each single-valued field, chunk by chunk."""
+
+    def __init__(self, schema: Schema) -> None:
+        self.fields = schema.single_fields
+        offsets = dict(zip(schema.field_names, schema.field_offsets, strict=True))
+        self._unknown_ids = np.array([offsets[field.name] for field in self.fields], np.int32)  # [F]
+        self._counts: NDArray[np.int64] = np.zeros(len(self.fields), np.int64)
+        self.num_rows = 0
+
+    def add(self, rows: EncodedRows) -> None:
+        self._counts += (rows.ids == self._unknown_ids).sum(0)
+        self.num_rows += len(rows.ids)
+
+    def words(self) -> str | None:
+        """The fields with the most, in a sentence; None if there is nothing to say."""
+        shares = self._counts / max(self.num_rows, 1)
+        worst = [at for at in np.argsort(-shares, kind="stable") if shares[at] >= WORTH_A_WORD]
+        if not worst:
+            return None
+        told = ", ".join(f"{self.fields[at].column} {shares[at]:.0%}" for at in worst[:SHOWN_FIELDS])
+        more = f", and {len(worst) - SHOWN_FIELDS} more columns" if len(worst) > SHOWN_FIELDS else ""
+        doubt = "; is this the right file, or the model out of date?" if shares[worst[0]] >= SUSPICIOUS else ""
+        return f"Values training never saw, of the rows: {told}{more}{doubt}"
