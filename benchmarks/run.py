@@ -17,6 +17,7 @@ from statistics import mean, stdev
 from made_with import made_with
 from thresher.cli.progress import display
 from thresher.config import config_to_mapping, load_toml
+from thresher.data.fingerprint import differences
 from thresher.files import read_json, write_json
 from thresher.pipeline import prune
 from thresher.runs import RunConfig
@@ -58,6 +59,8 @@ def run_seed(
         return
     said = load_toml(RunConfig, experiment)
     said = said if change is None else change(said)
+    if (changed := differences(result.get("config", {}), config_to_mapping(said))) and result["seeds"]:
+        sys.exit(f"{target} was made with other settings ({'; '.join(changed[:3])}); delete it to have it made again")
     config = replace(said, seed=seed)
     if config.data.data_dir is not None:  # a path from the root stays what it is
         data_dir = Path(os.environ["THRESHER_DATA_DIR"]) / config.data.data_dir

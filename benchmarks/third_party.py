@@ -136,14 +136,14 @@ def main() -> None:
     training = TrainingConfig(max_epochs=arguments.max_epochs, patience=PATIENCE, min_delta=MIN_DELTA)
     results = read_json(arguments.out) if arguments.out.exists() else {"models": {}}
     versions = {name: version(name) for name in ("torch", "deepctr-torch", "torch-rechub", "torchfm")}
-    results["settings"] = {
+    settings = {
         "embedding_dim": EMBEDDING_DIM, "budget": BUDGET, "plan_epochs": arguments.plan_epochs, "patience": PATIENCE,
         "min_delta": MIN_DELTA, "teacher_share": TEACHER_SHARE, "machine": platform.processor(), **versions,
     }  # fmt: skip
     for name in arguments.models.split(","):
         for seed in map(int, arguments.seeds.split(",")):
             found = results["models"].setdefault(name, {})
-            if str(seed) in found:
+            if found.get(str(seed), {}).get("settings") == settings:
                 continue
             torch.manual_seed(seed)
             model, started = MODELS[name](table.schema.field_sizes), perf_counter()
@@ -155,7 +155,8 @@ def main() -> None:
             )  # fmt: skip
             facts = {"dense": facts_of(pruned.dense), BUDGET: facts_of(pruned.pruned[BUDGET])}
             gain = facts[BUDGET]["test_auc"] - facts["dense"]["test_auc"]
-            found[str(seed)] = facts | {"test_auc_gain": gain, "seconds": round(perf_counter() - started)}
+            seconds = round(perf_counter() - started)
+            found[str(seed)] = facts | {"test_auc_gain": gain, "seconds": seconds, "settings": settings}
             write_json(arguments.out, results)
             print(f"{name} seed {seed}: dense {facts['dense']['test_auc']:.4f}, {BUDGET} {gain:+.4f}", flush=True)
 

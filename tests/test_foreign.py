@@ -8,7 +8,7 @@ from torch import nn
 
 from thresher.compact.embedding import CompactEmbedding
 from thresher.data.split_batches import SplitBatches
-from thresher.errors import AttachError
+from thresher.errors import AttachError, ConfigError
 from thresher.foreign import TensorBatches, prune_model
 from thresher.search.config import SearchConfig
 from thresher.training.fit import TrainingConfig
@@ -83,16 +83,20 @@ def test_prune_model_leaves_the_model_alone_and_gives_it_back_at_each_size(tmp_p
 def test_the_dense_model_teaches_where_the_smallest_size_learns_better(tmp_path):
     search = SearchConfig(warmup_epochs=2, plan_epochs=4, clock_steps=2, optimizer=FAST)
     training = TrainingConfig(max_epochs=4, optimizer=FAST)
-    aucs = {}
+    aucs, shares = {}, {}
     for share in (0.0, 1.0, None):
         folder = tmp_path / str(share)
-        found = prune_model(
+        result = prune_model(
             Model(), DATA, "50%,40", search=search, training=training, teacher_share=share, folder=folder
-        ).pruned
+        )
+        found, shares[share] = result.pruned, result.teacher_share
         aucs[share] = [found[budget].fit.validation.auc for budget in ("50%", "40")]
         assert all(trained.test is not None for trained in found.values())
     assert aucs[0.0] != aucs[1.0]
     assert aucs[None] == max(aucs[0.0], aucs[1.0], key=lambda pair: pair[1])
+    assert shares == {0.0: 0.0, 1.0: 1.0, None: float(aucs[1.0][1] > aucs[0.0][1])}
+    with pytest.raises(ConfigError, match="no teacher"):
+        prune_model(Model(), DATA, "50%", with_dense=False, teacher_share=0.5)
 
 
 def test_the_dense_model_is_trained_only_if_asked_for():

@@ -31,6 +31,7 @@ LAYERS = [
     "testing",
     "runs",
     "stages",
+    "run_report",
     "pipeline",
     "compare",
     "cli",

@@ -85,9 +85,9 @@ def test_validation_decides_by_the_smallest_ticket_whether_the_dense_model_teach
     smallest = min(pruned.frontier.points, key=lambda point: point.num_parameters)
     assert smallest.validation_auc == max(by_labels, taught)
     tried = {path.parent.relative_to(retrained).as_posix() for path in retrained.rglob("history.jsonl")}
-    way = "taught" if teacher["share"] else "by-labels"
+    way = "taught-1" if teacher["share"] else "by-labels"
     others = {f"{folder.name}/{way}" for folder in retrained.iterdir() if folder.is_dir()}
-    both = {f"{Budget.parse(smallest.budget).slug}/{one}" for one in ("taught", "by-labels")}
+    both = {f"{Budget.parse(smallest.budget).slug}/{one}" for one in ("taught-1", "by-labels")}
     assert tried == others | both
     assert not list(retrained.rglob("checkpoint.safetensors"))
     labels = np.load(pruned.run.soft_labels)
@@ -100,7 +100,7 @@ def test_a_share_that_is_told_is_tried_no_further(tmp_path, share):
     assert result.run.soft_labels.exists() == (share > 0)
     assert not result.run.teacher.exists()
     ways = {path.parent.name for path in (tmp_path / "told" / "retrained").rglob("history.jsonl")}
-    assert ways == {"taught" if share else "by-labels"}
+    assert ways == {"taught-0.5" if share else "by-labels"}
 
 
 def test_results_hold_what_a_script_needs(pruned):
@@ -229,7 +229,8 @@ def test_a_run_killed_in_search_and_in_retraining_ends_bit_for_bit_the_same(tmp_
     run_until(whole, None)
     run_until(killed, lambda: lines_of(killed / "tickets" / "history.jsonl") >= 3)
     assert not (killed / "tickets" / "tickets.json").exists()
-    run_until(killed, lambda: any(lines_of(path) >= 2 for path in (killed / "retrained").rglob("taught/history.jsonl")))
+    taught = "retrained/*/taught-1/history.jsonl"
+    run_until(killed, lambda: any(lines_of(path) >= 2 for path in killed.glob(taught)))
     assert not (killed / "results.json").exists()
     run_until(killed, None)
 

@@ -104,6 +104,7 @@ def train_plain(
             model=settings.network(model),
             embedding=UniformConfig(embedding_dim=width),
             training=short.training,
+            teacher_share=0.0,
             seed=seed,
         )
         folder = settings.temporary / "plain" / digest(config)

@@ -23,6 +23,7 @@ from thresher.report.figures import COLOURS, new_figure, page_style, save_figure
 from thresher.runs import Run, RunConfig
 from thresher.stages import batches, encode_data, retrain, search
 from thresher.training.history import read_history
+from thresher.training.teaching import BY_LABELS
 
 TITLE = "Running time, and one search for all budgets"
 MODELS = {"fm": "FM", "deepfm": "DeepFM", "autoint": "AutoInt"}
@@ -65,7 +66,7 @@ def _times(settings: PaperSettings, config: RunConfig) -> dict[str, Any]:
     retrained = [
         record
         for ticket in tickets
-        for record in read_history(run.retrained(ticket.budget) / "by-labels" / "history.jsonl")
+        for record in read_history(run.retrained(ticket.budget) / BY_LABELS / "history.jsonl")
     ]
     return {
         "search_seconds": sum(record["seconds"] for record in searched),

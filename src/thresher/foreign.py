@@ -15,18 +15,19 @@ from torch import Tensor, nn
 
 from thresher.attach import AttachedTable, attach_, compact_
 from thresher.attach.find import Where
-from thresher.data.batches import Batch, RelabelledSource
+from thresher.data.batches import Batch, TeachableSource, check_labels
 from thresher.data.split_batches import SplitBatches
 from thresher.embeddings.base import BYTES_PER_VALUE
 from thresher.embeddings.pep import PepConfig
-from thresher.retrain import Trained, retrain_ticket, tested, train_model
+from thresher.errors import ConfigError
+from thresher.retrain import Trained, retrain_ticket, tested, train_model, try_teacher
 from thresher.search.config import SearchConfig
 from thresher.search.find_tickets import find_tickets
 from thresher.tickets.budget import Budget
 from thresher.tickets.ticket import Ticket
 from thresher.training.fit import TrainingConfig
 from thresher.training.progress import Progress
-from thresher.training.teaching import Lesson, check_share
+from thresher.training.teaching import BY_LABELS, Lesson, check_share
 
 Columns = Tensor | Mapping[str, Tensor]
 
@@ -60,11 +61,12 @@ class TensorBatches:
     def __len__(self) -> int:
         return -(-self.num_rows // self.batch_size)
 
-    def in_order(self) -> "TensorBatches":
-        return TensorBatches(self.inputs, self.labels, self.batch_size, weights=self.weights)
+    def in_order(self, batch_size: int) -> "TensorBatches":
+        return TensorBatches(self.inputs, self.labels, batch_size, weights=self.weights)
 
     def with_labels(self, labels: NDArray[np.float32]) -> "TensorBatches":
-        given = torch.from_numpy(labels).to(self.labels.device)
+        check_labels(labels, self.num_rows)
+        given = torch.tensor(labels).to(self.labels.device)
         return TensorBatches(self.inputs, given, self.batch_size, weights=self.weights, seed=self.seed)
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
@@ -90,11 +92,13 @@ class PrunedModels:
         tables: the tables that were searched.
         dense: the model trained as it is, for comparison; None if that was not asked for.
         pruned: budget as written → the model retrained at that size, with compact tables.
+        teacher_share: the part of the labels the dense model made up when they were retrained.
     """
 
     tables: list[AttachedTable]
     dense: Trained | None
     pruned: Mapping[str, Trained]
+    teacher_share: float
 
 
 def prune_model(
@@ -122,8 +126,8 @@ def prune_model(
         where: which tables, as for `attach_`; so is `min_features`.
         with_dense: train the unpruned model too.
         teacher_share: the part of each training label that the unpruned model's prediction makes up in retraining; by
-            default 0 or 1, whichever retrains the smallest budget to the higher validation AUC. It is 0 where there is
-            no unpruned model, or where the batches cannot be relabelled (`TensorBatches` can).
+            default 0 or 1, whichever retrains the smallest budget to the higher validation AUC, and 0 where there is no
+            unpruned model or the batches cannot be relabelled (`TensorBatches` can).
         folder: histories, tickets and checkpoints go there; work found there is taken up again.
     """
     attached = _copy(model)
@@ -133,29 +137,28 @@ def prune_model(
     )
     share = 1.0 if teacher_share is None else teacher_share
     check_share(share)
+    if teacher_share and not with_dense:
+        raise ConfigError(f"teacher_share is {teacher_share}, but there is no teacher: leave with_dense = True")
     dense, lesson = None, None
     if with_dense:
         dense = train_model(_copy(model), data, training, seed=seed, folder=_under(folder, "dense"), progress=progress)
         num_parameters = sum(table.num_features * table.embedding_dim for table in tables)
         dense = replace(dense, num_parameters=num_parameters, storage_bytes=num_parameters * BYTES_PER_VALUE)
-        if share and isinstance(data.train, RelabelledSource):
+        if teacher_share or (share and isinstance(data.train, TeachableSource)):
             lesson = Lesson.by(dense.model, data.train, share, progress=progress)
 
     def retrain(ticket: Ticket, lesson: Lesson | None, data: SplitBatches) -> Trained:
-        way = "by-labels" if lesson is None else "taught"
-        into = _under(folder, f"retrained/{ticket.budget.slug}/{way}")
+        into = _under(folder, f"retrained/{ticket.budget.slug}/{BY_LABELS if lesson is None else lesson.way}")
         return retrain_ticket(
             ticket, _copy(model), data, training, seed=seed, folder=into, lesson=lesson, progress=progress
         )
 
     tried: dict[Budget, Trained] = {}
     if teacher_share is None and lesson is not None:
-        smallest, untested = min(tickets, key=lambda ticket: ticket.num_parameters), replace(data, test=None)
-        by_labels, taught = (retrain(smallest, way, untested) for way in (None, lesson))
-        if by_labels.fit.validation.auc >= taught.fit.validation.auc:
-            lesson = None
-        chosen = by_labels if lesson is None else taught
-        tried[smallest.budget] = tested(chosen.model, data, chosen.fit)
+        untested = replace(data, test=None)
+        smallest, trial = try_teacher(tickets, lesson, lambda ticket, way: retrain(ticket, way, untested))
+        lesson = lesson if trial.teacher_helps else None
+        tried[smallest.budget] = tested(trial.better.model, data, trial.better.fit)
     pruned = {}
     for ticket in tickets:
         trained = tried.get(ticket.budget) or retrain(ticket, lesson, data)
@@ -165,7 +168,7 @@ def prune_model(
             num_parameters=sum(size.num_parameters for size in sizes),
             storage_bytes=sum(size.storage_bytes for size in sizes),
         )
-    return PrunedModels(tables, dense, pruned)
+    return PrunedModels(tables, dense, pruned, 0.0 if lesson is None else lesson.share)
 
 
 def _copy(model: nn.Module) -> nn.Module:

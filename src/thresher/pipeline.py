@@ -2,20 +2,19 @@
 
     raw files → encoded → tickets → dense → retrained → bundles → results, report
 
-Each stage is a function of `thresher.stages`, takes up its own unfinished work and passes over what is done, so a run
-killed anywhere can be resumed.
+Each stage is a function of `thresher.stages`, the last one of `thresher.run_report`. It takes up its own unfinished
+work and passes over what is done, so a run killed anywhere can be resumed.
 """
 
 from pathlib import Path
 
+from thresher.run_report import PruneResult, report
 from thresher.runs import Run, RunConfig
 from thresher.stages import (
-    PruneResult,
     RunProgress,
     batches,
     choose_teacher_share,
     encode_data,
-    report,
     retrain,
     search,
     train_dense,

@@ -1,6 +1,7 @@
 """retrain_ticket(): a model rewound to its ticket's initial weights → trained on what is kept alone, tested once."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -62,19 +63,11 @@ def train_model(
         watch: splits to follow over epochs, only for figures that ask for such curves by name.
     """
     config = TrainingConfig() if config is None else config
+    learned, easing = data, nullcontext() if lesson is None else lesson.easing_dropout(model)
     if lesson is not None:
-        data, config = lesson.taught(data), lesson.eased(config)
-        lesson.ease_dropout_(model)
-    result = fit(
-        model,
-        data,
-        config,
-        seed=seed,
-        folder=folder,
-        stage=stage,
-        watch=watch,
-        progress=progress,
-    )
+        learned, config = lesson.taught(data), lesson.eased(config)
+    with easing:
+        result = fit(model, learned, config, seed=seed, folder=folder, stage=stage, watch=watch, progress=progress)
     return tested(model, data, result)
 
 
@@ -123,6 +116,32 @@ def retrain_ticket(
         watch=watch,
         progress=progress,
     )
+
+
+@dataclass(frozen=True)
+class TeacherTrial:
+    """One ticket retrained by its labels, and once more by a teacher; validation decides."""
+
+    by_labels: Trained
+    taught: Trained
+
+    @property
+    def teacher_helps(self) -> bool:
+        return self.taught.fit.validation.auc > self.by_labels.fit.validation.auc
+
+    @property
+    def better(self) -> Trained:
+        return self.taught if self.teacher_helps else self.by_labels
+
+
+def try_teacher(
+    tickets: Sequence[Ticket], lesson: Lesson, retrain: Callable[[Ticket, Lesson | None], Trained]
+) -> tuple[Ticket, TeacherTrial]:
+    """Retrain the smallest ticket both ways: a dense model that generalises is a good teacher for all of them, one that
+    has learned its rows by heart is not.
+    """
+    smallest = min(tickets, key=lambda ticket: ticket.num_parameters)
+    return smallest, TeacherTrial(retrain(smallest, None), retrain(smallest, lesson))
 
 
 def retrain_quantised(

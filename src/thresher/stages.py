@@ -5,7 +5,7 @@ Their order: `thresher.pipeline`.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
@@ -25,39 +25,23 @@ from thresher.errors import BudgetError
 from thresher.export.bundle import save_bundle
 from thresher.files import read_json, write_json
 from thresher.models.base import CtrModel
-from thresher.models.registry import build_model, model_name
-from thresher.report.frontier import Frontier, FrontierPoint
-from thresher.report.plots import plot_frontier, plot_kept
-from thresher.retrain import Trained, retrain_ticket, train_model
+from thresher.models.registry import build_model
+from thresher.report.frontier import FrontierPoint
+from thresher.retrain import Trained, retrain_ticket, train_model, try_teacher
 from thresher.runs import Run, RunConfig
 from thresher.search.find_tickets import find_tickets
 from thresher.tickets.budget import Budget
 from thresher.tickets.store import load_ticket
 from thresher.tickets.ticket import Ticket
-from thresher.training.history import read_history
 from thresher.training.progress import Progress
 from thresher.training.seeding import derive_seed, isolated_rng, seed_all
-from thresher.training.teaching import Lesson
+from thresher.training.teaching import BY_LABELS, Lesson
 
 
 class RunProgress(Progress, Protocol):
     """A `Progress` that can also show the reading of raw files."""
 
     def encoding(self, done: int, total: int | None, message: str) -> None: ...
-
-
-@dataclass(frozen=True)
-class PruneResult:
-    """What a run came to: sizes and metrics, and where its files are.
-
-    Attributes:
-        frontier: the dense model's point and one per budget.
-        recommended: the smallest within `max_auc_drop`, where that was asked for and one was found.
-    """
-
-    run: Run
-    frontier: Frontier
-    recommended: FrontierPoint | None
 
 
 def encode_data(run: Run, progress: RunProgress | None = None) -> EncodedTable:
@@ -117,20 +101,18 @@ def _find(
 def choose_teacher_share(
     run: Run, table: EncodedTable, data: SplitBatches, tickets: Sequence[Ticket], progress: Progress | None = None
 ) -> float:
-    """The dense model's part in the labels of retraining: as told, or as the smallest ticket learns better.
-
-    A dense model that generalises is a good teacher; one that has learned its rows by heart is not.
-    """
+    """The dense model's part in the labels of retraining: as told, or as the smallest ticket learns better."""
     if run.config.teacher_share is not None:
         return run.config.teacher_share
     if not run.teacher.exists():
-        smallest = min(tickets, key=lambda ticket: ticket.num_parameters)
         untested = replace(data, test=None)
-        by_labels, taught = (
-            _retrained(run, table, untested, smallest, share, progress).fit.validation.auc for share in (0.0, 1.0)
-        )
-        aucs = {"by_labels": by_labels, "taught": taught}
-        write_json(run.teacher, {"share": float(taught > by_labels), "validation_auc": aucs})
+        trial = try_teacher(
+            tickets,
+            Lesson.load(run.soft_labels, 1.0),
+            lambda ticket, lesson: _retrained(run, table, untested, ticket, lesson, progress),
+        )[1]
+        aucs = {"by_labels": trial.by_labels.fit.validation.auc, "taught": trial.taught.fit.validation.auc}
+        write_json(run.teacher, {"share": float(trial.teacher_helps), "validation_auc": aucs})
     return float(read_json(run.teacher)["share"])
 
 
@@ -146,7 +128,8 @@ def retrain(
     config, folder = run.config, run.retrained(ticket.budget)
     done = folder / "point.json"
     if not done.exists():
-        trained = _retrained(run, table, data, ticket, share, progress)
+        lesson = Lesson.load(run.soft_labels, share) if share else None
+        trained = _retrained(run, table, data, ticket, lesson, progress)
         assert isinstance(trained.model, CtrModel)
         label = method_name(config.embedding)
         point = _point(trained, label=label, budget=str(ticket.budget), seed=config.seed)
@@ -157,7 +140,12 @@ def retrain(
 
 
 def _retrained(
-    run: Run, table: EncodedTable, data: SplitBatches, ticket: Ticket, share: float, progress: Progress | None
+    run: Run,
+    table: EncodedTable,
+    data: SplitBatches,
+    ticket: Ticket,
+    lesson: Lesson | None,
+    progress: Progress | None,
 ) -> Trained:
     config = run.config
     # rewind = "random" asks for other initial weights than the search had
@@ -169,34 +157,10 @@ def _retrained(
         config.training,
         rewind=config.rewind,
         seed=config.seed,
-        folder=run.retrained(ticket.budget) / ("taught" if share else "by-labels"),
-        lesson=Lesson.load(run.soft_labels, share) if share else None,
+        folder=run.retrained(ticket.budget) / (BY_LABELS if lesson is None else lesson.way),
+        lesson=lesson,
         progress=progress,
     )
-
-
-def report(run: Run, table: EncodedTable, dense: FrontierPoint, points: Sequence[FrontierPoint]) -> PruneResult:
-    """Points → results.json, and the frontier as a picture."""
-    facts = {
-        "source": run.config.data.source,
-        "model": model_name(run.config.model),
-        "method": method_name(run.config.embedding),
-        "seed": run.config.seed,
-        "num_rows": table.num_rows,
-        "num_features": table.schema.num_features,
-        "seconds": _seconds(run),
-    }
-    frontier = Frontier(points=tuple(points), dense=dense, facts=facts)
-    if run.teacher.exists():
-        facts["teacher"] = read_json(run.teacher)
-    drop = run.config.max_auc_drop
-    recommended = None if drop is None else frontier.smallest_within(drop)
-    if drop is not None:
-        facts["recommended"] = None if recommended is None else recommended.budget
-    frontier.save(run.results)
-    plot_frontier(frontier, run.report / "frontier.png")
-    _plot_search(run, points)
-    return PruneResult(run, frontier, recommended)
 
 
 def new_model(
@@ -214,25 +178,6 @@ def new_model(
 
 def _first_order(module: nn.Module, name: str) -> bool:
     return isinstance(module, nn.Embedding) and module.embedding_dim == 1
-
-
-def _plot_search(run: Run, points: Sequence[FrontierPoint]) -> None:
-    """How the count fell; a method that is not searched epoch by epoch has no such picture."""
-    history = run.tickets / "history.jsonl"
-    records = [record for record in read_history(history) if "num_kept" in record] if history.exists() else []
-    if records:
-        plot_kept(
-            [record["step"] for record in records],
-            [record["num_kept"] for record in records],
-            run.report / "kept.png",
-            budgets={str(point.budget): point.num_parameters for point in points},
-        )
-
-
-def _seconds(run: Run) -> float:
-    """What the search and all trainings took, interruptions not counted; the same however often a run was resumed."""
-    histories = [read_history(path) for path in sorted(run.folder.rglob("history.jsonl"))]
-    return float(sum(record["seconds"] for records in histories for record in records))
 
 
 def _point(trained: Trained, *, label: str, budget: str | None, seed: int) -> FrontierPoint:

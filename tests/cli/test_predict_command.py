@@ -27,7 +27,7 @@ def test_predict_reads_json_lines_from_stdin(finished, thresher):
     assert all(0 < p < 1 for p in probabilities)
 
 
-def test_predict_tells_the_share_of_values_training_never_saw(finished, thresher, tmp_path):
+def test_predict_tells_the_share_of_values_the_model_does_not_know(finished, thresher, tmp_path):
     bundle = finished.out / "bundles" / "50"
     frame = pl.read_csv(finished.source).head(10)
     frame = frame.with_columns(user_id=pl.Series(["nobody"] * 6 + frame["user_id"].to_list()[6:]))
@@ -35,9 +35,9 @@ def test_predict_tells_the_share_of_values_training_never_saw(finished, thresher
     frame.write_csv(rows)
     for words in ([], ["--out", out]):
         told = thresher("predict", bundle, rows, *words).stderr
-        assert "never saw, of the rows: user_id 60%; is this the right file" in " ".join(told.split())
-    assert "never saw" not in thresher("predict", bundle, rows, "--quiet").stderr
-    assert "never saw" not in thresher("predict", bundle, finished.source).stderr
+        assert "too rare in training), of the rows: user_id 60%; is this the right file" in " ".join(told.split())
+    assert "does not know" not in thresher("predict", bundle, rows, "--quiet").stderr
+    assert "does not know" not in thresher("predict", bundle, finished.source).stderr
 
 
 def test_predict_names_what_is_wrong(finished, refused, tmp_path):

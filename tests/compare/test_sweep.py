@@ -111,7 +111,7 @@ def test_every_point_is_measured_once_and_nothing_twice(tmp_path, reads_of_test_
     assert again.points == points
     assert not trainings
     with pytest.raises(
-        ConfigError, match="or trials"
+        ConfigError, match="or other trials"
     ):  # more trials might choose other settings than earlier seeds had
         compare(replace(CONFIG, trials=3), out=tmp_path / "c")
     more = compare(replace(CONFIG, seeds=3), out=tmp_path / "c")
@@ -178,7 +178,7 @@ def test_a_comparison_cut_short_goes_on_to_the_same_end(tmp_path):
 def test_other_data_or_training_is_refused_in_the_same_folder(tmp_path):
     config = replace(CONFIG, methods=("uniform",), seeds=1, budgets=("40%",))
     compare(config, out=tmp_path / "c")
-    with pytest.raises(ConfigError, match=r"other data, search or training.*training.max_epochs was 2, is 9"):
+    with pytest.raises(ConfigError, match=r"other settings.*training.max_epochs was 2, is 9"):
         compare(replace(config, training=replace(config.training, max_epochs=9)), out=tmp_path / "c")
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "file").write_text("mine")

@@ -17,9 +17,9 @@ from thresher.data.split import RandomSplit
 from thresher.embeddings.pep import PepConfig
 from thresher.export.predictor import load_bundle
 from thresher.pipeline import prune
+from thresher.run_report import PruneResult
 from thresher.runs import RunConfig
 from thresher.search.config import SearchConfig
-from thresher.stages import PruneResult
 from thresher.training.fit import TrainingConfig
 from thresher.training.optimizers import OptimizerConfig
 

@@ -4,11 +4,13 @@ import sys
 import numpy as np
 import polars as pl
 import pytest
+import torch
 
 from thresher.errors import FormatError
 from thresher.export.bundle import save_bundle
-from thresher.export.numpy_reader import NumpyPredictor
+from thresher.export.numpy_reader import NumpyPredictor, perceptron
 from thresher.export.predictor import load_bundle
+from thresher.models.layers import DeepTerm, DeepTermConfig
 
 
 @pytest.mark.parametrize("num_dense", [0, 2])
@@ -23,6 +25,19 @@ def test_the_same_probabilities_as_torch(tmp_path, make_encoder, make_model, raw
     expected = load_bundle(tmp_path).predict(frame)
     np.testing.assert_allclose(reader.predict(frame), expected, atol=1e-6)
     assert reader.predict(frame.to_dicts()[0]) == pytest.approx(expected[0], abs=1e-6)
+
+
+@pytest.mark.parametrize("batch_norm", [True, False])
+@pytest.mark.parametrize("hidden_sizes", [(), (5,), (8, 7, 6, 5)])
+def test_a_perceptron_of_any_depth_is_read(hidden_sizes, batch_norm):
+    torch.manual_seed(0)
+    term = DeepTerm(3, 4, 0, DeepTermConfig(hidden_sizes=hidden_sizes, batch_norm=batch_norm)).eval()
+    for parameter in term.parameters():
+        torch.nn.init.normal_(parameter)
+    network = {f"deep_term.{name}": tensor.numpy() for name, tensor in term.state_dict().items()}
+    vectors = torch.randn(9, 3, 4)
+    expected = term(vectors).detach().numpy()
+    np.testing.assert_allclose(perceptron(network, vectors.flatten(1).numpy()), expected, rtol=1e-4)
 
 
 def test_multi_valued_fields_are_pooled(tmp_path, make_encoder, make_model, raw_frame):
@@ -53,7 +68,7 @@ sys.modules["torch"] = None  # an import of torch would now fail
 if sys.argv[2] == "numpy alone":
     sys.modules["numba"] = sys.modules["polars"] = None
 import numpy as np
-from thresher.export.numpy_reader import NumpyPredictor
+from thresher.export.numpy_reader import NumpyPredictor, perceptron
 reader = NumpyPredictor.load(sys.argv[1])
 if sys.argv[2] == "numpy alone":
     print(reader.predict_ids(np.array([[1, 7, 37], [0, 5, 36]]))[0])

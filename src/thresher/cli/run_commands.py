@@ -15,8 +15,8 @@ from thresher.errors import ConfigError
 
 if TYPE_CHECKING:
     from thresher.data.encoded_table import EncodedTable
+    from thresher.run_report import PruneResult
     from thresher.runs import RunConfig
-    from thresher.stages import PruneResult
 
 Out = Annotated[
     Path, typer.Option("--out", "-o", metavar="FOLDER", help="Folder of the run.", rich_help_panel=options.OUTPUT)
@@ -115,8 +115,9 @@ def retrain(folder: RunFolder, as_json: options.Json = False, quiet: options.Qui
     What is done is passed over, what was interrupted is taken up again.
     """
     from thresher.data.encoded_table import EncodedTable
+    from thresher.run_report import report
     from thresher.runs import Run
-    from thresher.stages import batches, choose_teacher_share, report, train_dense
+    from thresher.stages import batches, choose_teacher_share, train_dense
     from thresher.stages import retrain as retrain_run
     from thresher.stages import search as search_run
 
@@ -159,7 +160,7 @@ def show_result(result: "PruneResult", *, as_json: bool) -> None:
         num_positive = int((labels != 0).sum())
         if doubts := drop_doubts(drop, frontier.dense.validation_auc, num_positive, len(labels) - num_positive):
             say(doubts)
-    if "teacher" in facts:
+    if "validation_auc" in facts.get("teacher", {}):
         say(_teacher(facts["teacher"]))
     best = str(frontier.best()[-1].budget if result.recommended is None else result.recommended.budget)
     say(f"Results  {run.results}")

@@ -1,4 +1,4 @@
-"""How many values of predicted rows training never saw: many mean a wrong file, or a model that is out of date."""
+"""How many values of predicted rows the model does not know: many mean a wrong file, or a model out of date."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,7 @@ SUSPICIOUS = 0.5
 
 
 class UnknownValues:
-    """Counts the rows whose value is the unknown one, for each single-valued field, chunk by chunk."""
+    """Counts the rows whose value is the field's unknown feature, for each single-valued field, chunk by chunk."""
 
     def __init__(self, schema: Schema) -> None:
         self.fields = schema.single_fields
@@ -34,4 +34,4 @@ class UnknownValues:
         told = ", ".join(f"{self.fields[at].column} {shares[at]:.0%}" for at in worst[:SHOWN_FIELDS])
         more = f", and {len(worst) - SHOWN_FIELDS} more columns" if len(worst) > SHOWN_FIELDS else ""
         doubt = "; is this the right file, or the model out of date?" if shares[worst[0]] >= SUSPICIOUS else ""
-        return f"Values training never saw, of the rows: {told}{more}{doubt}"
+        return f"Values the model does not know (new, or too rare in training), of the rows: {told}{more}{doubt}"

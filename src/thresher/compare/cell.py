@@ -49,22 +49,22 @@ class Cell:
     """A method's settings under one model and seed, in a folder of its own.
 
     Attributes:
-        labels: soft labels of the training rows, from a teacher; None for their own.
+        soft_labels: a teacher's labels of the training rows; None for their own.
     """
 
     folder: Path
     run: RunConfig
     table: EncodedTable
     deadline: Deadline
-    labels: Path | None = None
+    soft_labels: Path | None = None
 
     @classmethod
     def of(
-        cls, parent: Path, run: RunConfig, table: EncodedTable, deadline: Deadline, *, labels: Path | None = None
+        cls, parent: Path, run: RunConfig, table: EncodedTable, deadline: Deadline, *, soft_labels: Path | None = None
     ) -> "Cell":
         folder = parent / f"{settings_slug(run.embedding)}-seed{run.seed}"
         write_json(folder / "settings.json", config_to_mapping(run.embedding))
-        return cls(folder, run, table, deadline, labels)
+        return cls(folder, run, table, deadline, soft_labels)
 
     def find(self, budgets: Sequence[Budget]) -> tuple[dict[Budget, Ticket], dict[Budget, str]]:
         """Tickets for the budgets these settings can meet, from one search, and why the others cannot be met."""
@@ -131,7 +131,7 @@ class Cell:
         if not path.exists():
             teacher, rows = self._trained(None, test=False).model, self._data(test=False).train
             Lesson.by(teacher, rows, self._share, progress=self.deadline).save(path)
-            self.forget(None)
+        self.forget(None)
         return path
 
     @property
@@ -144,7 +144,7 @@ class Cell:
         embedding = self.run.embedding if ticket is None else ticket.embedding_config(self.run.embedding)
         model = new_model(self.run, self.table, embedding)
         training, data = self.run.training, self._data(test=test)
-        lesson = None if self.labels is None else Lesson.load(self.labels, self._share)
+        lesson = None if self.soft_labels is None else Lesson.load(self.soft_labels, self._share)
         if ticket is None:
             return train_model(
                 model,

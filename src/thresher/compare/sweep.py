@@ -65,8 +65,8 @@ def compare(
     """Run, or go on with, a comparison.
 
     Args:
-        config: what is compared. Methods, models, budgets and seeds may grow from call to call; data, search, training
-            and trials must stay.
+        config: what is compared. Methods, models, budgets and seeds may grow from call to call; data, search, training,
+            teacher, width and trials must stay.
         out: folder of the comparison.
         time_limit: seconds after which it stops, with everything kept.
     """
@@ -194,6 +194,7 @@ class _Sweep:
             search_seconds=searched[0],
             search_epochs=searched[1],
             retrain_seconds=outcome.seconds,
+            teacher_share=0.0 if cell.soft_labels is None else self.config.teacher_share,
             trials=list(trials),
             versions=versions(),
             machine=machine(),
@@ -210,8 +211,9 @@ class _Sweep:
             teacher_share=self.config.teacher_share,
             seed=seed,
         )
-        labels = self._soft_labels(table, run, model) if self.config.teacher_share and model != FLOOR else None
-        return Cell.of(self._cells(model, method), run, table, self.deadline, labels=labels)
+        taught = self.config.teacher_share and model != FLOOR
+        soft_labels = self._soft_labels(table, run, model) if taught else None
+        return Cell.of(self._cells(model, method), run, table, self.deadline, soft_labels=soft_labels)
 
     def _soft_labels(self, table: EncodedTable, run: RunConfig, model: str) -> Path:
         """The labels all methods learn from under a model and seed, made by a plain table trained before them."""
@@ -238,7 +240,7 @@ def _check_same(config: CompareConfig, path: Path) -> None:
         save_toml(config.shared(), path)
     elif (stored := load_toml(CompareConfig, path)) != config.shared():
         raise ConfigError(
-            f"the comparison in {path.parent} was begun with other data, search or training settings, or trials "
+            f"the comparison in {path.parent} was begun with other settings that all methods share, or other trials "
             f"({what_differs(stored, config.shared())}); go on with those (see {path}), or choose another folder "
             "(out=…)"
         )

@@ -65,14 +65,20 @@ class BatchSource(Protocol):
 
 
 @runtime_checkable
-class RelabelledSource(BatchSource, Protocol):
+class TeachableSource(BatchSource, Protocol):
     """A source that can be gone through in the order of its rows, and given other labels for them."""
 
-    def in_order(self) -> BatchSource:
+    def in_order(self, batch_size: int) -> BatchSource:
         """All rows in their own order."""
 
     def with_labels(self, labels: NDArray[np.float32]) -> BatchSource:
         """The same batches with the labels `[rows]` in the place of their own."""
+
+
+def check_labels(labels: NDArray[np.float32], num_rows: int) -> None:
+    """Raise unless there is one label per row."""
+    if labels.shape != (num_rows,):
+        raise ConfigError(f"the labels have the shape {list(labels.shape)}; there are {num_rows:,} rows, one for each")
 
 
 class Batches:
@@ -119,10 +125,11 @@ class Batches:
         made = (self._batch(rows) for rows in self._order.rows(epoch, self.batch_size, start))
         return prefetched(made, self.prefetch) if self.prefetch else made
 
-    def in_order(self) -> "Batches":
-        return Batches(self.split, self.batch_size, prefetch=self.prefetch)
+    def in_order(self, batch_size: int) -> "Batches":
+        return Batches(self.split, batch_size, prefetch=self.prefetch)
 
     def with_labels(self, labels: NDArray[np.float32]) -> "Batches":
+        check_labels(labels, self.split.num_rows)
         return Batches(
             replace(self.split, labels=labels),
             self.batch_size,

@@ -109,7 +109,8 @@ class NumpyPredictor:
 
 def perceptron(network: Mapping[str, npt.NDArray[Any]], inputs: Floats, prefix: str = "deep_term.layers") -> Floats:
     """`models.layers.DeepTerm` at prediction time: linear, batch norm with its stored statistics, ReLU; one output."""
-    weights = ((at, network.get(f"{prefix}.{at}.weight")) for at in range(len(network)))
+    # a hidden layer takes up to four places, of which the linear one alone has two tensors
+    weights = ((at, network.get(f"{prefix}.{at}.weight")) for at in range(4 * len(network)))
     linear = [at for at, weight in weights if weight is not None and weight.ndim == 2]
     outputs = inputs
     for at in linear:

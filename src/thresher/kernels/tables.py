@@ -16,6 +16,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from thresher.errors import ThresherError
+
 LARGE_BYTES = 4 << 20
 
 
@@ -73,7 +75,14 @@ def _in_file(folder: Path, shape: torch.Size, dtype: torch.dtype) -> Tensor:
 
 def _in_huge_pages(shape: torch.Size, dtype: torch.dtype) -> Tensor:
     """Fresh pages of the system's, zero until they are written; torch's own zeros touch every page, as small ones."""
-    memory = mmap.mmap(-1, shape.numel() * dtype.itemsize, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    num_bytes = shape.numel() * dtype.itemsize
+    try:
+        memory = mmap.mmap(-1, num_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except OSError as error:
+        raise ThresherError(
+            f"there is no memory for a table of {num_bytes:,} bytes ({error.strerror}); make it narrower, or keep "
+            "large tables in files with map_tables_over_mb"
+        ) from None
     with suppress(OSError):  # only advice: a system without huge pages refuses it, and nothing else changes
         memory.madvise(mmap.MADV_HUGEPAGE)
     return torch.frombuffer(memory, dtype=dtype).view(shape)

@@ -31,7 +31,7 @@ class OptimizerConfig:
     weight_decay: float = 1e-5
     """Coupled L2 on the network and on the embeddings."""
     embedding_weight_decay: float | None = None
-    """On the embeddings alone, first-order weights included, where it should differ from `weight_decay`."""
+    """On tables under a method and on our models' first-order weights, where it should differ from `weight_decay`."""
     threshold_learning_rate: float = 1e-3
     threshold_decay: float = 0.0
     choice_learning_rate: float = 1e-3

@@ -8,9 +8,10 @@ share`. Training rows alone are taught: validation and test keep their labels. T
 pass: retraining costs no more than without, and the teacher need not stay in memory.
 """
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -18,15 +19,21 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.nn.modules.dropout import _DropoutNd
 
-from thresher.data.batches import BatchSource, RelabelledSource
+from thresher.data.batches import BatchSource, TeachableSource
+from thresher.data.split_batches import EVALUATION_BATCH_SIZE, SplitBatches
 from thresher.errors import ConfigError
 from thresher.files import replacing_file
 from thresher.training.fit import TrainingConfig
 from thresher.training.loop import predict
 from thresher.training.progress import Progress, StageProgress
 
-if TYPE_CHECKING:
-    from thresher.data.split_batches import SplitBatches
+BY_LABELS = "by-labels"
+"""What a folder of trainings without a teacher is called."""
+_DROPOUT_NAMES: Mapping[type[nn.Module], str] = {
+    _DropoutNd: "p",
+    nn.MultiheadAttention: "dropout",
+    nn.RNNBase: "dropout",
+}
 
 
 @dataclass(frozen=True)
@@ -45,7 +52,7 @@ class Lesson:
     def by(cls, teacher: nn.Module, source: BatchSource, share: float, *, progress: Progress | None = None) -> "Lesson":
         """Ask a trained model about every row of `source`."""
         check_share(share)
-        batches = _relabelled(source).in_order()
+        batches = _teachable(source).in_order(EVALUATION_BATCH_SIZE)
         stage = StageProgress(progress, stage="teacher", max_epochs=1, num_steps=len(batches))
         labels, at = np.empty(batches.num_rows, np.float32), 0
         for step, (batch, logits) in enumerate(predict(teacher, batches), 1):
@@ -73,9 +80,9 @@ class Lesson:
             ) from None
         return cls(labels, share)
 
-    def taught(self, data: "SplitBatches") -> "SplitBatches":
+    def taught(self, data: SplitBatches) -> SplitBatches:
         """The same splits, the training rows with these labels."""
-        return replace(data, train=_relabelled(data.train).with_labels(self.labels))
+        return replace(data, train=_teachable(data.train).with_labels(self.labels))
 
     def eased(self, config: TrainingConfig) -> TrainingConfig:
         """Training settings with the weight decay that is left for the embeddings."""
@@ -83,13 +90,23 @@ class Lesson:
         decay = (config.optimizer.weight_decay if told is None else told) * (1 - self.share)
         return replace(config, optimizer=replace(config.optimizer, embedding_weight_decay=decay))
 
-    def ease_dropout_(self, model: nn.Module) -> None:
-        """Scale every dropout of a model, whoever wrote it, by what is left for the labels."""
-        for module in model.modules():
-            if isinstance(module, _DropoutNd):
-                module.p *= 1 - self.share
-            elif isinstance(module, nn.MultiheadAttention):
-                module.dropout *= 1 - self.share
+    @contextmanager
+    def easing_dropout(self, model: nn.Module) -> Iterator[None]:
+        """Inside, the dropout of torch's modules in a model is scaled by what is left for the labels."""
+        found = [(module, _DROPOUT_NAMES[kind]) for module in model.modules() for kind in _kinds(module)]
+        before = [getattr(module, name) for module, name in found]
+        try:
+            for (module, name), rate in zip(found, before, strict=True):
+                setattr(module, name, rate * (1 - self.share))
+            yield
+        finally:
+            for (module, name), rate in zip(found, before, strict=True):
+                setattr(module, name, rate)
+
+    @property
+    def way(self) -> str:
+        """What a folder of trainings by it is called."""
+        return f"taught-{self.share:g}"
 
 
 def check_share(share: float) -> None:
@@ -98,8 +115,12 @@ def check_share(share: float) -> None:
         raise ConfigError(f"teacher_share is {share}; it must lie between 0 (labels alone) and 1 (predictions alone)")
 
 
-def _relabelled(source: BatchSource) -> RelabelledSource:
-    if isinstance(source, RelabelledSource):
+def _kinds(module: nn.Module) -> list[type[nn.Module]]:
+    return [kind for kind in _DROPOUT_NAMES if isinstance(module, kind)]
+
+
+def _teachable(source: BatchSource) -> TeachableSource:
+    if isinstance(source, TeachableSource):
         return source
     raise ConfigError(
         f"{type(source).__name__} cannot be given soft labels: it has no in_order() and with_labels(); "

@@ -1,0 +1,70 @@
+"""report(): the last stage of a run. Points → results.json, and pictures of the frontier and of how the count fell."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from thresher.data.encoded_table import EncodedTable
+from thresher.embeddings.registry import method_name
+from thresher.files import read_json
+from thresher.models.registry import model_name
+from thresher.report.frontier import Frontier, FrontierPoint
+from thresher.report.plots import plot_frontier, plot_kept
+from thresher.runs import Run
+from thresher.training.history import read_history
+
+
+@dataclass(frozen=True)
+class PruneResult:
+    """What a run came to: sizes and metrics, and where its files are.
+
+    Attributes:
+        frontier: the dense model's point and one per budget.
+        recommended: the smallest within `max_auc_drop`, where that was asked for and one was found.
+    """
+
+    run: Run
+    frontier: Frontier
+    recommended: FrontierPoint | None
+
+
+def report(run: Run, table: EncodedTable, dense: FrontierPoint, points: Sequence[FrontierPoint]) -> PruneResult:
+    """Points → results.json, and the frontier as a picture."""
+    facts = {
+        "source": run.config.data.source,
+        "model": model_name(run.config.model),
+        "method": method_name(run.config.embedding),
+        "seed": run.config.seed,
+        "num_rows": table.num_rows,
+        "num_features": table.schema.num_features,
+        "seconds": _seconds(run),
+    }
+    frontier = Frontier(points=tuple(points), dense=dense, facts=facts)
+    told = {"share": run.config.teacher_share}
+    facts["teacher"] = read_json(run.teacher) if run.config.teacher_share is None else told
+    drop = run.config.max_auc_drop
+    recommended = None if drop is None else frontier.smallest_within(drop)
+    if drop is not None:
+        facts["recommended"] = None if recommended is None else recommended.budget
+    frontier.save(run.results)
+    plot_frontier(frontier, run.report / "frontier.png")
+    _plot_search(run, points)
+    return PruneResult(run, frontier, recommended)
+
+
+def _plot_search(run: Run, points: Sequence[FrontierPoint]) -> None:
+    """How the count fell; a method that is not searched epoch by epoch has no such picture."""
+    history = run.tickets / "history.jsonl"
+    records = [record for record in read_history(history) if "num_kept" in record] if history.exists() else []
+    if records:
+        plot_kept(
+            [record["step"] for record in records],
+            [record["num_kept"] for record in records],
+            run.report / "kept.png",
+            budgets={str(point.budget): point.num_parameters for point in points},
+        )
+
+
+def _seconds(run: Run) -> float:
+    """What the search and all trainings took, interruptions not counted; the same however often a run was resumed."""
+    histories = [read_history(path) for path in sorted(run.folder.rglob("history.jsonl"))]
+    return float(sum(record["seconds"] for records in histories for record in records))
