@@ -19,7 +19,7 @@ from thresher.data.batches import Batch, TeachableSource, check_labels
 from thresher.data.split_batches import SplitBatches
 from thresher.embeddings.base import BYTES_PER_VALUE
 from thresher.embeddings.pep import PepConfig
-from thresher.errors import ConfigError
+from thresher.errors import ConfigError, DataError
 from thresher.retrain import Trained, retrain_ticket, tested, train_model, try_teacher
 from thresher.search.config import SearchConfig
 from thresher.search.find_tickets import find_tickets
@@ -37,7 +37,7 @@ class TensorBatches:
 
     Args:
         inputs: what `model(*inputs)` takes, each a tensor or a dict of tensors, row by row.
-        labels: 0 or 1, `[rows]`.
+        labels: 0 or 1, `[rows]` or `[rows, 1]`.
         weights: of the rows, `[rows]`.
         seed: of the shuffling, another order each epoch; None keeps the order of the rows.
     """
@@ -51,7 +51,11 @@ class TensorBatches:
         weights: Tensor | None = None,
         seed: int | None = None,
     ) -> None:
-        self.inputs, self.labels, self.weights = tuple(inputs), labels.float(), weights
+        self.inputs, self.labels, self.weights = tuple(inputs), labels.float().reshape(-1), weights
+        for part in self.inputs:
+            for column in (part,) if isinstance(part, Tensor) else part.values():
+                if len(column) != self.num_rows:
+                    raise DataError(f"an input has {len(column):,} rows, the labels have {self.num_rows:,}")
         self.batch_size, self.seed = batch_size, seed
 
     @property
@@ -114,7 +118,7 @@ def prune_model(
     with_dense: bool = True,
     teacher_share: float | None = None,
     seed: int = 0,
-    folder: Path | None = None,
+    folder: str | Path | None = None,
     progress: Progress | None = None,
 ) -> PrunedModels:
     """Search a model's embedding tables once and retrain it at each budget; the model given is left as it is.
@@ -130,15 +134,16 @@ def prune_model(
             unpruned model or the batches cannot be relabelled (`TensorBatches` can).
         folder: histories, tickets and checkpoints go there; work found there is taken up again.
     """
+    share = 1.0 if teacher_share is None else teacher_share
+    check_share(share)
+    if teacher_share and not with_dense:
+        raise ConfigError(f"teacher_share is {teacher_share}, but there is no teacher: leave with_dense = True")
+    folder = None if folder is None else Path(folder)
     attached = _copy(model)
     tables = attach_(attached, config, where=where, min_features=min_features)
     tickets = find_tickets(  # before anything long: impossible settings are told at once
         attached, data, budgets, search, seed=seed, folder=_under(folder, "tickets"), progress=progress
     )
-    share = 1.0 if teacher_share is None else teacher_share
-    check_share(share)
-    if teacher_share and not with_dense:
-        raise ConfigError(f"teacher_share is {teacher_share}, but there is no teacher: leave with_dense = True")
     dense, lesson = None, None
     if with_dense:
         dense = train_model(_copy(model), data, training, seed=seed, folder=_under(folder, "dense"), progress=progress)

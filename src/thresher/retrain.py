@@ -111,7 +111,7 @@ def retrain_ticket(
         config,
         seed=seed,
         folder=folder,
-        stage=f"retrain {ticket.budget}",
+        stage=f"retrain {ticket.budget}" + ("" if lesson is None else ", taught"),
         lesson=lesson,
         watch=watch,
         progress=progress,

@@ -4,6 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from thresher.errors import DataError
 from thresher.export.predictor import load_bundle
 
 
@@ -38,6 +39,13 @@ def test_predict_tells_the_share_of_values_the_model_does_not_know(finished, thr
         assert "too rare in training), of the rows: user_id 60%; is this the right file" in " ".join(told.split())
     assert "does not know" not in thresher("predict", bundle, rows, "--quiet").stderr
     assert "does not know" not in thresher("predict", bundle, finished.source).stderr
+
+
+@pytest.mark.parametrize("value", [["u1"], {"id": 1}])
+def test_several_values_in_a_column_of_one_are_refused(finished, value):
+    good = {"user_id": "u1", "item_id": "i2", "price": 3.5}
+    with pytest.raises(DataError, match="in row 1 is not one value"):
+        load_bundle(finished.out / "bundles" / "50").predict([good, {**good, "user_id": value}])
 
 
 def test_predict_names_what_is_wrong(finished, refused, tmp_path):

@@ -81,3 +81,17 @@ def test_kernels_serve_plain_cpu_tensors_alone():
     assert not runs_on_kernels(torch.zeros(3, dtype=torch.float64))
     assert not runs_on_kernels(torch.zeros(3, 4).T)
     assert not runs_on_kernels(torch.zeros(3, device="meta"))
+
+
+@parallel_kernel
+def _triple(values, out):
+    for i in prange(values.shape[0]):
+        out[i] = 3 * values[i]
+
+
+def test_a_kernel_that_is_on_disk_is_not_announced_again(caplog):
+    values = np.arange(8.0)
+    _triple.serially(values, np.empty_like(values))
+    with caplog.at_level("INFO", logger="thresher.kernels.parallel"):
+        parallel_kernel(_triple.__wrapped__).serially(values, np.empty_like(values))
+    assert "compiling" not in caplog.text

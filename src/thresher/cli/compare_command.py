@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,10 +11,12 @@ import typer
 from thresher.cli import options
 from thresher.cli.console import say, told_plainly
 from thresher.cli.progress import display
+from thresher.errors import ConfigError
 
 if TYPE_CHECKING:
     from thresher.compare.config import CompareConfig
     from thresher.compare.results import ComparedPoint
+    from thresher.runs import RunConfig
 
 
 @told_plainly(resumable=True, skip_flag="--set data.bad_rows=skip")
@@ -117,9 +119,28 @@ def _settle(params: dict[str, Any]) -> "CompareConfig":
         trials=params["trials"],
         search=run.search,
         training=run.training,
+        teacher_share=run.teacher_share or 0.0,
     )
+    _refuse_what_is_not_shared(run, config)
     show_guess(run.data)
     return config if params["epochs"] is None else with_epochs(config, params["epochs"])
+
+
+def _refuse_what_is_not_shared(run: "RunConfig", config: "CompareConfig") -> None:
+    """A setting of a single run that no comparison has must not pass for one that counts."""
+    from thresher.runs import RunConfig, what_differs
+
+    default = RunConfig()
+    plain = replace(
+        default, data=run.data, budgets=run.budgets, search=run.search, training=run.training,
+        teacher_share=run.teacher_share, embedding=replace(default.embedding, embedding_dim=config.embedding_dim),
+    )  # fmt: skip
+    if told := what_differs(plain, run):
+        raise ConfigError(
+            f"a comparison does not take this: {told}. Methods, models and seeds are flags of their own, a method's "
+            "settings come from its grid (docs/methods.md); data, search, training, teacher_share and "
+            "embedding.embedding_dim can be set"
+        )
 
 
 def _say_grids(config: "CompareConfig") -> None:

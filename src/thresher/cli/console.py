@@ -130,12 +130,13 @@ def shorten(text: str, width: int) -> str:
 
 
 def told_plainly(
-    *, resumable: bool = False, skip_flag: str | None = None
+    *, resumable: bool = False, repeatable: bool = False, skip_flag: str | None = None
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Decorator of a command: a `ThresherError` is one message and exit code 2, Ctrl-C exit code 130.
 
     Args:
         resumable: whether `--resume` goes on where an interruption stopped; then it is said how.
+        repeatable: whether the very same command does.
         skip_flag: what leaves bad rows out, for a command that reads many; said where a row is bad.
     """
 
@@ -154,7 +155,8 @@ def told_plainly(
                 place = f"{error.filename}: " if error.filename else ""
                 _say_error(f"{place}{error.strerror or error}; check the path, its permissions and the free space")
             except KeyboardInterrupt:
-                say(f"\nInterrupted. {_resume_hint()}" if resumable else "\nInterrupted.")
+                again = "The same command goes on from here." if repeatable else ""
+                say(f"\nInterrupted. {_resume_hint() if resumable else again}".rstrip())
                 raise typer.Exit(EXIT_INTERRUPTED) from None
             raise typer.Exit(EXIT_USER_ERROR)
 

@@ -108,7 +108,7 @@ def search(
     say(f"Retrain them with: thresher retrain {out}")
 
 
-@told_plainly()
+@told_plainly(repeatable=True)
 def retrain(folder: RunFolder, as_json: options.Json = False, quiet: options.Quiet = False) -> None:
     """Retrain the tickets of a search, beside a dense model to measure them against.
 

@@ -129,6 +129,6 @@ def raw_column(frame: pl.DataFrame, name: str) -> pl.Series:
 
 def unknown_column(name: str, columns: Sequence[str]) -> str:
     """The words for a column that is not there."""
-    near = get_close_matches(name, columns, 1, cutoff=0.5)
+    near = get_close_matches(name, columns, 1, cutoff=0.6)
     hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(columns[:20])}"
     return f"no column {name!r}; {hint}"

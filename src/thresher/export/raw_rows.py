@@ -42,7 +42,7 @@ def rows_to_frame(rows: Rows, schema: Schema, *, also: Sequence[str] = ()) -> pl
     if isinstance(rows, Mapping):
         rows = [rows]
     if isinstance(rows, Sequence) and not isinstance(rows, str | bytes):
-        return _from_dicts(rows, columns)
+        return _from_dicts(rows, schema, columns)
     if hasattr(rows, "columns") and hasattr(rows, "iloc"):
         check_columns([str(name) for name in rows.columns], columns)
         return pl.DataFrame([_from_pandas(name, rows[name]) for name in columns])
@@ -72,7 +72,7 @@ def read_json_lines(
     rows = ((number, _parse(line, number, name)) for number, line in enumerate(lines, 1) if line.strip())
     while chunk := list(islice(rows, JSON_CHUNK_ROWS)):
         numbers, dicts = zip(*chunk, strict=True)
-        frame = _from_dicts(dicts, needed_columns(schema, also))
+        frame = _from_dicts(dicts, schema, needed_columns(schema, also))
         check_dense(frame, schema, file=name, line_of=numbers.__getitem__)
         yield frame
 
@@ -83,17 +83,21 @@ def check_columns(found: Sequence[str], columns: Sequence[str], *, file: str | P
             raise DataError(unknown_column(column, list(found)), file=file)
 
 
-def _from_dicts(rows: Sequence[Any], columns: Sequence[str]) -> pl.DataFrame:
+def _from_dicts(rows: Sequence[Any], schema: Schema, columns: Sequence[str]) -> pl.DataFrame:
     for number, row in enumerate(rows):
         if not isinstance(row, Mapping):
             raise DataError(f"row {number} is a {type(row).__name__}; each row must be a dict of column: value")
     if rows:  # a column no row has is a typing error, not a missing value
         check_columns(list(dict.fromkeys(name for row in rows for name in row)), columns)
-    return pl.DataFrame([_from_values(name, [row.get(name) for row in rows]) for name in columns])
+    single = {field.column for field in schema.single_fields} | {dense.column for dense in schema.dense}
+    return pl.DataFrame([_from_values(name, [row.get(name) for row in rows], name in single) for name in columns])
 
 
-def _from_values(name: str, values: list[Any]) -> pl.Series:
+def _from_values(name: str, values: list[Any], is_single: bool = False) -> pl.Series:
     kinds = {type(value) for value in values if value is not None}
+    if is_single and (several := kinds & {list, tuple, dict}):
+        row = next(at for at, value in enumerate(values) if type(value) in several)
+        raise DataError(f"{values[row]!r} in row {row} is not one value, which this column holds", column=name)
     if kinds <= {str}:
         return pl.Series(name, values, pl.String)
     if kinds <= {int} or kinds <= {float}:

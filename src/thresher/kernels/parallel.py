@@ -25,6 +25,7 @@ settings: Any = numba.config  # its names are made at run time
 logger = logging.getLogger(__name__)
 
 PARALLEL_SIZE = 1 << 17
+ON_ONE_THREAD = "_on_one_thread"
 # sums may be reordered and products fused, but NaN and infinity are never assumed away
 FLOAT_RULES = {"contract", "reassoc", "nsz", "arcp"}
 
@@ -74,7 +75,7 @@ class ParallelKernel(Generic[P, R]):
     def serially(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run on the calling thread alone, whatever the number of threads."""
         if not self._serial.signatures:
-            _announce(self._serial, self._name)
+            _announce(self._serial, f"{self._name}{ON_ONE_THREAD}")
         result: R = self._serial(*args, **kwargs)
         return result
 
@@ -112,11 +113,12 @@ def _renamed(function: Callable[P, R]) -> Callable[P, R]:
     assert isinstance(function, FunctionType)
     parts = (function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
     copy = FunctionType(*parts)
-    copy.__qualname__, copy.__module__ = f"{function.__qualname__}_on_one_thread", function.__module__
+    copy.__qualname__, copy.__module__ = f"{function.__qualname__}{ON_ONE_THREAD}", function.__module__
     return copy
 
 
 def _announce(compiled: "numba.core.dispatcher.Dispatcher", name: str) -> None:
     cache = Path(compiled.stats.cache_path or ".")
     if not any(cache.glob(f"*{name}-*.nbi")):
-        logger.info("compiling the kernel %s (a few seconds, once; then it is read from %s)", name.strip("_"), cache)
+        told = name.removesuffix(ON_ONE_THREAD).strip("_")
+        logger.info("compiling the kernel %s (a few seconds, once; then it is read from %s)", told, cache)
