@@ -103,6 +103,13 @@ def test_a_share_that_is_told_is_tried_no_further(tmp_path, share):
     assert ways == {"taught-0.5" if share else "by-labels"}
 
 
+def test_trainings_that_the_last_epoch_cut_short_are_told(tmp_path):
+    short = replace(CONFIG, budgets=("300",), training=replace(CONFIG.training, max_epochs=1), teacher_share=0.0)
+    assert prune(short, out=tmp_path / "short").frontier.facts["still_improving"] == ["dense", "300"]
+    patient = replace(short, training=replace(CONFIG.training, max_epochs=60))
+    assert prune(patient, out=tmp_path / "patient").frontier.facts["still_improving"] == []
+
+
 def test_results_hold_what_a_script_needs(pruned):
     results = json.loads(pruned.run.results.read_text())
     wanted = {"num_parameters", "storage_bytes", "validation_auc", "validation_logloss", "test_auc", "test_logloss"}

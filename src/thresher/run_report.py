@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from thresher.data.encoded_table import EncodedTable
 from thresher.embeddings.registry import method_name
@@ -39,6 +40,7 @@ def report(run: Run, table: EncodedTable, dense: FrontierPoint, points: Sequence
         "seconds": _seconds(run),
     }
     frontier = Frontier(points=tuple(points), dense=dense, facts=facts)
+    facts["still_improving"] = [name for name, folder in _trainings(run, points) if _still_improving(run, folder)]
     told = {"share": run.config.teacher_share}
     facts["teacher"] = read_json(run.teacher) if run.config.teacher_share is None else told
     drop = run.config.max_auc_drop
@@ -49,6 +51,22 @@ def report(run: Run, table: EncodedTable, dense: FrontierPoint, points: Sequence
     plot_frontier(frontier, run.report / "frontier.png")
     _plot_search(run, points)
     return PruneResult(run, frontier, recommended)
+
+
+def _trainings(run: Run, points: Sequence[FrontierPoint]) -> list[tuple[str, Path]]:
+    """The dense model and the tickets by name, with the folders their histories are in."""
+    return [("dense", run.dense), *((str(point.budget), run.retrained(str(point.budget))) for point in points)]
+
+
+def _still_improving(run: Run, folder: Path) -> bool:
+    """Whether a training ended at `max_epochs` with its best epoch."""
+    training = run.config.training
+    for path in sorted(folder.rglob("history.jsonl")):
+        values = [record["validation"][training.early_stopping_metric] for record in read_history(path)]
+        best = max(values) if training.early_stopping_metric == "auc" else min(values)
+        if len(values) == training.max_epochs and values[-1] == best:
+            return True
+    return False
 
 
 def _plot_search(run: Run, points: Sequence[FrontierPoint]) -> None:

@@ -160,6 +160,9 @@ def show_result(result: "PruneResult", *, as_json: bool) -> None:
         num_positive = int((labels != 0).sum())
         if doubts := drop_doubts(drop, frontier.dense.validation_auc, num_positive, len(labels) - num_positive):
             say(doubts)
+    if improving := facts.get("still_improving"):
+        epochs = run.config.training.max_epochs
+        say(f"Still improving after {epochs} epochs (training.max_epochs): {', '.join(improving)}")
     if "validation_auc" in facts.get("teacher", {}):
         say(_teacher(facts["teacher"]))
     best = str(frontier.best()[-1].budget if result.recommended is None else result.recommended.budget)
