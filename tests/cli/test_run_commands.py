@@ -76,6 +76,7 @@ def test_resume_force_and_neither(finished, thresher, refused):
     assert thresher("prune", "--out", out, "--resume").exit_code == 0  # with its own settings
     assert (out / "results.json").exists()
     assert "seed was 0, is 7" in refused("prune", "--out", out, "--resume", "--seed", "7")
+    assert "holds no run to go on with" in refused("prune", "--out", out.parent / "nowhere", "--resume")
     assert thresher(*words, "--seed", "7", "--force").exit_code == 0
     assert Run.open(out).config.seed == 7
 

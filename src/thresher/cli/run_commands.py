@@ -192,7 +192,9 @@ def _settle(params: Mapping[str, Any]) -> "RunConfig":
     from thresher.cli.settings import Flags, run_config, show_guess
 
     flags, stored = Flags.of(params), params["out"] / "config.toml"
-    if params["resume"] and not flags.sources and flags.config is None and stored.exists():
+    if params["resume"] and not flags.sources and flags.config is None:
+        if not stored.exists():
+            raise ConfigError(f"{params['out']} holds no run to go on with; name its data, and leave --resume out")
         flags = replace(flags, config=stored)  # nothing was said of the data: it is the run's own
     config = run_config(flags)
     show_guess(config.data)
