@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from statistics import mean, stdev
+from typing import Any
 
 from made_with import made_with
 from thresher.cli.progress import display
@@ -59,8 +60,9 @@ def run_seed(
         return
     said = load_toml(RunConfig, experiment)
     said = said if change is None else change(said)
-    if (changed := differences(result.get("config", {}), config_to_mapping(said))) and result["seeds"]:
-        sys.exit(f"{target} was made with other settings ({'; '.join(changed[:3])}); delete it to have it made again")
+    if not still_holds(result.get("config", {}), config_to_mapping(said)):
+        changed = "; ".join(differences(result["config"], config_to_mapping(said))[:3])
+        sys.exit(f"{target} was made with other settings ({changed}); delete it to have it made again")
     config = replace(said, seed=seed)
     if config.data.data_dir is not None:  # a path from the root stays what it is
         data_dir = Path(os.environ["THRESHER_DATA_DIR"]) / config.data.data_dir
@@ -78,6 +80,15 @@ def run_seed(
         print(
             f"{name} {row['budget'] or 'dense':>8}: test AUC {auc['mean']:.4f} ± {auc['sd']:.4f} ({auc['seeds']} seeds)"
         )
+
+
+def still_holds(stored: Any, now: Any) -> bool:
+    """Whether all that is stored still holds; settings that came later do not count."""
+    if isinstance(stored, dict) and isinstance(now, dict):
+        return all(key in now and still_holds(value, now[key]) for key, value in stored.items())
+    if isinstance(stored, list | tuple) and isinstance(now, list | tuple):
+        return len(stored) == len(now) and all(map(still_holds, stored, now))
+    return bool(stored == now)
 
 
 def summary(seeds: "list[dict]") -> list[dict]:

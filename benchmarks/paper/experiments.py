@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from paper.settings import EXPERIMENTS, QUICK_EPOCHS, PaperSettings
-from run import run_seed
+from run import run_seed, still_holds
 from thresher.compare.config import CompareConfig, with_epochs
 from thresher.config import config_to_mapping, load_toml
 from thresher.embeddings.pep import PepConfig
@@ -139,12 +139,3 @@ def newer_settings(stored: Any, now: Any) -> list[str]:
         return []
     missing = [key for key in now if key not in stored]
     return missing + [f"{key}.{name}" for key in now if key in stored for name in newer_settings(stored[key], now[key])]
-
-
-def still_holds(stored: Any, now: Any) -> bool:
-    """Whether all that is stored still holds; settings that came later do not count."""
-    if isinstance(stored, dict) and isinstance(now, dict):
-        return all(key in now and still_holds(value, now[key]) for key, value in stored.items())
-    if isinstance(stored, list | tuple) and isinstance(now, list | tuple):
-        return len(stored) == len(now) and all(map(still_holds, stored, now))
-    return bool(stored == now)

@@ -138,15 +138,15 @@ def _section(settings: PaperSettings, model: str, points: Sequence[FrontierPoint
         [label, *(mean_sd(aucs_of([p for p in points if p.label == label], budget)) for budget in budgets)]
         for label in labels
     ]
-    wide = {point.num_parameters for point in points if point.label == "uniform" and point.budget is None}
+    own = [point for point in points if point.label == "uniform" and point.budget is None]
     widths = "; ".join(
-        f"{size:,}: {mean_sd(aucs_of([p for p in points if p.label == 'uniform' and p.num_parameters == size]))}"
-        for size in sorted(wide, reverse=True)
+        f"{size:,}: {mean_sd(aucs_of([p for p in own if p.num_parameters == size]))}"
+        for size in sorted({p.num_parameters for p in own}, reverse=True)
     )
     parts = [
         picture(settings, f"frontier-{model}", f"test AUC against parameters and bytes, {model}"),
         table(["test AUC", *budgets], rows),
-        f"Uniform tables of 64, 32, … 4 wide, by parameters: {widths}." if widths else "",
+        f"Uniform tables of 64, 32, … 4 wide, by parameters: {widths}." if own else "",
         f"Logistic regression: {mean_sd(aucs_of(floor_points(settings, model)))}.",
         _differences(points, budgets),
         _unmet(content.get("unmet", {})),
