@@ -40,9 +40,9 @@ def not_run_yet(part: str) -> str:
 
 
 def picture(settings: PaperSettings, stem: str, alt: str) -> str:
-    """A figure of `settings.images`, by its name without suffix."""
-    path = Path(os.path.relpath(settings.images / f"{stem}.png", settings.page.parent))
-    return f"![{alt}]({path.as_posix()})"
+    """A figure of `settings.images`, by its name without suffix; nothing while there is too little to draw it of."""
+    drawn = settings.images / f"{stem}.png"
+    return f"![{alt}]({Path(os.path.relpath(drawn, settings.page.parent)).as_posix()})" if drawn.exists() else ""
 
 
 def made_from(content: Mapping[str, object]) -> str:
