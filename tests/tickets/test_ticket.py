@@ -99,7 +99,7 @@ def test_foreign_versions_and_lies_about_the_mask_are_refused(ticket, tmp_path):
         load_ticket(tmp_path / "t")
 
 
-@pytest.mark.parametrize("lie", ["[\n        4,\n        6\n", "[\n        9\n"])
+@pytest.mark.parametrize("lie", ["[\n        5,\n        4\n", "[\n        9\n"])
 def test_sizes_are_stored_without_loss_and_lies_about_their_groups_refused(tmp_path, lie):
     runs = FeatureRuns.of(np.array([0] * 4 + [1] * 5), 2)
     tables = {"table": TableSizes(8, (2, 8), runs)}
