@@ -1,6 +1,7 @@
 """What all tests share: where real data is, and quiet, repeatable hypothesis."""
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,11 @@ from hypothesis import settings
 
 settings.register_profile("thresher", deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("thresher")
+
+
+# started in the background (`make test &`) the shell has Ctrl-C ignored, which the tests of Ctrl-C must not inherit
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
