@@ -68,6 +68,8 @@ def page(settings: PaperSettings) -> str:
 def _section(settings: PaperSettings, model: str, floor: float) -> str:
     dense = {width: plain_points(_dense_path(settings, model, width)) for width in WIDTHS}
     pruned = _pruned(settings, model)
+    if not pruned and not any(dense.values()):
+        return f"### {model}\n\n{not_run_yet('criteo_small')}"
     budgets = list(dict.fromkeys(str(point.budget) for point in pruned))
     rows = [[f"dense, {width} wide", _size(points), mean_sd(aucs_of(points))] for width, points in dense.items()]
     rows += [

@@ -23,7 +23,7 @@ from paper.settings import PaperSettings
 from thresher.compare.sweep import FLOOR
 from thresher.files import read_json
 from thresher.report.comparison import plot_comparison
-from thresher.report.frontier import FrontierPoint
+from thresher.report.frontier import Frontier, FrontierPoint
 
 PART = "frontier"
 TITLE = "AUC against parameters and bytes"
@@ -85,11 +85,7 @@ def run(settings: PaperSettings) -> None:
 def run_plans(settings: PaperSettings) -> None:
     """PEP plan under every model, at the frontier's budgets."""
     for model in _models(settings):
-        run_experiment(
-            settings,
-            f"movielens-1m/{model}/pep-plan",
-            settings.plan_seeds,
-        )
+        run_experiment(settings, f"movielens-1m/{model}/pep-plan", settings.plan_seeds)
 
 
 def draw(settings: PaperSettings) -> list[Path]:
@@ -111,7 +107,7 @@ def page(settings: PaperSettings) -> str:
         "tables 128 wide. The table of what was published has PEP's default: 64 wide, and tickets that learn from the "
         "dense model where validation says so."
     ]
-    sections += [_headline(settings)] if any(read_points(settings, model) for model in MODELS) else []
+    sections += [_headline(settings)] if any(plan_points(settings, model) for model in MODELS) else []
     for model in MODELS:
         points = read_points(settings, model)
         sections.append(f"### {model}\n\n" + (_section(settings, model, points) if points else not_run_yet("frontier")))
@@ -122,8 +118,8 @@ def _headline(settings: PaperSettings) -> str:
     """What was published beside what PEP plan, and the dense model beside it, come to."""
     rows = []
     for model, size, paper, rerun in PUBLISHED:
-        plan = read_experiment(settings, f"movielens-1m/{model}/pep-plan").values()
-        ours = aucs_of(dense_points(plan)) if size == "dense" else aucs_of(pruned_points(plan, PLAN), size)
+        plan = plan_points(settings, model)
+        ours = aucs_of(dense_points(_plan(settings, model).values())) if size == "dense" else aucs_of(plan, size)
         told = ["–" if auc is None else f"{auc:.4f}" for auc in (paper, rerun)]
         rows.append([f"{model}, {size if size == 'dense' else 'PEP at ' + size}", *told, mean_sd(ours)])
     return table(["test AUC", "paper", "authors' code, re-run", "ours (seeds)"], rows)
@@ -184,15 +180,22 @@ def paired(points: Sequence[FrontierPoint], other: str, budget: str) -> list[flo
 
 
 def read_points(settings: PaperSettings, model: str) -> list[FrontierPoint]:
-    """Every method's points under a model, PEP's two searches among them; the floor left out."""
-    plan = read_experiment(settings, f"movielens-1m/{model}/pep-plan")
+    """The points of all methods under a model that were compared, and those of PEP decay; the floor left out."""
     decay = read_experiment(settings, f"movielens-1m/{model}/pep-decay")
-    others = [
-        FrontierPoint.from_json(point) for point in compared.points(settings, PART, model) if point["model"] == model
+    stored = compared.points(settings, PART, model)
+    return [
+        *pruned_points(decay.values(), DECAY),
+        *(FrontierPoint.from_json(point) for point in stored if point["model"] == model),
     ]
-    compared_plan = any(point.label == PLAN for point in others)
-    plans = [] if compared_plan else pruned_points(plan.values(), PLAN)
-    return [*plans, *pruned_points(decay.values(), DECAY), *others]
+
+
+def plan_points(settings: PaperSettings, model: str) -> list[FrontierPoint]:
+    """The points of PEP plan with its default settings, a teacher where validation chose one."""
+    return pruned_points(_plan(settings, model).values(), PLAN)
+
+
+def _plan(settings: PaperSettings, model: str) -> dict[int, Frontier]:
+    return read_experiment(settings, f"movielens-1m/{model}/pep-plan")
 
 
 def floor_points(settings: PaperSettings, model: str = "fm") -> list[FrontierPoint]:

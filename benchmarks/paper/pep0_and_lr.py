@@ -98,7 +98,7 @@ def page(settings: PaperSettings) -> str:
 def smallest(settings: PaperSettings, source: str, model: str) -> list[FrontierPoint]:
     """The points of PEP plan nearest the size of the paper's PEP-0, one per seed."""
     if source == "movielens-1m":
-        points = [point for point in frontier.read_points(settings, model) if point.label == frontier.PLAN]
+        points = frontier.plan_points(settings, model)
     else:
         found = read_experiment(settings, f"{source}-small/{model}/pep-plan")
         points = pruned_points(found.values(), "pep")

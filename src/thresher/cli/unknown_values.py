@@ -5,6 +5,7 @@ from numpy.typing import NDArray
 
 from thresher.data.row_encoder import EncodedRows
 from thresher.data.schema import Schema
+from thresher.data.statistics import count_unknown
 
 SHOWN_FIELDS = 5
 WORTH_A_WORD = 0.01  # of the rows
@@ -15,14 +16,12 @@ class UnknownValues:
     """Counts the rows whose value is the field's unknown feature, for each single-valued field, chunk by chunk."""
 
     def __init__(self, schema: Schema) -> None:
-        self.fields = schema.single_fields
-        offsets = dict(zip(schema.field_names, schema.field_offsets, strict=True))
-        self._unknown_ids = np.array([offsets[field.name] for field in self.fields], np.int32)  # [F]
+        self.schema, self.fields = schema, schema.single_fields
         self._counts: NDArray[np.int64] = np.zeros(len(self.fields), np.int64)
         self.num_rows = 0
 
     def add(self, rows: EncodedRows) -> None:
-        self._counts += (rows.ids == self._unknown_ids).sum(0)
+        self._counts += count_unknown(rows.ids, self.schema)
         self.num_rows += len(rows.ids)
 
     def words(self) -> str | None:

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from thresher.data.encoded_table import EncodedSplit, EncodedTable
 from thresher.data.row_encoder import RowEncoder
+from thresher.data.schema import Schema
 from thresher.data.split import SPLITS
 
 TAIL_EDGES = (1, 10, 100, 1_000, 10_000, 100_000)
@@ -75,13 +76,19 @@ def table_statistics(table: EncodedTable, *, head: int = 5) -> TableStatistics:
     )
 
 
+def count_unknown(ids: NDArray[np.int32], schema: Schema) -> NDArray[np.int64]:
+    """How many rows of `ids` `[rows, F]` have each single-valued field's unknown feature, `[F]`."""
+    offsets = np.array(schema.field_offsets[: ids.shape[1]], np.int32)
+    counts: NDArray[np.int64] = (ids == offsets).sum(axis=0)
+    return counts
+
+
 def _unknown_shares(split: EncodedSplit, table: EncodedTable) -> NDArray[np.float64]:
     schema = table.schema
     singles = len(schema.single_fields)
-    offsets = np.array(schema.field_offsets[:singles], np.int32)
     counts = np.zeros(schema.num_fields)
     for start in range(0, split.num_rows, _BLOCK_ROWS):
-        counts[:singles] += (split.ids[start : start + _BLOCK_ROWS] == offsets).sum(axis=0)
+        counts[:singles] += count_unknown(split.ids[start : start + _BLOCK_ROWS], schema)
     totals = np.full(schema.num_fields, float(max(split.num_rows, 1)))
     for bag in split.bags:
         counts[bag.field] = np.count_nonzero(bag.values == schema.field_offsets[bag.field])
