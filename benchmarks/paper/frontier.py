@@ -55,9 +55,9 @@ METHODS: Mapping[str, tuple[str, ...]] = {
 BUDGETS: Mapping[str, tuple[str, ...]] = {
     "fm": ("50k", "30k", "20k", "12k", "6541"),
     "deepfm": ("20k", "8604"),
-    "autoint": ("9281",),
+    "autoint": ("9000",),
 }
-"""Those of the experiments; the last of each is the size of the paper's PEP-0."""
+"""Those of the experiments; the last of each is the size of the paper's PEP-0, for AutoInt (9,281) a little below."""
 TRIALS = 1
 PUBLISHED: tuple[tuple[str, str, float | None, float | None], ...] = (
     ("fm", "6541", 0.8368, None),
@@ -66,7 +66,7 @@ PUBLISHED: tuple[tuple[str, str, float | None, float | None], ...] = (
     ("deepfm", "8604", 0.8491, None),
     ("deepfm", "20k", None, 0.8464),
     ("deepfm", "dense", None, None),
-    ("autoint", "9281", 0.8530, None),
+    ("autoint", "9000", 0.8530, None),
     ("autoint", "dense", None, None),
 )
 """Model, size, the paper's AUC, and that of the authors' code in an independent run; both picked on the test split."""

@@ -1,7 +1,6 @@
 """The paper's table of methods (performance, parameters, cost), with numbers of our own where it has ticks and crosses.
 
-MDE, DartsEmb, magnitude and PEP come from the frontier (FM, MovieLens-1M); NIS and DNIS, which are in no figure of the
-paper's, are run here at one budget. A tick is a rule written down below, not a judgement.
+All come from the frontier (FM, MovieLens-1M). A tick is a rule written down below, not a judgement.
 """
 
 from collections.abc import Mapping
@@ -9,17 +8,14 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from paper import frontier, runtime
-from paper.compared import compare_method, points, result_path
-from paper.experiments import aucs_of
+from paper import frontier
+from paper.compared import points, result_path
 from paper.page import ABSENT, command, made_from, mean_sd, not_run_yet, table
 from paper.settings import PaperSettings
 from thresher.files import read_json
 
-PART = "methods_table"
 TITLE = "The table of methods"
 BUDGET = "20k"
-HERE = ("nis", "dnis")
 MAX_LOSS, MAX_COST = 0.001, 3.0
 """What a tick stands for: at most so much test AUC below the dense model; at most so many times its training time."""
 PAPER: Mapping[str, tuple[str, str, str]] = {
@@ -32,13 +28,13 @@ PAPER: Mapping[str, tuple[str, str, str]] = {
 }
 """Performance, parameters, computation, as published."""
 OURS = {
-    "MDE": "mde", "NIS": "nis", "DartsEmb": "darts-emb", "DNIS": "dnis", "MGQE": "mgqe", "magnitude": "magnitude",
+    "PEP": "pep", "MDE": "mde", "NIS": "nis", "DartsEmb": "darts-emb", "DNIS": "dnis", "MGQE": "mgqe",
+    "magnitude": "magnitude",
 }  # fmt: skip
 
 
 def run(settings: PaperSettings) -> None:
-    for method in HERE:
-        compare_method(settings, PART, "fm", method, [BUDGET], seeds=1, trials=1)
+    """Nothing of its own: `frontier` runs what it shows."""
 
 
 def draw(settings: PaperSettings) -> list[Path]:
@@ -48,7 +44,7 @@ def draw(settings: PaperSettings) -> list[Path]:
 def page(settings: PaperSettings) -> str:
     dense = _dense(settings)
     if not dense["aucs"]:
-        return not_run_yet(PART)
+        return not_run_yet(frontier.PART)
     rows = []
     for name in dict.fromkeys([*PAPER, *OURS]):
         published = " ".join(PAPER[name]) if name in PAPER else ABSENT
@@ -70,10 +66,10 @@ def page(settings: PaperSettings) -> str:
             ]
         )
     heads = ["", "paper", "ours", "test AUC", "parameters", "time"]
-    path = result_path(settings, PART, "fm")
+    path = result_path(settings, frontier.PART, "fm")
     return "\n\n".join(
         [
-            f"Command: {command(PART)}. Ticks are for performance, parameters and computation. Ours are of "
+            f"Command: {command(frontier.PART)}. Ticks are for performance, parameters and computation. Ours are of "
             f"FM on MovieLens-1M at {BUDGET} parameters (the first row is a dense AutoInt in the paper, the dense FM "
             f"here). They mean: test AUC at most {MAX_LOSS} below the dense model's; under a fifth of its parameters; "
             f"search and retraining in at most {MAX_COST:g} times its training time. A search counts in full, though "
@@ -88,11 +84,7 @@ def _measured(settings: PaperSettings, name: str, dense: Mapping[str, Any]) -> d
     """Test AUCs, parameters and seconds of a method at the budget."""
     if name == "AutoInt, dense":
         return {"aucs": dense["aucs"], "size": dense["size"], "seconds": dense["seconds"]}
-    if name == "PEP":
-        plan = [p for p in frontier.read_points(settings, "fm") if p.label == frontier.PLAN and p.budget == BUDGET]
-        size = plan[0].num_parameters if plan else 0
-        return {"aucs": aucs_of(plan), "size": size, "seconds": runtime.pep_seconds(settings)} if plan else None
-    stored = [*points(settings, frontier.PART, "fm"), *points(settings, PART, "fm")]
+    stored = points(settings, frontier.PART, "fm")
     found = [point for point in stored if point["label"] == OURS[name] and point.get("budget") == BUDGET]
     if not found:
         return None

@@ -176,12 +176,6 @@ def _budgets_section(content: Mapping[str, Any]) -> str:
     )
 
 
-def pep_seconds(settings: PaperSettings) -> float | None:
-    """One search and one of its five retrainings."""
-    found = [one["all"] for one in _read(_budgets_path(settings)).get("pep", {}).values()]
-    return fmean(one["search_seconds"] + one["retrain_seconds"] / len(SPACES) for one in found) if found else None
-
-
 def _ratios(steps: Mapping[str, Any]) -> dict[str, list[float]]:
     """Name → multiple of the base for each model."""
     paper = {
