@@ -168,15 +168,11 @@ class SelfAttention(nn.Module):
         self.residual = nn.Linear(width, attention_dim, bias=False) if residual else None
 
     def forward(self, vectors: Tensor) -> Tensor:
-        query, key, value = (
-            projection(vectors).unflatten(2, (self.num_heads, -1)).transpose(1, 2)  # [B, H, F, A/H]
-            for projection in (self.query, self.key, self.value)
-        )
+        from thresher.kernels.attention import attend
+
+        query, key, value = self.query(vectors), self.key(vectors), self.value(vectors)  # [B, F, A]
         dropout = self.dropout.p if self.training else 0.0
-        attended = functional.scaled_dot_product_attention(
-            query, key, value, dropout_p=dropout, scale=1.0
-        )  # [B, H, F, A/H]
-        joined = attended.transpose(1, 2).flatten(2)  # [B, F, A]
+        joined = attend(query, key, value, self.num_heads, dropout=dropout)  # [B, F, A]
         return functional.relu(joined if self.residual is None else joined + self.residual(vectors))
 
 

@@ -1,0 +1,139 @@
+"""Attention over a sample's few fields, in one pass: `softmax(Q Kᵀ) V` for each head, with dropout of its weights.
+
+General attention is made for thousands of vectors. For ten it spends its time on copies of the heads, on matrices too
+small for a matrix product, and on drawing random numbers one by one.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from numba import prange
+from numpy import float32
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn import functional
+
+from thresher.kernels.parallel import parallel_kernel, runs_on_kernels
+from thresher.kernels.vector_math import exp
+
+FEW_FIELDS = 16
+"""Up to so many the kernels are ahead; beyond, torch's matrix products are."""
+_DRAWS = 1 << 16  # values of a random number of 16 bits, all equally likely: dropout rates are multiples of 1/65536
+
+
+def attend(query: Tensor, key: Tensor, value: Tensor, num_heads: int, *, dropout: float = 0.0) -> Tensor:
+    """Three times `[B, F, A]`, the heads side by side in `A` → `[B, F, A]`. The dot products are not scaled."""
+    if query.shape[1] <= FEW_FIELDS and runs_on_kernels(query, key, value):
+        attended: Tensor = _Attend.apply(query, key, value, num_heads, dropout)  # type: ignore[no-untyped-call]
+        return attended
+    shape = (*query.shape[:2], num_heads, -1)
+    by_head = [x.view(shape).transpose(1, 2) for x in (query, key, value)]  # [B, H, F, A/H] each
+    plain = functional.scaled_dot_product_attention(
+        by_head[0], by_head[1], by_head[2], dropout_p=dropout, scale=1.0
+    )  # [B, H, F, A/H]
+    return plain.transpose(1, 2).flatten(2)
+
+
+class _Attend(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, query, key, value, num_heads, dropout):  # type: ignore[no-untyped-def]
+        shape = (query.shape[0], num_heads, query.shape[1], query.shape[1])
+        limit = round(dropout * _DRAWS)
+        scale = float32(_DRAWS / (_DRAWS - limit))
+        softmax, attended = torch.empty(shape), torch.empty_like(query)
+        draws = _draw(shape if limit else (0, 0, 0, 0))
+        _forward.for_work(softmax.numel() * query.shape[2])(
+            _array(query), _array(key), _array(value), draws.numpy(), limit - _DRAWS // 2, scale,
+            softmax.numpy(), attended.numpy(),
+        )  # fmt: skip
+        ctx.save_for_backward(query, key, value, softmax)
+        ctx.scale = scale
+        return attended
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad):  # type: ignore[no-untyped-def]
+        query, key, value, softmax = ctx.saved_tensors
+        query_grad, key_grad, value_grad = (torch.zeros_like(query) for _ in range(3))
+        _backward.for_work(softmax.numel() * query.shape[2])(
+            _array(query), _array(key), _array(value), softmax.numpy(), _array(grad.contiguous()), ctx.scale,
+            query_grad.numpy(), key_grad.numpy(), value_grad.numpy(),
+        )  # fmt: skip
+        return query_grad, key_grad, value_grad, None, None
+
+
+def _array(tensor: Tensor) -> Any:
+    return tensor.detach().numpy()
+
+
+def _draw(shape: tuple[int, ...]) -> Tensor:
+    """Random int16 of torch's generator, four from each draw of 64 bits: far cheaper than a draw for each."""
+    count = math.prod(shape)
+    draws = torch.empty(-(-count // 4), dtype=torch.int64).random_(-(1 << 63), None)
+    return draws.view(torch.int16)[:count].view(shape)
+
+
+@parallel_kernel
+def _forward(query, key, value, draws, limit, scale, softmax, attended):  # type: ignore[no-untyped-def]
+    """`softmax` is negative where a weight is dropped: backward needs to know both."""
+    num_heads, num_fields = softmax.shape[1], softmax.shape[2]
+    width = query.shape[2] // num_heads
+    for b in prange(query.shape[0]):
+        for h in range(num_heads):
+            first = h * width
+            for i in range(num_fields):
+                weights = softmax[b, h, i]
+                largest, total = float32(-np.inf), float32(0.0)
+                for j in range(num_fields):
+                    score = float32(0.0)
+                    for d in range(width):
+                        score += query[b, i, first + d] * key[b, j, first + d]
+                    weights[j] = score
+                    largest = max(largest, score)
+                    total += score - score  # 0, or NaN, which `exp` would hide
+                for j in range(num_fields):
+                    weights[j] = exp(weights[j] - largest)
+                    total += weights[j]
+                for d in range(width):
+                    attended[b, i, first + d] = float32(0.0)
+                for j in range(num_fields):
+                    weights[j] /= total
+                    if draws.size and draws[b, h, i, j] < limit:
+                        weights[j] = -weights[j]
+                        continue
+                    weight = weights[j] * scale
+                    for d in range(width):
+                        attended[b, i, first + d] += weight * value[b, j, first + d]
+
+
+@parallel_kernel
+def _backward(query, key, value, softmax, grad, scale, query_grad, key_grad, value_grad):  # type: ignore[no-untyped-def]
+    """Adds to three gradients that start at 0."""
+    num_heads, num_fields = softmax.shape[1], softmax.shape[2]
+    width = query.shape[2] // num_heads
+    for b in prange(query.shape[0]):
+        weight_grads = np.empty(num_fields, float32)
+        for h in range(num_heads):
+            first = h * width
+            for i in range(num_fields):
+                weights = softmax[b, h, i]
+                mean = float32(0.0)
+                for j in range(num_fields):
+                    weight_grads[j] = float32(0.0)
+                    if weights[j] < 0:
+                        continue
+                    weight_grad, weight = float32(0.0), weights[j] * scale
+                    for d in range(width):
+                        weight_grad += grad[b, i, first + d] * value[b, j, first + d]
+                    for d in range(width):
+                        value_grad[b, j, first + d] += weight * grad[b, i, first + d]
+                    weight_grads[j] = weight_grad * scale
+                    mean += weights[j] * weight_grads[j]
+                for j in range(num_fields):
+                    score_grad = abs(weights[j]) * (weight_grads[j] - mean)
+                    for d in range(width):
+                        query_grad[b, i, first + d] += score_grad * key[b, j, first + d]
+                    for d in range(width):
+                        key_grad[b, j, first + d] += score_grad * query[b, i, first + d]
