@@ -34,7 +34,7 @@ def test_predict_tells_the_share_of_values_the_model_does_not_know(finished, thr
     frame = frame.with_columns(user_id=pl.Series(["nobody"] * 6 + frame["user_id"].to_list()[6:]))
     rows, out = tmp_path / "rows.csv", tmp_path / "p.csv"
     frame.write_csv(rows)
-    for words in ([], ["--out", out]):
+    for words in ([], ["--out", out], ["--top-k", "2"]):
         told = thresher("predict", bundle, rows, *words).stderr
         assert "too rare in training), of the rows: user_id 60%; is this the right file" in " ".join(told.split())
     assert "does not know" not in thresher("predict", bundle, rows, "--quiet").stderr

@@ -68,7 +68,10 @@ def predict(
     predictor = _load(bundle)
     kept = [part.strip() for part in (keep or "").split(",") if part.strip()]
     unknown = UnknownValues(predictor.schema)
-    frames = _answers(predictor, rows, kept, unknown) if top_k is None else _best(predictor, rows, kept, top_k, group)
+    if top_k is None:
+        frames = _answers(predictor, rows, kept, unknown)
+    else:
+        frames = _best(predictor, rows, kept, top_k, group, unknown)
     if out is None:
         header = bool(kept) or top_k is not None  # bare probabilities stay bare
         for at, frame in enumerate(frames):
@@ -125,12 +128,12 @@ def _answers(
 
 
 def _best(
-    predictor: "Predictor", rows: str, keep: Sequence[str], k: int, group: str | None
+    predictor: "Predictor", rows: str, keep: Sequence[str], k: int, group: str | None, unknown: "UnknownValues"
 ) -> Iterator["pl.DataFrame"]:
     from thresher.export.ranking import top_k
 
     also = [*([] if group is None else [group]), *keep]
-    yield top_k(predictor, _read(predictor, rows, also), k, group=group, keep=keep)
+    yield top_k(predictor, _read(predictor, rows, also), k, group=group, keep=keep, watch=unknown.add)
 
 
 def _counted(frames: Iterator["pl.DataFrame"], show: Callable[[int, None, str], None]) -> Iterator["pl.DataFrame"]:

@@ -17,6 +17,9 @@ from thresher.data.schema import DenseColumn, Field
 BROKEN = "\0broken"
 """Stands for a text that should be a number or a date: no vocabulary holds it, so it is unknown at prediction time."""
 
+EXACT_INTEGERS = 2.0**53
+"""Below it every whole number is a float64 of its own."""
+
 
 def field_values(field: Field, column: pl.Series) -> pl.Series:
     """The field's category values of a raw column: a String series without nulls, of the same length."""
@@ -71,8 +74,12 @@ def scale_dense(columns: Sequence[DenseColumn], numbers: NDArray[np.float32]) ->
 
 
 def as_text(column: pl.Series) -> pl.Series:
-    """Any column as text, missing as `""`."""
+    """Any column as text, missing as `""`; a whole float as `3`, not `3.0`: a gap makes floats of a column of ids."""
     text = column if column.dtype == pl.String else column.cast(pl.String)
+    if column.dtype.is_float():
+        whole = column.is_finite() & (column == column.round()) & (column.abs() < EXACT_INTEGERS)
+        text = text.zip_with(~whole.fill_null(False), column.cast(pl.Int64, strict=False).cast(pl.String))
+        text = text.set(column.is_nan().fill_null(False), "")
     return text.fill_null("") if text.null_count() else text
 
 

@@ -3,12 +3,13 @@
 What is held at once is one chunk and the best rows so far, never the whole file.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
+from thresher.data.row_encoder import EncodedRows
 from thresher.errors import DataError
 from thresher.export.predictor import Predictor
 from thresher.export.raw_rows import read_frames, rows_to_frame
@@ -17,7 +18,13 @@ ROW, PROBABILITY, _FIRST = "row", "probability", "first row of the group"
 
 
 def top_k(
-    predictor: Predictor, rows: Any, k: int, *, group: str | None = None, keep: Sequence[str] = ()
+    predictor: Predictor,
+    rows: Any,
+    k: int,
+    *,
+    group: str | None = None,
+    keep: Sequence[str] = (),
+    watch: Callable[[EncodedRows], None] | None = None,
 ) -> pl.DataFrame:
     """The `k` most probable rows of each group, best first; equal ones in their order.
 
@@ -27,6 +34,7 @@ def top_k(
         k: how many rows of each group.
         group: the raw column whose equal values make a group, for instance the user; without it all rows are one.
         keep: other raw columns to copy into the answer, for instance the item.
+        watch: is shown every chunk of rows, encoded.
 
     Returns:
         Columns `row` (number of the row, from 0), the group column if any, those of `keep`, and `probability`; groups
@@ -44,7 +52,10 @@ def top_k(
     seen = 0
     for frame in _frames(predictor, rows, copied):
         rows_so_far = pl.Series(ROW, range(seen, seen + len(frame)), dtype=pl.Int64)
-        probabilities = pl.Series(PROBABILITY, predictor.predict_frame(frame))
+        encoded = predictor.encoder.encode_frame(frame)
+        if watch is not None:
+            watch(encoded)
+        probabilities = pl.Series(PROBABILITY, predictor.predict_rows(encoded))
         own = [frame[name] for name in copied]
         chunk = pl.DataFrame([*own, rows_so_far, probabilities, rows_so_far.alias(_FIRST)])
         # a chunk of JSON lines may hold numbers where the next holds text
