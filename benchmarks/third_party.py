@@ -54,7 +54,9 @@ def deepctr(name: str, field_sizes: tuple[int, ...]) -> Logits:
     from deepctr_torch.inputs import SparseFeat
 
     columns = [SparseFeat(f"field_{k}", size, embedding_dim=EMBEDDING_DIM) for k, size in enumerate(field_sizes)]
-    model = getattr(models, name)(columns, columns, dnn_hidden_units=HIDDEN_SIZES, dnn_dropout=0.2, device="cpu")
+    options = {"dnn_hidden_units": HIDDEN_SIZES, "dnn_dropout": 0.2, "device": "cpu"}
+    options |= {"cin_layer_size": (64, 64)} if name == "xDeepFM" else {}
+    model = getattr(models, name)(columns, columns, **options)
     return Logits(model, field_sizes, lambda local: local.float())
 
 
@@ -76,7 +78,7 @@ def torchfm_autoint(field_sizes: tuple[int, ...]) -> Logits:
     from torchfm.model.afi import AutomaticFeatureInteractionModel
 
     model = AutomaticFeatureInteractionModel(
-        field_sizes, EMBEDDING_DIM, 64, num_heads=2, num_layers=3, mlp_dims=HIDDEN_SIZES, dropouts=(0.4, 0.2)
+        field_sizes, EMBEDDING_DIM, 64, num_heads=2, num_layers=1, mlp_dims=HIDDEN_SIZES, dropouts=(0.4, 0.2)
     )
     return Logits(model, field_sizes, lambda local: local)
 

@@ -28,12 +28,17 @@ def attend(query: Tensor, key: Tensor, value: Tensor, num_heads: int, *, dropout
     if query.shape[1] <= FEW_FIELDS and runs_on_kernels(query, key, value):
         attended: Tensor = _Attend.apply(query, key, value, num_heads, dropout)  # type: ignore[no-untyped-call]
         return attended
+    return attend_by_torch(query, key, value, num_heads, dropout=dropout)
+
+
+def attend_by_torch(query: Tensor, key: Tensor, value: Tensor, num_heads: int, *, dropout: float = 0.0) -> Tensor:
+    """The same, on any device and for any number of fields."""
     shape = (*query.shape[:2], num_heads, -1)
     by_head = [x.view(shape).transpose(1, 2) for x in (query, key, value)]  # [B, H, F, A/H] each
-    plain = functional.scaled_dot_product_attention(
+    attended = functional.scaled_dot_product_attention(
         by_head[0], by_head[1], by_head[2], dropout_p=dropout, scale=1.0
     )  # [B, H, F, A/H]
-    return plain.transpose(1, 2).flatten(2)
+    return attended.transpose(1, 2).flatten(2)
 
 
 class _Attend(torch.autograd.Function):
