@@ -8,7 +8,7 @@ from torch import nn
 
 from thresher.compact.embedding import CompactEmbedding
 from thresher.data.split_batches import SplitBatches
-from thresher.errors import AttachError, ConfigError
+from thresher.errors import AttachError, ConfigError, DataError
 from thresher.foreign import TensorBatches, prune_model
 from thresher.search.config import SearchConfig
 from thresher.training.fit import TrainingConfig
@@ -117,3 +117,34 @@ def test_the_dense_model_is_trained_only_if_asked_for():
 def test_a_model_without_tables_is_refused_before_anything_is_trained():
     with pytest.raises(AttachError, match="no table to prune"):
         prune_model(nn.Linear(2, 1), DATA, "25%")
+
+
+def test_a_model_that_gives_probabilities_is_told():
+    class WithSigmoid(Model):
+        def forward(self, ids, price):
+            return torch.sigmoid(super().forward(ids, price))
+
+    with pytest.warns(UserWarning, match=r"WithSigmoid gives numbers between 0 and 1 only.*torch.logit"):
+        prune_model(
+            WithSigmoid(),
+            DATA,
+            "25%",
+            teacher_share=0.0,
+            search=SearchConfig(warmup_epochs=1, plan_epochs=1, clock_steps=2),
+            training=TrainingConfig(max_epochs=1),
+        )
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"labels": torch.tensor([0.0, 2.0, 1.0])}, "between 0 and 1"),
+        ({"labels": torch.tensor([0.0, torch.nan, 1.0])}, "between 0 and 1"),
+        ({"weights": torch.ones(2)}, r"weights are \[2\]"),
+        ({"batch_size": -5}, "batch_size is -5"),
+    ],
+)
+def test_batches_that_cannot_be_trained_on_are_refused(changed, message):
+    given = {"inputs": (torch.arange(3),), "labels": torch.zeros(3), "batch_size": 2, "weights": None} | changed
+    with pytest.raises(DataError, match=message):
+        TensorBatches(**given)

@@ -4,6 +4,7 @@ Not here: raw files and bundles (`thresher.pipeline`); a foreign model brings it
 """
 
 import copy
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,10 +27,13 @@ from thresher.search.find_tickets import find_tickets
 from thresher.tickets.budget import Budget
 from thresher.tickets.ticket import Ticket
 from thresher.training.fit import TrainingConfig
+from thresher.training.loop import predict
 from thresher.training.progress import Progress
 from thresher.training.teaching import BY_LABELS, Lesson, check_share
 
 Columns = Tensor | Mapping[str, Tensor]
+MANY_OUTPUTS = 32
+"""So many logits of a trained model do not all lie between 0 and 1."""
 
 
 class TensorBatches:
@@ -56,6 +60,12 @@ class TensorBatches:
             for column in (part,) if isinstance(part, Tensor) else part.values():
                 if len(column) != self.num_rows:
                     raise DataError(f"an input has {len(column):,} rows, the labels have {self.num_rows:,}")
+        if weights is not None and weights.shape != self.labels.shape:
+            raise DataError(f"weights are {list(weights.shape)}; one for each of the {self.num_rows:,} rows is needed")
+        if not bool(((self.labels >= 0) & (self.labels <= 1)).all()):
+            raise DataError("labels must lie between 0 and 1; some do not, or are NaN")
+        if batch_size < 1:
+            raise DataError(f"batch_size is {batch_size}; it must be at least 1")
         self.batch_size, self.seed = batch_size, seed
 
     @property
@@ -147,6 +157,7 @@ def prune_model(
     dense, lesson = None, None
     if with_dense:
         dense = train_model(_copy(model), data, training, seed=seed, folder=_under(folder, "dense"), progress=progress)
+        _warn_of_probabilities(dense.model, data)
         num_parameters = sum(table.num_features * table.embedding_dim for table in tables)
         dense = replace(dense, num_parameters=num_parameters, storage_bytes=num_parameters * BYTES_PER_VALUE)
         if teacher_share or (share and isinstance(data.train, TeachableSource)):
@@ -174,6 +185,18 @@ def prune_model(
             storage_bytes=sum(size.storage_bytes for size in sizes),
         )
     return PrunedModels(tables, dense, pruned, 0.0 if lesson is None else lesson.share)
+
+
+def _warn_of_probabilities(model: nn.Module, data: SplitBatches) -> None:
+    """Many models of other libraries end in a sigmoid; training would put another one on top, and learn badly."""
+    for _, outputs in predict(model, data.validation):
+        if len(outputs) >= MANY_OUTPUTS and float(outputs.min()) >= 0.0 and float(outputs.max()) <= 1.0:
+            warnings.warn(
+                f"{type(model).__qualname__} gives numbers between 0 and 1 only, which look like probabilities, where "
+                "logits are expected; wrap it: torch.logit(model(…), eps=1e-6)",
+                stacklevel=3,
+            )
+        break
 
 
 def _copy(model: nn.Module) -> nn.Module:

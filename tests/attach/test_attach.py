@@ -321,6 +321,14 @@ def test_a_forward_of_its_own_is_refused(model):
         attach_(model)
 
 
+def test_a_forward_put_on_the_module_is_refused():
+    table = nn.Embedding(10, 4)
+    plain = table.forward
+    table.forward = lambda ids: plain(ids) * 2
+    with pytest.raises(AttachError, match="has a forward of its own"):
+        attach_(nn.Sequential(table))
+
+
 def test_a_table_some_other_module_uses_is_refused(model):
     model.loss = nn.Module()
     model.loss.centres = model.user.weight

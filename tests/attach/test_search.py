@@ -10,6 +10,7 @@ from torch import nn
 from thresher.attach import attach_, compact_, threshold_group
 from thresher.compact.embedding import CompactEmbedding
 from thresher.embeddings.pep import PepConfig
+from thresher.errors import ConfigError, ThresherError
 from thresher.search.searcher import Searcher
 from thresher.tickets.store import load_ticket, save_ticket
 
@@ -57,7 +58,6 @@ def train(model, optimizer, searcher=None, **shape):
 
 
 def search(model, budgets, config=None, **shape):
-    next(iter(batches(**shape)))
     model(next(iter(batches(**shape)))[0])  # lazy layers get their size
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     attach_(model, config)
@@ -228,3 +228,95 @@ def test_an_optimizer_without_the_thresholds_is_told_of_once(forgotten, sparse):
     if forgotten:
         assert messages[0].startswith("the thresholds of 0 get gradients, but no optimizer changes them")
         assert told[0].filename == __file__
+
+
+class FullSoftmax(nn.Module):
+    """Reads its items' table past its module."""
+
+    def __init__(self):
+        super().__init__()
+        self.users, self.items = nn.Embedding(20, 4), nn.Embedding(10, 4)
+
+    def forward(self, users):
+        return self.users(users) @ self.items.weight.T
+
+
+def train_softmax(model, num_steps=10):
+    attach_(model)
+    searcher = Searcher(model, [40], steps=num_steps, warmup_steps=2, every=2)
+    optimizer = torch.optim.Adam(model.parameters())
+    for _ in range(num_steps):
+        optimizer.zero_grad()
+        model(torch.arange(20)).logsumexp(1).sum().backward()
+        optimizer.step()
+        searcher.step()
+
+
+def test_a_table_read_past_its_module_is_told():
+    with pytest.warns(UserWarning, match=r"nothing was looked up in items so far.*call the module"):
+        train_softmax(FullSoftmax())
+
+
+def test_training_in_eval_mode_is_told():
+    with pytest.warns(UserWarning, match=r"nothing was looked up in users, items so far.*model.train\(\)"):
+        train_softmax(FullSoftmax().eval())
+
+
+def test_a_tied_linear_layer_is_a_full_softmax_that_is_pruned():
+    class Tied(FullSoftmax):
+        def __init__(self):
+            super().__init__()
+            self.scores = nn.Linear(4, 10, bias=False)
+            self.scores.weight = self.items.weight
+
+        def forward(self, users):
+            return self.scores(self.users(users))
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        train_softmax(Tied())
+
+
+@pytest.mark.parametrize("change", ["table", "layer", "width"])
+def test_a_ticket_that_does_not_fit_changes_nothing(change):
+    class Model(nn.Module):
+        def __init__(self, second=12, hidden=3, more=False):
+            super().__init__()
+            self.first, self.second = nn.Embedding(10, 4), nn.Embedding(second, 4)
+            self.head = nn.Linear(4, hidden)
+            if more:
+                self.more = nn.Linear(2, 2)
+
+        def forward(self, ids):
+            return self.head(self.first(ids) + self.second(ids)).sum(1)
+
+    searched = Model()
+    attach_(searched)
+    searcher = Searcher(searched, [20], steps=6, warmup_steps=2, every=2)
+    optimizer = torch.optim.Adam(searched.parameters())
+    for _ in range(6):
+        optimizer.zero_grad()
+        searched(torch.arange(10)).square().sum().backward()
+        optimizer.step()
+        searcher.step()
+    other = {"table": Model(second=13), "layer": Model(more=True), "width": Model(hidden=4)}[change]
+    before = {name: value.clone() for name, value in other.state_dict().items()}
+    with pytest.raises(ThresherError, match="the ticket"):
+        searcher.tickets[0].apply_(other)
+    assert type(other.first) is nn.Embedding
+    assert all(torch.equal(value, before[name]) for name, value in other.state_dict().items())
+    with pytest.raises(ConfigError, match="rewind is 'frist'"):
+        searcher.tickets[0].apply_(Model(), rewind="frist")
+
+
+def test_a_searcher_refuses_the_state_of_another_search():
+    model = FullSoftmax()
+    attach_(model)
+    state = Searcher(model, [40], steps=10).state_dict()
+    state["tickets"] = []
+    other = nn.Sequential(nn.Embedding(5, 4))
+    attach_(other)
+    with pytest.raises(ConfigError, match="another model"):
+        Searcher(other, [10], steps=10).load_state_dict(state)
+    with pytest.raises(ConfigError, match="every is 0"):
+        Searcher(model, [40], steps=10, every=0)

@@ -99,3 +99,50 @@ def test_nan_is_not_hidden(at):
     attended = attend(*inputs, 1)
     assert attended[0].isnan().any()
     assert not attended[1].isnan().any()
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.4])
+def test_second_derivatives_are_those_of_first_ones(dropout):
+    inputs = [x.detach().requires_grad_() for x in random_inputs(2, 3, 4)]
+
+    def penalty(*tensors: Tensor) -> Tensor:
+        torch.manual_seed(5)
+        first = torch.autograd.grad(attend(*tensors, 2, dropout=dropout).square().sum(), tensors, create_graph=True)
+        return sum((gradient.square().sum() for gradient in first), torch.zeros(()))
+
+    gradients = torch.autograd.grad(penalty(*inputs), inputs)
+    for at, gradient in enumerate(gradients):
+        step = torch.randn(2, 3, 4, generator=torch.Generator().manual_seed(at))
+        ends = []
+        for sign in (1, -1):
+            moved = [
+                (x + (sign * 3e-3 * step if k == at else 0)).detach().requires_grad_() for k, x in enumerate(inputs)
+            ]
+            ends.append(penalty(*moved).item())
+        assert (ends[0] - ends[1]) / 6e-3 == pytest.approx((gradient * step).sum().item(), rel=2e-2, abs=2e-2)
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")  # torch's own attention has no rule for it
+def test_gradients_of_each_row_under_vmap():
+    inputs = [x.detach() for x in random_inputs(4, 3, 4)]
+
+    def of_one(*row: Tensor) -> Tensor:
+        return attend(*(x[None] for x in row), 2).square().sum()
+
+    one_by_one = torch.func.vmap(torch.func.grad(of_one, argnums=(0, 1, 2)))(*inputs)
+    tracked = [x.requires_grad_() for x in inputs]
+    together = torch.autograd.grad(attend(*tracked, 2).square().sum(), tracked)
+    for a, b in zip(one_by_one, together, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+
+
+def test_other_layouts_and_types_are_attended_alike():
+    inputs = [x.detach() for x in random_inputs(2, 5, 8)]
+    expected = attend(*inputs, 2)
+    turned = [x.transpose(1, 2).contiguous().transpose(1, 2) for x in inputs]
+    torch.testing.assert_close(attend(*turned, 2), expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(attend(*(x.double() for x in inputs), 2).float(), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_dropout_of_almost_all_is_no_division_by_zero():
+    assert attend(*(x.detach() for x in random_inputs(2, 3, 4)), 2, dropout=0.9999999).isfinite().all()

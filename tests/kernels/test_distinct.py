@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -6,6 +7,7 @@ from hypothesis import strategies as st
 from thresher.errors import DataError
 from thresher.kernels import distinct as module
 from thresher.kernels.distinct import find_distinct, find_occurrences, is_ascending, mark_
+from thresher.kernels.rows import lookup_rows
 
 
 @st.composite
@@ -81,3 +83,22 @@ def test_the_answer_is_found_once_per_batch_and_again_when_the_batch_changes():
     assert find_distinct(ids, 6) is not first
     ids[0, 0] = 4
     assert find_distinct(ids, 5).ids.tolist() == [1, 2, 4]
+
+
+def test_a_buffer_that_is_filled_anew_behind_torchs_back_is_a_new_batch():
+    buffer = np.array([1, 2, 3])
+    ids = torch.from_numpy(buffer)
+    assert find_distinct(ids, 10).ids.tolist() == [1, 2, 3]
+    buffer[:] = [7, 8, 7]
+    assert find_distinct(ids, 10).ids.tolist() == [7, 8]
+    ids.data.copy_(torch.tensor([4, 4, 5]))
+    assert find_distinct(ids, 10).ids.tolist() == [4, 5]
+    assert not vars(ids)  # nothing is left on somebody else's tensor
+
+
+def test_what_was_found_in_inference_mode_is_not_trained_with():
+    ids, weight = torch.tensor([1, 2, 1]), torch.ones(4, 2, requires_grad=True)
+    with torch.inference_mode():
+        find_distinct(ids, 4)
+    assert not find_distinct(ids, 4).ids.is_inference()
+    lookup_rows(weight, find_distinct(ids, 4)).sum().backward()

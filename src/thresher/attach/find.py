@@ -90,7 +90,7 @@ def _check(table: FoundTable) -> None:
                 f"table {table} is also a parameter of {name or 'the model itself'} ({type(module).__qualname__}), "
                 f"which would go on using it unpruned; hold it only in embeddings and linear layers, {leave_out}"
             )
-        if type(module).forward is not kind.forward:
+        if type(module).forward is not kind.forward or "forward" in vars(module):
             raise AttachError(
                 f"{name} ({type(module).__qualname__}) has a forward of its own, which attaching would replace; "
                 f"keep a plain nn.{kind.__name__} inside it, {leave_out}"

@@ -12,7 +12,6 @@ import torch
 from numba import prange
 from numpy import float32
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from thresher.kernels.parallel import parallel_kernel, runs_on_kernels
@@ -33,10 +32,8 @@ def attend(query: Tensor, key: Tensor, value: Tensor, num_heads: int, *, dropout
 
 def attend_by_torch(query: Tensor, key: Tensor, value: Tensor, num_heads: int, *, dropout: float = 0.0) -> Tensor:
     """The same, on any device and for any number of fields."""
-    shape = (*query.shape[:2], num_heads, -1)
-    by_head = [x.view(shape).transpose(1, 2) for x in (query, key, value)]  # [B, H, F, A/H] each
     attended = functional.scaled_dot_product_attention(
-        by_head[0], by_head[1], by_head[2], dropout_p=dropout, scale=1.0
+        _by_head(query, num_heads), _by_head(key, num_heads), _by_head(value, num_heads), dropout_p=dropout, scale=1.0
     )  # [B, H, F, A/H]
     return attended.transpose(1, 2).flatten(2)
 
@@ -45,9 +42,9 @@ class _Attend(torch.autograd.Function):
     @staticmethod
     def forward(ctx, query, key, value, num_heads, dropout):  # type: ignore[no-untyped-def]
         shape = (query.shape[0], num_heads, query.shape[1], query.shape[1])
-        limit = round(dropout * _DRAWS)
+        limit = min(round(dropout * _DRAWS), _DRAWS - 1)
         scale = float32(_DRAWS / (_DRAWS - limit))
-        softmax, attended = torch.empty(shape), torch.empty_like(query)
+        softmax, attended = query.new_empty(shape), torch.empty_like(query)
         draws = _draw(shape if limit else (0, 0, 0, 0))
         _forward.for_work(softmax.numel() * query.shape[2])(
             _array(query), _array(key), _array(value), draws.numpy(), limit - _DRAWS // 2, scale,
@@ -58,15 +55,30 @@ class _Attend(torch.autograd.Function):
         return attended
 
     @staticmethod
-    @once_differentiable
     def backward(ctx, grad):  # type: ignore[no-untyped-def]
         query, key, value, softmax = ctx.saved_tensors
+        if torch.is_grad_enabled():  # somebody wants second derivatives
+            kept = (softmax >= 0) * float(ctx.scale)  # [B, H, F, F]
+            attended = _formula(query, key, value, kept)
+            return *torch.autograd.grad(attended, (query, key, value), grad, create_graph=True), None, None
         query_grad, key_grad, value_grad = (torch.zeros_like(query) for _ in range(3))
         _backward.for_work(softmax.numel() * query.shape[2])(
             _array(query), _array(key), _array(value), softmax.numpy(), _array(grad.contiguous()), ctx.scale,
             query_grad.numpy(), key_grad.numpy(), value_grad.numpy(),
         )  # fmt: skip
         return query_grad, key_grad, value_grad, None, None
+
+
+def _formula(query: Tensor, key: Tensor, value: Tensor, kept: Tensor) -> Tensor:
+    """The same for given weights of the dropout `[B, H, F, F]`, in operations that torch can differentiate twice."""
+    query, key, value = (_by_head(x, kept.shape[1]) for x in (query, key, value))
+    weights = torch.softmax(query @ key.transpose(2, 3), dim=3) * kept
+    return (weights @ value).transpose(1, 2).flatten(2)
+
+
+def _by_head(projected: Tensor, num_heads: int) -> Tensor:
+    """`[B, F, A]` → `[B, H, F, A/H]`."""
+    return projected.reshape(*projected.shape[:2], num_heads, -1).transpose(1, 2)
 
 
 def _array(tensor: Tensor) -> Any:
@@ -76,7 +88,7 @@ def _array(tensor: Tensor) -> Any:
 def _draw(shape: tuple[int, ...]) -> Tensor:
     """Random int16 of torch's generator, four from each draw of 64 bits: far cheaper than a draw for each."""
     count = math.prod(shape)
-    draws = torch.empty(-(-count // 4), dtype=torch.int64).random_(-(1 << 63), None)
+    draws = torch.empty(-(-count // 4), dtype=torch.int64, device="cpu").random_(-(1 << 63), None)
     return draws.view(torch.int16)[:count].view(shape)
 
 

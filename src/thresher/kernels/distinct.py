@@ -3,6 +3,8 @@
 A bitmap over the table replaces sorting: `O(batch + N/64)`. Not here: what is looked up with them.
 """
 
+import threading
+import weakref
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -59,16 +61,43 @@ class DistinctIds:
 def find_distinct(ids: Tensor, num_features: int) -> DistinctIds:
     """Distinct ids of a batch of any shape, int32 or int64.
 
-    The answer is kept with the tensor: a second table looked up with the same ids finds nothing anew.
+    The last answer is kept: a second table looked up with the same ids finds nothing anew.
     """
-    known = getattr(ids, "_thresher_distinct", None)
-    if known is not None and known[0] == ids._version and known[1].num_features == num_features:
-        found: DistinctIds = known[1]
-        return found
-    found = _find_by_kernel(ids, num_features) if runs_on_kernels(ids) else _find_by_torch(ids, num_features)
-    if not torch.compiler.is_compiling() and not ids.is_inference():
-        ids._thresher_distinct = (ids._version, found)  # type: ignore[attr-defined]
+    if not runs_on_kernels(ids):
+        return _find_by_torch(ids, num_features)
+    if (known := _last.answer_for(ids, num_features)) is not None:
+        return known
+    found = _find_by_kernel(ids, num_features)
+    if not torch.is_inference_mode_enabled():  # what is made in there can be used in no training
+        _last.keep(ids, found)
     return found
+
+
+class _LastAnswer(threading.local):
+    """The last batch of a thread, and its distinct ids.
+
+    The batch is compared by its values, too: a tensor over somebody's buffer can be filled anew without a trace.
+    """
+
+    def __init__(self) -> None:
+        self.batch: weakref.ref[Tensor] | None = None
+        self.values = torch.empty(0, dtype=torch.int64)
+        self.found: DistinctIds | None = None
+
+    def answer_for(self, ids: Tensor, num_features: int) -> DistinctIds | None:
+        if self.batch is None or self.batch() is not ids or self.found is None:
+            return None
+        same = self.found.num_features == num_features and torch.equal(self.values, ids)
+        return self.found if same else None
+
+    def keep(self, ids: Tensor, found: DistinctIds) -> None:
+        if self.values.shape != ids.shape or self.values.dtype != ids.dtype:
+            self.values = torch.empty_like(ids)
+        self.values.copy_(ids)
+        self.batch, self.found = weakref.ref(ids), found
+
+
+_last = _LastAnswer()
 
 
 def find_occurrences(places: Tensor, num_ids: int) -> tuple[Tensor, Tensor]:

@@ -91,7 +91,10 @@ def parallel_kernel(function: Callable[P, R]) -> ParallelKernel[P, R]:
 
 def runs_on_kernels(*tensors: Tensor) -> bool:
     """Whether the CPU kernels serve these tensors; otherwise their twins do, on any device and of any kind."""
-    return not torch.compiler.is_compiling() and all(
+    # inside torch.func (vmap, grad, …) tensors are wrappers without memory of their own
+    if torch.compiler.is_compiling() or torch._C._functorch.peek_interpreter_stack() is not None:
+        return False
+    return all(
         tensor.device.type == "cpu"
         and tensor.layout == torch.strided
         and tensor.dtype in (torch.float32, torch.int32, torch.int64)

@@ -49,6 +49,8 @@ class Searcher:
         on_ticket: Callable[[MaskTicket], None] | None = None,
         before_cut: Callable[[], None] | None = None,
     ) -> None:
+        if every < 1:
+            raise ConfigError(f"every is {every}; the clock is set each so many steps, at least 1")
         self.model = model
         self.tables = searched_tables(model)
         self.budgets = parse_budgets(budgets)
@@ -158,6 +160,14 @@ class Searcher:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where `state_dict` was taken; load the model's and the optimizer's state too."""
         tickets = [ticket_from_state(ticket) for ticket in state["tickets"]]
+        if foreign := [str(ticket.budget) for ticket in tickets if ticket.budget not in self.budgets]:
+            asked = ", ".join(map(str, self.budgets))
+            raise ConfigError(
+                f"the state has tickets for {', '.join(foreign)}, this search has the budgets {asked}: it is another "
+                "search's; make the searcher with the budgets it had"
+            )
+        if mismatched := sorted(state["initial_state"].keys() ^ self.initial_state.keys()):
+            raise ConfigError(f"the state is of a search of another model: {', '.join(mismatched[:3])} differ")
         self.restore(state["position"], state["initial_state"], tickets)
 
     def position(self) -> dict[str, int | None]:

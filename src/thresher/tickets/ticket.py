@@ -7,14 +7,13 @@ A mask ticket says which entries of which tables stay, with the whole model's st
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal, Protocol, get_args
 
 from torch import Tensor, nn
 
 from thresher.attach.compact import put_compact_
-from thresher.compact.embedding import CompactEmbedding
 from thresher.embeddings.base import EmbeddingConfig, FieldEmbedding
-from thresher.errors import ThresherError
+from thresher.errors import ConfigError, ThresherError
 from thresher.kernels.top_scores import ScoredTable, ScoresInMemory, top_masks
 from thresher.tickets.budget import Budget
 
@@ -116,21 +115,16 @@ class MaskTicket:
         With `rewind="random"` the model's own present weights are kept (masked): build it anew with another seed.
         Returns the names of the tables it replaced.
         """
-        if rewind == "random":
-            weights = kept_weights(model, self.masks)
-        else:
-            weights = self.initial if rewind == "initial" else self.final
+        if rewind not in get_args(Rewind):
+            raise ConfigError(f"rewind is {rewind!r}; it must be one of {', '.join(get_args(Rewind))}")
         for name, mask in self.masks.items():
             _check_table(model, name, mask)
+        present = kept_weights(model, self.masks)
+        weights = {"initial": self.initial, "random": present, "final": self.final}[rewind]
+        _check_state(present.state, weights.state)
+        for name, mask in self.masks.items():
             put_compact_(model, name, mask.reshape(-1).nonzero().squeeze(1), weights.values[name])
-        missing, unexpected = model.load_state_dict(dict(weights.state), strict=False)
-        compact = _names(model, lambda module: isinstance(module, CompactEmbedding))
-        missing = [key for key in missing if not key.startswith(tuple(f"{name}." for name in compact))]
-        if missing or unexpected:
-            raise ThresherError(
-                f"the ticket is for another model: missing {missing[:3]}, unexpected {unexpected[:3]}; "
-                "build the model with the settings the search had"
-            )
+        model.load_state_dict(dict(weights.state), strict=False)
         return list(self.masks)
 
 
@@ -175,6 +169,22 @@ def _check_table(model: nn.Module, name: str, mask: Tensor) -> None:
             f"the ticket prunes a table {name!r} of {mask.shape[0]} × {mask.shape[1]}, which this model does not have; "
             "build the model as the search did"
         )
+
+
+def _check_state(present: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> None:
+    """Raise unless a ticket's weights are those of the model, before anything of it is changed."""
+    missing, unexpected = sorted(present.keys() - weights.keys()), sorted(weights.keys() - present.keys())
+    if missing or unexpected:
+        raise ThresherError(
+            f"the ticket is for another model: missing {missing[:3]}, unexpected {unexpected[:3]}; "
+            "build the model with the settings the search had"
+        )
+    for name, value in present.items():
+        if value.shape != weights[name].shape:
+            raise ThresherError(
+                f"the ticket is for another model: its {name} is {list(weights[name].shape)}, the model's is "
+                f"{list(value.shape)}; build the model with the settings the search had"
+            )
 
 
 def _names(model: nn.Module, chosen: Callable[[nn.Module], bool]) -> list[str]:
