@@ -65,6 +65,42 @@ def test_given_rows_must_be_as_many_as_the_new_features():
         extend_embedding(embedding, Growth.of_table(3, 4), torch.ones(2, 2))
 
 
+def test_a_foreign_table_has_no_unknown_feature_to_start_from():
+    embedding = CompactEmbedding.from_mask([3], torch.ones(3, 2, dtype=torch.bool), torch.ones(3, 2))
+    growth = Growth.of_table(3, 5)
+    assert extend_embedding(embedding, growth)(torch.tensor([2, 3, 4])).tolist() == [[1, 1], [0, 0], [0, 0]]
+    with pytest.raises(ConfigError, match="no unknown feature"):
+        extend_embedding(embedding, growth, "unknown")
+
+
+def test_growth_that_is_not_of_the_table_is_refused():
+    mask = torch.ones(3, 2, dtype=torch.bool)
+    embedding, table = CompactEmbedding.from_mask([3], mask, torch.ones(3, 2)), CompactTable.from_mask(mask, mask)
+    for extend, it in ((extend_embedding, embedding), (extend_table, table)):
+        with pytest.raises(ConfigError, match="the table has 3 rows, the growth begins with 4"):
+            extend(it, Growth.of_table(4, 5))
+        with pytest.raises(ConfigError, match="start is 'zero'"):
+            extend(it, Growth.of_table(3, 5), "zero")
+
+
+def test_a_ticket_names_tables_it_does_not_have():
+    model, masks = new_model(OLD), {"embedding": torch.rand(9, 4) < 0.5}
+    weights = kept_weights(model, masks)
+    ticket = MaskTicket(Budget.parse("18"), masks, weights, weights, Provenance("pep", 0, 1, 1))
+    for words in ({"growth": {"nope": Growth(OLD, NEW)}}, {"growth": {}, "start": {"nope": "zeros"}}):
+        with pytest.raises(ConfigError, match="the ticket has no table nope; it prunes embedding"):
+            extend_ticket(ticket, **words)
+
+
+@pytest.mark.parametrize(("value_type", "step"), [("fp16", 0.0), ("int8", 1 / 127), ("int4", 1 / 7)])
+def test_old_values_of_few_bits_move_by_a_step_of_their_scale_at_most(value_type, step):
+    torch.manual_seed(0)
+    mask, dense = torch.rand(40, 8) < 0.5, torch.randn(40, 8)
+    table = CompactTable.from_mask(mask, dense, value_type=value_type)
+    extended = extend_table(table, Growth((40,), (50,))).to_dense()
+    assert np.abs(extended[:40] - table.to_dense()).max() <= step * dense.abs().max().item()
+
+
 def new_model(sizes, seed=0):
     torch.manual_seed(seed)
     return build_model(build_embedding(sizes, PepConfig(embedding_dim=4)), model_config("deepfm"))

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -40,6 +40,8 @@ class Growth:
 
     old_sizes: tuple[int, ...]
     new_sizes: tuple[int, ...]
+    has_unknown: bool = True
+    """Whether the first feature of each field stands for unknown values."""
 
     def __post_init__(self) -> None:
         sizes = zip(self.old_sizes, self.new_sizes, strict=False)
@@ -48,8 +50,23 @@ class Growth:
 
     @classmethod
     def of_table(cls, old_size: int, new_size: int) -> "Growth":
-        """For a table that is one field, as those of foreign models are."""
-        return cls((old_size,), (new_size,))
+        """For a table that is one field without an unknown feature, as those of foreign models are."""
+        return cls((old_size,), (new_size,), has_unknown=False)
+
+    def start(self, wanted: Start | None) -> Start:
+        """What new features begin with: as wanted, or what an unknown one has where there is one, or zeros."""
+        if wanted is None:
+            return "unknown" if self.has_unknown else "zeros"
+        if not isinstance(wanted, Tensor) and wanted not in get_args(get_args(Start)[0]):
+            raise ConfigError(f"start is {wanted!r}; it must be 'unknown', 'zeros' or the new rows")
+        if isinstance(wanted, str) and wanted == "unknown" and not self.has_unknown:
+            raise ConfigError("the table has no unknown feature to start from; say 'zeros', or give the new rows")
+        return wanted
+
+    def check(self, num_features: int) -> None:
+        """Raise unless it is a table of so many rows that grows."""
+        if sum(self.old_sizes) != num_features:
+            raise ConfigError(f"the table has {num_features:,} rows, the growth begins with {sum(self.old_sizes):,}")
 
     def moved_rows(self) -> Tensor:
         """Where each old row is now `[N old]`, ascending."""
@@ -69,16 +86,22 @@ class Growth:
         return starts.repeat_interleave(torch.tensor(added))
 
 
-def extend_embedding(embedding: CompactEmbedding, growth: Growth, start: Start = "unknown") -> CompactEmbedding:
+def extend_embedding(embedding: CompactEmbedding, growth: Growth, start: Start | None = None) -> CompactEmbedding:
     """A trainable compact table with rows for the new features."""
+    growth.check(embedding.num_features)
     positions, values = _extend(
         embedding.positions(), embedding.values.detach(), embedding.embedding_dim, growth, start
     )
     return CompactEmbedding(growth.new_sizes, embedding.embedding_dim, positions, values)
 
 
-def extend_table(table: CompactTable, growth: Growth, start: Start = "unknown") -> CompactTable:
-    """A stored table with rows for the new features; values are stored as they were."""
+def extend_table(table: CompactTable, growth: Growth, start: Start | None = None) -> CompactTable:
+    """A stored table with rows for the new features, its values of the same type.
+
+    Values of 8 and 4 bits are rounded again, since they share their scales with other neighbours now; where that
+    matters, extend the table before it is quantised.
+    """
+    growth.check(table.num_features)
     old = [torch.from_numpy(part) for part in table.entries()]
     positions, values = _extend(old[0], old[1], table.embedding_dim, growth, start)
     shape = (sum(growth.new_sizes), table.embedding_dim)
@@ -92,10 +115,13 @@ def extend_ticket(
 
     Args:
         growth: table name → how it grew; also of tables that were not searched, such as first-order weights.
-        start: table name → what its new features begin with; by default what their unknown feature has.
+        start: table name → what its new features begin with; by default what their unknown feature has, or zeros in a
+            table without one. Of given rows the entries that are not 0 are kept; of zeros there is nothing to train.
     """
     start = {} if start is None else start
-    masks = dict(ticket.masks)
+    masks, known = dict(ticket.masks), {*ticket.masks, *(key.removesuffix(".weight") for key in ticket.initial.state)}
+    if foreign := sorted((growth.keys() | start.keys()) - known):
+        raise ConfigError(f"the ticket has no table {', '.join(foreign)}; it prunes {', '.join(masks)}")
     for name in growth.keys() & masks.keys():
         positions, _ = _extend_kept(ticket, ticket.initial, name, growth[name], start)
         masks[name] = torch.zeros(sum(growth[name].new_sizes), masks[name].shape[1], dtype=torch.bool)
@@ -107,13 +133,13 @@ def extend_ticket(
             if name in masks:
                 values[name] = _extend_kept(ticket, weights, name, grown, start)[1]
             else:
-                state[f"{name}.weight"] = _extend_rows(state[f"{name}.weight"], grown, start.get(name, "unknown"))
+                state[f"{name}.weight"] = _extend_rows(state[f"{name}.weight"], grown, start.get(name))
         both.append(Weights(values, state))
     return replace(ticket, masks=masks, initial=both[0], final=both[1])
 
 
 def extend_bundle(source: str | Path, folder: str | Path, encoder: RowEncoder, start: Start = "unknown") -> Path:
-    """Write a bundle again for vocabularies that have grown; rows it knew are predicted as before.
+    """Write a bundle again for vocabularies that have grown; rows it knew are predicted as before (`extend_table`).
 
     Args:
         encoder: the new schema and vocabularies; each must begin with the old one.
@@ -153,19 +179,20 @@ def _extend_kept(
     ticket: MaskTicket, weights: Weights, name: str, growth: Growth, start: Mapping[str, Start]
 ) -> tuple[Tensor, Tensor]:
     mask = ticket.masks[name]
+    growth.check(len(mask))
     kept = mask.reshape(-1).nonzero().squeeze(1)
-    return _extend(kept, weights.values[name], mask.shape[1], growth, start.get(name, "unknown"))
+    return _extend(kept, weights.values[name], mask.shape[1], growth, start.get(name))
 
 
-def _extend(positions: Tensor, values: Tensor, D: int, growth: Growth, start: Start) -> tuple[Tensor, Tensor]:
+def _extend(positions: Tensor, values: Tensor, D: int, growth: Growth, start: Start | None) -> tuple[Tensor, Tensor]:
     """Kept entries of the old table (flat positions and values, `[K]`) → those of the new one, ascending."""
+    start = growth.start(start)
     rows, columns = positions // D, positions % D
     new_rows = growth.new_rows()
     places = [growth.moved_rows()[rows] * D + columns]
     parts = [values]
     if isinstance(start, Tensor):
-        if start.shape != (len(new_rows), D):
-            raise ConfigError(f"{list(start.shape)} rows were given for {len(new_rows)} new features of width {D}")
+        _check_given(start, len(new_rows), D)
         at, column = start.nonzero(as_tuple=True)
         places.append(new_rows[at] * D + column)
         parts.append(start[at, column].to(values.dtype))
@@ -179,11 +206,19 @@ def _extend(positions: Tensor, values: Tensor, D: int, growth: Growth, start: St
     return torch.cat(places)[order], torch.cat(parts)[order]
 
 
-def _extend_rows(weight: Tensor, growth: Growth, start: Start) -> Tensor:
+def _check_given(start: Tensor, num_new: int, D: int) -> None:
+    if start.shape != (num_new, D):
+        raise ConfigError(f"{list(start.shape)} rows were given for {num_new} new features of width {D}")
+
+
+def _extend_rows(weight: Tensor, growth: Growth, start: Start | None) -> Tensor:
     """The same for a table that is kept whole, `[N, D]`."""
+    growth.check(len(weight))
+    start = growth.start(start)
     extended = weight.new_zeros(sum(growth.new_sizes), weight.shape[1])
     extended[growth.moved_rows()] = weight
     if isinstance(start, Tensor):
+        _check_given(start, len(growth.new_rows()), weight.shape[1])
         extended[growth.new_rows()] = start.to(weight.dtype)
     elif start == "unknown":
         extended[growth.new_rows()] = weight[growth.unknown_rows()]
