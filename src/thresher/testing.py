@@ -23,6 +23,7 @@ from thresher.embeddings.uniform import UniformConfig, UniformEmbedding
 from thresher.errors import ThresherError
 from thresher.models.base import CtrModel, ModelConfig
 from thresher.models.registry import ModelClass
+from thresher.search.registry import search_algorithm
 from thresher.training.optimizers import OptimizerConfig, build_optimizer
 
 FIELD_SIZES = (7, 2, 12, 30)
@@ -77,7 +78,10 @@ def check_embedding(embedding: EmbeddingClass | type[FieldEmbedding], config: Em
     _require(isinstance(table, FieldEmbedding), "it must be a subclass of FieldEmbedding")
     _require(table.num_features == sum(FIELD_SIZES), "num_features must be the sum of field_sizes")
     _require(table.embedding_dim == D, "embedding_dim must be the config's")
-    _require(bool(table.search_algorithm), "search_algorithm must name the search that serves it")
+    try:
+        search_algorithm(table.search_algorithm)
+    except ThresherError as error:
+        raise AssertionError(f"search_algorithm must name the search that serves it: {error}") from error
     _check_groups(table)
     _check_sizes(table)
 
@@ -119,10 +123,13 @@ def check_model(model: ModelClass | type[CtrModel], config: ModelConfig) -> None
         num_dense = 0 if len(inputs) == 1 else dense.shape[1]
         ctr = new(0, num_dense)
         _require(isinstance(ctr, CtrModel), "it must be a subclass of CtrModel")
+        logits = ctr(*inputs)
+        _require(logits.shape == (BATCH_SIZE,), f"logits must be [B], not {tuple(logits.shape)}")
         _check_learns(ctr, inputs, batch.labels)
         ctr.eval()
         logits = ctr(*inputs)
-        _require(logits.shape == (BATCH_SIZE,), f"logits must be [B], not {tuple(logits.shape)}")
+        _require(bool((logits < 0).any()), "it must give logits, below 0 for a label of 0, not probabilities")
+        _require(ctr(*(part[:0] for part in inputs)).shape == (0,), "an empty batch must give no logits")
         _require(torch.equal(ctr(*inputs), logits), "a prediction in eval mode must be the same each time")
         _require_close(ctr(batch.ids.long(), *inputs[1:]), logits, "int32 and int64 ids must give the same logits")
         _require_close(ctr(*(part.flip(0) for part in inputs)), logits.flip(0), "a row must not depend on its batch")
@@ -151,6 +158,7 @@ def _check_config(config: EmbeddingConfig | ModelConfig) -> None:
 
 def _check_groups(table: FieldEmbedding) -> None:
     own = set(table.parameters())
+    _require(not own or bool(table.parameter_groups()), "parameter_groups() must say which parameters are embeddings")
     declared: Mapping[Role, Sequence[nn.Parameter]] = table.parameter_groups()
     for role, parameters in declared.items():
         _require(role in get_args(Role), f"parameter_groups() knows {get_args(Role)}, not {role!r}")
@@ -162,7 +170,9 @@ def _check_groups(table: FieldEmbedding) -> None:
 def _check_sizes(table: FieldEmbedding) -> None:
     for name in ("num_parameters", "storage_bytes"):
         size = getattr(table, name)()
-        _require(type(size) is int and size >= 0, f"{name}() must be an int of at least 0, not {size!r}")
+        _require(type(size) is int and size > 0, f"{name}() must be an int above 0, not {size!r}")
+    least = table.num_parameters() // 2  # of 4 bits each
+    _require(table.storage_bytes() >= least, f"storage_bytes() must hold num_parameters(): {least} bytes at least")
 
 
 def _check_step(loss: Callable[[], Tensor], module: nn.Module, what: str) -> None:

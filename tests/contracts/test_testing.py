@@ -55,6 +55,25 @@ class FloatSize(UniformEmbedding):
         return 1.5
 
 
+class NoSize(UniformEmbedding):
+    def num_parameters(self):
+        return 0
+
+
+class TinyBytes(UniformEmbedding):
+    def storage_bytes(self):
+        return 1
+
+
+class NoGroups(UniformEmbedding):
+    def parameter_groups(self):
+        return {}
+
+
+class NoSearch(UniformEmbedding):
+    search_algorithm = "nonexistent"
+
+
 class HiddenState(UniformEmbedding):
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
@@ -105,6 +124,10 @@ def test_a_stored_form_must_tell_ids_outside_the_table(monkeypatch):
         (ForeignGroup, "own parameters"),
         (UnknownRole, "'tables'"),
         (FloatSize, "num_parameters"),
+        (NoSize, r"num_parameters\(\) must be an int above 0"),
+        (TinyBytes, r"storage_bytes\(\) must hold num_parameters"),
+        (NoGroups, "which parameters are embeddings"),
+        (NoSearch, "no search algorithm is called 'nonexistent'"),
         (HiddenState, "state_dict must hold all"),
     ],
 )
@@ -116,7 +139,7 @@ def test_a_broken_embedding_is_told_what_is_missing(broken, message):
 class Relative(Fm):
     def forward(self, ids, dense=None, bags=()):
         logits = super().forward(ids, dense, bags)
-        return logits - logits[0].detach()
+        return logits - logits[:1].sum().detach()
 
 
 class IgnoresBags(Fm):
@@ -137,9 +160,27 @@ class Constant(Fm):
         return self.linear_term.bias.expand(len(ids))
 
 
+class Probabilities(Fm):
+    def forward(self, ids, dense=None, bags=()):
+        return torch.sigmoid(4 * super().forward(ids, dense, bags))
+
+
+class Column(Fm):
+    def forward(self, ids, dense=None, bags=()):
+        return super().forward(ids, dense, bags).unsqueeze(1)
+
+
+class NeedsRows(Fm):
+    def forward(self, ids, dense=None, bags=()):
+        return super().forward(ids, dense, bags) if len(ids) else torch.zeros(1)
+
+
 @pytest.mark.parametrize(
     ("broken", "message"),
     [
+        (Probabilities, "not probabilities|loss must fall"),
+        (Column, r"logits must be \[B\], not \(64, 1\)"),
+        (NeedsRows, "empty batch"),
         (Relative, "must not depend on its batch"),
         (IgnoresBags, "multi-valued"),
         (IgnoresDense, "dense inputs must reach"),
