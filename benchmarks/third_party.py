@@ -55,7 +55,7 @@ def deepctr(name: str, field_sizes: tuple[int, ...]) -> Logits:
 
     columns = [SparseFeat(f"field_{k}", size, embedding_dim=EMBEDDING_DIM) for k, size in enumerate(field_sizes)]
     options = {"dnn_hidden_units": HIDDEN_SIZES, "dnn_dropout": 0.2, "device": "cpu"}
-    options |= {"cin_layer_size": (64, 64)} if name == "xDeepFM" else {}
+    options |= {"cin_layer_size": (32,)} if name == "xDeepFM" else {}
     model = getattr(models, name)(columns, columns, **options)
     return Logits(model, field_sizes, lambda local: local.float())
 
