@@ -142,6 +142,8 @@ def main() -> None:
         "embedding_dim": EMBEDDING_DIM, "budget": BUDGET, "plan_epochs": arguments.plan_epochs, "patience": PATIENCE,
         "min_delta": MIN_DELTA, "teacher_share": TEACHER_SHARE, "machine": platform.processor(), **versions,
     }  # fmt: skip
+    if arguments.max_epochs != TrainingConfig().max_epochs:
+        settings["max_epochs"] = arguments.max_epochs
     for name in arguments.models.split(","):
         for seed in map(int, arguments.seeds.split(",")):
             found = results["models"].setdefault(name, {})
