@@ -29,6 +29,7 @@ from thresher.foreign import TensorBatches, prune_model
 from thresher.retrain import Trained
 from thresher.search.config import SearchConfig
 from thresher.training.fit import TrainingConfig
+from thresher.training.optimizers import OptimizerConfig
 
 HERE = Path(__file__).parent
 EMBEDDING_DIM, HIDDEN_SIZES, BUDGET = 64, (100, 100), "5%"
@@ -126,6 +127,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, help="of each split; all by default")
     parser.add_argument("--plan-epochs", type=float, default=PLAN_EPOCHS)
     parser.add_argument("--max-epochs", type=int, default=TrainingConfig().max_epochs)
+    parser.add_argument("--learning-rate", type=float, default=OptimizerConfig().learning_rate, help="after the search")
     parser.add_argument("--out", type=Path, default=HERE / "results" / "third_party.json")
     arguments = parser.parse_args()
 
@@ -135,7 +137,10 @@ def main() -> None:
     table = encode(build_source(data), work / "encoded")
     search = SearchConfig(plan_epochs=arguments.plan_epochs)
     search = search if whole else replace(search, warmup_epochs=1.0, clock_steps=1)
-    training = TrainingConfig(max_epochs=arguments.max_epochs, patience=PATIENCE, min_delta=MIN_DELTA)
+    optimizer = OptimizerConfig(learning_rate=arguments.learning_rate)
+    training = TrainingConfig(
+        max_epochs=arguments.max_epochs, patience=PATIENCE, min_delta=MIN_DELTA, optimizer=optimizer
+    )
     results = read_json(arguments.out) if arguments.out.exists() else {"models": {}}
     versions = {name: version(name) for name in ("torch", "deepctr-torch", "torch-rechub", "torchfm")}
     settings = {
@@ -144,6 +149,8 @@ def main() -> None:
     }  # fmt: skip
     if arguments.max_epochs != TrainingConfig().max_epochs:
         settings["max_epochs"] = arguments.max_epochs
+    if optimizer != OptimizerConfig():
+        settings["learning_rate"] = arguments.learning_rate
     for name in arguments.models.split(","):
         for seed in map(int, arguments.seeds.split(",")):
             found = results["models"].setdefault(name, {})
