@@ -25,7 +25,8 @@ from thresher.models.base import CtrModel
 from thresher.models.registry import build_model
 from thresher.tickets.ticket import MaskTicket, Weights
 
-Start = Literal["unknown", "zeros"] | Tensor
+StartWord = Literal["unknown", "zeros"]
+Start = StartWord | Tensor
 """What appended features begin with: what their field's unknown feature has, nothing, or given rows `[new, D]`."""
 
 
@@ -57,7 +58,7 @@ class Growth:
         """What new features begin with: as wanted, or what an unknown one has where there is one, or zeros."""
         if wanted is None:
             return "unknown" if self.has_unknown else "zeros"
-        if not isinstance(wanted, Tensor) and wanted not in get_args(get_args(Start)[0]):
+        if not isinstance(wanted, Tensor) and wanted not in get_args(StartWord):
             raise ConfigError(f"start is {wanted!r}; it must be 'unknown', 'zeros' or the new rows")
         if isinstance(wanted, str) and wanted == "unknown" and not self.has_unknown:
             raise ConfigError("the table has no unknown feature to start from; say 'zeros', or give the new rows")

@@ -250,6 +250,7 @@ def train_softmax(model, num_steps=10):
         model(torch.arange(20)).logsumexp(1).sum().backward()
         optimizer.step()
         searcher.step()
+    return searcher
 
 
 def test_a_table_read_past_its_module_is_told():
@@ -274,7 +275,16 @@ def test_a_tied_linear_layer_is_a_full_softmax_that_is_pruned():
 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        train_softmax(Tied())
+        (ticket,) = train_softmax(model := Tied()).tickets
+    kept = {name: int(mask.sum()) for name, mask in ticket.masks.items()}
+    assert set(kept) == {"users", "items"}
+    assert sum(kept.values()) == 40
+    assert kept["items"] > 0
+    ticket.apply_(model)
+    scores = model(torch.arange(20))  # of pruned users with pruned items
+    users, items = (model.get_submodule(name)(torch.arange(size)) for name, size in (("users", 20), ("items", 10)))
+    torch.testing.assert_close(scores, users @ items.T)
+    assert int((items == 0).sum()) == 40 - kept["items"]
 
 
 @pytest.mark.parametrize("change", ["table", "layer", "width"])
@@ -318,5 +328,8 @@ def test_a_searcher_refuses_the_state_of_another_search():
     attach_(other)
     with pytest.raises(ConfigError, match="another model"):
         Searcher(other, [10], steps=10).load_state_dict(state)
+    found = train_softmax(nn.Sequential(nn.Embedding(20, 4))).state_dict()
+    with pytest.raises(ConfigError, match="the state has tickets for 40, this search has the budgets 10"):
+        Searcher(other, [10], steps=10).load_state_dict(found)
     with pytest.raises(ConfigError, match="every is 0"):
         Searcher(model, [40], steps=10, every=0)

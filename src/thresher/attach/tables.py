@@ -158,7 +158,7 @@ class AttachedLinear(ForeignTable, _Linear):
 
     def __init__(self, plain: nn.Linear, config: PepConfig, thresholds: nn.Parameter, padding_id: int | None) -> None:
         super().__init__(plain, config, thresholds, padding_id)
-        self.bias = plain.bias
+        self.register_parameter("bias", plain.bias)  # also where there is none, as nn.Linear does
 
     def forward(self, input: Tensor) -> Tensor:
         if self.training:
