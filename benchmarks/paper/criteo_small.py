@@ -10,6 +10,7 @@ from statistics import fmean
 from made_with import made_with
 from paper.experiments import (
     aucs_of,
+    load_experiment,
     plain_points,
     pruned_points,
     read_experiment,
@@ -32,10 +33,11 @@ WIDTHS = (4, 8, 16, 32, 64)
 def run(settings: PaperSettings) -> None:
     train_plain(settings, lr_path(settings, SOURCE), SOURCE, model_config("lr"), 1, settings.seeds)
     for model in (model for model in MODELS if model in settings.models):
-        run_experiment(settings, f"criteo-small/{model}/pep-plan", settings.plan_seeds)
-        network = model_config(model, dataset=SOURCE)
+        run_experiment(settings, f"criteo-small/{model}/pep-plan", settings.seeds)
+        plan = load_experiment(settings, f"criteo-small/{model}/pep-plan")  # the same network and training for all
         for width in _widths(settings):
-            train_plain(settings, _dense_path(settings, model, width), SOURCE, network, width, settings.seeds)
+            path = _dense_path(settings, model, width)
+            train_plain(settings, path, SOURCE, plan.model, width, settings.seeds, training=plan.training)
     write_json(settings.results / "criteo_small" / "made_with.json", {"made_with": made_with()})
 
 

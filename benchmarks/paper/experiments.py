@@ -21,8 +21,10 @@ from thresher.models.base import ModelConfig
 from thresher.report.frontier import Frontier, FrontierPoint
 from thresher.runs import Run, RunConfig
 from thresher.stages import batches, encode_data, train_dense
+from thresher.training.fit import TrainingConfig
 
 QUICK_DECAY_EPOCHS, QUICK_DECAY_RATE = 25, 0.05
+USUAL_TRAINING = TrainingConfig()
 Change = Callable[[RunConfig], RunConfig]
 
 
@@ -91,14 +93,22 @@ def dense_points(frontiers: Iterable[Frontier]) -> list[FrontierPoint]:
 
 
 def train_plain(
-    settings: PaperSettings, path: Path, source: str, model: ModelConfig, width: int, seeds: Iterable[int]
+    settings: PaperSettings,
+    path: Path,
+    source: str,
+    model: ModelConfig,
+    width: int,
+    seeds: Iterable[int],
+    *,
+    training: TrainingConfig = USUAL_TRAINING,
 ) -> None:
     """Train a dense table of one width, or logistic regression, and write its points to `path` as they come."""
     content: dict[str, Any] = read_json(path) if path.exists() else {"points": {}}
     for seed in seeds:
         if str(seed) in content["points"]:
             continue
-        short = with_epochs(CompareConfig(), QUICK_EPOCHS) if settings.quick else CompareConfig()
+        told = CompareConfig(training=training)
+        short = with_epochs(told, QUICK_EPOCHS) if settings.quick else told
         config = RunConfig(
             data=settings.data(source),
             model=settings.network(model),
