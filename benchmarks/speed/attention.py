@@ -18,7 +18,7 @@ from turns import Side, print_table, take_turns, warm_up
 from thresher.kernels.attention import FEW_FIELDS, attend, attend_by_torch
 
 BATCH_SIZE, WIDTH, NUM_HEADS = 1024, 64, 2
-NUM_FIELDS = (7, 12, FEW_FIELDS)
+NUM_FIELDS = (7, 10, FEW_FIELDS)
 
 Attention = Callable[..., Tensor]
 

@@ -43,11 +43,14 @@ class Side:
 
 def take_turns(sides: Mapping[str, Side], num_rounds: int) -> None:
     """Let every side run in each round. Sides are expected to be warm."""
+    shown = sys.stderr.isatty()
     for at in range(num_rounds):
         for name, side in sides.items():
-            print(f"\r\033[Kround {at + 1} of {num_rounds}: {name}", end="", file=sys.stderr, flush=True)
+            if shown:
+                print(f"\r\033[Kround {at + 1} of {num_rounds}: {name}", end="", file=sys.stderr, flush=True)
             side.take_turn()
-    print("\r\033[K", end="", file=sys.stderr)
+    if shown:
+        print("\r\033[K", end="", file=sys.stderr)
 
 
 def warm_up(*sides: Side, runs: int = 2) -> None:

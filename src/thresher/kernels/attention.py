@@ -17,7 +17,7 @@ from torch.nn import functional
 from thresher.kernels.parallel import parallel_kernel, runs_on_kernels
 from thresher.kernels.vector_math import exp
 
-FEW_FIELDS = 16
+FEW_FIELDS = 12
 """Up to so many the kernels are ahead; beyond, torch's matrix products are."""
 _DRAWS = 1 << 16  # values of a random number of 16 bits, all equally likely: dropout rates are multiples of 1/65536
 
