@@ -149,8 +149,8 @@ def _judged(seeds: list[dict[str, Any]]) -> str:
         ]
         won = sum(gain > 0 for gain in gains)
         name = NAMES.get(other, "no retraining")
-        parts.append(f"{name} by {fmean(gains):+.4f} on average (ahead in {won} of {len(gains)} pairs)")
-    return f"The initial weights against {'; '.join(parts)}."
+        parts.append(f"{fmean(gains):+.4f} against {name} (above in {won} of {len(gains)} pairs)")
+    return f"From the initial weights test AUC is, on average, {'; '.join(parts)}."
 
 
 def _path(settings: PaperSettings, source: str) -> Path:
