@@ -20,7 +20,7 @@ def made_with() -> dict[str, object]:
     packages = ("torch", "numpy", "numba", "polars", "thresher")
     return {
         "commit": git("rev-parse", "--short", "HEAD"),
-        "changed_tree": bool(git("status", "--porcelain", "--untracked-files=no", "--", "../src")),
+        "changed_tree": bool(git("status", "--porcelain", "--", "../src", ".", ":!results")),
         "versions": {"python": platform.python_version()} | {package: version(package) for package in packages},
         "machine": {"processor": platform.machine(), "cores": os.cpu_count(), "threads": torch.get_num_threads()},
     }

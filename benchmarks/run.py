@@ -9,7 +9,7 @@ from a changed tree says so. Raw data is looked for in THRESHER_DATA_DIR.
 import argparse
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from statistics import mean, stdev
@@ -17,8 +17,9 @@ from typing import Any
 
 from made_with import made_with
 from thresher.cli.progress import display
-from thresher.config import config_to_mapping, load_toml
+from thresher.config import config_from_mapping, config_to_mapping, load_toml
 from thresher.data.fingerprint import differences
+from thresher.errors import ConfigError, ThresherError
 from thresher.files import read_json, write_json
 from thresher.pipeline import prune
 from thresher.runs import RunConfig
@@ -36,7 +37,10 @@ def main() -> None:
     arguments = parser.parse_args()
     for experiment in arguments.experiments:
         for seed in map(int, arguments.seeds.split(",")):
-            run_seed(experiment, seed)
+            try:
+                run_seed(experiment, seed)
+            except ThresherError as error:
+                sys.exit(str(error))
 
 
 def run_seed(
@@ -60,19 +64,20 @@ def run_seed(
         return
     said = load_toml(RunConfig, experiment)
     said = said if change is None else change(said)
-    if not still_holds(result.get("config", {}), config_to_mapping(said)):
+    if "config" in result and not still_holds(result["config"], said):
         changed = "; ".join(differences(result["config"], config_to_mapping(said))[:3])
-        sys.exit(f"{target} was made with other settings ({changed}); delete it to have it made again")
+        raise ConfigError(f"{target} was made with other settings ({changed}); delete it to have it made again")
     config = replace(said, seed=seed)
     if config.data.data_dir is not None:  # a path from the root stays what it is
         data_dir = Path(os.environ["THRESHER_DATA_DIR"]) / config.data.data_dir
         config = replace(config, data=replace(config.data, data_dir=str(data_dir)))
+    made = made_with()  # before a long run: the tree may change meanwhile
     with display(quiet=not sys.stderr.isatty()) as progress:
         pruned = prune(config, out=temporary / name / str(seed), resume=True, progress=progress)
     result["config"] = config_to_mapping(said)
     history = read_history(pruned.run.tickets / "history.jsonl")
     kept = {record["epoch"]: record["num_kept"] for record in history if "num_kept" in record}
-    result["seeds"][str(seed)] = {**pruned.frontier.to_json(), "kept_by_epoch": kept, "made_with": made_with()}
+    result["seeds"][str(seed)] = {**pruned.frontier.to_json(), "kept_by_epoch": kept, "made_with": made}
     result["summary"] = summary(result["seeds"].values())
     write_json(target, result)
     for row in result["summary"]:
@@ -82,13 +87,12 @@ def run_seed(
         )
 
 
-def still_holds(stored: Any, now: Any) -> bool:
-    """Whether all that is stored still holds; settings that came later do not count."""
-    if isinstance(stored, dict) and isinstance(now, dict):
-        return all(key in now and still_holds(value, now[key]) for key, value in stored.items())
-    if isinstance(stored, list | tuple) and isinstance(now, list | tuple):
-        return len(stored) == len(now) and all(map(still_holds, stored, now))
-    return bool(stored == now)
+def still_holds(stored: Mapping[str, Any], now: object) -> bool:
+    """Whether stored settings are these, read with today's defaults for what could not be set then."""
+    try:
+        return config_from_mapping(type(now), stored) == now
+    except ConfigError:  # of a setting that is no more
+        return False
 
 
 def summary(seeds: "list[dict]") -> list[dict]:

@@ -16,6 +16,7 @@ from thresher.compare.config import CompareConfig
 from thresher.compare.results import ComparedPoint
 from thresher.compare.sweep import FLOOR, compare
 from thresher.config import config_to_mapping
+from thresher.errors import ConfigError
 from thresher.files import read_json, write_json
 from thresher.models.registry import model_config
 
@@ -29,7 +30,7 @@ def compare_method(
     """Run one method with so many seeds, from 0, unless its points are in the part's result file of this model."""
     plan = load_experiment(settings, f"movielens-1m/{model}/pep-plan")
     if plan.model != model_config(model, dataset=plan.data.source) and not settings.quick:
-        print(f"{model}: pep-plan.toml has another network than the settings recorded for movielens-1m")
+        raise ConfigError(f"{model}: pep-plan.toml has another network than the settings recorded for movielens-1m")
     config = CompareConfig(
         data=replace(plan.data, data_dir=settings.data("movielens-1m").data_dir),
         methods=(method,),
@@ -43,11 +44,15 @@ def compare_method(
     shared = replace(config.shared(), data=plan.data)  # without the place of the data on this machine
     name, path, now = digest(shared), result_path(settings, part, model), config_to_mapping(shared)
     stored: dict[str, Any] = read_json(path) if path.exists() else {}
-    if not stored or not still_holds(stored["settings"], now):
-        stored = {"settings": now, "done": {}, "points": [], "unmet": {}}
+    if stored and not still_holds(stored["settings"], shared):
+        if not settings.quick:
+            raise ConfigError(f"{path} was made with other settings; delete it to have it made again")
+        stored = {}
+    stored = stored or {"settings": now, "done": {}, "points": [], "unmet": {}}
     done = stored["done"].get(method, {"seeds": 0, "budgets": []})
     if done["seeds"] >= seeds and set(budgets) <= set(done["budgets"]):
         return
+    made = made_with()  # before a long run: the tree may change meanwhile
     with display() as progress:
         found = compare(config, out=settings.temporary / part / f"{model}-{name}", progress=progress)
     kept = {_key(point): point for point in stored["points"]}
@@ -55,7 +60,7 @@ def compare_method(
     stored["points"] = list(kept.values())
     stored["unmet"] |= {f"{at} {budget}": reason for (_, at, budget), reason in found.unmet.items()}
     stored["done"][method] = {"seeds": seeds, "budgets": list(budgets)}
-    write_json(path, {**stored, "made_with": made_with()})
+    write_json(path, {**stored, "made_with": made})
 
 
 def points(settings: PaperSettings, part: str, model: str) -> list[dict[str, Any]]:

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
-from made_with import made_with
 from paper.experiments import (
     aucs_of,
     load_experiment,
@@ -17,9 +16,8 @@ from paper.experiments import (
     run_experiment,
     train_plain,
 )
-from paper.page import command, made_from, mean_sd, not_run_yet, picture, table
+from paper.page import command, mean_sd, not_run_yet, picture, table
 from paper.settings import PaperSettings
-from thresher.files import read_json, write_json
 from thresher.models.registry import model_config
 from thresher.report.comparison import plot_comparison
 from thresher.report.frontier import FrontierPoint
@@ -38,7 +36,6 @@ def run(settings: PaperSettings) -> None:
         for width in _widths(settings):
             path = _dense_path(settings, model, width)
             train_plain(settings, path, SOURCE, plan.model, width, settings.seeds, training=plan.training)
-    write_json(settings.results / "criteo_small" / "made_with.json", {"made_with": made_with()})
 
 
 def draw(settings: PaperSettings) -> list[Path]:
@@ -63,8 +60,7 @@ def page(settings: PaperSettings) -> str:
         f"Logistic regression: {mean_sd(floor)}.",
     ]
     sections += [_section(settings, model, fmean(floor)) for model in MODELS]
-    made = settings.results / "criteo_small" / "made_with.json"
-    return "\n\n".join([*sections, made_from(read_json(made)) if made.exists() else ""])
+    return "\n\n".join(sections)
 
 
 def _section(settings: PaperSettings, model: str, floor: float) -> str:

@@ -5,17 +5,19 @@ Also one plain training without a search: a dense table of some width, or logist
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from made_with import made_with
 from paper.settings import EXPERIMENTS, QUICK_EPOCHS, PaperSettings
 from run import run_seed, still_holds
 from thresher.compare.config import CompareConfig, with_epochs
 from thresher.config import config_to_mapping, load_toml
 from thresher.embeddings.pep import PepConfig
 from thresher.embeddings.uniform import UniformConfig
+from thresher.errors import BudgetError, ConfigError
 from thresher.files import read_json, write_json
 from thresher.models.base import ModelConfig
 from thresher.report.frontier import Frontier, FrontierPoint
@@ -25,7 +27,6 @@ from thresher.training.fit import TrainingConfig
 
 QUICK_DECAY_EPOCHS, QUICK_DECAY_RATE = 25, 0.05
 USUAL_TRAINING = TrainingConfig()
-Change = Callable[[RunConfig], RunConfig]
 
 
 def load_experiment(settings: PaperSettings, name: str) -> RunConfig:
@@ -38,48 +39,35 @@ def load_experiment(settings: PaperSettings, name: str) -> RunConfig:
     return small
 
 
-def run_experiment(
-    settings: PaperSettings,
-    name: str,
-    seeds: Iterable[int],
-    *,
-    change: Change | None = None,
-    results: Path | None = None,
-) -> None:
-    """Run the seeds of an experiment that are missing.
-
-    Args:
-        change: what a part sets otherwise than the file says; its results then go to `results`, a folder of the part's.
-    """
-    config = load_experiment(settings, name)
-    config = config if change is None else change(config)
-    target = result_path(settings, name, results)
-    stored, now = read_json(target)["config"] if target.exists() else {}, config_to_mapping(config)
-    if later := newer_settings(stored, now):
+def run_experiment(settings: PaperSettings, name: str, seeds: Iterable[int]) -> None:
+    """Run the seeds of an experiment that are missing; in quick a result of other settings is made again."""
+    config, target = load_experiment(settings, name), result_path(settings, name)
+    stored = read_json(target)["config"] if target.exists() else None
+    if stored and (later := newer_settings(stored, config_to_mapping(config))):
         print(f"{target} was made before {', '.join(later)} could be set; delete it to have it made again")
-    if not still_holds(stored, now):
-        if results is None and not settings.quick:
-            print(f"{target} was made with other settings than {name}.toml has now; delete it to have it made again")
-        else:
-            print(f"{name}: other settings than before; made again")
-            target.unlink()
+    if stored and settings.quick and not still_holds(stored, config):
+        print(f"{name}: other settings than before; made again")
+        target.unlink()
     for seed in seeds:
-        run_seed(
-            (EXPERIMENTS / name).with_suffix(".toml"),
-            seed,
-            change=lambda _: config,
-            results=settings.experiment_results if results is None else results,
-            temporary=settings.temporary / "experiments" / digest(config),
-        )
+        try:
+            run_seed(
+                (EXPERIMENTS / name).with_suffix(".toml"),
+                seed,
+                change=lambda _: config,
+                results=settings.experiment_results,
+                temporary=settings.temporary / "experiments" / digest(config),
+            )
+        except BudgetError as error:  # a published search may stall; what else is to be made does not wait for it
+            print(f"{name} seed {seed}: {error}")
 
 
-def result_path(settings: PaperSettings, name: str, results: Path | None = None) -> Path:
-    return ((settings.experiment_results if results is None else results) / name).with_suffix(".json")
+def result_path(settings: PaperSettings, name: str) -> Path:
+    return (settings.experiment_results / name).with_suffix(".json")
 
 
-def read_experiment(settings: PaperSettings, name: str, results: Path | None = None) -> dict[int, Frontier]:
+def read_experiment(settings: PaperSettings, name: str) -> dict[int, Frontier]:
     """Seed → frontier of the seeds that are done."""
-    path = result_path(settings, name, results)
+    path = result_path(settings, name)
     content = read_json(path)["seeds"] if path.exists() else {}
     return {int(seed): Frontier.from_json(frontier) for seed, frontier in content.items()}
 
@@ -104,25 +92,23 @@ def train_plain(
 ) -> None:
     """Train a dense table of one width, or logistic regression, and write its points to `path` as they come."""
     content: dict[str, Any] = read_json(path) if path.exists() else {"points": {}}
-    for seed in seeds:
-        if str(seed) in content["points"]:
-            continue
-        told = CompareConfig(training=training)
-        short = with_epochs(told, QUICK_EPOCHS) if settings.quick else told
-        config = RunConfig(
-            data=settings.data(source),
-            model=settings.network(model),
-            embedding=UniformConfig(embedding_dim=width),
-            training=short.training,
-            teacher_share=0.0,
-            seed=seed,
-        )
-        folder = settings.temporary / "plain" / digest(config)
-        with Run.started(folder, config, resume=True) as run:
+    told = CompareConfig(training=training)
+    short = with_epochs(told, QUICK_EPOCHS) if settings.quick else told
+    plain = RunConfig(
+        model=settings.network(model),
+        embedding=UniformConfig(embedding_dim=width),
+        training=short.training,
+        teacher_share=0.0,
+    )
+    if content["points"] and not still_holds(content.setdefault("config", config_to_mapping(plain)), plain):
+        raise ConfigError(f"{path} was made with another network or training; delete it to have it made again")
+    for seed in (seed for seed in seeds if str(seed) not in content["points"]):
+        made, config = made_with(), replace(plain, data=settings.data(source), seed=seed)
+        with Run.started(settings.temporary / "plain" / digest(config), config, resume=True) as run:
             table = encode_data(run)
         point = train_dense(run, table, batches(run, table))
         content["points"][str(seed)] = point.to_json()
-        write_json(path, content)
+        write_json(path, content | {"config": config_to_mapping(plain), "made_with": made})
         print(f"{path.stem} seed {seed}: test AUC {point.test_auc:.4f}", flush=True)
 
 

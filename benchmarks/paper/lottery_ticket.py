@@ -132,10 +132,12 @@ def _table(seeds: list[dict[str, Any]]) -> str:
     for budget in seeds[0]["budgets"]:
         of_budget = [seed["budgets"][budget] for seed in seeds if budget in seed["budgets"]]
         cells = [mean_sd([one[way]["test"]["auc"] for one in of_budget]) for way in (*REWINDS, "not retrained")]
-        rows.append([budget, *cells])
+        last = max(one[way]["best_epoch"] for one in of_budget for way in REWINDS)
+        rows.append([budget, *cells, last])
     dense = mean_sd([seed["dense"]["test"]["auc"] for seed in seeds])
-    rows.append([f"{seeds[0]['dense']['num_parameters']:,} (dense)", dense, *[""] * 3])
-    return table(["parameters", *(NAMES[rewind] for rewind in REWINDS), "not retrained"], rows)
+    last = max(seed["dense"]["best_epoch"] for seed in seeds)
+    rows.append([f"{seeds[0]['dense']['num_parameters']:,} (dense)", dense, *[""] * 3, last])
+    return table(["parameters", *(NAMES[rewind] for rewind in REWINDS), "not retrained", "latest best epoch"], rows)
 
 
 def _judged(seeds: list[dict[str, Any]]) -> str:

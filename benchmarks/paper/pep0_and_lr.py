@@ -11,6 +11,7 @@ from paper.criteo_small import lr_path
 from paper.experiments import aucs_of, plain_points, pruned_points, read_experiment, run_experiment, train_plain
 from paper.page import command, mean_sd, not_run_yet, picture, table
 from paper.settings import PaperSettings
+from paper.verdicts import signed
 from thresher.models.registry import model_config
 from thresher.report.figures import COLOURS, new_figure, page_style, save_figure
 from thresher.report.frontier import FrontierPoint
@@ -94,7 +95,7 @@ def page(settings: PaperSettings) -> str:
 
 
 def smallest(settings: PaperSettings, source: str, model: str) -> list[FrontierPoint]:
-    """The points of PEP plan nearest the size of the paper's PEP-0, one per seed."""
+    """The smallest points of PEP plan, one per seed: of the size of the paper's PEP-0."""
     if source == "movielens-1m":
         points = frontier.plan_points(settings, model)
     else:
@@ -114,4 +115,4 @@ def _aucs(settings: PaperSettings, source: str) -> dict[str, list[float]]:
 def _above(points: list[FrontierPoint], floor: list[FrontierPoint]) -> str:
     by_seed = {point.seed: point.test_auc or 0.0 for point in floor}
     differences = [(point.test_auc or 0.0) - by_seed[point.seed] for point in points if point.seed in by_seed]
-    return f"{fmean(differences):+.4f}" if differences else "–"
+    return signed(differences)

@@ -195,7 +195,7 @@ def _ratios(steps: Mapping[str, Any]) -> dict[str, list[float]]:
 def _totals(content: Mapping[str, Any]) -> dict[str, dict[str, float]]:
     runs = {
         "PEP,\none search": [[one["all"]] for one in content["pep"].values()],
-        "DartsEmb,\nfive": [list(one.values()) for one in content["darts"].values()],
+        "DartsEmb,\nfive": [list(one.values()) for one in content["darts"].values() if len(one) == len(SPACES)],
     }
     return {
         name: {
@@ -203,6 +203,7 @@ def _totals(content: Mapping[str, Any]) -> dict[str, dict[str, float]]:
             for part in ("search", "retrain")
         }
         for name, of_seeds in runs.items()
+        if of_seeds
     }
 
 

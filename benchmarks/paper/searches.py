@@ -15,6 +15,7 @@ from typing import Any
 from torch.optim import Optimizer
 
 from made_with import made_with
+from paper.experiments import digest
 from paper.measures import AdamParts, group_densities, popularity_groups, threshold_parts
 from paper.settings import PaperSettings
 from thresher.data.encode import encode
@@ -74,7 +75,7 @@ def search(
     embedding = PepConfig(pressure=pressure, granularity=granularity)
     config = _config(settings, source, embedding, num_steps=len(data.train), num_features=table.schema.num_features)
     config = replace(config, seed=seed)
-    folder = settings.temporary / "searches" / source / f"{pressure}-{granularity}" / str(seed)
+    folder = settings.temporary / "searches" / source / f"{pressure}-{granularity}-{digest(config)}" / str(seed)
     done = folder / "search.json"
     if not done.exists():
         folder.mkdir(parents=True, exist_ok=True)
@@ -164,8 +165,9 @@ def add_seeds(settings: PaperSettings, path: Path, compute: Callable[[int], dict
     content = read_json(path) if path.exists() else {"seeds": {}}
     for seed in settings.seeds:
         if str(seed) not in content["seeds"]:
+            made = made_with()  # before a long run: the tree may change meanwhile
             content["seeds"][str(seed)] = compute(seed)
-            write_json(path, content | {"made_with": made_with()})
+            write_json(path, content | {"made_with": made})
 
 
 def short(metrics: Metrics) -> dict[str, float]:

@@ -163,14 +163,44 @@ def test_figures_and_page_come_from_result_files_alone(settings, results):
     assert "100 (1)" in text
 
 
-def test_where_pep_is_behind_the_page_says_so_and_by_how_much(settings, results):
-    frontier = paper("frontier")
+def test_where_pep_is_not_ahead_the_page_says_so_and_by_how_much(settings, results):
+    frontier, verdicts = paper("frontier"), paper("verdicts")
     points = frontier.read_points(settings, "fm")
-    assert frontier.paired(points, "magnitude", "20k") == pytest.approx([-0.001, -0.0008])
-    assert frontier.paired(points, "mde", "20k") == pytest.approx([0.020, 0.020])
-    told = next(line for line in frontier.page(settings).splitlines() if line.startswith("PEP plan is not above"))
-    assert "magnitude at 20k, by 0.0009" in told
+    assert verdicts.paired(points, "pep", "magnitude", "20k") == pytest.approx([-0.001, -0.0008])
+    assert verdicts.paired(points, "pep", "mde", "20k") == pytest.approx([0.020, 0.020])
+    told = next(line for line in frontier.page(settings).splitlines() if line.startswith("Of "))
+    assert "level, within 0.001, with magnitude at 20k (-0.0009 ± 0.0001 (2))" in told
     assert "mde" not in told
+
+
+@pytest.mark.parametrize(
+    ("differences", "ahead"),
+    [([0.0011], True), ([0.0009], False), ([0.0002, 0.0001, 0.0003], True), ([0.0008, -0.0001, 0.0009], False)],
+)
+def test_a_small_difference_counts_only_where_seeds_agree(differences, ahead):
+    assert paper("verdicts").is_ahead(differences) is ahead
+
+
+def test_at_equal_bytes_the_best_of_the_smaller_is_named():
+    def point(label, size, storage_bytes, auc, budget=None):
+        return FrontierPoint(
+            label=label, budget=budget, num_parameters=size, storage_bytes=storage_bytes, test_auc=auc, seed=0,
+            validation_auc=auc, validation_logloss=0.4,
+        )  # fmt: skip
+
+    points = [
+        point("pep", 100, 500, 0.80, "100"), point("quantised", 400, 400, 0.82), point("quantised", 800, 800, 0.9),
+        point("pep", 50, 250, 0.79, "50"), point("mde", 50, 200, 0.7, "50"),
+    ]  # fmt: skip
+    large, small = paper("verdicts").at_equal_bytes(points, "pep").splitlines()[2:]
+    assert "quantised, 400 parameters | 400 | 0.8200 (-0.0200)" in large
+    assert "mde, 50 parameters | 200 | 0.7000 (+0.0900)" in small
+
+
+def test_the_committed_page_is_made_of_the_committed_results():
+    made = paper("settings").PaperSettings.of(quick=False)
+    parts = {name: paper(name) for name in paper("make").PARTS}
+    assert paper("page").page_text(made, parts) == made.page.read_text(encoding="utf-8"), "make.py --draw-only"
 
 
 def test_quick_runs_an_experiment_and_makes_it_again_when_its_settings_change(settings, monkeypatch):
@@ -181,23 +211,22 @@ def test_quick_runs_an_experiment_and_makes_it_again_when_its_settings_change(se
     experiments = paper("experiments")
     monkeypatch.setattr("paper.settings.QUICK_EPOCHS", 2)
 
-    def with_budget(budget):
-        return lambda config: replace(config, budgets=(budget,))
-
-    name = "movielens-1m/fm/pep-plan"
+    name, load = "movielens-1m/fm/pep-plan", experiments.load_experiment
     for budget in ("300", "300", "200"):
-        experiments.run_experiment(settings, name, [0], change=with_budget(budget), results=settings.results / "mine")
-        found = experiments.read_experiment(settings, name, settings.results / "mine")
+        changed = replace(load(settings, name), budgets=(budget,))
+        monkeypatch.setattr(experiments, "load_experiment", lambda *_, to=changed: to)
+        experiments.run_experiment(settings, name, [0])
+        found = experiments.read_experiment(settings, name)
         assert [(point.budget, point.num_parameters) for point in found[0].points] == [(budget, int(budget))]
 
 
 def test_new_defaults_do_not_throw_results_away_but_other_values_do():
     still_holds = paper("experiments").still_holds
-    assert still_holds(
-        {"search": {"epochs": 3}, "budgets": ["1%"]}, {"search": {"epochs": 3, "new": 1}, "budgets": ("1%",)}
-    )
-    assert not still_holds({"search": {"epochs": 3}}, {"search": {"epochs": 4}})
-    assert not still_holds({"budgets": ["1%"]}, {"budgets": ["1%", "2%"]})
+    now = RunConfig(budgets=("1%",))
+    assert still_holds({"budgets": ["1%"]}, now)
+    assert not still_holds({"budgets": ["1%", "2%"]}, now)
+    assert not still_holds({"budgets": ["1%"], "gone": 1}, now)
+    assert not still_holds({"budgets": ["1%"]}, replace(now, teacher_share=0.0)), "absent is a value, too"
 
 
 @pytest.mark.parametrize(
