@@ -21,7 +21,7 @@ PAPER = {"movielens-1m": (739_015, 7, 3_864), "criteo": (45_840_617, 39, 1_086_8
 
 def run(settings: PaperSettings) -> None:
     for source in SOURCES:
-        path = _path(settings, source)
+        path = result_path(settings, source)
         if path.exists():
             continue
         encoded = encode(build_source(settings.data(source)), settings.temporary / "data_statistics" / source)
@@ -88,11 +88,11 @@ def page(settings: PaperSettings) -> str:
     )
 
 
-def _path(settings: PaperSettings, source: str) -> Path:
+def result_path(settings: PaperSettings, source: str) -> Path:
     return settings.results / "data_statistics" / f"{source}.json"
 
 
 def _read(settings: PaperSettings, source: str) -> dict[str, Any]:
-    path = _path(settings, source)
+    path = result_path(settings, source)
     content: dict[str, Any] = read_json(path) if path.exists() else {}
     return content

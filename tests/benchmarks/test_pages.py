@@ -26,10 +26,21 @@ def test_the_table_of_models_from_pypi_is_that_of_its_results():
     assert set(rows) == told
 
 
-@pytest.mark.parametrize("model", ["fm", "deepfm", "autoint"])
-def test_the_readmes_numbers_are_those_of_the_experiments(model):
-    readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize(
+    ("model", "told"), [("fm", ("50k", "20k", "12k", "6541")), ("deepfm", ("8604",)), ("autoint", ("9000",))]
+)
+def test_the_readmes_numbers_are_those_of_the_experiments(model, told):
+    readme = " ".join((REPOSITORY / "README.md").read_text(encoding="utf-8").split())
     seeds = read_json(RESULTS / "movielens-1m" / model / "pep-plan.json")["seeds"].values()
-    smallest = [min(seed["points"], key=lambda point: point["num_parameters"]) for seed in seeds]
-    for aucs in ([seed["dense"]["test_auc"] for seed in seeds], [point["test_auc"] for point in smallest]):
-        assert f"{fmean(aucs):.4f}" in readme
+    dense = fmean(seed["dense"]["test_auc"] for seed in seeds)
+    for budget in told:
+        points = [point for seed in seeds for point in seed["points"] if point["budget"] == budget]
+        auc, share = fmean(point["test_auc"] for point in points), points[0]["num_parameters"]
+        percent = f"{100 * share / read_dense_size(seeds):.2g}"
+        beside = f" of the table (dense: {dense:.4f})" if budget == told[0] and model == "fm" else ""
+        assert f"{auc:.4f} with {percent} %{beside}" in readme
+    assert f"(dense: {dense:.4f}" in readme
+
+
+def read_dense_size(seeds):
+    return next(iter(seeds))["dense"]["num_parameters"]

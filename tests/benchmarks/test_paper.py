@@ -5,6 +5,7 @@ from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from thresher.config import load_toml
@@ -89,7 +90,7 @@ def results(settings):
             folder / f"data_statistics/{source}.json",
             {
                 "num_rows": {"train": 80, "validation": 10, "test": 10},
-                "positive_share": {"train": 0.25},
+                "positive_share": {"train": 0.25, "test": 0.25},
                 "num_features": 44,
                 "fields": [{"name": "a"}, {"name": "b"}],
                 "frequency_curve": [[1, 50], [10, 5], [44, 1]],
@@ -179,6 +180,16 @@ def test_where_pep_is_not_ahead_the_page_says_so_and_by_how_much(settings, resul
 )
 def test_a_small_difference_counts_only_where_seeds_agree(differences, ahead):
     assert paper("verdicts").is_ahead(differences) is ahead
+
+
+def test_the_standard_error_of_an_auc_is_what_drawing_other_rows_shows():
+    generator, num_positive, num_negative = np.random.default_rng(0), 60, 240
+    aucs = []
+    for _ in range(2000):
+        positive, negative = generator.exponential(3, num_positive), generator.exponential(1, num_negative)
+        aucs.append((positive[:, None] > negative[None, :]).mean())
+    told = paper("verdicts").auc_standard_error(float(np.mean(aucs)), num_positive, num_negative)
+    assert told == pytest.approx(np.std(aucs), rel=0.1)
 
 
 def test_at_equal_bytes_the_best_of_the_smaller_is_named():
