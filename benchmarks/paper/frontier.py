@@ -57,10 +57,10 @@ METHODS: Mapping[str, tuple[str, ...]] = {
 BUDGETS: Mapping[str, tuple[str, ...]] = {
     "fm": ("50k", "30k", "20k", "12k", "6541"),
     "deepfm": ("30k", "20k", "8604"),
-    "autoint": ("9000",),
+    "autoint": ("30k", "20k", "9000"),
 }
-"""Those of the experiments, and for DeepFM one that PEP decay comes to; the last of each is the size of the paper's
-PEP-0, for AutoInt (9,281) a little below."""
+"""Those of the experiments, and for deep models one that PEP decay comes to; the last of each is the size of the
+paper's PEP-0, for AutoInt (9,281) a little below."""
 TRIALS = 1
 FILLED = 0.95
 """A method that uses less of its budget has its own size told."""
@@ -153,6 +153,7 @@ def _section(settings: PaperSettings, model: str, points: Sequence[FrontierPoint
         f"Logistic regression: {mean_sd(aucs_of(floor_points(settings, model)))}.",
         at_equal_budgets(points, PLAN, budgets),
         "In bytes, all values of PEP in float32:\n\n" + at_equal_bytes(points, PLAN),
+        _eight_bits(settings) if model == "fm" else "",
         _unmet(content.get("unmet", {})),
         made_from(content),
     ]
@@ -174,6 +175,22 @@ def _widths(points: Sequence[FrontierPoint], label: str) -> str:
     sizes = sorted({point.num_parameters for point in own}, reverse=True)
     told = [f"{size:,}: {mean_sd(aucs_of([p for p in own if p.num_parameters == size]))}" for size in sizes]
     return f"`{label}` at 64, 32, … 4 wide, by parameters: {'; '.join(told)}." if own else ""
+
+
+def _eight_bits(settings: PaperSettings) -> str:
+    """Tickets stored in int8, from the benchmark of the value types."""
+    path = settings.experiment_results / "quantised.json"
+    sides = read_json(path)["sides"] if path.exists() else {}
+    told = [
+        f"{name.removesuffix(', int8')} {side['storage_bytes']:,} bytes, {side['test_auc']:.4f}"
+        for name, side in sides.items()
+        if name.endswith(", int8")
+    ]
+    return (
+        f"With values in int8, too, tables of PEP 64 wide come to (one seed, `{path.name}`): {'; '.join(told)}."
+        if told
+        else ""
+    )
 
 
 def read_points(settings: PaperSettings, model: str) -> list[FrontierPoint]:
