@@ -26,21 +26,41 @@ def test_the_table_of_models_from_pypi_is_that_of_its_results():
     assert set(rows) == told
 
 
+def percent(point, dense):
+    return f"{100 * point['num_parameters'] / dense['num_parameters']:.2g} %"
+
+
 @pytest.mark.parametrize(
-    ("model", "told"), [("fm", ("50k", "20k", "12k", "6541")), ("deepfm", ("8604",)), ("autoint", ("9000",))]
+    ("experiment", "row", "told"),
+    [
+        ("movielens-1m/fm", "MovieLens-1M, FM, defaults", ("50k", "20k", "12k", "6541")),
+        ("movielens-1m/deepfm", "MovieLens-1M, DeepFM", ("8604",)),
+        ("movielens-1m/autoint", "MovieLens-1M, AutoInt", ("9000",)),
+        ("criteo-small/deepfm", "137,139 rows of Criteo, DeepFM", ("4k",)),
+    ],
 )
-def test_the_readmes_numbers_are_those_of_the_experiments(model, told):
-    readme = " ".join((REPOSITORY / "README.md").read_text(encoding="utf-8").split())
-    seeds = read_json(RESULTS / "movielens-1m" / model / "pep-plan.json")["seeds"].values()
-    dense = fmean(seed["dense"]["test_auc"] for seed in seeds)
+def test_the_readmes_table_is_that_of_the_experiments(experiment, row, told):
+    lines = (REPOSITORY / "README.md").read_text(encoding="utf-8").splitlines()
+    cells = next(line for line in lines if line.startswith(f"| {row},")).split(" | ")
+    seeds = list(read_json(RESULTS / experiment / "pep-plan.json")["seeds"].values())
+    assert f"{len(seeds)} seed" in cells[0]
+    assert cells[1] == f"{fmean(seed['dense']['test_auc'] for seed in seeds):.4f}"
     for budget in told:
         points = [point for seed in seeds for point in seed["points"] if point["budget"] == budget]
-        auc, share = fmean(point["test_auc"] for point in points), points[0]["num_parameters"]
-        percent = f"{100 * share / read_dense_size(seeds):.2g}"
-        beside = f" of the table (dense: {dense:.4f})" if budget == told[0] and model == "fm" else ""
-        assert f"{auc:.4f} with {percent} %{beside}" in readme
-    assert f"(dense: {dense:.4f}" in readme
+        auc = fmean(point["test_auc"] for point in points)
+        assert f"{auc:.4f} with {percent(points[0], seeds[0]['dense'])}" in cells[2]
 
 
-def read_dense_size(seeds):
-    return next(iter(seeds))["dense"]["num_parameters"]
+def test_the_readmes_epoch_at_criteos_size_is_the_measured_one():
+    readme = " ".join((REPOSITORY / "README.md").read_text(encoding="utf-8").split())
+    sides = read_json(RESULTS / "paper" / "runtime" / "steps.json")["sides"]
+    search, plain = (sides[f"fm, {side}"]["epoch_seconds"] for side in ("pep_rows", "base_rows"))
+    assert f"takes {search / 60:.1f} minutes, {search / plain:.2f} times" in readme
+
+
+def test_the_table_of_models_in_the_search_docs_is_that_of_the_experiments():
+    docs = (REPOSITORY / "docs" / "search.md").read_text(encoding="utf-8")
+    for model in ("fm", "deepfm", "autoint"):
+        for row in read_json(RESULTS / "movielens-1m" / model / "pep-plan.json")["summary"]:
+            size = f"{row['num_parameters']:,}" + (" (dense)" if row["budget"] is None else "")
+            assert f"| {size} | {row['test_auc']['mean']:.4f} ± {row['test_auc']['sd']:.4f} |" in docs
