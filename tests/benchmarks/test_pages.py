@@ -64,3 +64,12 @@ def test_the_table_of_models_in_the_search_docs_is_that_of_the_experiments():
         for row in read_json(RESULTS / "movielens-1m" / model / "pep-plan.json")["summary"]:
             size = f"{row['num_parameters']:,}" + (" (dense)" if row["budget"] is None else "")
             assert f"| {size} | {row['test_auc']['mean']:.4f} ± {row['test_auc']['sd']:.4f} |" in docs
+
+
+def test_the_ablation_in_the_search_docs_is_that_of_the_experiments():
+    docs = (REPOSITORY / "docs" / "search.md").read_text(encoding="utf-8")
+    names = ("pep-plan-by-labels", "pep-plan-fixed-deviation")
+    rows = zip(*(read_json(RESULTS / "movielens-1m" / "fm" / f"{name}.json")["summary"] for name in names), strict=True)
+    for learned, fixed in rows:
+        cells = [f"{row['test_auc']['mean']:.4f} ± {row['test_auc']['sd']:.4f}" for row in (learned, fixed)]
+        assert learned["budget"] is None or f"| {learned['num_parameters']:,} | {' | '.join(cells)} |" in docs
