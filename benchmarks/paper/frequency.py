@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from paper.measures import GROUP_EDGES, group_names
 from paper.page import command, made_from, mean_sd, not_run_yet, picture, table
-from paper.searches import Search, add_seeds, search
+from paper.searches import Search, add_seeds, read_seeds, search
 from paper.settings import PaperSettings
 from thresher.embeddings.pep import Pressure
 from thresher.files import read_json
@@ -91,7 +91,7 @@ def _ranks(values: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def draw(settings: PaperSettings) -> list[Path]:
-    results = _results(settings)
+    results = read_seeds(settings.results / PART, PRESSURES)
     if not results:
         return []
     with page_style():
@@ -158,7 +158,7 @@ def _draw_heat_map(axes: "Axes", tickets: list[dict[str, Any]]) -> "QuadMesh":
 
 
 def page(settings: PaperSettings) -> str:
-    results = _results(settings)
+    results = read_seeds(settings.results / PART, PRESSURES)
     if not results:
         return not_run_yet(PART)
     first = next(iter(results.values()))[0]["groups_by_epoch"][0]
@@ -209,11 +209,6 @@ def _facts(pressure: Pressure, seeds: list[dict[str, Any]]) -> str:
 
 def _rounded(groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{name: round(value, 5) for name, value in group.items()} for group in groups]
-
-
-def _results(settings: PaperSettings) -> dict[Pressure, list[dict[str, Any]]]:
-    paths = {pressure: _path(settings, pressure) for pressure in PRESSURES}
-    return {pressure: list(read_json(path)["seeds"].values()) for pressure, path in paths.items() if path.exists()}
 
 
 def _path(settings: PaperSettings, pressure: str) -> Path:

@@ -82,7 +82,7 @@ authors' search under our protocol in an early trial, D = 32, one seed."""
 
 def run(settings: PaperSettings) -> None:
     for model in _models(settings):
-        for seeds in range(1, len(settings.seeds) + 1):
+        for seeds in range(1, max(settings.seeds) + 2):  # a comparison counts its seeds from 0
             for method in _methods(settings, model):
                 compare_method(settings, PART, model, method, BUDGETS[model], seeds=seeds, trials=TRIALS)
     run_plans(settings)

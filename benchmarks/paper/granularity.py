@@ -9,7 +9,7 @@ from statistics import fmean, stdev
 from typing import Any, get_args
 
 from paper.page import command, made_from, mean_sd, not_run_yet, picture, table
-from paper.searches import add_seeds, search, short
+from paper.searches import add_seeds, read_seeds, search, short
 from paper.settings import PaperSettings
 from paper.trainings import retrain
 from thresher.embeddings.granularity import GranularityName
@@ -42,7 +42,7 @@ def run(settings: PaperSettings) -> None:
 
 
 def draw(settings: PaperSettings) -> list[Path]:
-    results = _results(settings)
+    results = read_seeds(settings.results / PART, GRANULARITIES)
     if not results:
         return []
     with page_style():
@@ -83,7 +83,7 @@ def _by_size(seeds: list[dict[str, Any]]) -> dict[int, list[float]]:
 
 
 def page(settings: PaperSettings) -> str:
-    results = _results(settings)
+    results = read_seeds(settings.results / PART, GRANULARITIES)
     if not results:
         return not_run_yet(PART)
     sizes = sorted({size for seeds in results.values() for size in _by_size(seeds)}, reverse=True)
@@ -117,11 +117,6 @@ magnitude pruning with a soft threshold.""",
 
 def _kept(seeds: list[dict[str, Any]], epoch: int) -> str:
     return f"{fmean(seed['kept_by_epoch'][epoch - 1] for seed in seeds):,.0f}"
-
-
-def _results(settings: PaperSettings) -> dict[str, list[dict[str, Any]]]:
-    paths = {name: _path(settings, name) for name in GRANULARITIES}
-    return {name: list(read_json(path)["seeds"].values()) for name, path in paths.items() if path.exists()}
 
 
 def _path(settings: PaperSettings, granularity: str) -> Path:

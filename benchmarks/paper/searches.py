@@ -5,12 +5,12 @@ A search here is the pipeline's own (a test holds its tickets to be the same, en
 read at the moment of each cut, for the pruned model that is not retrained; nothing is chosen by it.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from math import ceil
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from torch.optim import Optimizer
 
@@ -40,6 +40,7 @@ from thresher.training.optimizers import OptimizerConfig, build_optimizer
 from thresher.training.row_adam import RowAdam
 from thresher.training.seeding import derive_seed
 
+NameT = TypeVar("NameT", bound=str)
 SOURCES = ("movielens-1m", "criteo")
 BUDGETS = {"movielens-1m": ("50k", "25k", "12k", "6500"), "criteo": ("50k", "10k", "2k")}
 DECAY_BUDGETS = {"movielens-1m": ("100k", "50k", "30k"), "criteo": ("100k", "50k", "10k")}
@@ -168,6 +169,12 @@ def add_seeds(settings: PaperSettings, path: Path, compute: Callable[[int], dict
             made = made_with()  # before a long run: the tree may change meanwhile
             content["seeds"][str(seed)] = compute(seed)
             write_json(path, content | {"made_with": made})
+
+
+def read_seeds(folder: Path, names: Iterable[NameT]) -> dict[NameT, list[dict[str, Any]]]:
+    """Name of a result file in a part's folder → its seeds, of those that are there."""
+    paths = {name: folder / f"{name}.json" for name in names}
+    return {name: list(read_json(path)["seeds"].values()) for name, path in paths.items() if path.exists()}
 
 
 def short(metrics: Metrics) -> dict[str, float]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from paper.experiments import aucs_of, pruned_points, read_experiment, run_experiment
 from paper.page import command, made_from, mean_sd, not_run_yet, picture, table
-from paper.searches import SOURCES, add_seeds, search
+from paper.searches import SOURCES, add_seeds, read_seeds, search
 from paper.settings import PaperSettings
 from paper.trainings import curve, train_dense
 from thresher.embeddings.pep import Pressure
@@ -56,7 +56,7 @@ def run(settings: PaperSettings) -> None:
 
 
 def draw(settings: PaperSettings) -> list[Path]:
-    results = _results(settings)
+    results = read_seeds(settings.results / PART, SOURCES)
     if not results:
         return []
     with page_style():
@@ -142,7 +142,7 @@ def _draw_swapped(axes: "Axes", seeds: list[dict[str, Any]]) -> None:
 
 
 def page(settings: PaperSettings) -> str:
-    results = _results(settings)
+    results = read_seeds(settings.results / PART, SOURCES)
     if not results:
         return not_run_yet(PART)
     sections = [
@@ -237,11 +237,6 @@ def _rounded(part: Any) -> Any:
     if isinstance(part, list):
         return [_rounded(value) for value in part]
     return float(f"{part:.6g}") if isinstance(part, float) else part
-
-
-def _results(settings: PaperSettings) -> dict[str, list[dict[str, Any]]]:
-    paths = {source: _path(settings, source) for source in SOURCES}
-    return {source: list(read_json(path)["seeds"].values()) for source, path in paths.items() if path.exists()}
 
 
 def _path(settings: PaperSettings, source: str) -> Path:
