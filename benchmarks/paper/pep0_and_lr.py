@@ -63,7 +63,7 @@ def draw(settings: PaperSettings) -> list[Path]:
             axes.set_ylim(0.6 - len(aucs), 0.6)
             axes.set_xlabel("test AUC")
             axes.set_title(SOURCES[source], loc="left")
-            axes.locator_params(axis="x", nbins=4)
+            axes.locator_params(axis="x", nbins=3)
         return list(save_figure(figure, settings.images / "pep0-and-lr"))
 
 
