@@ -9,7 +9,7 @@ from a changed tree says so. Raw data is looked for in THRESHER_DATA_DIR.
 import argparse
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from statistics import mean, stdev
@@ -47,14 +47,14 @@ def run_seed(
     experiment: Path,
     seed: int,
     *,
-    change: Callable[[RunConfig], RunConfig] | None = None,
+    config: RunConfig | None = None,
     results: Path = RESULTS,
     temporary: Path = TEMPORARY,
 ) -> None:
     """Run one seed of an experiment and write it down.
 
     Args:
-        change: what else is to be set than the file says; then `results` should be a folder of one's own.
+        config: in place of what the file says; then `results` should be a folder of one's own.
     """
     name = experiment.resolve().relative_to(EXPERIMENTS.resolve()).with_suffix("")
     target = (results / name).with_suffix(".json")
@@ -62,8 +62,7 @@ def run_seed(
     if str(seed) in result["seeds"]:
         print(f"{name} seed {seed}: done before")
         return
-    said = load_toml(RunConfig, experiment)
-    said = said if change is None else change(said)
+    said = load_toml(RunConfig, experiment) if config is None else config
     if "config" in result and not still_holds(result["config"], said):
         changed = "; ".join(differences(result["config"], config_to_mapping(said))[:3])
         raise ConfigError(f"{target} was made with other settings ({changed}); delete it to have it made again")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from made_with import made_with
-from paper.experiments import digest, load_experiment, still_holds
+from paper.experiments import digest, load_experiment, stored_result
 from paper.settings import PaperSettings
 from thresher.cli.progress import display
 from thresher.compare.config import CompareConfig
@@ -42,13 +42,10 @@ def compare_method(
         training=replace(plan.training, min_delta=MIN_DELTA),
     )
     shared = replace(config.shared(), data=plan.data)  # without the place of the data on this machine
-    name, path, now = digest(shared), result_path(settings, part, model), config_to_mapping(shared)
-    stored: dict[str, Any] = read_json(path) if path.exists() else {}
-    if stored and not still_holds(stored["settings"], shared):
-        if not settings.quick:
-            raise ConfigError(f"{path} was made with other settings; delete it to have it made again")
-        stored = {}
-    stored = stored or {"settings": now, "done": {}, "points": [], "unmet": {}}
+    name, path = digest(shared), result_path(settings, part, model)
+    stored = stored_result(settings, path, shared) or {
+        "config": config_to_mapping(shared), "done": {}, "points": [], "unmet": {},
+    }  # fmt: skip
     done = stored["done"].get(method, {"seeds": 0, "budgets": []})
     if done["seeds"] >= seeds and set(budgets) <= set(done["budgets"]):
         return

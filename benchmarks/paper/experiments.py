@@ -46,14 +46,13 @@ def run_experiment(settings: PaperSettings, name: str, seeds: Iterable[int]) -> 
     if stored and (later := newer_settings(stored, config_to_mapping(config))):
         print(f"{target} was made before {', '.join(later)} could be set; delete it to have it made again")
     if stored and settings.quick and not still_holds(stored, config):
-        print(f"{name}: other settings than before; made again")
         target.unlink()
     for seed in seeds:
         try:
             run_seed(
                 (EXPERIMENTS / name).with_suffix(".toml"),
                 seed,
-                change=lambda _: config,
+                config=config,
                 results=settings.experiment_results,
                 temporary=settings.temporary / "experiments" / digest(config),
             )
@@ -91,7 +90,6 @@ def train_plain(
     training: TrainingConfig = USUAL_TRAINING,
 ) -> None:
     """Train a dense table of one width, or logistic regression, and write its points to `path` as they come."""
-    content: dict[str, Any] = read_json(path) if path.exists() else {"points": {}}
     told = CompareConfig(training=training)
     short = with_epochs(told, QUICK_EPOCHS) if settings.quick else told
     plain = RunConfig(
@@ -100,16 +98,25 @@ def train_plain(
         training=short.training,
         teacher_share=0.0,
     )
-    if content["points"] and not still_holds(content.setdefault("config", config_to_mapping(plain)), plain):
-        raise ConfigError(f"{path} was made with another network or training; delete it to have it made again")
+    content = stored_result(settings, path, plain) or {"config": config_to_mapping(plain), "points": {}}
     for seed in (seed for seed in seeds if str(seed) not in content["points"]):
         made, config = made_with(), replace(plain, data=settings.data(source), seed=seed)
         with Run.started(settings.temporary / "plain" / digest(config), config, resume=True) as run:
             table = encode_data(run)
         point = train_dense(run, table, batches(run, table))
         content["points"][str(seed)] = point.to_json()
-        write_json(path, content | {"config": config_to_mapping(plain), "made_with": made})
+        write_json(path, content | {"made_with": made})
         print(f"{path.stem} seed {seed}: test AUC {point.test_auc:.4f}", flush=True)
+
+
+def stored_result(settings: PaperSettings, path: Path, config: object) -> dict[str, Any]:
+    """What is in a result file, nothing if there is none; one of other settings is refused, in quick passed over."""
+    content: dict[str, Any] = read_json(path) if path.exists() else {}
+    if not content or still_holds(content["config"], config):
+        return content
+    if settings.quick:
+        return {}
+    raise ConfigError(f"{path} was made with other settings; delete it to have it made again")
 
 
 def plain_points(path: Path) -> list[FrontierPoint]:

@@ -98,8 +98,8 @@ python benchmarks/paper/make.py --only frontier,runtime
   `…/avazu/`; `benchmarks/run.py` runs them.
 - **Networks.** FM has the defaults. DeepFM has the authors' perceptron with dropout 0.5 instead of 0.2, a plan of 40
   epochs, and trains at 0.003 instead of 0.001; AutoInt is AutoInt+ (with a perceptron), with one layer of attention
-  instead of three, the same dropout, and 0.003 throughout. On the small files networks are smaller. Each was chosen on
-  validation; the figures are in the files of `benchmarks/experiments/`.
+  instead of three, the same dropout, and 0.003 throughout. On the small files networks are smaller. What
+  validation said of them is in the files of `benchmarks/experiments/`.
 - **The search.** *PEP decay* is the published search: sigmoid, and coupled weight decay on the thresholds. *PEP plan*
   is ours ([search.md](search.md)). Both retrain from the initial weights they were searched with.
 - **A teacher.** With PEP plan's default the tickets learn what the dense model predicts where validation says that is

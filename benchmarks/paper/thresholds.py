@@ -16,6 +16,7 @@ from paper.page import command, made_from, mean_sd, not_run_yet, picture, table
 from paper.searches import SOURCES, add_seeds, read_seeds, search
 from paper.settings import PaperSettings
 from paper.trainings import curve, train_dense
+from paper.verdicts import paired, signed
 from thresher.embeddings.pep import Pressure
 from thresher.files import read_json
 from thresher.report.figures import COLOURS, new_figure, page_style, save_figure, set_count_ticks
@@ -218,12 +219,12 @@ def _ablation(settings: PaperSettings) -> str:
     rows = []
     for budget in dict.fromkeys(str(point.budget) for point in learned):
         aucs = [aucs_of(points, budget) for points in (learned, fixed)]
-        rows.append([budget, *map(mean_sd, aucs), f"{fmean(aucs[0]) - fmean(aucs[1]):+.4f}"])
+        rows.append([budget, *map(mean_sd, aucs), signed(paired([*learned, *fixed], *ABLATION, budget))])
     told = " and ".join(f"`benchmarks/experiments/movielens-1m/fm/{name}.toml`" for name in ABLATION)
     return f"""**The deviation fixed at 0**, so that nothing but the clock moves a threshold. Test AUC on MovieLens-1M,
 FM, retrained on labels alone ({told}):
 
-{table(["parameters", "deviation learned", "fixed at 0", "difference"], rows)}"""
+{table(["parameters", "deviation learned", "fixed at 0", "difference, paired"], rows)}"""
 
 
 def _mean_over(curves: list[list[float]]) -> list[float]:

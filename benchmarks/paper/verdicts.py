@@ -50,12 +50,12 @@ def at_equal_budgets(points: Sequence[FrontierPoint], own: str, budgets: Sequenc
                 (behind if is_ahead([-difference for difference in cell]) else level).append(told)
     if not rows:
         return ""
-    verdict = f"Of {num_ahead + len(level) + len(behind)} comparisons PEP plan is ahead in {num_ahead}"
+    verdict = f"Of {num_ahead + len(level) + len(behind)} comparisons `{own}` is ahead in {num_ahead}"
     verdict += f"; level, within {LEVEL}, with {', '.join(level)}" if level else ""
     verdict += f"; behind {', '.join(behind)}" if behind else "; behind in none"
     return "\n\n".join(
         [
-            "PEP plan minus each other method, paired over the seeds both have:",
+            f"`{own}` minus each other method, paired over the seeds both have:",
             table(["difference of test AUC", *budgets], rows),
             f"{verdict}.",
         ]
@@ -77,7 +77,7 @@ def at_equal_bytes(points: Sequence[FrontierPoint], own: str) -> str:
         told = [f"{_bytes(best):,.0f}", f"{_auc(best):.4f} ({_auc(group) - _auc(best):+.4f})"]
         rows.append([group[0].budget, f"{_bytes(group):,.0f}", f"{_auc(group):.4f}", name, *told])
     return table(
-        ["PEP plan at", "bytes", "test AUC", "best of the others with no more bytes", "bytes", "test AUC"], rows
+        [f"`{own}` at", "bytes", "test AUC", "best of the others with no more bytes", "bytes", "test AUC"], rows
     )
 
 

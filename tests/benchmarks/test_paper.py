@@ -11,6 +11,7 @@ import pytest
 from thresher.config import load_toml
 from thresher.data.sources import DataConfig, SyntheticConfig
 from thresher.embeddings.pep import PepConfig
+from thresher.errors import ConfigError
 from thresher.files import read_json, write_json
 from thresher.report.frontier import FrontierPoint
 from thresher.runs import RunConfig
@@ -82,7 +83,7 @@ def results(settings):
     ]
     write_json(
         folder / "frontier/fm.json",
-        {"settings": {}, "done": {}, "points": compared, "unmet": {"mgqe 6541": "why"}, "made_with": MADE_WITH},
+        {"config": {}, "done": {}, "points": compared, "unmet": {"mgqe 6541": "why"}, "made_with": MADE_WITH},
     )
     for source in ("movielens-1m", "criteo", "avazu"):
         write_json(folder / f"lr/{source}.json", {"points": {"0": point(0.76, label="dense", size=0)}})
@@ -238,6 +239,19 @@ def test_new_defaults_do_not_throw_results_away_but_other_values_do():
     assert not still_holds({"budgets": ["1%", "2%"]}, now)
     assert not still_holds({"budgets": ["1%"], "gone": 1}, now)
     assert not still_holds({"budgets": ["1%"]}, replace(now, teacher_share=0.0)), "absent is a value, too"
+
+
+def test_a_result_of_other_settings_is_refused_and_in_quick_passed_over(settings, tmp_path):
+    stored_result, now = paper("experiments").stored_result, RunConfig(budgets=("1%",))
+    path, full = tmp_path / "result.json", replace(settings, quick=False)
+    assert stored_result(full, path, now) == {}
+    content = {"config": {"budgets": ["1%"]}, "points": {}}
+    write_json(path, content)
+    assert stored_result(full, path, now) == stored_result(settings, path, now) == content
+    other = replace(now, budgets=("2%",))
+    assert stored_result(settings, path, other) == {}
+    with pytest.raises(ConfigError, match=r"result\.json was made with other settings; delete it"):
+        stored_result(full, path, other)
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ The paper names Adam, rate 0.001, batch 1024 and D = 64 and leaves the network t
 are those of the authors' published scripts (their FM and logistic regression have no network).
 Where the scripts run AutoInt they add its deep term (AutoInt+) and leave out the linear one.
 
-On MovieLens-1M dropout is 0.5 instead of their 0.2, and AutoInt has one layer of attention instead of three: chosen on
-validation, with the figures in `benchmarks/experiments/movielens-1m/`.
+On MovieLens-1M dropout is 0.5 instead of their 0.2, and AutoInt has one layer of attention instead of three;
+`benchmarks/experiments/movielens-1m/` says why.
 """
 
 from collections.abc import Mapping
