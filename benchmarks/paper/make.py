@@ -28,6 +28,7 @@ PARTS = (
     "thresholds",
     "interactions",
     "frequency",
+    "ablation",
 )
 """In the page's order. A part is a module with `TITLE`, `run(settings)`, `draw(settings)` and `page(settings)`."""
 

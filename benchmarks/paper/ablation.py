@@ -1,0 +1,173 @@
+"""What the defaults rest on: one setting of the search or of retraining changed at a time, judged on validation.
+
+MovieLens-1M, FM, tickets retrained on labels alone. Settings that matter only after the search share it, and the test
+split is not read: these are the numbers choices are made by.
+"""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from made_with import made_with
+from paper.experiments import digest, load_experiment, stored_result
+from paper.page import command, made_from, mean_sd, not_run_yet, table
+from paper.settings import PaperSettings
+from paper.verdicts import is_ahead, signed
+from thresher.config import config_to_mapping, override
+from thresher.data.encoded_table import EncodedTable
+from thresher.data.split_batches import SplitBatches
+from thresher.embeddings.uniform import UniformConfig
+from thresher.files import read_json, write_json
+from thresher.retrain import retrain_ticket, train_model
+from thresher.runs import Run, RunConfig
+from thresher.stages import batches, encode_data, new_model, search
+from thresher.tickets.ticket import MaskTicket, Weights, kept_weights
+from thresher.training.fit import TrainingConfig
+
+TITLE = "What the defaults rest on"
+PART = "ablation"
+EXPERIMENT = "movielens-1m/fm/pep-plan"
+BUDGETS = ("20k", "6541")
+DEFAULT = "the defaults"
+QUICK_VARIANTS, MOST_TOLD = 3, 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variant:
+    """One change of the defaults.
+
+    Attributes:
+        changes: as `thresher prune --set` takes them.
+        rewind_epochs: retrain from the weights after so many epochs of the unpruned model, not from the initial ones.
+    """
+
+    about: str
+    changes: tuple[str, ...] = ()
+    rewind_epochs: int = 0
+
+    @property
+    def name(self) -> str:
+        return f"rewound to epoch {self.rewind_epochs}" if self.rewind_epochs else ", ".join(self.changes) or DEFAULT
+
+
+VARIANTS = (
+    Variant(about=""),
+    Variant(about="deviation", changes=("embedding.learn_deviation=false",)),
+    Variant(about="rewinding", rewind_epochs=1),
+    Variant(about="rewinding", rewind_epochs=3),
+    Variant(about="rewinding", changes=("rewind=random",)),
+    Variant(about="rewinding", changes=("rewind=final",)),
+    Variant(about="plan", changes=("search.plan_epochs=10",)),
+    Variant(about="plan", changes=("search.plan_epochs=40",)),
+    Variant(about="warm-up", changes=("search.warmup_epochs=2",)),
+    Variant(about="warm-up", changes=("search.warmup_patience=3",)),
+    Variant(about="width", changes=("embedding.embedding_dim=32",)),
+    Variant(about="width", changes=("embedding.embedding_dim=128",)),
+    Variant(about="deviation", changes=("search.optimizer.threshold_learning_rate=0.0001",)),
+    Variant(about="deviation", changes=("search.optimizer.threshold_learning_rate=0.01",)),
+    Variant(about="score", changes=("embedding.threshold_function=sigmoid",)),
+    Variant(about="L2 in search", changes=("search.optimizer.weight_decay=0",)),
+    Variant(about="L2 in search", changes=("search.optimizer.weight_decay=0.0001",)),
+    Variant(about="L2 in retraining", changes=("training.optimizer.weight_decay=0",)),
+    Variant(about="L2 in retraining", changes=("training.optimizer.weight_decay=0.00003",)),
+    Variant(about="rate in retraining", changes=("training.optimizer.learning_rate=0.0003",)),
+    Variant(about="rate in retraining", changes=("training.optimizer.learning_rate=0.003",)),
+    Variant(about="running mean", changes=("training.average_decay=0",)),
+)
+
+
+def run(settings: PaperSettings) -> None:
+    base = replace(load_experiment(settings, EXPERIMENT), budgets=BUDGETS, teacher_share=0.0)
+    path = _path(settings)
+    content = stored_result(settings, path, base) or {"config": config_to_mapping(base), "variants": {}}
+    for seed in settings.seeds:
+        for variant in VARIANTS[:QUICK_VARIANTS] if settings.quick else VARIANTS:
+            done = content["variants"].setdefault(variant.name, {})
+            if str(seed) not in done:
+                made = made_with()
+                done[str(seed)] = validation_aucs(settings, replace(base, seed=seed), variant)
+                write_json(path, content | {"made_with": made})
+                print(f"{variant.name} seed {seed}: {done[str(seed)]}", flush=True)
+
+
+def validation_aucs(settings: PaperSettings, base: RunConfig, variant: Variant) -> dict[str, float]:
+    """Budget → validation AUC of the retrained ticket."""
+    config = override(replace(base, data=settings.data(base.data.source)), variant.changes)
+    searched = replace(config, training=TrainingConfig(batch_size=config.training.batch_size), rewind="initial")
+    with Run.started(settings.temporary / PART / digest(searched), searched, resume=True) as found:
+        table = encode_data(found)
+        data = replace(batches(found, table), test=None)
+        tickets = search(found, table, data)
+    aucs = {}
+    for ticket in tickets:
+        assert isinstance(ticket, MaskTicket)
+        if variant.rewind_epochs:
+            ticket = replace(ticket, initial=_early_weights(config, table, data, ticket, variant.rewind_epochs))
+        purpose = "retrain" if config.rewind == "random" else "initial"
+        model = new_model(config, table, config.embedding, purpose=purpose)
+        trained = retrain_ticket(ticket, model, data, config.training, rewind=config.rewind, seed=config.seed)
+        aucs[str(ticket.budget)] = round(trained.fit.validation.auc, 6)
+    return aucs
+
+
+def _early_weights(
+    config: RunConfig, table: EncodedTable, data: SplitBatches, ticket: MaskTicket, epochs: int
+) -> Weights:
+    """Those of the unpruned model after a few epochs: a search that warms up passes through them."""
+    model = new_model(config, table, UniformConfig(embedding_dim=config.embedding.embedding_dim))
+    optimizer = config.search.optimizer
+    brief = replace(config.training, max_epochs=epochs, patience=epochs, average_decay=0.0, optimizer=optimizer)
+    train_model(model, data, brief, seed=config.seed)
+    return kept_weights(model, ticket.masks)
+
+
+def draw(settings: PaperSettings) -> list[Path]:
+    return []
+
+
+def page(settings: PaperSettings) -> str:
+    if not _path(settings).exists():
+        return not_run_yet(PART)
+    content = read_json(_path(settings))
+    variants: dict[str, dict[str, Any]] = content["variants"]
+    rows = []
+    for variant in (variant for variant in VARIANTS if variant.name in variants):
+        own = variants[variant.name]
+        if variant.name == DEFAULT:
+            told = [mean_sd([aucs[budget] for aucs in own.values()]) for budget in BUDGETS]
+            rows.append([f"**{DEFAULT}**", "", *told])
+        else:
+            rows.append([variant.about, f"`{variant.name}`", *(signed(_gains(variants, own, b)) for b in BUDGETS)])
+    return "\n\n".join(
+        [
+            f"""One setting changed at a time; MovieLens-1M, FM, D = 64, by labels, *validation* AUC: the defaults' own,
+and below it each change's difference, paired over seeds. Made by {command(PART)}. A hard threshold all along is gradual
+magnitude pruning, in the table of all methods above; granularities and the teacher have tables of their own.""",
+            table(["", "change", *BUDGETS], rows),
+            _verdict(variants),
+            made_from(content),
+        ]
+    )
+
+
+def _gains(variants: dict[str, dict[str, Any]], own: dict[str, Any], budget: str) -> list[float]:
+    """What a change gains at one budget, for each seed both have."""
+    default = variants.get(DEFAULT, {})
+    return [aucs[budget] - default[seed][budget] for seed, aucs in own.items() if seed in default]
+
+
+def _verdict(variants: dict[str, dict[str, Any]]) -> str:
+    """Which changes are ahead at both sizes, and which behind."""
+    gains = {name: [_gains(variants, own, b) for b in BUDGETS] for name, own in variants.items() if name != DEFAULT}
+    gains = {name: each for name, each in gains.items() if all(each)}
+    better = [f"`{name}`" for name, each in gains.items() if all(map(is_ahead, each))]
+    least = {name: min(map(fmean, each)) for name, each in gains.items()}
+    worst = [f"`{name}`" for name in sorted(least, key=least.__getitem__) if least[name] < 0][:MOST_TOLD]
+    told = f"Ahead of the defaults at both sizes: {', '.join(better)}." if better else ""
+    lost = f" Most is lost by {', '.join(worst)}." if worst else ""
+    return (told or "No change is ahead of the defaults at both sizes.") + lost
+
+
+def _path(settings: PaperSettings) -> Path:
+    return settings.results / PART / "fm.json"
