@@ -1,0 +1,96 @@
+"""The part that changes one default at a time: every change is one, and its difference is paired over seeds."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+from paper import ablation
+from paper.settings import PaperSettings
+from thresher.config import override
+from thresher.data.split_batches import SplitBatches
+from thresher.embeddings.pep import PepConfig
+from thresher.files import read_json, write_json
+from thresher.runs import RunConfig
+from thresher.search.config import SearchConfig
+from thresher.search.find_tickets import find_tickets
+from thresher.stages import new_model
+from thresher.training.loop import train_epoch
+from thresher.training.optimizers import build_optimizer
+
+
+@pytest.fixture
+def settings(tmp_path):
+    return PaperSettings(
+        quick=True,
+        seeds=(0,),
+        results=tmp_path / "results",
+        images=tmp_path / "images",
+        temporary=tmp_path / "temporary",
+        data_dir=None,
+    )
+
+
+def test_every_variant_changes_one_thing_and_bears_its_name():
+    base, names = RunConfig(), [variant.name for variant in ablation.VARIANTS]
+    assert names[0] == ablation.DEFAULT
+    assert len(set(names)) == len(names)
+    for variant in ablation.VARIANTS[1:]:
+        assert len(variant.changes) + bool(variant.rewind_epochs) == 1
+        assert bool(variant.rewind_epochs) or override(base, variant.changes) != base
+
+
+def test_differences_are_paired_and_the_verdict_names_who_is_ahead(settings):
+    aucs = {
+        ablation.DEFAULT: {"0": (0.850, 0.840), "1": (0.854, 0.844)},
+        "search.plan_epochs=40": {"0": (0.852, 0.842), "1": (0.857, 0.845)},  # ahead at both sizes
+        "search.plan_epochs=10": {"1": (0.855, 0.834)},  # one seed, ahead at one size alone
+    }
+    variants = {
+        name: {seed: dict(zip(ablation.BUDGETS, pair, strict=True)) for seed, pair in seeds.items()}
+        for name, seeds in aucs.items()
+    }
+    write_json(settings.results / "ablation/fm.json", {"variants": variants})
+    text = ablation.page(settings)
+    assert "| 0.8520 ± 0.0028 (2) | 0.8420 ± 0.0028 (2) |" in text
+    assert "| plan | `search.plan_epochs=40` | +0.0025 ± 0.0007 (2) | +0.0015 ± 0.0007 (2) |" in text
+    assert "| plan | `search.plan_epochs=10` | +0.0010 (1) | -0.0100 (1) |" in text
+    assert "at both sizes: `search.plan_epochs=40`. Most is lost by `search.plan_epochs=10`." in text
+
+
+def test_early_weights_are_those_the_search_passed_through(small_table):
+    config = RunConfig(
+        embedding=PepConfig(embedding_dim=8),
+        search=SearchConfig(warmup_epochs=2, plan_epochs=1, clock_steps=5),
+        budgets=("100",),
+    )
+    data = SplitBatches.of(small_table, 256, seed=1)
+    searched = new_model(config, small_table, config.embedding)
+    (ticket,) = find_tickets(searched, data, config.budgets, config.search, seed=config.seed)
+
+    model = new_model(config, small_table, config.embedding)  # in its warm-up a search prunes nothing
+    train_epoch(model, data.train, build_optimizer(model, config.search.optimizer), 1)
+
+    early = ablation._early_weights(config, small_table, replace(data, test=None), ticket, 1)
+    for name, mask in ticket.masks.items():
+        passed = model.get_submodule(name).weight.detach()[mask]
+        torch.testing.assert_close(early.values[name], passed)
+        assert not torch.equal(early.values[name], ticket.initial.values[name])
+    assert set(early.state) == set(ticket.initial.state)  # so that it can take their place
+
+
+@pytest.mark.slow
+def test_the_part_is_made_from_start_to_page(settings):
+    ablation.run(settings)
+    path = settings.results / "ablation/fm.json"
+    before, runs = path.read_bytes(), list((settings.temporary / ablation.PART).iterdir())
+    ablation.run(settings)  # nothing is done twice
+    assert path.read_bytes() == before
+    variants = read_json(path)["variants"]
+    assert list(variants) == [variant.name for variant in ablation.VARIANTS[: ablation.QUICK_VARIANTS]]
+    assert len({str(seeds) for seeds in variants.values()}) == len(variants)  # every change changes something
+    assert len(runs) == 2  # rewinding shares the defaults' search
+    assert "`embedding.learn_deviation=false`" in ablation.page(settings)
