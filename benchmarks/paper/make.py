@@ -74,7 +74,7 @@ def make_part(name: str, settings: "PaperSettings", *, run: bool) -> bool:
 
 
 def part(name: str) -> ModuleType:
-    return import_module(f"paper.{name}")
+    return import_module(f"paper.parts.{name}")
 
 
 if __name__ == "__main__":

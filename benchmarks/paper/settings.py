@@ -1,7 +1,7 @@
 """PaperSettings: where the paper's parts take their data from and put their results, in full and in quick.
 
-The parts are modules of the folder `paper` (`from paper.settings import PaperSettings`): `make.py` puts `benchmarks/`
-on the path, so that `made_with`, `run` and `paper.…` can be imported. Not here: any part.
+`make.py` puts `benchmarks/` on the path, so that `made_with`, `run` and `paper.…` can be imported. Not here: any part;
+those are the modules of `paper.parts`.
 """
 
 import os

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-from paper import ablation
+from paper.parts import ablation
 from paper.settings import PaperSettings
 from thresher.config import override
 from thresher.data.split_batches import SplitBatches

@@ -11,8 +11,9 @@ from scipy.stats import spearmanr
 from torch import nn
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-from paper import frequency, granularity, interactions, lottery_ticket, searches, thresholds, trainings
+from paper import searches, trainings
 from paper.measures import AdamParts, group_densities, popularity_groups, swapped_share, threshold_parts
+from paper.parts import frequency, granularity, interactions, lottery_ticket, thresholds
 from paper.settings import PaperSettings
 from thresher.data.split_batches import SplitBatches
 from thresher.embeddings.pep import PepConfig, PepEmbedding

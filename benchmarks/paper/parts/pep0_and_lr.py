@@ -6,10 +6,10 @@ MovieLens-1M's points are the frontier's smallest; Criteo and Avazu are the smal
 from pathlib import Path
 from statistics import fmean, stdev
 
-from paper import data_statistics, frontier
-from paper.criteo_small import lr_path
 from paper.experiments import aucs_of, plain_points, pruned_points, read_experiment, run_experiment, train_plain
 from paper.page import command, mean_sd, not_run_yet, picture, table
+from paper.parts import data_statistics, frontier
+from paper.parts.criteo_small import lr_path
 from paper.settings import PaperSettings
 from paper.verdicts import auc_standard_error, signed
 from thresher.files import read_json

@@ -9,9 +9,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from paper import frontier
 from paper.compared import points, result_path
 from paper.page import ABSENT, command, made_from, mean_sd, not_run_yet, table
+from paper.parts import frontier
 from paper.settings import PaperSettings
 from thresher.files import read_json
 
