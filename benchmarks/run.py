@@ -59,16 +59,16 @@ def run_seed(
     name = experiment.resolve().relative_to(EXPERIMENTS.resolve()).with_suffix("")
     target = (results / name).with_suffix(".json")
     result = read_json(target) if target.exists() else {"experiment": name.as_posix(), "seeds": {}}
-    if str(seed) in result["seeds"]:
-        print(f"{name} seed {seed}: done before")
-        return
     said = load_toml(RunConfig, experiment) if config is None else config
     if "config" in result and not still_holds(result["config"], said):
         changed = "; ".join(differences(result["config"], config_to_mapping(said))[:3])
         raise ConfigError(f"{target} was made with other settings ({changed}); delete it to have it made again")
+    if str(seed) in result["seeds"]:
+        print(f"{name} seed {seed}: done before")
+        return
     config = replace(said, seed=seed)
     if config.data.data_dir is not None:  # a path from the root stays what it is
-        data_dir = Path(os.environ["THRESHER_DATA_DIR"]) / config.data.data_dir
+        data_dir = _raw_data() / config.data.data_dir
         config = replace(config, data=replace(config.data, data_dir=str(data_dir)))
     made = made_with()  # before a long run: the tree may change meanwhile
     with display(quiet=not sys.stderr.isatty()) as progress:
@@ -84,6 +84,12 @@ def run_seed(
         print(
             f"{name} {row['budget'] or 'dense':>8}: test AUC {auc['mean']:.4f} ± {auc['sd']:.4f} ({auc['seeds']} seeds)"
         )
+
+
+def _raw_data() -> Path:
+    if "THRESHER_DATA_DIR" not in os.environ:
+        raise ConfigError("raw data is looked for in THRESHER_DATA_DIR, which is not set")
+    return Path(os.environ["THRESHER_DATA_DIR"])
 
 
 def still_holds(stored: Mapping[str, Any], now: object) -> bool:

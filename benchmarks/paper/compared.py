@@ -9,15 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from made_with import made_with
-from paper.experiments import digest, load_experiment, stored_result
+from paper.experiments import digest, load_experiment
 from paper.settings import PaperSettings
+from paper.stored import read_result, stored_result, write_result
 from thresher.cli.progress import display
 from thresher.compare.config import CompareConfig
+from thresher.compare.grids import method_grid
 from thresher.compare.results import ComparedPoint
 from thresher.compare.sweep import FLOOR, compare
 from thresher.config import config_to_mapping
 from thresher.errors import ConfigError
-from thresher.files import read_json, write_json
 from thresher.models.registry import model_config
 
 MIN_DELTA = 0.0001
@@ -46,7 +47,10 @@ def compare_method(
     stored = stored_result(settings, path, shared) or {
         "config": config_to_mapping(shared), "done": {}, "points": [], "unmet": {},
     }  # fmt: skip
-    done = stored["done"].get(method, {"seeds": 0, "budgets": []})
+    grid = [config_to_mapping(embedding) for embedding in method_grid(method)[: config.trials]]
+    done = stored["done"].get(method, {"seeds": 0, "budgets": [], "grid": grid})
+    if done["grid"] != grid:
+        raise ConfigError(f"{path}: {method} was made with another grid; delete its points to have them made again")
     if done["seeds"] >= seeds and set(budgets) <= set(done["budgets"]):
         return
     made = made_with()  # before a long run: the tree may change meanwhile
@@ -56,14 +60,13 @@ def compare_method(
     kept |= {_key(point): point for point in map(_content, found.points) if point["model"] in (model, FLOOR)}
     stored["points"] = list(kept.values())
     stored["unmet"] |= {f"{at} {budget}": reason for (_, at, budget), reason in found.unmet.items()}
-    stored["done"][method] = {"seeds": seeds, "budgets": list(budgets)}
-    write_json(path, {**stored, "made_with": made})
+    stored["done"][method] = {"seeds": seeds, "budgets": list(budgets), "grid": grid}
+    write_result(path, stored, made)
 
 
 def points(settings: PaperSettings, part: str, model: str) -> list[dict[str, Any]]:
     """The points of a model and of the floor, each a frontier point's JSON with `model`, `config` and seconds."""
-    path = result_path(settings, part, model)
-    found: list[dict[str, Any]] = read_json(path)["points"] if path.exists() else []
+    found: list[dict[str, Any]] = read_result(result_path(settings, part, model)).get("points", [])
     return found
 
 

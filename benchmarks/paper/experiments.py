@@ -12,13 +12,14 @@ from typing import Any
 
 from made_with import made_with
 from paper.settings import EXPERIMENTS, QUICK_EPOCHS, PaperSettings
+from paper.stored import stored_result, write_result
 from run import run_seed, still_holds
 from thresher.compare.config import CompareConfig, with_epochs
 from thresher.config import config_to_mapping, load_toml
 from thresher.embeddings.pep import PepConfig
 from thresher.embeddings.uniform import UniformConfig
-from thresher.errors import BudgetError, ConfigError
-from thresher.files import read_json, write_json
+from thresher.errors import BudgetError
+from thresher.files import read_json
 from thresher.models.base import ModelConfig
 from thresher.report.frontier import Frontier, FrontierPoint
 from thresher.runs import Run, RunConfig
@@ -93,6 +94,7 @@ def train_plain(
     told = CompareConfig(training=training)
     short = with_epochs(told, QUICK_EPOCHS) if settings.quick else told
     plain = RunConfig(
+        data=settings.told_data(source),
         model=settings.network(model),
         embedding=UniformConfig(embedding_dim=width),
         training=short.training,
@@ -105,18 +107,8 @@ def train_plain(
             table = encode_data(run)
         point = train_dense(run, table, batches(run, table))
         content["points"][str(seed)] = point.to_json()
-        write_json(path, content | {"made_with": made})
+        write_result(path, content, made)
         print(f"{path.stem} seed {seed}: test AUC {point.test_auc:.4f}", flush=True)
-
-
-def stored_result(settings: PaperSettings, path: Path, config: object) -> dict[str, Any]:
-    """What is in a result file, nothing if there is none; one of other settings is refused, in quick passed over."""
-    content: dict[str, Any] = read_json(path) if path.exists() else {}
-    if not content or still_holds(content["config"], config):
-        return content
-    if settings.quick:
-        return {}
-    raise ConfigError(f"{path} was made with other settings; delete it to have it made again")
 
 
 def plain_points(path: Path) -> list[FrontierPoint]:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, stdev
 from types import ModuleType
+from typing import Any
 
 from paper.settings import PaperSettings
 from thresher.files import write_text
@@ -45,14 +46,17 @@ def picture(settings: PaperSettings, stem: str, alt: str) -> str:
     return f"![{alt}]({Path(os.path.relpath(drawn, settings.page.parent)).as_posix()})" if drawn.exists() else ""
 
 
-def made_from(content: Mapping[str, object]) -> str:
-    """Commit and machine of a result, in a few words."""
-    facts = content.get("made_with")
-    if not isinstance(facts, Mapping):
+def made_from(*contents: Mapping[str, Any]) -> str:
+    """Commits and machine of what results were made with, in a few words."""
+    runs = [run for content in contents for run in content.get("made_with", [])]
+    seeds = [seed for content in contents for seed in content.get("seeds", {}).values()]
+    runs += [seed["made_with"] for seed in seeds if "made_with" in seed]
+    if not runs:
         return ""
-    machine = facts["machine"]
-    changed = ", from a changed tree" if facts["changed_tree"] else ""
-    return f"Made at commit {facts['commit']}{changed} on {machine['cores']} cores, {machine['threads']} in use."
+    commits = list(dict.fromkeys(run["commit"] + (" (changed tree)" if run["changed_tree"] else "") for run in runs))
+    machines = dict.fromkeys((run["machine"]["cores"], run["machine"]["threads"]) for run in runs)
+    where = " and ".join(f"{cores} cores, {threads} in use" for cores, threads in machines)
+    return f"Made at commit{'s' if len(commits) > 1 else ''} {', '.join(commits)} on {where}."
 
 
 def write_page(settings: PaperSettings, parts: Mapping[str, ModuleType]) -> Path:

@@ -5,12 +5,12 @@ A search here is the pipeline's own (a test holds its tickets to be the same, en
 read at the moment of each cut, for the pruned model that is not retrained; nothing is chosen by it.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from math import ceil
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from torch.optim import Optimizer
 
@@ -40,12 +40,19 @@ from thresher.training.optimizers import OptimizerConfig, build_optimizer
 from thresher.training.row_adam import RowAdam
 from thresher.training.seeding import derive_seed
 
-NameT = TypeVar("NameT", bound=str)
 SOURCES = ("movielens-1m", "criteo")
 BUDGETS = {"movielens-1m": ("50k", "25k", "12k", "6500"), "criteo": ("50k", "10k", "2k")}
 DECAY_BUDGETS = {"movielens-1m": ("100k", "50k", "30k"), "criteo": ("100k", "50k", "10k")}
 DECAY_EPOCHS = 40
 RAISED = 23.0  # how far the rate of raw thresholds would carry them in the whole search: at 1e-3 on MovieLens-1M
+
+
+@dataclass(frozen=True, kw_only=True)
+class WatchedConfig:
+    """What a result of watched searches, and of trainings after them, depends on."""
+
+    searches: tuple[RunConfig, ...]
+    trainings: tuple[TrainingConfig, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,11 +78,8 @@ def search(
 ) -> Search:
     """One search for all budgets, or what it left when it was run before."""
     table = encoded(settings, source)
-    batch_size = 512 if settings.quick else TrainingConfig().batch_size
-    data = SplitBatches.of(table, batch_size, seed=derive_seed(seed, "batches"))
-    embedding = PepConfig(pressure=pressure, granularity=granularity)
-    config = _config(settings, source, embedding, num_steps=len(data.train), num_features=table.schema.num_features)
-    config = replace(config, seed=seed)
+    config = replace(search_config(settings, source, pressure=pressure, granularity=granularity), seed=seed)
+    data = SplitBatches.of(table, config.training.batch_size, seed=derive_seed(seed, "batches"))
     folder = settings.temporary / "searches" / source / f"{pressure}-{granularity}-{digest(config)}" / str(seed)
     done = folder / "search.json"
     if not done.exists():
@@ -161,22 +165,6 @@ def _searcher(
     return searcher, wanted.max_epochs
 
 
-def add_seeds(settings: PaperSettings, path: Path, compute: Callable[[int], dict[str, Any]]) -> None:
-    """Compute what a result file lacks, seed by seed, and write it as it comes."""
-    content = read_json(path) if path.exists() else {"seeds": {}}
-    for seed in settings.seeds:
-        if str(seed) not in content["seeds"]:
-            made = made_with()  # before a long run: the tree may change meanwhile
-            content["seeds"][str(seed)] = compute(seed)
-            write_json(path, content | {"made_with": made})
-
-
-def read_seeds(folder: Path, names: Iterable[NameT]) -> dict[NameT, list[dict[str, Any]]]:
-    """Name of a result file in a part's folder → its seeds, of those that are there."""
-    paths = {name: folder / f"{name}.json" for name in names}
-    return {name: list(read_json(path)["seeds"].values()) for name, path in paths.items() if path.exists()}
-
-
 def short(metrics: Metrics) -> dict[str, float]:
     return {"auc": round(metrics.auc, 6), "logloss": round(metrics.logloss, 6)}
 
@@ -187,18 +175,28 @@ def encoded(settings: PaperSettings, source: str) -> EncodedTable:
     return encode(build_source(settings.data(source)), settings.temporary / "searches" / source / "encoded")
 
 
-def _config(
-    settings: PaperSettings, source: str, embedding: PepConfig, *, num_steps: int, num_features: int
+def search_config(
+    settings: PaperSettings,
+    source: str,
+    *,
+    pressure: Pressure = "plan",
+    granularity: GranularityName = "feature-dimension",
 ) -> RunConfig:
+    """The settings of a search, the same for all seeds."""
+    table = encoded(settings, source)
+    training = TrainingConfig(batch_size=512) if settings.quick else TrainingConfig()
+    embedding = PepConfig(pressure=pressure, granularity=granularity)
     search = SearchConfig(warmup_epochs=2, plan_epochs=4) if settings.quick else SearchConfig()
-    budgets = BUDGETS if embedding.pressure == "plan" else DECAY_BUDGETS
-    if embedding.pressure == "decay":
+    budgets = BUDGETS if pressure == "plan" else DECAY_BUDGETS
+    if pressure == "decay":
         epochs = 8 if settings.quick else DECAY_EPOCHS
         published = source == "movielens-1m" and not settings.quick
         # fewer steps than the paper's need a higher rate, or thresholds would never arrive
+        num_steps = len(SplitBatches.of(table, training.batch_size, seed=0).train)
         rate = OptimizerConfig().threshold_learning_rate if published else RAISED / (epochs * num_steps)
         optimizer = OptimizerConfig(threshold_decay=1e-5, threshold_learning_rate=rate)
         search = replace(search, max_epochs=epochs, optimizer=optimizer)
-    num_entries = num_features * embedding.embedding_dim
+    num_entries = table.schema.num_features * embedding.embedding_dim
     possible = [text for text in budgets[source] if Budget.parse(text).max_entries(num_entries) < num_entries]
-    return RunConfig(embedding=embedding, search=search, budgets=tuple(possible))
+    data = settings.told_data(source)
+    return RunConfig(data=data, embedding=embedding, search=search, training=training, budgets=tuple(possible))

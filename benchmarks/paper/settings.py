@@ -37,7 +37,8 @@ class PaperSettings:
         seeds: of every method; PEP with a plan, and the dense model beside it, has `plan_seeds`.
         results: one folder of JSON per part.
         images: figures of all parts.
-        temporary: runs, encoded tables, checkpoints; may be thrown away.
+        temporary: runs, encoded tables, checkpoints; may be thrown away, but a comparison that gets more seeds then
+            runs its first ones again.
         data_dir: what THRESHER_DATA_DIR says; without it quick runs on made-up rows.
         models: the models that are run; figures and page show whatever has results.
     """
@@ -89,6 +90,10 @@ class PaperSettings:
         if self.quick:
             folder = _small_copy(source, folder, self.temporary / "data" / FOLDERS[source])
         return DataConfig(source=source, data_dir=str(folder))
+
+    def told_data(self, source: str) -> DataConfig:
+        """The same as result files tell it: without the place of the data on this machine."""
+        return self.data(source) if self.quick else DataConfig(source=source, data_dir=FOLDERS[source])
 
     def sized(self, config: RunConfig, source: str) -> RunConfig:
         """A run's settings as they are in full; in quick on the small data, with few epochs."""

@@ -23,7 +23,7 @@ DENSE_EPOCHS, RETRAIN_EPOCHS, QUICK_EPOCHS = 40, 30, 3
 def train_dense(settings: PaperSettings, found: Search, *, epochs: int | None = DENSE_EPOCHS) -> Trained:
     """The model with a plain table, over `epochs` epochs (None: until validation stops improving)."""
     model = new_model(found.config, found.table, UniformConfig(embedding_dim=found.config.embedding.embedding_dim))
-    training, name = _training(settings, found.config, epochs)
+    training, name = training_config(settings, found.config, epochs), _name(settings, epochs)
     folder = found.folder / f"dense-{name}"
     folder.mkdir(exist_ok=True)
     return train_model(
@@ -42,7 +42,7 @@ def retrain(
     """The ticket of `budget` from the initial, random or final weights; run again, it is only loaded."""
     purpose = "retrain" if rewind == "random" else "initial"
     model = new_model(found.config, found.table, found.config.embedding, purpose=purpose)
-    training, name = _training(settings, found.config, epochs)
+    training, name = training_config(settings, found.config, epochs), _name(settings, epochs)
     ticket = found.tickets[budget]
     folder = found.folder / f"{ticket.budget.slug}-{rewind}-{name}"
     folder.mkdir(exist_ok=True)
@@ -75,12 +75,13 @@ def _watched(found: Search, epochs: int | None) -> dict[str, BatchSource] | None
     return None if epochs is None or found.data.test is None else {"test": found.data.test}
 
 
-def _training(settings: PaperSettings, config: RunConfig, epochs: int | None) -> tuple[TrainingConfig, str]:
+def training_config(settings: PaperSettings, config: RunConfig, epochs: int | None) -> TrainingConfig:
     """A number of epochs means all of them, and the weights themselves: their mean would hide how they move."""
-    training, name = config.training, "stopped"
+    training = config.training
     if epochs is not None:
         training = replace(training, max_epochs=epochs, patience=epochs, average_decay=0.0)
-        name = f"{epochs}-epochs"
-    if settings.quick:
-        training, name = replace(training, max_epochs=QUICK_EPOCHS), f"{name}-quick"
-    return training, name
+    return replace(training, max_epochs=QUICK_EPOCHS) if settings.quick else training
+
+
+def _name(settings: PaperSettings, epochs: int | None) -> str:
+    return ("stopped" if epochs is None else f"{epochs}-epochs") + ("-quick" if settings.quick else "")

@@ -19,7 +19,7 @@ from thresher.tickets.budget import Budget
 
 ROOT = Path(__file__).parent.parent.parent
 EXPERIMENTS = ROOT / "benchmarks" / "experiments"
-MADE_WITH = {"commit": "abc1234", "changed_tree": False, "machine": {"cores": 2, "threads": 1}}
+MADE_WITH = [{"commit": "abc1234", "changed_tree": False, "machine": {"cores": 2, "threads": 1}}]
 MINE = ("frontier", "criteo_small", "pep0_and_lr", "runtime", "data_statistics", "methods_table")
 
 
@@ -245,7 +245,7 @@ def test_new_defaults_do_not_throw_results_away_but_other_values_do():
 
 
 def test_a_result_of_other_settings_is_refused_and_in_quick_passed_over(settings, tmp_path):
-    stored_result, now = paper("experiments").stored_result, RunConfig(budgets=("1%",))
+    stored_result, now = paper("stored").stored_result, RunConfig(budgets=("1%",))
     path, full = tmp_path / "result.json", replace(settings, quick=False)
     assert stored_result(full, path, now) == {}
     content = {"config": {"budgets": ["1%"]}, "points": {}}
@@ -255,6 +255,28 @@ def test_a_result_of_other_settings_is_refused_and_in_quick_passed_over(settings
     assert stored_result(settings, path, other) == {}
     with pytest.raises(ConfigError, match=r"result\.json was made with other settings; delete it"):
         stored_result(full, path, other)
+
+
+def test_seeds_are_added_to_a_result_of_the_same_settings_and_every_run_stays_told(settings, monkeypatch):
+    stored, runs = paper("stored"), iter([{"commit": "a"}, {"commit": "b"}, {"commit": "b"}])
+    monkeypatch.setattr(stored, "made_with", lambda: next(runs))
+    full, path, config = replace(settings, quick=False), settings.results / "part" / "one.json", RunConfig()
+    for seeds in ((0,), (0, 1, 2)):
+        stored.add_seeds(replace(full, seeds=seeds), path, config, lambda seed: {"square": seed**2})
+    content = read_json(path)
+    assert content["made_with"] == [{"commit": "a"}, {"commit": "b"}]
+    assert content["seeds"] == {str(seed): {"square": seed**2} for seed in range(3)}
+    assert stored.read_seeds(path.parent, ("one", "other")) == {"one": [{"square": seed**2} for seed in range(3)]}
+    with pytest.raises(ConfigError, match="made with other settings"):
+        stored.add_seeds(full, path, replace(config, rewind="final"), lambda seed: {})
+
+
+def test_a_page_names_every_commit_and_a_changed_tree():
+    machine = {"cores": 2, "threads": 1}
+    one, other = ({"commit": name, "changed_tree": name == "b", "machine": machine} for name in "ab")
+    told = paper("page").made_from({"made_with": [one, one]}, {"seeds": {"0": {"made_with": other}, "1": {}}})
+    assert told == "Made at commits a, b (changed tree) on 2 cores, 1 in use."
+    assert paper("page").made_from({}) == ""
 
 
 @pytest.mark.parametrize(

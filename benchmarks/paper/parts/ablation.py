@@ -10,15 +10,16 @@ from statistics import fmean
 from typing import Any
 
 from made_with import made_with
-from paper.experiments import digest, load_experiment, stored_result
+from paper.experiments import digest, load_experiment
 from paper.page import command, made_from, mean_sd, not_run_yet, table
 from paper.settings import PaperSettings
+from paper.stored import stored_result, write_result
 from paper.verdicts import is_ahead, signed
 from thresher.config import config_to_mapping, override
 from thresher.data.encoded_table import EncodedTable
 from thresher.data.split_batches import SplitBatches
 from thresher.embeddings.uniform import UniformConfig
-from thresher.files import read_json, write_json
+from thresher.files import read_json
 from thresher.retrain import retrain_ticket, train_model
 from thresher.runs import Run, RunConfig
 from thresher.stages import batches, encode_data, new_model, search
@@ -87,7 +88,7 @@ def run(settings: PaperSettings) -> None:
             if str(seed) not in done:
                 made = made_with()
                 done[str(seed)] = validation_aucs(settings, replace(base, seed=seed), variant)
-                write_json(path, content | {"made_with": made})
+                write_result(path, content, made)
                 print(f"{variant.name} seed {seed}: {done[str(seed)]}", flush=True)
 
 

@@ -2,15 +2,15 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from made_with import made_with
 from paper.page import command, made_from, not_run_yet, picture, table
 from paper.settings import PaperSettings
+from paper.stored import read_result, stored_result, write_result
+from thresher.config import config_to_mapping
 from thresher.data.encode import encode
 from thresher.data.sources import build_source
 from thresher.data.statistics import table_statistics
-from thresher.files import read_json, write_json
 from thresher.report.figures import COLOURS, new_figure, page_style, save_figure, set_count_ticks
 
 TITLE = "Statistics of the data sets"
@@ -21,9 +21,10 @@ PAPER = {"movielens-1m": (739_015, 7, 3_864), "criteo": (45_840_617, 39, 1_086_8
 
 def run(settings: PaperSettings) -> None:
     for source in SOURCES:
-        path = result_path(settings, source)
-        if path.exists():
+        path, data = result_path(settings, source), settings.told_data(source)
+        if stored_result(settings, path, data):
             continue
+        made = made_with()
         encoded = encode(build_source(settings.data(source)), settings.temporary / "data_statistics" / source)
         found = table_statistics(encoded, head=0)  # the most frequent values are data, and stay out
         fields = [
@@ -31,11 +32,11 @@ def run(settings: PaperSettings) -> None:
             for field in found.fields
         ]
         content = {key: value for key, value in asdict(found).items() if key != "fields"}
-        write_json(path, {"source": source, **content, "fields": fields, "made_with": made_with()})
+        write_result(path, {"config": config_to_mapping(data), "source": source, **content, "fields": fields}, made)
 
 
 def draw(settings: PaperSettings) -> list[Path]:
-    found = {source: content for source in SOURCES if (content := _read(settings, source))}
+    found = {source: content for source in SOURCES if (content := read_result(result_path(settings, source)))}
     if not found:
         return []
     with page_style():
@@ -55,7 +56,7 @@ def draw(settings: PaperSettings) -> list[Path]:
 
 
 def page(settings: PaperSettings) -> str:
-    found = {source: content for source in SOURCES if (content := _read(settings, source))}
+    found = {source: content for source in SOURCES if (content := read_result(result_path(settings, source)))}
     if not found:
         return not_run_yet("data_statistics")
     rows = []
@@ -83,16 +84,10 @@ def page(settings: PaperSettings) -> str:
             "than ten times are unknown on Criteo and Avazu, as in the paper.",
             table(heads, rows),
             picture(settings, "data-statistics", "how often features are seen"),
-            made_from(next(iter(found.values()))),
+            made_from(*found.values()),
         ]
     )
 
 
 def result_path(settings: PaperSettings, source: str) -> Path:
     return settings.results / "data_statistics" / f"{source}.json"
-
-
-def _read(settings: PaperSettings, source: str) -> dict[str, Any]:
-    path = result_path(settings, source)
-    content: dict[str, Any] = read_json(path) if path.exists() else {}
-    return content

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from paper.measures import GROUP_EDGES, group_names
 from paper.page import command, made_from, mean_sd, not_run_yet, picture, table
-from paper.searches import Search, add_seeds, read_seeds, search
+from paper.searches import Search, WatchedConfig, search, search_config
 from paper.settings import PaperSettings
+from paper.stored import add_seeds, read_result, read_seeds
 from thresher.embeddings.pep import Pressure
-from thresher.files import read_json
 from thresher.report.figures import COLOURS, new_figure, page_style, save_figure, set_count_ticks
 
 if TYPE_CHECKING:
@@ -45,7 +45,8 @@ def run(settings: PaperSettings) -> None:
                 "ticket": _of_ticket(found, BUDGETS[pressure]),
             }
 
-        add_seeds(settings, _path(settings, pressure), of_seed)
+        watched = WatchedConfig(searches=(search_config(settings, SOURCE, pressure=pressure),))
+        add_seeds(settings, _path(settings, pressure), watched, of_seed)
 
 
 def _of_ticket(found: Search, budget: str) -> dict[str, Any] | None:
@@ -183,7 +184,7 @@ not, with exceptions both ways.""",
             "Mean density of each group (number of features in brackets) when the search had so much left:",
             table(["search", *heads], rows),
             *filter(None, facts),
-            made_from(read_json(_path(settings, next(iter(results))))),
+            made_from(*(read_result(_path(settings, pressure)) for pressure in results)),
         ]
     )
 

@@ -9,11 +9,12 @@ from statistics import fmean, stdev
 from typing import Any, get_args
 
 from paper.page import command, made_from, mean_sd, not_run_yet, picture, table
-from paper.searches import add_seeds, read_seeds, search, short
+from paper.searches import WatchedConfig, search, search_config, short
 from paper.settings import PaperSettings
-from paper.trainings import retrain
+from paper.stored import add_seeds, read_result, read_seeds
+from paper.trainings import retrain, training_config
 from thresher.embeddings.granularity import GranularityName
-from thresher.files import read_json
+from thresher.embeddings.pep import Pressure
 from thresher.report.figures import COLOURS, MARKERS, new_figure, page_style, save_figure, set_count_ticks
 from thresher.tickets.budget import Budget
 
@@ -38,7 +39,11 @@ def run(settings: PaperSettings) -> None:
                 points.append({"budget": budget, "num_parameters": trained.num_parameters, **metrics})
             return {"kept_by_epoch": [record["num_kept"] for record in decay.records], "points": points}
 
-        add_seeds(settings, _path(settings, granularity), of_seed)
+        pressures: tuple[Pressure, ...] = ("decay", "plan")
+        searches = tuple(search_config(settings, SOURCE, pressure=it, granularity=granularity) for it in pressures)
+        trainings = (training_config(settings, searches[-1], None),)
+        watched = WatchedConfig(searches=searches, trainings=trainings)
+        add_seeds(settings, _path(settings, granularity), watched, of_seed)
 
 
 def draw(settings: PaperSettings) -> list[Path]:
@@ -97,7 +102,6 @@ def page(settings: PaperSettings) -> str:
         ["granularity", *(f"epoch {epoch}" for epoch in epochs)],
         [[name, *(_kept(seeds, epoch) for epoch in epochs)] for name, seeds in results.items()],
     )
-    content = read_json(_path(settings, next(iter(results))))
     return "\n\n".join(
         [
             f"""MovieLens-1M, FM, D = 64. Made by {command(PART)}. The paper has the first four and shows curves without
@@ -110,7 +114,7 @@ magnitude pruning with a soft threshold.""",
             kept,
             "Test AUC of the planned search's tickets, retrained:",
             retrained,
-            made_from(content),
+            made_from(*(read_result(_path(settings, name)) for name in results)),
         ]
     )
 

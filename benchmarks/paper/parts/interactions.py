@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from paper.page import command, made_from, not_run_yet, picture, table
-from paper.searches import add_seeds, search
+from paper.searches import WatchedConfig, search, search_config
 from paper.settings import PaperSettings
-from paper.trainings import retrain, train_dense
+from paper.stored import add_seeds
+from paper.trainings import DENSE_EPOCHS, RETRAIN_EPOCHS, retrain, train_dense, training_config
 from thresher.files import read_json
 from thresher.report.figures import new_figure, page_style, save_figure
 from thresher.retrain import Trained
@@ -42,7 +43,9 @@ def run(settings: PaperSettings) -> None:
             result["pruned"][budget] = _plain(pruned)
         return result
 
-    add_seeds(settings, _path(settings), of_seed)
+    config = search_config(settings, SOURCE)
+    trainings = tuple(training_config(settings, config, epochs) for epochs in (DENSE_EPOCHS, RETRAIN_EPOCHS))
+    add_seeds(settings, _path(settings), WatchedConfig(searches=(config,), trainings=trainings), of_seed)
 
 
 @torch.no_grad()

@@ -10,10 +10,10 @@ from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
 from paper.page import command, made_from, mean_sd, not_run_yet, picture, table
-from paper.searches import SOURCES, add_seeds, search
+from paper.searches import SOURCES, WatchedConfig, search, search_config
 from paper.settings import PaperSettings
-from paper.trainings import DENSE_EPOCHS, RETRAIN_EPOCHS, curve, retrain, train_dense
-from thresher.files import read_json
+from paper.stored import add_seeds, read_result, read_seeds
+from paper.trainings import DENSE_EPOCHS, RETRAIN_EPOCHS, curve, retrain, train_dense, training_config
 from thresher.report.figures import COLOURS, new_figure, page_style, save_figure
 from thresher.tickets.ticket import Rewind
 
@@ -40,13 +40,15 @@ def run(settings: PaperSettings) -> None:
                 result["budgets"][budget] = retrained | {"not retrained": found.cuts[budget]}
             return result
 
-        add_seeds(settings, _path(settings, source), of_seed)
+        config = search_config(settings, source)
+        trainings = tuple(training_config(settings, config, epochs) for epochs in (DENSE_EPOCHS, RETRAIN_EPOCHS))
+        watched = WatchedConfig(searches=(config,), trainings=trainings)
+        add_seeds(settings, _path(settings, source), watched, of_seed)
 
 
 def draw(settings: PaperSettings) -> list[Path]:
     written: list[Path] = []
-    for source in filter(_path_exists(settings), SOURCES):
-        seeds = list(read_json(_path(settings, source))["seeds"].values())
+    for source, seeds in read_seeds(settings.results / PART, SOURCES).items():
         budgets = [budget for budget in RETRAINED[source] if all(budget in seed["budgets"] for seed in seeds)]
         with page_style():
             figure = new_figure(6.9, 4.9)
@@ -104,8 +106,8 @@ def mean_curve(trainings: list[dict[str, Any]], metric: str) -> tuple[list[int],
 
 
 def page(settings: PaperSettings) -> str:
-    sources = list(filter(_path_exists(settings), SOURCES))
-    if not sources:
+    results = read_seeds(settings.results / PART, SOURCES)
+    if not results:
         return not_run_yet(PART)
     sections = [
         f"""The same mask, trained for {RETRAIN_EPOCHS} epochs from different weights, and the dense model trained for
@@ -116,13 +118,12 @@ from those in the tables above. Made by {command(PART)}.
 The paper shows Criteo and Avazu, as curves without numbers: the initial weights are best; random ones and no
 retraining lie behind them, both ahead of the dense model."""
     ]
-    for source in sources:
-        content = read_json(_path(settings, source))
+    for source, seeds in results.items():
         sections += [
             picture(settings, f"{PART}_{source}", f"Test AUC and logloss over epochs on {PLACES[source]}"),
-            _table(list(content["seeds"].values())),
-            _judged(list(content["seeds"].values())),
-            made_from(content),
+            _table(seeds),
+            _judged(seeds),
+            made_from(read_result(_path(settings, source))),
         ]
     return "\n\n".join(filter(None, sections))
 
@@ -157,7 +158,3 @@ def _judged(seeds: list[dict[str, Any]]) -> str:
 
 def _path(settings: PaperSettings, source: str) -> Path:
     return settings.results / PART / f"{source}.json"
-
-
-def _path_exists(settings: PaperSettings):  # type: ignore[no-untyped-def]
-    return lambda source: _path(settings, source).exists()

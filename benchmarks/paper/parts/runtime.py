@@ -15,10 +15,11 @@ from made_with import made_with
 from paper.experiments import digest, load_experiment
 from paper.page import command, made_from, mean_sd, not_run_yet, picture, table
 from paper.settings import BENCHMARKS, PaperSettings
+from paper.stored import read_result, stored_result, write_result
 from thresher.cli.progress import display
+from thresher.config import config_to_mapping
 from thresher.embeddings.base import EmbeddingConfig
 from thresher.embeddings.darts_emb import DartsEmbConfig
-from thresher.files import read_json, write_json
 from thresher.report.figures import COLOURS, new_figure, page_style, save_figure
 from thresher.runs import Run, RunConfig
 from thresher.stages import batches, encode_data, retrain, search
@@ -39,19 +40,22 @@ def run(settings: PaperSettings) -> None:
         script = BENCHMARKS / "speed" / "paper_runtime.py"
         words = [sys.executable, str(script), "--out", str(_steps_path(settings))]
         subprocess.run([*words, "--quick"] if settings.quick else words, check=True)
-    path = _budgets_path(settings)
-    content: dict[str, Any] = read_json(path) if path.exists() else {"pep": {}, "darts": {}}
+    path, told = _budgets_path(settings), load_experiment(settings, "movielens-1m/fm/pep-plan")
+    told = replace(told, budgets=tuple(SPACES))
+    content = stored_result(settings, path, told) or {"config": config_to_mapping(told), "pep": {}, "darts": {}}
     for seed in settings.seeds:
-        base = replace(load_experiment(settings, "movielens-1m/fm/pep-plan"), seed=seed)
-        base = replace(base, data=replace(base.data, data_dir=settings.data("movielens-1m").data_dir))
+        base = replace(told, data=settings.data("movielens-1m"), seed=seed)
         if str(seed) not in content["pep"]:
-            content["pep"][str(seed)] = {"all": _times(settings, replace(base, budgets=tuple(SPACES)))}
+            made = made_with()
+            content["pep"][str(seed)] = {"all": _times(settings, base)}
+            write_result(path, content, made)
         found = content["darts"].setdefault(str(seed), {})
         for budget, sizes in SPACES.items():
             embedding: EmbeddingConfig = DartsEmbConfig(candidate_sizes=sizes, embedding_dim=sizes[-1])
             if budget not in found:
+                made = made_with()
                 found[budget] = _times(settings, replace(base, embedding=embedding, budgets=(budget,)))
-            write_json(path, {**content, "made_with": made_with()})
+                write_result(path, content, made)
 
 
 def _times(settings: PaperSettings, config: RunConfig) -> dict[str, Any]:
@@ -78,7 +82,7 @@ def _times(settings: PaperSettings, config: RunConfig) -> dict[str, Any]:
 
 
 def draw(settings: PaperSettings) -> list[Path]:
-    steps, budgets = _read(_steps_path(settings)), _read(_budgets_path(settings))
+    steps, budgets = read_result(_steps_path(settings)), read_result(_budgets_path(settings))
     if not steps or not budgets or not budgets["darts"]:
         return []
     with page_style():
@@ -110,7 +114,7 @@ def _draw_budgets(axes: Any, totals: Mapping[str, Mapping[str, float]]) -> None:
 
 
 def page(settings: PaperSettings) -> str:
-    steps, budgets = _read(_steps_path(settings)), _read(_budgets_path(settings))
+    steps, budgets = read_result(_steps_path(settings)), read_result(_budgets_path(settings))
     sections = [f"Command: {command('runtime')}."]
     if steps:
         sections += [_steps_section(steps)]
@@ -217,8 +221,3 @@ def _steps_path(settings: PaperSettings) -> Path:
 
 def _budgets_path(settings: PaperSettings) -> Path:
     return settings.results / "runtime" / "five_budgets.json"
-
-
-def _read(path: Path) -> dict[str, Any]:
-    content: dict[str, Any] = read_json(path) if path.exists() else {}
-    return content

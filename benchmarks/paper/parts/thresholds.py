@@ -13,12 +13,12 @@ import numpy as np
 
 from paper.experiments import aucs_of, pruned_points, read_experiment, run_experiment
 from paper.page import command, made_from, mean_sd, not_run_yet, picture, table
-from paper.searches import SOURCES, add_seeds, read_seeds, search
+from paper.searches import SOURCES, WatchedConfig, search, search_config
 from paper.settings import PaperSettings
-from paper.trainings import curve, train_dense
+from paper.stored import add_seeds, read_result, read_seeds
+from paper.trainings import DENSE_EPOCHS, curve, train_dense, training_config
 from paper.verdicts import paired, signed
 from thresher.embeddings.pep import Pressure
-from thresher.files import read_json
 from thresher.report.figures import COLOURS, new_figure, page_style, save_figure, set_count_ticks
 
 if TYPE_CHECKING:
@@ -51,7 +51,9 @@ def run(settings: PaperSettings) -> None:
             dense = curve(train_dense(settings, search(settings, source, seed=seed)))["epochs"]
             return result | {"dense": {name: dense[name] for name in ("train_loss", "validation_logloss")}}
 
-        add_seeds(settings, _path(settings, source), of_seed)
+        searches = tuple(search_config(settings, source, pressure=pressure) for pressure in PRESSURES)
+        trainings = (training_config(settings, searches[-1], DENSE_EPOCHS),)
+        add_seeds(settings, _path(settings, source), WatchedConfig(searches=searches, trainings=trainings), of_seed)
     for name in ABLATION:
         run_experiment(settings, f"movielens-1m/fm/{name}", settings.seeds)
 
@@ -160,7 +162,7 @@ change about the mask. With thresholds that are all alike it would be 0.""",
         _parts(results),
         *(picture(settings, f"{PART}_parts_{source}", f"Pressure and loss, {PLACES[source]}") for source in results),
         _ablation(settings),
-        made_from(read_json(_path(settings, next(iter(results))))),
+        made_from(*(read_result(_path(settings, source)) for source in results)),
     ]
     return "\n\n".join(filter(None, sections))
 

@@ -1,0 +1,57 @@
+"""Result files of the paper's parts: settings stand beside numbers, so that nothing of other settings is added to them.
+
+{"config": …, "seeds" or "points": …, "made_with": commit, versions and machine of every run that had a part in it}
+"""
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from made_with import made_with
+from paper.settings import PaperSettings
+from run import still_holds
+from thresher.config import config_to_mapping
+from thresher.errors import ConfigError
+from thresher.files import read_json, write_json
+
+NameT = TypeVar("NameT", bound=str)
+
+
+def stored_result(settings: PaperSettings, path: Path, config: object) -> dict[str, Any]:
+    """What is in a result file, nothing if there is none; one of other settings is refused, in quick passed over."""
+    content: dict[str, Any] = read_json(path) if path.exists() else {}
+    if not content or still_holds(content["config"], config):
+        return content
+    if settings.quick:
+        return {}
+    raise ConfigError(f"{path} was made with other settings; delete it to have it made again")
+
+
+def write_result(path: Path, content: dict[str, Any], made: dict[str, object]) -> None:
+    """Write a result that has grown; `made` says of what it grew, those before it stay told."""
+    told = content.setdefault("made_with", [])
+    if made not in told:
+        told.append(made)
+    write_json(path, content)
+
+
+def add_seeds(settings: PaperSettings, path: Path, config: object, compute: Callable[[int], dict[str, Any]]) -> None:
+    """Compute what a result file lacks, seed by seed, and write it as it comes."""
+    content = stored_result(settings, path, config) or {"config": config_to_mapping(config), "seeds": {}}
+    for seed in settings.seeds:
+        if str(seed) not in content["seeds"]:
+            made = made_with()  # before a long run: the tree may change meanwhile
+            content["seeds"][str(seed)] = compute(seed)
+            write_result(path, content, made)
+
+
+def read_result(path: Path) -> dict[str, Any]:
+    """All of a result file; empty if there is none."""
+    content: dict[str, Any] = read_json(path) if path.exists() else {}
+    return content
+
+
+def read_seeds(folder: Path, names: Iterable[NameT]) -> dict[NameT, list[dict[str, Any]]]:
+    """Name of a result file in a part's folder → its seeds, of those that are there."""
+    found = {name: read_result(folder / f"{name}.json") for name in names}
+    return {name: list(content["seeds"].values()) for name, content in found.items() if content}
