@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from paper.settings import PaperSettings
 
 PARTS = (
+    "headline",
     "frontier",
     "criteo_small",
     "pep0_and_lr",

@@ -1,65 +1,109 @@
 """Who is ahead: methods paired over seeds at equal budgets, and against each other at equal bytes, in tables and words.
 
-Pure functions of frontier points. A difference counts as one from `LEVEL` on, or where three seeds or more agree.
+Pure functions of frontier points. A difference counts as one from `LEVEL` on, or where three seeds or more agree and it
+is twice its standard error.
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from math import sqrt
 from statistics import fmean, stdev
 
-from paper.page import table
+from paper.page import ABSENT, table
 from thresher.report.frontier import FrontierPoint
+from thresher.tickets.budget import Budget
 
 LEVEL = 0.001
 """Test AUCs closer than this differ no more than seeds do."""
 ENOUGH_SEEDS = 3
 
 
-def paired(points: Sequence[FrontierPoint], one: str, other: str, budget: str) -> list[float]:
-    """Test AUC of one method minus another's, of one budget, for each seed both have."""
-    aucs = {(point.label, point.seed): point.test_auc for point in points if point.budget == budget}
-    seeds = sorted({seed for label, seed in aucs if label == other and (one, seed) in aucs}, key=str)
-    return [float(aucs[one, seed] or 0) - float(aucs[other, seed] or 0) for seed in seeds]
+FILLED = 0.95
+"""A method that uses less of its budget is one of another size."""
+
+
+def paired(points: Iterable[FrontierPoint], others: Iterable[FrontierPoint]) -> list[float]:
+    """Test AUC of one method's points minus another's, for each seed both have."""
+    own, other = ({p.seed: p.test_auc for p in side if p.test_auc is not None} for side in (points, others))
+    return [own[seed] - other[seed] for seed in sorted(own.keys() & other.keys(), key=str)]
 
 
 def signed(differences: Sequence[float]) -> str:
     """Mean difference with its sign, ± standard deviation, and over how many seeds."""
     if not differences:
-        return "–"
+        return ABSENT
     spread = f" ± {stdev(differences):.4f}" if len(differences) > 1 else ""
     return f"{fmean(differences):+.4f}{spread} ({len(differences)})"
 
 
 def is_ahead(differences: Sequence[float]) -> bool:
-    agreed = len(differences) >= ENOUGH_SEEDS and min(differences) > 0
-    return agreed or fmean(differences) >= LEVEL
+    mean = fmean(differences)
+    if mean >= LEVEL:
+        return True
+    if len(differences) < ENOUGH_SEEDS or min(differences) <= 0:
+        return False
+    return mean >= 2 * stdev(differences) / sqrt(len(differences))
+
+
+def told_size(points: Sequence[FrontierPoint]) -> str:
+    """The size of points that stay well below their budget, as where a method's next larger form did not fit."""
+    size = max(point.num_parameters for point in points)
+    return "" if _fills(points) else f" @ {size:,}"
+
+
+def _fills(points: Sequence[FrontierPoint]) -> bool:
+    budget = Budget.parse(str(points[0].budget)).max_entries(10**9)
+    return max(point.num_parameters for point in points) >= FILLED * budget
 
 
 def at_equal_budgets(points: Sequence[FrontierPoint], own: str, budgets: Sequence[str]) -> str:
     """One method minus each other at the same budget, seed by seed, and where it is level or behind."""
-    rows, level, behind, num_ahead = [], [], [], 0
+    rows: list[list[str]] = []
+    compared: list[_Compared] = []
     for other in (label for label in dict.fromkeys(point.label for point in points) if label != own):
-        cells = [paired(points, own, other, budget) for budget in budgets]
-        if any(cells):
-            rows.append([other, *map(signed, cells)])
-        for budget, cell in zip(budgets, cells, strict=True):
-            told = f"{other} at {budget} ({signed(cell)})"
-            if cell and is_ahead(cell):
-                num_ahead += 1
-            elif cell:
-                (behind if is_ahead([-difference for difference in cell]) else level).append(told)
+        cells = []
+        for budget in budgets:
+            mine, others = ([p for p in points if (p.label, p.budget) == (name, budget)] for name in (own, other))
+            differences = paired(mine, others)
+            cells.append(signed(differences) + (told_size(others) if differences else ""))
+            if differences:
+                compared.append(_Compared(f"{other} at {budget}", differences, _fills(others)))
+        rows += [[other, *cells]] if any(cell != ABSENT for cell in cells) else []
     if not rows:
         return ""
-    verdict = f"Of {num_ahead + len(level) + len(behind)} comparisons `{own}` is ahead in {num_ahead}"
-    verdict += f"; level, within {LEVEL}, with {', '.join(level)}" if level else ""
-    verdict += f"; behind {', '.join(behind)}" if behind else "; behind in none"
+    filled, short = ([one for one in compared if one.filled is filled] for filled in (True, False))
     return "\n\n".join(
         [
             f"`{own}` minus each other method, paired over the seeds both have:",
             table(["difference of test AUC", *budgets], rows),
-            f"{verdict}.",
+            _verdict(own, filled, "Where the other uses its budget,"),
+            _verdict(own, short, "Where it cannot, and its size is told,"),
         ]
-    )
+    ).strip()
+
+
+@dataclass(frozen=True)
+class _Compared:
+    """One method against another at one budget."""
+
+    name: str
+    differences: Sequence[float]
+    filled: bool
+
+    def __str__(self) -> str:
+        return f"{self.name} ({signed(self.differences)})"
+
+
+def _verdict(own: str, compared: Sequence[_Compared], where: str) -> str:
+    if not compared:
+        return ""
+    ahead = [one for one in compared if is_ahead(one.differences)]
+    behind = [one for one in compared if is_ahead([-difference for difference in one.differences])]
+    level = [one for one in compared if one not in ahead and one not in behind]
+    single = sum(len(one.differences) == 1 for one in compared)
+    told = f"{where} `{own}` is ahead in {len(ahead)} of {len(compared)} comparisons, {single} of them with one seed"
+    told += f"; level, within {LEVEL}, with {', '.join(map(str, level))}" if level else ""
+    return told + (f"; behind {', '.join(map(str, behind))}" if behind else "; behind in none") + "."
 
 
 def at_equal_bytes(points: Sequence[FrontierPoint], own: str) -> str:
@@ -74,7 +118,7 @@ def at_equal_bytes(points: Sequence[FrontierPoint], own: str) -> str:
             continue
         best = max(rivals, key=_auc)
         name = f"{best[0].label}, {best[0].num_parameters:,} parameters"
-        told = [f"{_bytes(best):,.0f}", f"{_auc(best):.4f} ({_auc(group) - _auc(best):+.4f})"]
+        told = [f"{_bytes(best):,.0f}", f"{_auc(best):.4f} ({signed(paired(group, best))})"]
         rows.append([group[0].budget, f"{_bytes(group):,.0f}", f"{_auc(group):.4f}", name, *told])
     return table(
         [f"`{own}` at", "bytes", "test AUC", "best of the others with no more bytes", "bytes", "test AUC"], rows
@@ -108,4 +152,4 @@ def _bytes(group: Sequence[FrontierPoint]) -> float:
 
 
 def _auc(group: Sequence[FrontierPoint]) -> float:
-    return fmean(point.test_auc or 0.0 for point in group)
+    return fmean(point.test_auc for point in group if point.test_auc is not None)

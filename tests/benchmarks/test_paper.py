@@ -79,8 +79,22 @@ def results(settings):
     compared = [
         point(0.849, label="uniform", size=265_000, model="fm", search_seconds=0.0, retrain_seconds=30.0),
         *(
-            point(auc, label=label, budget="20k", seed=seed, model="fm", search_seconds=60.0, retrain_seconds=20.0)
-            for label, aucs in (("pep", (0.850, 0.852)), ("magnitude", (0.851, 0.8528)), ("mde", (0.830, 0.832)))
+            point(
+                auc,
+                label=label,
+                budget="20k",
+                size=size,
+                seed=seed,
+                model="fm",
+                search_seconds=60.0,
+                retrain_seconds=2.0,
+            )
+            for label, size, aucs in (
+                ("pep", 20_000, (0.850, 0.852)),
+                ("magnitude", 20_000, (0.851, 0.8528)),
+                ("gradual-magnitude", 20_000, (0.853,)),
+                ("mde", 9_000, (0.830, 0.832)),
+            )
             for seed, auc in enumerate(aucs)
         ),
         point(0.79, label="lr", size=0, model="lr", search_seconds=0.0, retrain_seconds=5.0),
@@ -169,18 +183,33 @@ def test_figures_and_page_come_from_result_files_alone(settings, results):
 
 
 def test_where_pep_is_not_ahead_the_page_says_so_and_by_how_much(settings, results):
-    frontier, verdicts = part("frontier"), paper("verdicts")
-    points = frontier.read_points(settings, "fm")
-    assert verdicts.paired(points, "pep", "magnitude", "20k") == pytest.approx([-0.001, -0.0008])
-    assert verdicts.paired(points, "pep", "mde", "20k") == pytest.approx([0.020, 0.020])
-    told = next(line for line in frontier.page(settings).splitlines() if line.startswith("Of "))
-    assert "level, within 0.001, with magnitude at 20k (-0.0009 ± 0.0001 (2))" in told
-    assert "mde" not in told
+    told = [line for line in part("frontier").page(settings).splitlines() if line.startswith("Where ")]
+    assert told == [
+        "Where the other uses its budget, `pep` is ahead in 0 of 2 comparisons, 1 of them with one seed; level, within "
+        "0.001, with magnitude at 20k (-0.0009 ± 0.0001 (2)); behind gradual-magnitude at 20k (-0.0030 (1)).",
+        "Where it cannot, and its size is told, `pep` is ahead in 1 of 1 comparisons, 0 of them with one seed; "
+        "behind in none.",
+    ]
+
+
+def test_differences_are_of_the_seeds_both_have():
+    def side(aucs):
+        return [FrontierPoint.from_json(point(auc, seed=seed)) for seed, auc in aucs.items()]
+
+    paired = paper("verdicts").paired
+    assert paired(side({0: 0.8, 2: 0.9, 1: 0.7}), side({2: 0.5, 0: 0.6, 3: 0.1})) == pytest.approx([0.2, 0.4])
+    assert paired(side({0: 0.8}), side({1: 0.8})) == []
 
 
 @pytest.mark.parametrize(
     ("differences", "ahead"),
-    [([0.0011], True), ([0.0009], False), ([0.0002, 0.0001, 0.0003], True), ([0.0008, -0.0001, 0.0009], False)],
+    [
+        ([0.0011], True),
+        ([0.0009], False),
+        ([0.0002, 0.0001, 0.0003], True),
+        ([0.0008, -0.0001, 0.0009], False),
+        ([0.0001, 0.0001, 0.0020], False),  # agree, but one seed does it all
+    ],
 )
 def test_a_small_difference_counts_only_where_seeds_agree(differences, ahead):
     assert paper("verdicts").is_ahead(differences) is ahead
@@ -208,8 +237,8 @@ def test_at_equal_bytes_the_best_of_the_smaller_is_named():
         point("pep", 50, 250, 0.79, "50"), point("mde", 50, 200, 0.7, "50"),
     ]  # fmt: skip
     large, small = paper("verdicts").at_equal_bytes(points, "pep").splitlines()[2:]
-    assert "quantised, 400 parameters | 400 | 0.8200 (-0.0200)" in large
-    assert "mde, 50 parameters | 200 | 0.7000 (+0.0900)" in small
+    assert "quantised, 400 parameters | 400 | 0.8200 (-0.0200 (1))" in large
+    assert "mde, 50 parameters | 200 | 0.7000 (+0.0900 (1))" in small
 
 
 def test_the_committed_page_is_made_of_the_committed_results():

@@ -1,8 +1,8 @@
 """AUC against parameters and against bytes: every method under every model, and PEP against each at equal budgets.
 
-PEP plan against what was published has the settings of `experiments/movielens-1m/<model>/pep-plan.toml`. The other
-methods share its data, search and training under `thresher compare`, by labels alone: no teacher; there so does PEP,
-whose grid, like theirs, begins with a table wider than the 64 of that file. PEP with decay is its own experiment.
+All share the data, search and training of `experiments/movielens-1m/<model>/pep-plan.toml` under `thresher compare`, by
+labels alone: no teacher. PEP's grid, like theirs, begins with a table wider than the 64 of that file. PEP with decay is
+its own experiment.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,23 +13,22 @@ from paper import compared
 from paper.compared import compare_method
 from paper.experiments import (
     aucs_of,
-    dense_points,
     pruned_points,
     read_experiment,
     run_experiment,
 )
 from paper.page import ABSENT, command, made_from, mean_sd, not_run_yet, picture, table
 from paper.settings import PaperSettings
-from paper.verdicts import at_equal_budgets, at_equal_bytes
+from paper.stored import read_result
+from paper.verdicts import at_equal_budgets, at_equal_bytes, told_size
 from thresher.compare.sweep import FLOOR
 from thresher.files import read_json
 from thresher.report.comparison import plot_comparison
-from thresher.report.frontier import Frontier, FrontierPoint
-from thresher.tickets.budget import Budget
+from thresher.report.frontier import FrontierPoint
 
 PART = "frontier"
 TITLE = "AUC against parameters and bytes"
-PLAN, DECAY = "pep", "pep-decay"
+PLAN, DECAY, QUANTISED = "pep", "pep-decay", "quantised"
 MODELS = ("fm", "deepfm", "autoint")
 _FEW = ("pep", "uniform", "magnitude", "mde")
 METHODS: Mapping[str, tuple[str, ...]] = {
@@ -62,22 +61,6 @@ BUDGETS: Mapping[str, tuple[str, ...]] = {
 """Those of the experiments, and for deep models one that PEP decay comes to; the last of each is the size of the
 paper's PEP-0, for AutoInt (9,281) a little below."""
 TRIALS = 1
-FILLED = 0.95
-"""A method that uses less of its budget has its own size told."""
-PUBLISHED: tuple[tuple[str, str, float | None, float | None, float | None], ...] = (
-    ("fm", "6541", 0.8368, None, None),
-    ("fm", "20k", None, 0.8479, 0.8488),
-    ("fm", "30k", None, None, 0.8496),
-    ("fm", "50k", None, None, 0.8502),
-    ("fm", "dense", None, 0.8387, None),
-    ("deepfm", "8604", 0.8491, None, None),
-    ("deepfm", "20k", None, 0.8464, None),
-    ("deepfm", "dense", None, None, None),
-    ("autoint", "9000", 0.8530, None, None),
-    ("autoint", "dense", None, None, None),
-)
-"""Model, size; AUC of the paper, of the authors' code in an independent run, both picked on the test split; and of the
-authors' search under our protocol in an early trial, D = 32, one seed."""
 
 
 def run(settings: PaperSettings) -> None:
@@ -85,15 +68,8 @@ def run(settings: PaperSettings) -> None:
         for seeds in range(1, max(settings.seeds) + 2):  # a comparison counts its seeds from 0
             for method in _methods(settings, model):
                 compare_method(settings, PART, model, method, BUDGETS[model], seeds=seeds, trials=TRIALS)
-    run_plans(settings)
     for model in _models(settings):
         run_experiment(settings, f"movielens-1m/{model}/pep-decay", settings.seeds)
-
-
-def run_plans(settings: PaperSettings) -> None:
-    """PEP plan under every model, at the frontier's budgets."""
-    for model in _models(settings):
-        run_experiment(settings, f"movielens-1m/{model}/pep-plan", settings.plan_seeds)
 
 
 def draw(settings: PaperSettings) -> list[Path]:
@@ -113,33 +89,17 @@ def page(settings: PaperSettings) -> str:
         "`pep-decay` the published search. Each method has the first setting of its grid, PEP too; all share "
         "warm-up, plan, retraining on labels alone, and seeds. PEP, magnitude pruning, L1 projection and DNIS search "
         "tables 128 wide; `pep-decay`, an experiment of its own, one of 64. With one trial each, a method whose first "
-        "setting is small cannot use a large budget: then its size stands beside its AUC. "
-        "Beside what was published stands PEP with the settings of `benchmarks/experiments/"
-        "movielens-1m/<model>/pep-plan.toml`: 64 wide, tickets that learn from the dense model; the defaults "
-        "for FM, and what validation preferred for DeepFM and AutoInt. The paper's AutoInt has 9,281 parameters."
+        "setting is small cannot use a large budget: then its size stands beside its AUC. At equal parameters "
+        "`quantised` is the table of `uniform`, and is compared in bytes alone."
     ]
-    sections += [_headline(settings)] if any(plan_points(settings, model) for model in MODELS) else []
     for model in MODELS:
         points = read_points(settings, model)
         sections.append(f"### {model}\n\n" + (_section(settings, model, points) if points else not_run_yet("frontier")))
     return "\n\n".join(sections)
 
 
-def _headline(settings: PaperSettings) -> str:
-    """What was published beside what PEP plan, and the dense model beside it, come to."""
-    rows = []
-    for model, size, *published in PUBLISHED:
-        plan = plan_points(settings, model)
-        ours = aucs_of(dense_points(_plan(settings, model).values())) if size == "dense" else aucs_of(plan, size)
-        told = ["–" if auc is None else f"{auc:.4f}" for auc in published]
-        rows.append([f"{model}, {size if size == 'dense' else 'PEP at ' + size}", *told, mean_sd(ours)])
-    heads = ["test AUC", "paper", "authors' code, re-run", "their search, clean (D = 32, 1 seed)", "ours (seeds)"]
-    return table(heads, rows)
-
-
 def _section(settings: PaperSettings, model: str, points: Sequence[FrontierPoint]) -> str:
-    path = compared.result_path(settings, PART, model)
-    content = read_json(path) if path.exists() else {}
+    content = read_result(compared.result_path(settings, PART, model))
     budgets = BUDGETS[model]
     labels = list(dict.fromkeys(point.label for point in points))
     rows = [
@@ -149,9 +109,9 @@ def _section(settings: PaperSettings, model: str, points: Sequence[FrontierPoint
     parts = [
         picture(settings, f"frontier-{model}", f"test AUC against parameters and bytes, {model}"),
         table(["test AUC", *budgets], rows),
-        *(_widths(points, label) for label in ("uniform", "quantised")),
+        *(_widths(points, label) for label in ("uniform", QUANTISED)),
         f"Logistic regression: {mean_sd(aucs_of(floor_points(settings, model)))}.",
-        at_equal_budgets(points, PLAN, budgets),
+        at_equal_budgets([point for point in points if point.label != QUANTISED], PLAN, budgets),
         "In bytes, all values of PEP in float32:\n\n" + at_equal_bytes(points, PLAN),
         _eight_bits(settings) if model == "fm" else "",
         _unmet(content.get("unmet", {})),
@@ -161,12 +121,8 @@ def _section(settings: PaperSettings, model: str, points: Sequence[FrontierPoint
 
 
 def _cell(points: Sequence[FrontierPoint]) -> str:
-    """Test AUC; with its size where a method's next larger form did not fit and it stays well below the budget."""
-    if not points:
-        return ABSENT
-    size, budget = max(point.num_parameters for point in points), Budget.parse(str(points[0].budget))
-    told = f" @ {size:,}" if size < FILLED * budget.max_entries(10**9) else ""
-    return mean_sd(aucs_of(points)) + told
+    """Test AUC, and the size where it stays well below the budget."""
+    return mean_sd(aucs_of(points)) + told_size(points) if points else ABSENT
 
 
 def _widths(points: Sequence[FrontierPoint], label: str) -> str:
@@ -174,7 +130,7 @@ def _widths(points: Sequence[FrontierPoint], label: str) -> str:
     own = [point for point in points if point.label == label and point.budget is None]
     sizes = sorted({point.num_parameters for point in own}, reverse=True)
     told = [f"{size:,}: {mean_sd(aucs_of([p for p in own if p.num_parameters == size]))}" for size in sizes]
-    return f"`{label}` at 64, 32, … 4 wide, by parameters: {'; '.join(told)}." if own else ""
+    return f"`{label}` at whole widths from 64 down, by parameters: {'; '.join(told)}." if own else ""
 
 
 def _eight_bits(settings: PaperSettings) -> str:
@@ -201,15 +157,6 @@ def read_points(settings: PaperSettings, model: str) -> list[FrontierPoint]:
         *pruned_points(decay.values(), DECAY),
         *(FrontierPoint.from_json(point) for point in stored if point["model"] == model),
     ]
-
-
-def plan_points(settings: PaperSettings, model: str) -> list[FrontierPoint]:
-    """The points of PEP plan with its default settings, a teacher where validation chose one."""
-    return pruned_points(_plan(settings, model).values(), PLAN)
-
-
-def _plan(settings: PaperSettings, model: str) -> dict[int, Frontier]:
-    return read_experiment(settings, f"movielens-1m/{model}/pep-plan")
 
 
 def floor_points(settings: PaperSettings, model: str = "fm") -> list[FrontierPoint]:

@@ -8,10 +8,10 @@ from statistics import fmean, stdev
 
 from paper.experiments import aucs_of, plain_points, pruned_points, read_experiment, run_experiment, train_plain
 from paper.page import command, mean_sd, not_run_yet, picture, table
-from paper.parts import data_statistics, frontier
+from paper.parts import data_statistics, headline
 from paper.parts.criteo_small import lr_path
 from paper.settings import PaperSettings
-from paper.verdicts import auc_standard_error, signed
+from paper.verdicts import auc_standard_error, paired, signed
 from thresher.files import read_json
 from thresher.models.registry import model_config
 from thresher.report.figures import COLOURS, new_figure, page_style, save_figure
@@ -39,7 +39,7 @@ PAPER: dict[str, dict[str, tuple[float, int]]] = {
 def run(settings: PaperSettings) -> None:
     for source in SOURCES:
         train_plain(settings, lr_path(settings, source), source, model_config("lr"), 1, settings.seeds)
-    frontier.run_plans(settings)
+    headline.run(settings)
     for source in ("criteo", "avazu"):
         for model in (model for model in MODELS if model in settings.models):
             run_experiment(settings, f"{source}-small/{model}/pep-plan", settings.seeds)
@@ -79,7 +79,7 @@ def page(settings: PaperSettings) -> str:
                     f"{auc:.4f} @ {size:,}",
                     f"{points[0].num_parameters:,}" if points else "–",
                     mean_sd(aucs_of(points)),
-                    _above(points, floor) if name != "lr" else "",
+                    signed(paired(points, floor)) if name != "lr" else "",
                 ]
             )
     if all(row[3] == "–" for row in rows):
@@ -117,7 +117,7 @@ def _precision(settings: PaperSettings) -> str:
 def smallest(settings: PaperSettings, source: str, model: str) -> list[FrontierPoint]:
     """The smallest points of PEP plan, one per seed: of the size of the paper's PEP-0."""
     if source == "movielens-1m":
-        points = frontier.plan_points(settings, model)
+        points = headline.plan_points(settings, model)
     else:
         found = read_experiment(settings, f"{source}-small/{model}/pep-plan")
         points = pruned_points(found.values(), "pep")
@@ -130,9 +130,3 @@ def _aucs(settings: PaperSettings, source: str) -> dict[str, list[float]]:
     floor = {"lr": aucs_of(plain_points(lr_path(settings, source)))}
     others = {model: aucs_of(smallest(settings, source, model)) for model in PAPER[source] if model != "lr"}
     return floor | {model: aucs for model, aucs in others.items() if aucs}
-
-
-def _above(points: list[FrontierPoint], floor: list[FrontierPoint]) -> str:
-    by_seed = {point.seed: point.test_auc or 0.0 for point in floor}
-    differences = [(point.test_auc or 0.0) - by_seed[point.seed] for point in points if point.seed in by_seed]
-    return signed(differences)

@@ -220,8 +220,8 @@ def _ablation(settings: PaperSettings) -> str:
         return ""
     rows = []
     for budget in dict.fromkeys(str(point.budget) for point in learned):
-        aucs = [aucs_of(points, budget) for points in (learned, fixed)]
-        rows.append([budget, *map(mean_sd, aucs), signed(paired([*learned, *fixed], *ABLATION, budget))])
+        sides = [[point for point in points if point.budget == budget] for points in (learned, fixed)]
+        rows.append([budget, *(mean_sd(aucs_of(side)) for side in sides), signed(paired(*sides))])
     told = " and ".join(f"`benchmarks/experiments/movielens-1m/fm/{name}.toml`" for name in ABLATION)
     return f"""**The deviation fixed at 0**, so that nothing but the clock moves a threshold. Test AUC on MovieLens-1M,
 FM, retrained on labels alone ({told}):

@@ -1,0 +1,112 @@
+"""PEP plan with its recorded settings beside what was published, and against its own dense model."""
+
+from pathlib import Path
+
+from paper.experiments import aucs_of, dense_points, pruned_points, read_experiment, result_path, run_experiment
+from paper.page import ABSENT, command, made_from, mean_sd, not_run_yet, table
+from paper.settings import PaperSettings
+from paper.stored import read_result
+from paper.verdicts import paired, signed
+from thresher.report.frontier import FrontierPoint
+
+TITLE = "Ours beside what was published"
+MODELS = ("fm", "deepfm", "autoint")
+DENSE, BY_LABELS = "dense", "movielens-1m/fm/pep-plan-by-labels"
+PUBLISHED: tuple[tuple[str, str, float | None, float | None], ...] = (
+    ("fm", "6541", 0.8368, None),
+    ("fm", "20k", None, 0.8479),
+    ("fm", "30k", None, None),
+    ("fm", "50k", None, None),
+    ("fm", DENSE, None, 0.8387),
+    ("deepfm", "8604", 0.8491, None),
+    ("deepfm", "20k", None, 0.8464),
+    ("deepfm", DENSE, None, None),
+    ("autoint", "9000", 0.8530, None),
+    ("autoint", DENSE, None, None),
+)
+"""Model, size; AUC of the paper, and of the authors' code in an independent run, both picked on the test split."""
+
+
+def run(settings: PaperSettings) -> None:
+    """PEP plan under every model; for FM also by labels alone, and the published search."""
+    for model in (model for model in MODELS if model in settings.models):
+        run_experiment(settings, f"movielens-1m/{model}/pep-plan", settings.plan_seeds)
+        run_experiment(settings, f"movielens-1m/{model}/pep-decay", settings.seeds)
+    if "fm" in settings.models:
+        run_experiment(settings, BY_LABELS, settings.seeds)
+
+
+def draw(settings: PaperSettings) -> list[Path]:
+    return []  # a table alone
+
+
+def page(settings: PaperSettings) -> str:
+    if not any(plan_points(settings, model) for model in MODELS):
+        return not_run_yet("headline")
+    names = [f"movielens-1m/{model}/pep-{kind}" for model in MODELS for kind in ("plan", "decay")]
+    return "\n\n".join(
+        filter(
+            None,
+            [
+                f"""Command: {command("headline")}. MovieLens-1M, test AUC. *PEP plan* has the settings of
+`benchmarks/experiments/movielens-1m/<model>/pep-plan.toml`: 64 wide, tickets that learn from the dense model; the
+defaults for FM. For DeepFM and AutoInt network, rates and plan were chosen on validation with seed 0, one after
+another; AutoInt's dropout and teacher were taken over from DeepFM. *Published search* is PEP decay under our protocol,
+64 wide, by labels (`…/pep-decay.toml`); it stalls before smaller sizes. The paper's AutoInt has 9,281 parameters.""",
+                table(
+                    [
+                        "test AUC",
+                        "paper",
+                        "authors' code, re-run",
+                        "published search",
+                        "PEP plan",
+                        "against dense, paired",
+                    ],
+                    [_row(settings, *published) for published in PUBLISHED],
+                ),
+                _a_fifth(settings),
+                _cut_off(settings),
+                made_from(*(read_result(result_path(settings, name)) for name in [*names, BY_LABELS])),
+            ],
+        )
+    )
+
+
+def _row(settings: PaperSettings, model: str, size: str, paper: float | None, rerun: float | None) -> list[str]:
+    dense = dense_points(read_experiment(settings, f"movielens-1m/{model}/pep-plan").values())
+    told = [ABSENT if auc is None else f"{auc:.4f}" for auc in (paper, rerun)]
+    if size == DENSE:
+        return [f"{model}, dense", *told, "", mean_sd(aucs_of(dense)), ""]
+    decay = pruned_points(read_experiment(settings, f"movielens-1m/{model}/pep-decay").values(), "pep-decay")
+    own = [point for point in plan_points(settings, model) if point.budget == size]
+    aucs = [mean_sd(aucs_of(decay, size)), mean_sd(aucs_of(own))]
+    return [f"{model}, PEP at {size}", *told, *aucs, signed(paired(own, dense))]
+
+
+def _a_fifth(settings: PaperSettings) -> str:
+    """Whether FM at no more than a fifth of its table is as good as the whole of it: with the teacher and without."""
+    told = []
+    for name, way in (("movielens-1m/fm/pep-plan", "taught"), (BY_LABELS, "by labels")):
+        frontiers = read_experiment(settings, name).values()
+        dense = dense_points(frontiers)
+        points = [point for point in pruned_points(frontiers, way) if point.budget == "50k"]
+        if points and dense:
+            told.append(f"{way} {signed(paired(points, dense))}")
+    if not told:
+        return ""
+    return f"FM at 50,000 parameters, 19 % of its table, against the dense model, paired: {'; '.join(told)}."
+
+
+def _cut_off(settings: PaperSettings) -> str:
+    """Trainings that ended at their last epoch while validation still rose."""
+    told = []
+    for model in MODELS:
+        content = read_result(result_path(settings, f"movielens-1m/{model}/pep-plan"))
+        for seed, found in content.get("seeds", {}).items():
+            told += [f"{model} at {size}, seed {seed}" for size in found.get("still_improving", [])]
+    return f"Still improving at their last epoch, the 60th: {'; '.join(told)}." if told else ""
+
+
+def plan_points(settings: PaperSettings, model: str) -> list[FrontierPoint]:
+    """The points of PEP plan with its recorded settings, a teacher where validation chose one."""
+    return pruned_points(read_experiment(settings, f"movielens-1m/{model}/pep-plan").values(), "pep")
