@@ -143,6 +143,7 @@ def results(settings):
     write_json(
         folder / "runtime/five_budgets.json",
         {
+            "config": {"search": {"max_epochs": 60}},
             "pep": {"0": {"all": one | {"points": [point(0.85, budget=budget) for budget in budgets]}}},
             "darts": {"0": {budget: one | {"points": [point(0.84, budget=budget)]} for budget in budgets}},
             "made_with": MADE_WITH,

@@ -134,7 +134,13 @@ def test_interaction_matrix_is_the_mean_of_absolute_products():
                 assert np.isnan(matrix[f, g])
             else:
                 assert matrix[f, g] == pytest.approx(sum(products) / len(products), rel=1e-5)
-    assert np.nanmax(interactions.normalised(matrix)) == 1
+
+
+def test_strengths_before_and_after_have_one_measure():
+    dense, pruned = [[None, 2.0], [2.0, None]], [[None, 3.0], [3.0, None]]
+    seeds = [{"dense": dense, "pruned": {"25k": pruned}}, {"dense": pruned, "pruned": {"25k": pruned}}]
+    assert np.nanmax(interactions._mean(seeds, None)) == 1
+    assert np.nanmax(interactions._mean(seeds, "25k")) == pytest.approx((1.5 + 1) / 2)
 
 
 def test_rank_correlation_shares_ranks_among_equal_values():

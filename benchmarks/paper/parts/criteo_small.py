@@ -13,11 +13,13 @@ from paper.experiments import (
     plain_points,
     pruned_points,
     read_experiment,
+    result_path,
     run_experiment,
     train_plain,
 )
-from paper.page import command, mean_sd, not_run_yet, picture, table
+from paper.page import command, made_from, mean_sd, not_run_yet, picture, table
 from paper.settings import PaperSettings
+from paper.stored import read_result
 from thresher.models.registry import model_config
 from thresher.report.comparison import plot_comparison
 from thresher.report.frontier import FrontierPoint
@@ -86,7 +88,11 @@ def _section(settings: PaperSettings, model: str, floor: float) -> str:
             f"{auc - best_dense[0]:+.4f} against the best dense width on test ({best_dense[1]})."
         )
     shown = picture(settings, f"criteo-small-{model}", f"test AUC on Criteo in small, {model}")
-    return "\n\n".join([f"### {model}", shown, table([model, "parameters", "test AUC"], rows), verdict])
+    made = made_from(
+        read_result(result_path(settings, f"criteo-small/{model}/pep-plan")),
+        *(read_result(_dense_path(settings, model, width)) for width in WIDTHS),
+    )
+    return "\n\n".join([f"### {model}", shown, table([model, "parameters", "test AUC"], rows), verdict, made])
 
 
 def lr_path(settings: PaperSettings, source: str) -> Path:

@@ -4,6 +4,7 @@ Left the count over epochs under the published pressure (decay), as the paper ha
 search at equal budgets, retrained: the count says how fast a granularity prunes, the AUC what that is worth.
 """
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, get_args
@@ -114,9 +115,23 @@ magnitude pruning with a soft threshold.""",
             kept,
             "Test AUC of the planned search's tickets, retrained:",
             retrained,
+            _judged(results, sizes),
             made_from(*(read_result(_path(settings, name)) for name in results)),
         ]
     )
+
+
+def _judged(results: Mapping[GranularityName, list[dict[str, Any]]], sizes: Sequence[int]) -> str:
+    """The paper's order of granularities, checked at equal sizes."""
+    means = {
+        size: {name: fmean(aucs) for name, seeds in results.items() if (aucs := _by_size(seeds).get(size))}
+        for size in sizes
+    }
+    best, worst = (
+        ", ".join(f"{chosen(found, key=found.__getitem__)} at {size:,}" for size, found in means.items())
+        for chosen in (max, min)
+    )
+    return f"Best: {best}. Worst: {worst}."
 
 
 def _kept(seeds: list[dict[str, Any]], epoch: int) -> str:

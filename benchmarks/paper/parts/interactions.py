@@ -1,7 +1,8 @@
 """Interaction matrices: how strongly features of two fields meet, before pruning, after it, and the difference.
 
 Entry (f, g) is the mean of `|⟨v_a, v_b⟩|` over all features a of field f and b of field g that training saw, divided by
-the largest such mean of two different fields. FM multiplies no two features of one field, so the diagonal is empty.
+the largest such mean of the dense model: one measure for before and after. FM multiplies no two features of one field,
+so the diagonal is empty.
 """
 
 from collections.abc import Sequence
@@ -70,13 +71,6 @@ def interaction_matrix(vectors: Tensor, field_sizes: Sequence[int], seen: Tensor
     return matrix
 
 
-def normalised(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Divided by its largest value, so that two matrices show how strength is shared out, not how much there is."""
-    largest = np.nanmax(matrix)
-    scaled: NDArray[np.float64] = matrix / largest if largest > 0 else matrix
-    return scaled
-
-
 def draw(settings: PaperSettings) -> list[Path]:
     if not _path(settings).exists():
         return []
@@ -87,10 +81,16 @@ def draw(settings: PaperSettings) -> list[Path]:
         with page_style():
             figure = new_figure(6.9, 2.9)
             panels = figure.subplots(1, 3, sharey=True)
-            _draw_matrix(panels[0], before, seeds[0]["fields"], "dense", "Blues", (0, 1))
-            image = _draw_matrix(panels[1], after, seeds[0]["fields"], f"{budget} kept, retrained", "Blues", (0, 1))
+            limits = (0.0, max(1.0, float(np.nanmax(after))))
+            _draw_matrix(panels[0], before, seeds[0]["fields"], "dense", "Blues", limits)
+            image = _draw_matrix(panels[1], after, seeds[0]["fields"], f"{budget} kept, retrained", "Blues", limits)
             figure.colorbar(
-                image, ax=list(panels[:2]), location="bottom", shrink=0.5, aspect=30, label="share of the largest"
+                image,
+                ax=list(panels[:2]),
+                location="bottom",
+                shrink=0.5,
+                aspect=30,
+                label="the dense model's largest = 1",
             )
             largest = max(float(np.nanmax(np.abs(after - before))), 0.05)
             change = _draw_matrix(
@@ -137,11 +137,11 @@ def page(settings: PaperSettings) -> str:
     ]
     return "\n\n".join(
         [
-            f"""Each entry is the mean of `|⟨v_a, v_b⟩|` over the features of two fields, divided by the largest pair's:
-FM on MovieLens-1M, mean of {len(seeds)} seed(s). *Dense* is the model before pruning; the other columns are retrained
-tickets. Features that training never saw are left out; FM multiplies no two features of one field, so there is no
-diagonal. Made by {command(PART)}. The paper shows three heat maps without numbers and reads from them that weak pairs
-fade while strong ones stay.""",
+            f"""Each entry is the mean of `|⟨v_a, v_b⟩|` over the features of two fields, divided by that of the dense
+model's largest pair: FM on MovieLens-1M, mean of {len(seeds)} seed(s). *Dense* is the model before pruning; the other
+columns are retrained tickets. Features that training never saw are left out; FM multiplies no two features of one
+field, so there is no diagonal. Made by {command(PART)}. The paper shows three heat maps without numbers and reads from
+them that weak pairs fade while strong ones stay.""",
             *[
                 picture(settings, f"{PART}_{budget}", f"Interaction matrices at {budget} parameters")
                 for budget in budgets
@@ -159,14 +159,16 @@ def _fading(pairs: list[tuple[int, int]], before: NDArray[np.float64], after: ND
     half = len(finite) // 2
     strong, weak = (fmean(after[pair] / before[pair] for pair in part) for part in (finite[:half], finite[half:]))
     return (
-        f"At {budget} the stronger half of the pairs has {strong:.0%} of the relative strength it had before, "
+        f"At {budget} the stronger half of the pairs has {strong:.0%} of the strength it had before, "
         f"the weaker half {weak:.0%}."
     )
 
 
 def _mean(seeds: list[dict[str, Any]], budget: str | None) -> NDArray[np.float64]:
-    matrices = [seed["dense"] if budget is None else seed["pruned"][budget] for seed in seeds]
-    return np.mean([normalised(np.array(matrix, float)) for matrix in matrices], axis=0)
+    """The dense matrices (None) or the pruned ones, each as a multiple of its seed's largest dense entry."""
+    matrices = [np.array(seed["dense"] if budget is None else seed["pruned"][budget], float) for seed in seeds]
+    scales = [np.nanmax(np.array(seed["dense"], float)) for seed in seeds]
+    return np.mean([matrix / scale for matrix, scale in zip(matrices, scales, strict=True)], axis=0)
 
 
 def _plain(matrix: NDArray[np.float64]) -> list[list[float | None]]:

@@ -17,7 +17,7 @@ from paper.searches import SOURCES, WatchedConfig, search, search_config
 from paper.settings import PaperSettings
 from paper.stored import add_seeds, read_result, read_seeds
 from paper.trainings import DENSE_EPOCHS, curve, train_dense, training_config
-from paper.verdicts import paired, signed
+from paper.verdicts import is_ahead, paired, signed
 from thresher.embeddings.pep import Pressure
 from thresher.report.figures import COLOURS, new_figure, page_style, save_figure, set_count_ticks
 
@@ -105,7 +105,7 @@ def _draw_losses(axes: "Axes", seeds: list[dict[str, Any]]) -> None:
 
 def _draw_parts(axes: "Axes", seeds: list[dict[str, Any]], pressure: Pressure) -> None:
     """Medians over the kept entries, with the band from 5 to 95 in a hundred."""
-    for name, label, colour in (("raw_pressure", "pressure", COLOURS[4]), ("raw_loss", "loss", COLOURS[2])):
+    for name, label, colour in (("raw_pressure", "start and pressure", COLOURS[4]), ("raw_loss", "loss", COLOURS[2])):
         points = [
             (at + 1, np.mean([part["kept"][name] for part in parts], axis=0))
             for at, parts in enumerate(zip(*(seed[pressure]["parts"] for seed in seeds), strict=False))
@@ -114,7 +114,7 @@ def _draw_parts(axes: "Axes", seeds: list[dict[str, Any]], pressure: Pressure) -
         if points:
             epochs, quantiles = zip(*points, strict=True)
             low, middle, high = np.array(quantiles).T
-            axes.plot(epochs, middle, color=colour, linewidth=1.6, label=f"moved by the {label} (kept entries)")
+            axes.plot(epochs, middle, color=colour, linewidth=1.6, label=f"{label} (kept entries)")
             axes.fill_between(epochs, low, high, color=colour, alpha=0.25, linewidth=0)
     axes.set_title(pressure, loc="left")
     axes.set_xlabel("epoch of the search")
@@ -125,14 +125,15 @@ def _draw_swapped(axes: "Axes", seeds: list[dict[str, Any]]) -> None:
     from matplotlib.ticker import LogLocator
 
     for pressure in PRESSURES:
-        points = [
-            (kept, 100 * part["swapped_share"])
-            for seed in seeds[:1]
-            for kept, part in zip(seed[pressure]["kept"], seed[pressure]["parts"], strict=True)
-            if part is not None
-        ]
-        if points:
-            axes.plot(*zip(*points, strict=True), color=COLOUR_OF[pressure], linewidth=1.6, label=pressure)
+        for at, seed in enumerate(seeds):  # counts differ from seed to seed, so each has its line
+            points = [
+                (kept, 100 * part["swapped_share"])
+                for kept, part in zip(seed[pressure]["kept"], seed[pressure]["parts"], strict=True)
+                if part is not None
+            ]
+            if points:
+                label = None if at else pressure
+                axes.plot(*zip(*points, strict=True), color=COLOUR_OF[pressure], linewidth=1.4, label=label)
     axes.set_xscale("log")
     axes.invert_xaxis()
     set_count_ticks(axes.xaxis)
@@ -155,7 +156,9 @@ the small Criteo file decay starts at −15, not −150, and its thresholds lear
 steps.""",
         picture(settings, f"{PART}_loss", "Training and validation loss with and without PEP"),
         _losses(results),
-        """**Who moves the thresholds.** Every raw threshold is the sum of what pressure and what the loss moved it by.
+        _lower_or_higher(results),
+        """**Who moves the thresholds.** Every raw threshold is the sum of where pressure brought it from its start, and
+of what the loss moved it by.
 *Moved by the loss* is the mean change of a kept entry's threshold due to the loss, as a share of the mean threshold.
 *Swapped* is the share of the kept entries that are not among as many of the largest |v|: what learned thresholds
 change about the mask. With thresholds that are all alike it would be 0.""",
@@ -180,6 +183,21 @@ def _losses(results: Mapping[str, list[dict[str, Any]]]) -> str:
             )
     heads = ["", "epochs", "training loss, first", "middle", "last epoch", "best validation"]
     return table(heads, rows)
+
+
+def _lower_or_higher(results: Mapping[str, list[dict[str, Any]]]) -> str:
+    """The paper's reading of the training loss, checked: at the last epoch, and on validation at its best."""
+
+    def gap(seeds: list[dict[str, Any]], pressure: Pressure) -> str:
+        training = fmean(seed[pressure]["train_loss"][-1] - seed["dense"]["train_loss"][-1] for seed in seeds)
+        lowest = [[min(seed[name]["validation_logloss"]) for seed in seeds] for name in (pressure, "dense")]
+        return f"{training:+.3f} and {fmean(lowest[0]) - fmean(lowest[1]):+.4f} ({pressure})"
+
+    told = [
+        f"{PLACES[source]} {', '.join(gap(seeds, pressure) for pressure in PRESSURES)}"
+        for source, seeds in results.items()
+    ]
+    return f"With PEP minus without, training loss of the last epoch and best validation loss: {'; '.join(told)}."
 
 
 def _parts(results: Mapping[str, list[dict[str, Any]]]) -> str:
@@ -218,15 +236,26 @@ def _ablation(settings: PaperSettings) -> str:
     )
     if not learned or not fixed:
         return ""
-    rows = []
+    rows, differences = [], {}
     for budget in dict.fromkeys(str(point.budget) for point in learned):
         sides = [[point for point in points if point.budget == budget] for points in (learned, fixed)]
-        rows.append([budget, *(mean_sd(aucs_of(side)) for side in sides), signed(paired(*sides))])
+        differences[budget] = paired(*sides)
+        rows.append([budget, *(mean_sd(aucs_of(side)) for side in sides), signed(differences[budget])])
     told = " and ".join(f"`benchmarks/experiments/movielens-1m/fm/{name}.toml`" for name in ABLATION)
     return f"""**The deviation fixed at 0**, so that nothing but the clock moves a threshold. Test AUC on MovieLens-1M,
 FM, retrained on labels alone ({told}):
 
-{table(["parameters", "deviation learned", "fixed at 0", "difference, paired"], rows)}"""
+{table(["parameters", "deviation learned", "fixed at 0", "difference, paired"], rows)}
+
+{_worth(differences)}"""
+
+
+def _worth(differences: Mapping[str, list[float]]) -> str:
+    """In words: at which sizes learning the deviation gains, at which it costs."""
+    gains = [budget for budget, each in differences.items() if each and is_ahead(each)]
+    costs = [budget for budget, each in differences.items() if each and is_ahead([-one for one in each])]
+    told = f"Learning it gains at {', '.join(gains)}" if gains else "Learning it gains at no size"
+    return told + (f" and costs at {', '.join(costs)}." if costs else "; it costs nothing, either.")
 
 
 def _mean_over(curves: list[list[float]]) -> list[float]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 OURS = "pep"
 COLOURS = (
     "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C564B", "#7F7F7F", "#BCBD22", "#17BECF", "#9467BD",
-    "#2CA02C", "#FF9896", "#AEC7E8", "#C5B0D5", "#C49C94",
+    "#2CA02C", "#FF9896", "#AEC7E8", "#C5B0D5", "#C49C94", "#393B79", "#637939", "#843C39",
 )  # fmt: skip
 MARKERS = ("s", "^", "D", "v", "P", "X", "<", ">", "p", "h", "*", "d")
 
@@ -93,8 +93,12 @@ def _mean_and_spread(aucs: Sequence[float]) -> str:
 
 
 def _draw_methods(axes: "Axes", points: Sequence[FrontierPoint], size: str, split: Split) -> None:
-    others = [label for label in sorted({point.label for point in points}) if label != OURS]
-    for at, label in enumerate([*others, *([OURS] if any(point.label == OURS for point in points) else [])]):
+    aucs_of: dict[str, list[float]] = {}
+    for point in points:
+        aucs_of.setdefault(point.label, []).append(point.auc(split) or 0.0)
+    # the legend in the order of the lines, PEP before all
+    labels = sorted(aucs_of, key=lambda label: (label != OURS, -fmean(aucs_of[label])))
+    for at, label in enumerate(labels):
         line = mean_line([point for point in points if point.label == label], size, split)
         sizes, aucs, spreads = zip(*line, strict=True)
         ours = label == OURS
