@@ -95,6 +95,9 @@ python benchmarks/paper/make.py --only frontier,runtime
   name, and decide nothing. The published numbers were picked on the test split,
   with an AUC averaged over batches; ours is over the whole split. Numbers are mean ± standard deviation over seeds, how
   many in brackets; a seed changes initial weights and batch order, never the split.
+- **Training** stops on validation AUC (the paper: logloss), and what is evaluated and kept is a running mean of the
+  weights, for dense models and tickets alike. In comparisons of methods an epoch must gain more than 0.0001 to count;
+  their logistic regression differs a little from the one trained by itself.
 - **MovieLens-1M.** The paper's rule (rating 3 dropped) leaves 739,012 rows and 4,129 features in seven fields, 4,136
   with an unknown one per field; the paper counts 739,015 and 3,864. So 6,541 parameters are a slightly smaller share.
 - **Criteo and Avazu** are the real data in small: 137,139 of 45,840,617 rows and 20,000 of 40,400,000. They show how
@@ -102,8 +105,8 @@ python benchmarks/paper/make.py --only frontier,runtime
   `…/avazu/`; `benchmarks/run.py` runs them.
 - **Networks.** FM has the defaults. DeepFM has the authors' perceptron with dropout 0.5 instead of 0.2, a plan of 40
   epochs, and trains at 0.003 instead of 0.001; AutoInt is AutoInt+ (with a perceptron), with one layer of attention
-  instead of three, the same dropout, and 0.003 throughout. On the small files networks are smaller. What
-  validation said of them is in the files of `benchmarks/experiments/`.
+  instead of three, the same dropout, and 0.003 throughout. On the small files networks are smaller. The files of
+  `benchmarks/experiments/` tell which settings validation chose, with how many seeds, and which were taken over.
 - **The search.** *PEP decay* is the published search: sigmoid, and coupled weight decay on the thresholds. *PEP plan*
   is ours ([search.md](search.md)). Both retrain from the initial weights they were searched with.
 - **A teacher.** With PEP plan's default the tickets learn what the dense model predicts where validation says that is
