@@ -16,7 +16,7 @@ from thresher.stages import new_model
 from thresher.tickets.ticket import Rewind
 from thresher.training.fit import TrainingConfig
 
-DENSE_EPOCHS, RETRAIN_EPOCHS, QUICK_EPOCHS = 40, 30, 3
+DENSE_EPOCHS, RETRAIN_EPOCHS, QUICK_EPOCHS = 40, 60, 3
 """Of curves over epochs, which no early stopping cuts off."""
 
 

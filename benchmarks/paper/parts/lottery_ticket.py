@@ -109,9 +109,14 @@ def page(settings: PaperSettings) -> str:
     results = read_seeds(settings.results / PART, SOURCES)
     if not results:
         return not_run_yet(PART)
+    first = next(iter(results.values()))[0]
+    epochs, dense_epochs = (
+        len(training["epochs"]["train_loss"])
+        for training in (next(iter(first["budgets"].values()))["initial"], first["dense"])
+    )
     sections = [
-        f"""The same mask, trained for {RETRAIN_EPOCHS} epochs from different weights, and the dense model trained for
-{DENSE_EPOCHS}; test AUC of the epoch best on validation. *Not retrained* is the pruned model as the search had it when
+        f"""The same mask, trained for {epochs} epochs from different weights, and the dense model trained for
+{dense_epochs}; test AUC of the epoch best on validation. *Not retrained* is the pruned model as the search had it when
 its count fell to the budget. It has no running mean of weights, so the others go without here, too, and differ a little
 from those in the tables above. Made by {command(PART)}.
 
