@@ -27,6 +27,7 @@ PARTS = (
     "lottery_ticket",
     "granularity",
     "thresholds",
+    "deviation",
     "interactions",
     "frequency",
     "ablation",

@@ -24,6 +24,8 @@ REPOSITORY = BENCHMARKS.parent
 EXPERIMENTS = BENCHMARKS / "experiments"
 FOLDERS = {"movielens-1m": "ml-1m", "criteo": "criteo", "avazu": "avazu"}
 """Data set → its folder in THRESHER_DATA_DIR."""
+PLACES = {"movielens-1m": "MovieLens-1M", "criteo": "Criteo (small)", "avazu": "Avazu (small)"}
+"""Data set → what figures and tables call what there is of it."""
 MODELS = ("fm", "deepfm", "autoint", "autoint-lr")
 QUICK_EPOCHS = 4
 

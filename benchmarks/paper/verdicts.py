@@ -114,7 +114,7 @@ def at_equal_bytes(points: Sequence[FrontierPoint], own: str) -> str:
     for group in mine:
         rivals = [rival for rival in others if _bytes(rival) <= _bytes(group)]
         if not rivals:
-            rows.append([group[0].budget, f"{_bytes(group):,.0f}", f"{_auc(group):.4f}", "–", "–", "–"])
+            rows.append([group[0].budget, f"{_bytes(group):,.0f}", f"{_auc(group):.4f}", ABSENT, ABSENT, ABSENT])
             continue
         best = max(rivals, key=_auc)
         name = f"{best[0].label}, {best[0].num_parameters:,} parameters"

@@ -17,7 +17,7 @@ from paper.experiments import (
     run_experiment,
     train_plain,
 )
-from paper.page import command, made_from, mean_sd, not_run_yet, picture, table
+from paper.page import ABSENT, command, made_from, mean_sd, not_run_yet, picture, table
 from paper.settings import PaperSettings
 from paper.stored import read_result
 from thresher.models.registry import model_config
@@ -120,4 +120,4 @@ def _widths(settings: PaperSettings) -> tuple[int, ...]:
 
 
 def _size(points: list[FrontierPoint]) -> str:
-    return f"{points[0].num_parameters:,}" if points else "–"
+    return f"{points[0].num_parameters:,}" if points else ABSENT

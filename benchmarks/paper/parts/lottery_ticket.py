@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from paper.page import command, made_from, mean_sd, not_run_yet, picture, table
 from paper.searches import SOURCES, WatchedConfig, search, search_config
-from paper.settings import PaperSettings
+from paper.settings import PLACES, PaperSettings
 from paper.stored import add_seeds, read_result, read_seeds
 from paper.trainings import DENSE_EPOCHS, RETRAIN_EPOCHS, curve, retrain, train_dense, training_config
 from thresher.report.figures import COLOURS, new_figure, page_style, save_figure
@@ -25,7 +25,6 @@ PART = "lottery_ticket"
 REWINDS: tuple[Rewind, ...] = ("initial", "random", "final")
 NAMES = {"initial": "initial weights", "random": "random weights", "final": "the search's last weights"}
 RETRAINED = {"movielens-1m": ("25k", "6500"), "criteo": ("10k", "2k")}
-PLACES = {"movielens-1m": "MovieLens-1M", "criteo": "Criteo (small)"}
 DENSE_COLOUR = "#555555"
 
 

@@ -16,10 +16,10 @@ from paper.experiments import (
     run_experiment,
     train_plain,
 )
-from paper.page import command, made_from, mean_sd, not_run_yet, picture, table
+from paper.page import ABSENT, command, made_from, mean_sd, not_run_yet, picture, table
 from paper.parts import data_statistics, headline
 from paper.parts.criteo_small import lr_path
-from paper.settings import PaperSettings
+from paper.settings import PLACES, PaperSettings
 from paper.stored import read_result
 from paper.verdicts import auc_standard_error, is_ahead, paired, signed
 from thresher.files import read_json
@@ -29,7 +29,6 @@ from thresher.report.frontier import FrontierPoint
 
 TITLE = "PEP-0 against logistic regression"
 MODELS = {"fm": "FM", "deepfm": "DeepFM", "autoint": "AutoInt", "autoint-lr": "AutoInt+LR"}
-SOURCES = {"movielens-1m": "MovieLens-1M", "criteo": "Criteo (small)", "avazu": "Avazu (small)"}
 PAPER: dict[str, dict[str, tuple[float, int]]] = {
     "movielens-1m": {
         "lr": (0.7717, 0), "fm": (0.8368, 6541), "deepfm": (0.8491, 8604), "autoint": (0.8530, 9281),
@@ -47,7 +46,7 @@ PAPER: dict[str, dict[str, tuple[float, int]]] = {
 
 
 def run(settings: PaperSettings) -> None:
-    for source in SOURCES:
+    for source in PLACES:
         train_plain(settings, lr_path(settings, source), source, model_config("lr"), 1, settings.seeds)
     headline.run(settings)
     for source in ("criteo", "avazu"):
@@ -56,7 +55,7 @@ def run(settings: PaperSettings) -> None:
 
 
 def draw(settings: PaperSettings) -> list[Path]:
-    found = {source: _aucs(settings, source) for source in SOURCES}
+    found = {source: _aucs(settings, source) for source in PLACES}
     found = {source: aucs for source, aucs in found.items() if aucs["lr"] and len(aucs) > 1}
     if not found:
         return []
@@ -72,14 +71,14 @@ def draw(settings: PaperSettings) -> list[Path]:
             axes.set_yticks([-at for at in range(len(aucs))], [MODELS.get(name, "LR") for name in aucs])
             axes.set_ylim(0.6 - len(aucs), 0.6)
             axes.set_xlabel("test AUC")
-            axes.set_title(SOURCES[source], loc="left")
+            axes.set_title(PLACES[source], loc="left")
             axes.locator_params(axis="x", nbins=3)
         return list(save_figure(figure, settings.images / "pep0-and-lr"))
 
 
 def page(settings: PaperSettings) -> str:
     rows = []
-    for source, title in SOURCES.items():
+    for source, title in PLACES.items():
         floor = plain_points(lr_path(settings, source))
         for name, (auc, size) in PAPER[source].items():
             points = floor if name == "lr" else smallest(settings, source, name)
@@ -87,13 +86,13 @@ def page(settings: PaperSettings) -> str:
                 [
                     f"{title}, {'LR' if name == 'lr' else 'PEP-0 under ' + MODELS[name]}",
                     f"{auc:.4f} @ {size:,}",
-                    f"{points[0].num_parameters:,}" if points else "–",
+                    f"{points[0].num_parameters:,}" if points else ABSENT,
                     mean_sd(aucs_of(points)),
                     mean_sd(aucs_of(_dense(settings, source, name))) if name != "lr" else "",
                     signed(paired(points, floor)) if name != "lr" else "",
                 ]
             )
-    if all(row[3] == "–" for row in rows):
+    if all(row[3] == ABSENT for row in rows):
         return not_run_yet("pep0_and_lr")
     return "\n\n".join(
         [
@@ -119,7 +118,7 @@ def _precision(settings: PaperSettings) -> str:
             content = read_json(path)
             rows, positive = content["num_rows"]["test"], content["positive_share"]["test"]
             error = auc_standard_error(fmean(aucs), round(rows * positive), round(rows * (1 - positive)))
-            told.append(f"{error:.3f} with {rows:,} test rows of {SOURCES[source]}")
+            told.append(f"{error:.3f} with {rows:,} test rows of {PLACES[source]}")
     if not told:
         return ""
     return (
@@ -131,7 +130,7 @@ def _precision(settings: PaperSettings) -> str:
 def _judged(settings: PaperSettings) -> str:
     """Where the smallest tables are above logistic regression, and where not."""
     above, not_above = [], []
-    for source, title in SOURCES.items():
+    for source, title in PLACES.items():
         floor = plain_points(lr_path(settings, source))
         for model in (model for model in PAPER[source] if model != "lr"):
             differences = paired(smallest(settings, source, model), floor)
@@ -146,7 +145,7 @@ def _made(settings: PaperSettings) -> str:
     """Of MovieLens-1M the headline tells."""
     names = [f"{source}-small/{model}/pep-plan" for source in ("criteo", "avazu") for model in MODELS]
     return made_from(
-        *(read_result(lr_path(settings, source)) for source in SOURCES),
+        *(read_result(lr_path(settings, source)) for source in PLACES),
         *(read_result(result_path(settings, name)) for name in names),
     )
 

@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from paper.experiments import aucs_of, pruned_points, read_experiment, run_experiment
-from paper.page import command, made_from, mean_sd, not_run_yet, picture, table
+from paper.page import command, made_from, not_run_yet, picture, table
 from paper.searches import SOURCES, WatchedConfig, search, search_config
-from paper.settings import PaperSettings
+from paper.settings import PLACES, PaperSettings
 from paper.stored import add_seeds, read_result, read_seeds
 from paper.trainings import DENSE_EPOCHS, curve, train_dense, training_config
-from paper.verdicts import is_ahead, paired, signed
 from thresher.embeddings.pep import Pressure
 from thresher.report.figures import COLOURS, new_figure, page_style, save_figure, set_count_ticks
 
@@ -26,13 +24,11 @@ if TYPE_CHECKING:
 
 TITLE = "How thresholds are learned"
 PART = "thresholds"
-PLACES = {"movielens-1m": "MovieLens-1M", "criteo": "Criteo (small)"}
 PRESSURES: tuple[Pressure, ...] = ("decay", "plan")
 NAMES = {"dense": "without PEP", "decay": "PEP, published (decay)", "plan": "PEP, planned"}
 COLOUR_OF = {"dense": "#aaaaaa", "decay": COLOURS[1], "plan": COLOURS[0]}
 TOLD_SHARES = (0.5, 0.2, 0.12)
 """How much is left when the table of the page looks; the published search stalls at a tenth."""
-ABLATION = ("pep-plan-by-labels", "pep-plan-fixed-deviation")
 
 
 def run(settings: PaperSettings) -> None:
@@ -54,8 +50,6 @@ def run(settings: PaperSettings) -> None:
         searches = tuple(search_config(settings, source, pressure=pressure) for pressure in PRESSURES)
         trainings = (training_config(settings, searches[-1], DENSE_EPOCHS),)
         add_seeds(settings, _path(settings, source), WatchedConfig(searches=searches, trainings=trainings), of_seed)
-    for name in ABLATION:
-        run_experiment(settings, f"movielens-1m/fm/{name}", settings.seeds)
 
 
 def draw(settings: PaperSettings) -> list[Path]:
@@ -164,7 +158,6 @@ of what the loss moved it by.
 change about the mask. With thresholds that are all alike it would be 0.""",
         _parts(results),
         *(picture(settings, f"{PART}_parts_{source}", f"Pressure and loss, {PLACES[source]}") for source in results),
-        _ablation(settings),
         made_from(*(read_result(_path(settings, source)) for source in results)),
     ]
     return "\n\n".join(filter(None, sections))
@@ -227,35 +220,6 @@ def part_at(searched: Mapping[str, Any], share: float) -> dict[str, Any] | None:
         if count <= share * searched["kept"][0] and part is not None and "kept" in part:
             return dict(part)
     return None
-
-
-def _ablation(settings: PaperSettings) -> str:
-    """The planned search with its deviation learned and fixed at 0, both retrained on labels alone."""
-    learned, fixed = (
-        pruned_points(read_experiment(settings, f"movielens-1m/fm/{name}").values(), name) for name in ABLATION
-    )
-    if not learned or not fixed:
-        return ""
-    rows, differences = [], {}
-    for budget in dict.fromkeys(str(point.budget) for point in learned):
-        sides = [[point for point in points if point.budget == budget] for points in (learned, fixed)]
-        differences[budget] = paired(*sides)
-        rows.append([budget, *(mean_sd(aucs_of(side)) for side in sides), signed(differences[budget])])
-    told = " and ".join(f"`benchmarks/experiments/movielens-1m/fm/{name}.toml`" for name in ABLATION)
-    return f"""**The deviation fixed at 0**, so that nothing but the clock moves a threshold. Test AUC on MovieLens-1M,
-FM, retrained on labels alone ({told}):
-
-{table(["parameters", "deviation learned", "fixed at 0", "difference, paired"], rows)}
-
-{_worth(differences)}"""
-
-
-def _worth(differences: Mapping[str, list[float]]) -> str:
-    """In words: at which sizes learning the deviation gains, at which it costs."""
-    gains = [budget for budget, each in differences.items() if each and is_ahead(each)]
-    costs = [budget for budget, each in differences.items() if each and is_ahead([-one for one in each])]
-    told = f"Learning it gains at {', '.join(gains)}" if gains else "Learning it gains at no size"
-    return told + (f" and costs at {', '.join(costs)}." if costs else "; it costs nothing, either.")
 
 
 def _mean_over(curves: list[list[float]]) -> list[float]:
