@@ -66,6 +66,28 @@ def test_the_table_of_models_in_the_search_docs_is_that_of_the_experiments():
             assert f"| {size} | {row['test_auc']['mean']:.4f} ± {row['test_auc']['sd']:.4f} |" in docs
 
 
+@pytest.mark.parametrize(
+    ("words", "change"),
+    [
+        ("none", "search.optimizer.weight_decay=0"),
+        ("ten times the default's", "search.optimizer.weight_decay=0.0001"),
+        ("10 epochs instead of 20", "search.plan_epochs=10"),
+        ("at ten times the rate", "search.optimizer.threshold_learning_rate=0.01"),
+        ("three times", "training.optimizer.weight_decay=0.00003"),
+        ("32", "embedding.embedding_dim=32"),
+        ("128", "embedding.embedding_dim=128"),
+    ],
+)
+def test_what_a_change_of_the_defaults_costs_is_what_was_measured(words, change):
+    docs = " ".join((REPOSITORY / "docs" / "search.md").read_text(encoding="utf-8").split())
+    variants = read_json(RESULTS / "paper" / "ablation" / "fm.json")["variants"]
+    gains = [
+        fmean(variants[change][seed][budget] - variants["the defaults"][seed][budget] for seed in variants[change])
+        for budget in ("20k", "6541")
+    ]
+    assert f"{words}: {' and '.join(f'{gain:+.4f}' for gain in gains)}".replace("-", "−") in docs
+
+
 def test_the_ablation_in_the_search_docs_is_that_of_the_experiments():
     docs = (REPOSITORY / "docs" / "search.md").read_text(encoding="utf-8")
     names = ("pep-plan-by-labels", "pep-plan-fixed-deviation")

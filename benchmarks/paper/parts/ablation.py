@@ -138,15 +138,16 @@ def page(settings: PaperSettings) -> str:
         own = variants[variant.name]
         if variant.name == DEFAULT:
             told = [mean_sd([aucs[budget] for aucs in own.values()]) for budget in BUDGETS]
-            rows.append([f"**{DEFAULT}**", "", *told])
+            rows.append([f"**{DEFAULT}**", *told])
         else:
-            rows.append([variant.about, f"`{variant.name}`", *(signed(_gains(variants, own, b)) for b in BUDGETS)])
+            gains = [signed(_gains(variants, own, budget)) for budget in BUDGETS]
+            rows.append([f"{variant.about}: `{variant.name}`", *gains])
     return "\n\n".join(
         [
             f"""One setting changed at a time; MovieLens-1M, FM, D = 64, by labels, *validation* AUC: the defaults' own,
 and below it each change's difference, paired over seeds. Made by {command(PART)}. Granularities and the teacher have
 tables of their own; gradual magnitude pruning, in the table of all methods, has a hard threshold and a cubic plan.""",
-            table(["", "change", *BUDGETS], rows),
+            table(["change", *BUDGETS], rows),
             _verdict(variants),
             made_from(content),
         ]

@@ -16,7 +16,7 @@ class SearchConfig:
             better-trained table is a better mask.
         max_warmup_epochs: where an absent `warmup_epochs` ends at the latest.
         plan_epochs: epochs in which a planned search falls from the whole table to the smallest budget. Hurrying costs
-            AUC, most at small budgets: 10 instead of 20 lost 0.0005 to 0.0017 on MovieLens-1M (docs/search.md).
+            AUC, most at small budgets: 10 instead of 20 lost 0.0006 to 0.0020 on MovieLens-1M (docs/search.md).
         max_epochs: where a search that follows no plan gives up.
         clock_steps: steps between two settings of the clock, at least; a long plan sets it a thousand times.
         early_stopping_metric: what ends a warm-up, or a search that has no plan: `auc` or `logloss`, on validation.
