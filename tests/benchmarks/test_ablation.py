@@ -1,14 +1,9 @@
 """The part that changes one default at a time: every change is one, and its difference is paired over seeds."""
 
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 from paper.parts import ablation
-from paper.settings import PaperSettings
 from thresher.config import override
 from thresher.data.split_batches import SplitBatches
 from thresher.embeddings.pep import PepConfig
@@ -20,18 +15,6 @@ from thresher.stages import new_model
 from thresher.tickets.ticket import kept_weights
 from thresher.training.loop import train_epoch
 from thresher.training.optimizers import build_optimizer
-
-
-@pytest.fixture
-def settings(tmp_path):
-    return PaperSettings(
-        quick=True,
-        seeds=(0,),
-        results=tmp_path / "results",
-        images=tmp_path / "images",
-        temporary=tmp_path / "temporary",
-        data_dir=None,
-    )
 
 
 def test_every_variant_changes_one_thing_and_bears_its_name():

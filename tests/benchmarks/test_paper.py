@@ -1,6 +1,5 @@
 """The paper's page and figures: made from result files alone, honest about what is missing and where PEP is behind."""
 
-import sys
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -23,26 +22,12 @@ MADE_WITH = [{"commit": "abc1234", "changed_tree": False, "machine": {"cores": 2
 MINE = ("frontier", "criteo_small", "pep0_and_lr", "runtime", "data_statistics", "methods_table")
 
 
-@pytest.fixture(scope="module", autouse=True)
-def benchmarks_on_path():
-    sys.path.insert(0, str(ROOT / "benchmarks"))
-    yield
-    sys.path.remove(str(ROOT / "benchmarks"))
-
-
 def paper(name):
     return import_module(f"paper.{name}")
 
 
 def part(name):
     return paper("make").part(name)
-
-
-@pytest.fixture
-def settings(tmp_path, monkeypatch):
-    monkeypatch.delenv("THRESHER_DATA_DIR", raising=False)
-    made = paper("settings").PaperSettings.of(quick=True)
-    return replace(made, results=tmp_path / "results", images=tmp_path / "images", temporary=tmp_path / "temporary")
 
 
 def point(auc, *, label="pep", budget=None, size=1000, seed=0, **more):

@@ -1,8 +1,6 @@
 """The mathematics and the searches behind the paper's parts on thresholds, tickets and features."""
 
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,11 +8,9 @@ import torch
 from scipy.stats import spearmanr
 from torch import nn
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 from paper import searches, trainings
 from paper.measures import AdamParts, group_densities, popularity_groups, swapped_share, threshold_parts
 from paper.parts import frequency, granularity, interactions, lottery_ticket, thresholds
-from paper.settings import PaperSettings
 from thresher.data.split_batches import SplitBatches
 from thresher.embeddings.pep import PepConfig, PepEmbedding
 from thresher.runs import RunConfig
@@ -24,17 +20,6 @@ from thresher.stages import new_model
 from thresher.training.optimizers import OptimizerConfig
 
 PARTS = (lottery_ticket, granularity, thresholds, interactions, frequency)
-
-
-def tiny_settings(folder: Path) -> PaperSettings:
-    return PaperSettings(
-        quick=True,
-        seeds=(0,),
-        results=folder / "results",
-        images=folder / "images",
-        temporary=folder / "temporary",
-        data_dir=None,
-    )
 
 
 def tiny_config(**search) -> RunConfig:
@@ -198,8 +183,7 @@ def test_a_decay_search_is_taken_apart_and_goes_on_to_its_last_epoch(small_table
     assert abs(first["raw_loss"][1]) < 0.01 * (first["raw_pressure"][1] + 15)
 
 
-def test_parts_that_were_not_run_say_so_and_draw_nothing(tmp_path):
-    settings = tiny_settings(tmp_path)
+def test_parts_that_were_not_run_say_so_and_draw_nothing(settings):
     for part in PARTS:
         assert part.draw(settings) == []
         assert f"--only {part.PART}" in part.page(settings)
@@ -207,12 +191,11 @@ def test_parts_that_were_not_run_say_so_and_draw_nothing(tmp_path):
 
 
 @pytest.mark.slow
-def test_every_part_is_made_from_start_to_page(small_table, tmp_path, monkeypatch):
+def test_every_part_is_made_from_start_to_page(small_table, settings, monkeypatch):
     monkeypatch.setattr(searches, "encoded", lambda settings, source: small_table)
     monkeypatch.setattr(searches, "DECAY_BUDGETS", dict.fromkeys(searches.SOURCES, ("10k", "5k")))
     monkeypatch.setattr(granularity, "GRANULARITIES", ("global", "feature-dimension"))
     monkeypatch.setattr(trainings, "QUICK_EPOCHS", 1)
-    settings = tiny_settings(tmp_path)
     for part in PARTS:
         part.run(settings)
         results = {path: path.read_bytes() for path in (settings.results / part.PART).glob("*.json")}

@@ -1,0 +1,21 @@
+"""`benchmarks/` on the path, as its scripts have it, and the paper made small in a folder of its own."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+from paper.settings import PaperSettings
+
+
+@pytest.fixture
+def settings(tmp_path):
+    return PaperSettings(
+        quick=True,
+        seeds=(0,),
+        results=tmp_path / "results",
+        images=tmp_path / "images",
+        temporary=tmp_path / "temporary",
+        data_dir=None,
+    )
