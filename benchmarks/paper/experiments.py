@@ -80,6 +80,16 @@ def dense_points(frontiers: Iterable[Frontier]) -> list[FrontierPoint]:
     return [frontier.dense for frontier in frontiers if frontier.dense is not None]
 
 
+def plan_points(settings: PaperSettings, model: str) -> list[FrontierPoint]:
+    """MovieLens-1M's points of PEP plan with a model's recorded settings, a teacher where validation chose one."""
+    return pruned_points(read_experiment(settings, f"movielens-1m/{model}/pep-plan").values(), "pep")
+
+
+def lr_path(settings: PaperSettings, source: str) -> Path:
+    """Points of logistic regression, which several parts need."""
+    return settings.results / "lr" / f"{source}.json"
+
+
 def train_plain(
     settings: PaperSettings,
     path: Path,

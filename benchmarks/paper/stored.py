@@ -1,6 +1,6 @@
 """Result files of the paper's parts: settings stand beside numbers, so that nothing of other settings is added to them.
 
-{"config": …, "seeds" or "points": …, "made_with": commit, versions and machine of every run that had a part in it}
+{"config": …, "seeds" or "points": …, "made_with": commit, versions and machine of every run that added to it}
 """
 
 from collections.abc import Callable, Iterable
@@ -20,7 +20,7 @@ NameT = TypeVar("NameT", bound=str)
 def stored_result(settings: PaperSettings, path: Path, config: object) -> dict[str, Any]:
     """What is in a result file, nothing if there is none; one of other settings is refused, in quick passed over."""
     content: dict[str, Any] = read_json(path) if path.exists() else {}
-    if not content or still_holds(content["config"], config):
+    if not content or ("config" in content and still_holds(content["config"], config)):
         return content
     if settings.quick:
         return {}

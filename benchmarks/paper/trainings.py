@@ -16,7 +16,7 @@ from thresher.stages import new_model
 from thresher.tickets.ticket import Rewind
 from thresher.training.fit import TrainingConfig
 
-DENSE_EPOCHS, RETRAIN_EPOCHS, QUICK_EPOCHS = 40, 60, 3
+DENSE_EPOCHS, RETRAIN_EPOCHS, QUICK_CURVE_EPOCHS = 40, 60, 3
 """Of curves over epochs, which no early stopping cuts off."""
 
 
@@ -80,7 +80,7 @@ def training_config(settings: PaperSettings, config: RunConfig, epochs: int | No
     training = config.training
     if epochs is not None:
         training = replace(training, max_epochs=epochs, patience=epochs, average_decay=0.0)
-    return replace(training, max_epochs=QUICK_EPOCHS) if settings.quick else training
+    return replace(training, max_epochs=QUICK_CURVE_EPOCHS) if settings.quick else training
 
 
 def _name(settings: PaperSettings, epochs: int | None) -> str:

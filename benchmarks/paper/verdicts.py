@@ -1,7 +1,7 @@
 """Who is ahead: methods paired over seeds at equal budgets, and against each other at equal bytes, in tables and words.
 
-Pure functions of frontier points. A difference counts as one from `LEVEL` on, or where three seeds or more agree and it
-is twice its standard error.
+Pure functions of frontier points. A difference counts as one from `LEVEL` on, or where three seeds or more agree and
+chance alone would hardly make it (Student's t, one in twenty).
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,7 +15,8 @@ from thresher.tickets.budget import Budget
 
 LEVEL = 0.001
 """Test AUCs closer than this differ no more than seeds do."""
-ENOUGH_SEEDS = 3
+STUDENT = {3: 4.303, 4: 3.182, 5: 2.776}
+"""Seeds → the t that chance exceeds in one of twenty cases, on both sides."""
 
 
 FILLED = 0.95
@@ -40,9 +41,10 @@ def is_ahead(differences: Sequence[float]) -> bool:
     mean = fmean(differences)
     if mean >= LEVEL:
         return True
-    if len(differences) < ENOUGH_SEEDS or min(differences) <= 0:
+    num_seeds = len(differences)
+    if num_seeds < min(STUDENT) or min(differences) <= 0:
         return False
-    return mean >= 2 * stdev(differences) / sqrt(len(differences))
+    return mean >= STUDENT[min(num_seeds, max(STUDENT))] * stdev(differences) / sqrt(num_seeds)
 
 
 def told_size(points: Sequence[FrontierPoint]) -> str:
@@ -101,8 +103,9 @@ def _verdict(own: str, compared: Sequence[_Compared], where: str) -> str:
     behind = [one for one in compared if is_ahead([-difference for difference in one.differences])]
     level = [one for one in compared if one not in ahead and one not in behind]
     single = sum(len(one.differences) == 1 for one in compared)
-    told = f"{where} `{own}` is ahead in {len(ahead)} of {len(compared)} comparisons, {single} of them with one seed"
-    told += f"; level, within {LEVEL}, with {', '.join(map(str, level))}" if level else ""
+    told = f"{where} `{own}` is ahead in {len(ahead)} of {len(compared)} comparisons"
+    told += f" ({single} of the {len(compared)} have one seed)" if single else ""
+    told += f"; level, below {LEVEL}, with {', '.join(map(str, level))}" if level else ""
     return told + (f"; behind {', '.join(map(str, behind))}" if behind else "; behind in none") + "."
 
 

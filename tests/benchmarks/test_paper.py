@@ -171,11 +171,50 @@ def test_figures_and_page_come_from_result_files_alone(settings, results):
 def test_where_pep_is_not_ahead_the_page_says_so_and_by_how_much(settings, results):
     told = [line for line in part("frontier").page(settings).splitlines() if line.startswith("Where ")]
     assert told == [
-        "Where the other uses its budget, `pep` is ahead in 0 of 2 comparisons, 1 of them with one seed; level, within "
-        "0.001, with magnitude at 20k (-0.0009 ± 0.0001 (2)); behind gradual-magnitude at 20k (-0.0030 (1)).",
-        "Where it cannot, and its size is told, `pep` is ahead in 1 of 1 comparisons, 0 of them with one seed; "
-        "behind in none.",
+        "Where the other uses its budget, `pep` is ahead in 0 of 2 comparisons (1 of the 2 have one seed); level, "
+        "below 0.001, with magnitude at 20k (-0.0009 ± 0.0001 (2)); behind gradual-magnitude at 20k (-0.0030 (1)).",
+        "Where it cannot, and its size is told, `pep` is ahead in 1 of 1 comparisons; behind in none.",
     ]
+
+
+def test_the_headline_pairs_with_dense_and_tells_what_was_cut_off(settings, results):
+    path = results / "experiments/movielens-1m/fm/pep-plan.json"
+    content = read_json(path)
+    content["seeds"]["0"]["still_improving"] = ["20k"]
+    write_json(path, content)
+    text = part("headline").page(settings)
+    assert "| fm, PEP at 20k | – | 0.8479 | – | 0.8510 ± 0.0014 (2) | +0.0010 ± 0.0014 (2) |" in text
+    assert "| fm, PEP at 30k | – | – | 0.8490 (1) | – | – |" in text
+    assert "Still improving at their last epoch: fm at 20k, seed 0. (Not recorded for fm seed 1.)" in text
+
+
+def test_the_deviation_gains_or_costs_only_where_seeds_agree(settings):
+    folder = settings.results / "experiments"
+    learned = {"50k": [0.852, 0.854, 0.853], "12k": [0.846, 0.847, 0.845], "6500": [0.8430, 0.8441, 0.8450]}
+    fixed = {"50k": [0.850, 0.852, 0.851], "12k": [0.8462, 0.8468, 0.845], "6500": [0.8433, 0.8444, 0.8454]}
+    pruned(folder / part("deviation").LEARNED, learned)
+    pruned(folder / part("deviation").FIXED, fixed)
+    text = part("deviation").page(settings)
+    assert "| 50k | 0.8530 ± 0.0010 (3) | 0.8510 ± 0.0010 (3) | +0.0020 ± 0.0000 (3) |" in text
+    assert "Learning it gains at 50k and costs at 6500." in text
+
+
+def test_budgets_of_one_set_of_candidates_share_its_search(settings, results):
+    runtime = part("runtime")
+    one = {"search_seconds": 10.0, "search_epochs": 5, "retrain_seconds": 1.0}
+    run = dict.fromkeys(reversed(runtime.SPACES), one)  # whatever the order they were made in
+    shared = dict(zip(runtime.SPACES, runtime._shared_searches(run), strict=True))
+    assert [budget for budget, found in shared.items() if found["search_seconds"] == 0] == ["50k", "20k"]
+    assert all(found["retrain_seconds"] == 1 for found in shared.values())
+
+
+def test_granularities_are_judged_against_the_papers_best():
+    def seeds(*aucs):
+        return [{"points": [{"budget": "12k", "test": {"auc": auc}}]} for auc in aucs]
+
+    results = {"global": seeds(0.846, 0.848), "feature": seeds(0.830, 0.831), "feature-dimension": seeds(0.844, 0.846)}
+    told = part("granularity")._judged(results, [12_000])
+    assert told.endswith("(level with those not named) at 12,000: ahead of feature, behind global.")
 
 
 def test_differences_are_of_the_seeds_both_have():
@@ -192,7 +231,8 @@ def test_differences_are_of_the_seeds_both_have():
     [
         ([0.0011], True),
         ([0.0009], False),
-        ([0.0002, 0.0001, 0.0003], True),
+        ([0.0002, 0.0001, 0.0003], False),  # t = 3.5: chance does that in one of fourteen
+        ([0.0002, 0.0002, 0.0003], True),
         ([0.0008, -0.0001, 0.0009], False),
         ([0.0001, 0.0001, 0.0020], False),  # agree, but one seed does it all
     ],
@@ -263,6 +303,8 @@ def test_a_result_of_other_settings_is_refused_and_in_quick_passed_over(settings
     stored_result, now = paper("stored").stored_result, RunConfig(budgets=("1%",))
     path, full = tmp_path / "result.json", replace(settings, quick=False)
     assert stored_result(full, path, now) == {}
+    write_json(path, {"points": {}})  # from before settings were kept
+    assert stored_result(settings, path, now) == {}
     content = {"config": {"budgets": ["1%"]}, "points": {}}
     write_json(path, content)
     assert stored_result(full, path, now) == stored_result(settings, path, now) == content

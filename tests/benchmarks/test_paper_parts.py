@@ -195,7 +195,7 @@ def test_every_part_is_made_from_start_to_page(small_table, settings, monkeypatc
     monkeypatch.setattr(searches, "encoded", lambda settings, source: small_table)
     monkeypatch.setattr(searches, "DECAY_BUDGETS", dict.fromkeys(searches.SOURCES, ("10k", "5k")))
     monkeypatch.setattr(granularity, "GRANULARITIES", ("global", "feature-dimension"))
-    monkeypatch.setattr(trainings, "QUICK_EPOCHS", 1)
+    monkeypatch.setattr(trainings, "QUICK_CURVE_EPOCHS", 1)
     for part in PARTS:
         part.run(settings)
         results = {path: path.read_bytes() for path in (settings.results / part.PART).glob("*.json")}

@@ -10,6 +10,7 @@ from statistics import fmean
 from paper.experiments import (
     aucs_of,
     load_experiment,
+    lr_path,
     plain_points,
     pruned_points,
     read_experiment,
@@ -93,11 +94,6 @@ def _section(settings: PaperSettings, model: str, floor: float) -> str:
         *(read_result(_dense_path(settings, model, width)) for width in WIDTHS),
     )
     return "\n\n".join([f"### {model}", shown, table([model, "parameters", "test AUC"], rows), verdict, made])
-
-
-def lr_path(settings: PaperSettings, source: str) -> Path:
-    """Points of logistic regression; shared by the parts that need them."""
-    return settings.results / "lr" / f"{source}.json"
 
 
 def _labelled(settings: PaperSettings, model: str) -> list[FrontierPoint]:

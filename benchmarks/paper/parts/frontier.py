@@ -15,6 +15,7 @@ from paper.experiments import (
     aucs_of,
     pruned_points,
     read_experiment,
+    result_path,
     run_experiment,
 )
 from paper.page import ABSENT, command, made_from, mean_sd, not_run_yet, picture, table
@@ -115,7 +116,7 @@ def _section(settings: PaperSettings, model: str, points: Sequence[FrontierPoint
         "In bytes, all values of PEP in float32:\n\n" + at_equal_bytes(points, PLAN),
         _eight_bits(settings) if model == "fm" else "",
         _unmet(content.get("unmet", {})),
-        made_from(content),
+        made_from(content, read_result(result_path(settings, f"movielens-1m/{model}/pep-decay"))),
     ]
     return "\n\n".join(part for part in parts if part)
 

@@ -14,6 +14,7 @@ from paper.searches import WatchedConfig, search, search_config, short
 from paper.settings import PaperSettings
 from paper.stored import add_seeds, read_result, read_seeds
 from paper.trainings import retrain, training_config
+from paper.verdicts import is_ahead
 from thresher.embeddings.granularity import GranularityName
 from thresher.embeddings.pep import Pressure
 from thresher.report.figures import COLOURS, MARKERS, new_figure, page_style, save_figure, set_count_ticks
@@ -23,6 +24,7 @@ TITLE = "Granularity of the thresholds"
 PART = "granularity"
 SOURCE = "movielens-1m"
 GRANULARITIES: tuple[GranularityName, ...] = get_args(GranularityName)
+BEST_IN_PAPER: GranularityName = "feature-dimension"
 TOLD_EPOCHS = (10, 20, 30, 40)
 
 
@@ -122,16 +124,19 @@ magnitude pruning with a soft threshold.""",
 
 
 def _judged(results: Mapping[GranularityName, list[dict[str, Any]]], sizes: Sequence[int]) -> str:
-    """The paper's order of granularities, checked at equal sizes."""
-    means = {
-        size: {name: fmean(aucs) for name, seeds in results.items() if (aucs := _by_size(seeds).get(size))}
-        for size in sizes
-    }
-    best, worst = (
-        ", ".join(f"{chosen(found, key=found.__getitem__)} at {size:,}" for size, found in means.items())
-        for chosen in (max, min)
-    )
-    return f"Best: {best}. Worst: {worst}."
+    """The paper's finding, that a threshold for each entry retrains best, checked at equal sizes."""
+    told = []
+    for size in sizes:
+        own = _by_size(results.get(BEST_IN_PAPER, [])).get(size, [])
+        ahead, behind = [], []
+        for name in (name for name in results if name != BEST_IN_PAPER):
+            gains = [mine - other for mine, other in zip(own, _by_size(results[name]).get(size, []), strict=False)]
+            if gains and is_ahead(gains):
+                ahead.append(name)
+            elif gains and is_ahead([-gain for gain in gains]):
+                behind.append(name)
+        told.append(f"{size:,}: ahead of {', '.join(ahead) or 'none'}, behind {', '.join(behind) or 'none'}")
+    return f"`{BEST_IN_PAPER}` against the others (level with those not named) at {'; '.join(told)}."
 
 
 def _kept(seeds: list[dict[str, Any]], epoch: int) -> str:

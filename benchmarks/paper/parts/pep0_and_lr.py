@@ -1,6 +1,6 @@
 """PEP at its smallest size against logistic regression: what do a few thousand parameters add to first-order weights?
 
-MovieLens-1M's points are the frontier's smallest; Criteo and Avazu are the small files, with the paper's sizes.
+MovieLens-1M's points are the headline's smallest; Criteo and Avazu are the small files, with the paper's sizes.
 """
 
 from pathlib import Path
@@ -9,7 +9,9 @@ from statistics import fmean, stdev
 from paper.experiments import (
     aucs_of,
     dense_points,
+    lr_path,
     plain_points,
+    plan_points,
     pruned_points,
     read_experiment,
     result_path,
@@ -18,7 +20,6 @@ from paper.experiments import (
 )
 from paper.page import ABSENT, command, made_from, mean_sd, not_run_yet, picture, table
 from paper.parts import data_statistics, headline
-from paper.parts.criteo_small import lr_path
 from paper.settings import PLACES, PaperSettings
 from paper.stored import read_result
 from paper.verdicts import auc_standard_error, is_ahead, paired, signed
@@ -48,10 +49,10 @@ PAPER: dict[str, dict[str, tuple[float, int]]] = {
 def run(settings: PaperSettings) -> None:
     for source in PLACES:
         train_plain(settings, lr_path(settings, source), source, model_config("lr"), 1, settings.seeds)
-    headline.run(settings)
     for source in ("criteo", "avazu"):
         for model in (model for model in MODELS if model in settings.models):
             run_experiment(settings, f"{source}-small/{model}/pep-plan", settings.seeds)
+    headline.run(settings)
 
 
 def draw(settings: PaperSettings) -> list[Path]:
@@ -159,7 +160,7 @@ def _dense(settings: PaperSettings, source: str, model: str) -> list[FrontierPoi
 def smallest(settings: PaperSettings, source: str, model: str) -> list[FrontierPoint]:
     """The smallest points of PEP plan, one per seed: of the size of the paper's PEP-0."""
     if source == "movielens-1m":
-        points = headline.plan_points(settings, model)
+        points = plan_points(settings, model)
     else:
         found = read_experiment(settings, f"{source}-small/{model}/pep-plan")
         points = pruned_points(found.values(), "pep")

@@ -46,7 +46,7 @@ class FrontierPoint:
     validation_calibration: float | None = None
     """Mean prediction over mean label; 1 is right on average."""
     validation_rare_auc: float | None = None
-    """AUC over the rows with the rarest features, which pruning hits first."""
+    """AUC over the rows with the rarest features, where pruning may cost more than on the whole."""
     test_auc: float | None = None
     test_logloss: float | None = None
     test_calibration: float | None = None

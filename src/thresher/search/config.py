@@ -12,8 +12,7 @@ class SearchConfig:
     """How long a search warms up and presses, and with which rates.
 
     Attributes:
-        warmup_epochs: epochs before anything is pruned; absent: until validation stops improving. A mask taken from a
-            better-trained table is a better mask.
+        warmup_epochs: epochs before anything is pruned; absent: until validation stops improving.
         max_warmup_epochs: where an absent `warmup_epochs` ends at the latest.
         plan_epochs: epochs in which a planned search falls from the whole table to the smallest budget. Hurrying costs
             AUC, most at small budgets: 10 instead of 20 lost 0.0006 to 0.0020 on MovieLens-1M (docs/search.md).
