@@ -65,9 +65,9 @@ def draw(settings: PaperSettings) -> list[Path]:
         for axes, (source, aucs) in zip(figure.subplots(1, len(found), squeeze=False)[0], found.items(), strict=True):
             for at, (name, values) in enumerate(aucs.items()):
                 spread = stdev(values) if len(values) > 1 else 0.0
-                axes.errorbar(
-                    fmean(values), -at, xerr=spread, fmt="o", color=COLOURS[0 if name != "lr" else 1], capsize=3
-                )
+                colour = COLOURS[0 if name != "lr" else 1]
+                filling = colour if len(values) > 1 else "white"
+                axes.errorbar(fmean(values), -at, xerr=spread, fmt="o", color=colour, mfc=filling, capsize=3)
             axes.axvline(fmean(aucs["lr"]), color=COLOURS[1], linestyle=":", linewidth=1)
             axes.set_yticks([-at for at in range(len(aucs))], [MODELS.get(name, "LR") for name in aucs])
             axes.set_ylim(0.6 - len(aucs), 0.6)
@@ -103,6 +103,7 @@ def page(settings: PaperSettings) -> str:
             "Of the settings for the small files only Criteo's DeepFM was tried with others; FM has the defaults.",
             _precision(settings),
             picture(settings, "pep0-and-lr", "test AUC of PEP-0 and of logistic regression"),
+            "(A hollow dot has one seed.)",
             table(["", "paper", "parameters", "test AUC, ours", "dense", "against LR, paired"], rows),
             _judged(settings),
             _made(settings),
