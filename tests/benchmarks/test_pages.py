@@ -5,7 +5,9 @@ from statistics import fmean
 
 import pytest
 
+from thresher.config import config_from_mapping, load_toml
 from thresher.files import read_json
+from thresher.runs import RunConfig
 
 REPOSITORY = Path(__file__).parents[2]
 RESULTS = REPOSITORY / "benchmarks" / "results"
@@ -103,6 +105,15 @@ def test_what_is_said_not_to_count_was_measured_within_a_thousandth(change):
     variants = read_json(RESULTS / "paper" / "ablation" / "fm.json")["variants"]
     for budget, auc in variants[change]["0"].items():
         assert auc == pytest.approx(variants["the defaults"]["0"][budget], abs=0.001)
+
+
+def test_every_result_of_an_experiment_is_of_the_settings_it_has_now():
+    stored = [path for path in RESULTS.glob("*/*/*.json") if path.relative_to(RESULTS).parts[0] != "paper"]
+    assert stored
+    for path in stored:
+        experiment = (REPOSITORY / "benchmarks/experiments" / path.relative_to(RESULTS)).with_suffix(".toml")
+        settings = config_from_mapping(RunConfig, read_json(path)["config"])
+        assert settings == load_toml(RunConfig, experiment), path
 
 
 def test_the_ablation_in_the_search_docs_is_that_of_the_experiments():
