@@ -1,7 +1,7 @@
 """Who is ahead: methods paired over seeds at equal budgets, and against each other at equal bytes, in tables and words.
 
-Pure functions of frontier points. A difference counts as one from `LEVEL` on, or where three seeds or more agree and
-chance alone would hardly make it (Student's t, one in twenty).
+Pure functions of frontier points. A difference counts where all seeds agree on its sign, and it is at least `LEVEL` or,
+with three seeds or more, one that chance would hardly make (Student's t, one in twenty).
 """
 
 from collections.abc import Iterable, Sequence
@@ -39,11 +39,11 @@ def signed(differences: Sequence[float]) -> str:
 
 def is_ahead(differences: Sequence[float]) -> bool:
     mean = fmean(differences)
-    if mean >= LEVEL:
-        return True
     num_seeds = len(differences)
-    if num_seeds < min(STUDENT) or min(differences) <= 0:
+    if min(differences) <= 0:
         return False
+    if mean >= LEVEL or num_seeds < min(STUDENT):
+        return mean >= LEVEL
     return mean >= STUDENT[min(num_seeds, max(STUDENT))] * stdev(differences) / sqrt(num_seeds)
 
 
