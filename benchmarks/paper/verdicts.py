@@ -123,9 +123,10 @@ def at_equal_bytes(points: Sequence[FrontierPoint], own: str) -> str:
         name = f"{best[0].label}, {best[0].num_parameters:,} parameters"
         told = [f"{_bytes(best):,.0f}", f"{_auc(best):.4f} ({signed(paired(group, best))})"]
         rows.append([group[0].budget, f"{_bytes(group):,.0f}", f"{_auc(group):.4f}", name, *told])
-    return table(
-        [f"`{own}` at", "bytes", "test AUC", "best of the others with no more bytes", "bytes", "test AUC"], rows
-    )
+    if not rows:
+        return ""
+    heads = [f"`{own}` at", "bytes", "test AUC", "best of the others with no more bytes", "bytes", "test AUC"]
+    return f"In bytes, all values of `{own}` in float32:\n\n{table(heads, rows)}"
 
 
 def auc_standard_error(auc: float, num_positive: int, num_negative: int) -> float:

@@ -263,7 +263,7 @@ def test_at_equal_bytes_the_best_of_the_smaller_is_named():
         point("pep", 100, 500, 0.80, "100"), point("quantised", 400, 400, 0.82), point("quantised", 800, 800, 0.9),
         point("pep", 50, 250, 0.79, "50"), point("mde", 50, 200, 0.7, "50"),
     ]  # fmt: skip
-    large, small = paper("verdicts").at_equal_bytes(points, "pep").splitlines()[2:]
+    large, small = paper("verdicts").at_equal_bytes(points, "pep").splitlines()[4:]
     assert "quantised, 400 parameters | 400 | 0.8200 (-0.0200 (1))" in large
     assert "mde, 50 parameters | 200 | 0.7000 (+0.0900 (1))" in small
 

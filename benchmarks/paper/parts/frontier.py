@@ -113,9 +113,10 @@ def _section(settings: PaperSettings, model: str, points: Sequence[FrontierPoint
         *(_widths(points, label) for label in ("uniform", QUANTISED)),
         f"Logistic regression: {mean_sd(aucs_of(floor_points(settings, model)))}.",
         at_equal_budgets([point for point in points if point.label != QUANTISED], PLAN, budgets),
-        "In bytes, all values of PEP in float32:\n\n" + at_equal_bytes(points, PLAN),
+        at_equal_bytes(points, PLAN),
         _eight_bits(settings) if model == "fm" else "",
         _unmet(content.get("unmet", {})),
+        _missing(model, content.get("done", {})),
         made_from(content, read_result(result_path(settings, f"movielens-1m/{model}/pep-decay"))),
     ]
     return "\n\n".join(part for part in parts if part)
@@ -174,6 +175,11 @@ def _methods(settings: PaperSettings, model: str) -> tuple[str, ...]:
     """In quick no more than one under DeepFM and none under AutoInt, whose network a comparison cannot make small."""
     quick = {"fm": METHODS["fm"], "deepfm": ("magnitude",), "autoint": ()}
     return quick[model] if settings.quick else METHODS[model]
+
+
+def _missing(model: str, done: Mapping[str, object]) -> str:
+    missing = [f"`{method}`" for method in METHODS[model] if method not in done]
+    return f"Not run yet under {model}: {', '.join(missing)}." if missing else ""
 
 
 def _unmet(unmet: Mapping[str, str]) -> str:
