@@ -102,11 +102,11 @@ def validation_aucs(settings: PaperSettings, base: RunConfig, variant: Variant) 
         table = encode_data(found)
         data = replace(batches(found, table), test=None)
         tickets = search(found, table, data)
-    early = early_model(config, table, data, variant.rewind_epochs)
+    early = early_model(config, table, data, variant.rewind_epochs) if variant.rewind_epochs else None
     aucs = {}
     for ticket in tickets:
         assert isinstance(ticket, MaskTicket)
-        if variant.rewind_epochs:
+        if early is not None:
             ticket = replace(ticket, initial=kept_weights(early, ticket.masks))
         purpose = "retrain" if config.rewind == "random" else "initial"
         model = new_model(config, table, config.embedding, purpose=purpose)
