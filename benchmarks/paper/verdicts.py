@@ -4,7 +4,7 @@ Pure functions of frontier points. A difference counts where all seeds agree on 
 with three seeds or more, one that chance would hardly make (Student's t, one in twenty).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import sqrt
 from statistics import fmean, stdev
@@ -25,8 +25,13 @@ FILLED = 0.95
 
 def paired(points: Iterable[FrontierPoint], others: Iterable[FrontierPoint]) -> list[float]:
     """Test AUC of one method's points minus another's, for each seed both have."""
-    own, other = ({p.seed: p.test_auc for p in side if p.test_auc is not None} for side in (points, others))
-    return [own[seed] - other[seed] for seed in sorted(own.keys() & other.keys(), key=str)]
+    own, other = ({str(p.seed): p.test_auc for p in side if p.test_auc is not None} for side in (points, others))
+    return by_seed(own, other)
+
+
+def by_seed(own: Mapping[str, float], other: Mapping[str, float]) -> list[float]:
+    """Seed → AUC of one side minus that of another, for each seed both have."""
+    return [own[seed] - other[seed] for seed in sorted(own.keys() & other.keys())]
 
 
 def signed(differences: Sequence[float]) -> str:

@@ -208,12 +208,16 @@ def test_budgets_of_one_set_of_candidates_share_its_search(settings, results):
     assert all(found["retrain_seconds"] == 1 for found in shared.values())
 
 
-def test_granularities_are_judged_against_the_papers_best():
-    def seeds(*aucs):
-        return [{"points": [{"budget": "12k", "test": {"auc": auc}}]} for auc in aucs]
+def test_granularities_are_judged_against_the_papers_best_seed_by_seed():
+    def content(aucs):
+        return {"seeds": {seed: {"points": [{"budget": "12k", "test": {"auc": auc}}]} for seed, auc in aucs.items()}}
 
-    results = {"global": seeds(0.846, 0.848), "feature": seeds(0.830, 0.831), "feature-dimension": seeds(0.844, 0.846)}
-    told = part("granularity")._judged(results, [12_000])
+    contents = {
+        "global": content({"1": 0.848, "0": 0.846}),
+        "feature": content({"0": 0.830, "2": 0.900}),  # of what only one side has nothing is said
+        "feature-dimension": content({"0": 0.844, "1": 0.846}),
+    }
+    told = part("granularity")._judged(contents, [12_000])
     assert told.endswith("(level with those not named) at 12,000: ahead of feature, behind global.")
 
 

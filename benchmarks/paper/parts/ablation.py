@@ -13,7 +13,7 @@ from paper.experiments import digest, load_experiment
 from paper.page import command, made_from, mean_sd, not_run_yet, table
 from paper.settings import PaperSettings
 from paper.stored import stored_result, write_result
-from paper.verdicts import is_ahead, signed
+from paper.verdicts import by_seed, is_ahead, signed
 from thresher.config import config_to_mapping, override
 from thresher.data.encoded_table import EncodedTable
 from thresher.data.split_batches import SplitBatches
@@ -157,8 +157,7 @@ plan, is `gradual-magnitude` among the methods at equal parameters.""",
 
 def _gains(variants: dict[str, dict[str, Any]], own: dict[str, Any], budget: str) -> list[float]:
     """What a change gains at one budget, for each seed both have."""
-    default = variants.get(DEFAULT, {})
-    return [aucs[budget] - default[seed][budget] for seed, aucs in own.items() if seed in default]
+    return by_seed(*({seed: aucs[budget] for seed, aucs in side.items()} for side in (own, variants.get(DEFAULT, {}))))
 
 
 def _verdict(variants: dict[str, dict[str, Any]]) -> str:

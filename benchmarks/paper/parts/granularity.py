@@ -14,7 +14,7 @@ from paper.searches import WatchedConfig, search, search_config, short
 from paper.settings import PaperSettings
 from paper.stored import add_seeds, read_result, read_seeds
 from paper.trainings import retrain, training_config
-from paper.verdicts import is_ahead
+from paper.verdicts import by_seed, is_ahead
 from thresher.embeddings.granularity import GranularityName
 from thresher.embeddings.pep import Pressure
 from thresher.report.figures import COLOURS, MARKERS, new_figure, page_style, save_figure, set_count_ticks
@@ -94,6 +94,7 @@ def page(settings: PaperSettings) -> str:
     results = read_seeds(settings.results / PART, GRANULARITIES)
     if not results:
         return not_run_yet(PART)
+    contents = {name: read_result(_path(settings, name)) for name in results}
     sizes = sorted({size for seeds in results.values() for size in _by_size(seeds)}, reverse=True)
     retrained = table(
         ["granularity", *(f"{size:,}" for size in sizes)],
@@ -117,20 +118,24 @@ magnitude pruning with a soft threshold.""",
             kept,
             "Test AUC of the planned search's tickets, retrained:",
             retrained,
-            _judged(results, sizes),
-            made_from(*(read_result(_path(settings, name)) for name in results)),
+            _judged(contents, sizes),
+            made_from(*contents.values()),
         ]
     )
 
 
-def _judged(results: Mapping[GranularityName, list[dict[str, Any]]], sizes: Sequence[int]) -> str:
+def _judged(contents: Mapping[GranularityName, Mapping[str, Any]], sizes: Sequence[int]) -> str:
     """The paper's finding, that a threshold for each entry retrains best, checked at equal sizes."""
+
+    def aucs(name: GranularityName, size: int) -> dict[str, float]:
+        seeds = contents.get(name, {}).get("seeds", {})
+        return {seed: auc for seed, found in seeds.items() for auc in _by_size([found]).get(size, [])}
+
     told = []
     for size in sizes:
-        own = _by_size(results.get(BEST_IN_PAPER, [])).get(size, [])
         ahead, behind = [], []
-        for name in (name for name in results if name != BEST_IN_PAPER):
-            gains = [mine - other for mine, other in zip(own, _by_size(results[name]).get(size, []), strict=False)]
+        for name in (name for name in contents if name != BEST_IN_PAPER):
+            gains = by_seed(aucs(BEST_IN_PAPER, size), aucs(name, size))
             if gains and is_ahead(gains):
                 ahead.append(name)
             elif gains and is_ahead([-gain for gain in gains]):
