@@ -83,18 +83,23 @@ def test_prune_model_leaves_the_model_alone_and_gives_it_back_at_each_size(tmp_p
 def test_the_dense_model_teaches_where_the_smallest_size_learns_better(tmp_path):
     search = SearchConfig(warmup_epochs=2, plan_epochs=4, clock_steps=2, optimizer=FAST)
     training = TrainingConfig(max_epochs=4, optimizer=FAST)
-    aucs, shares = {}, {}
-    for share in (0.0, 1.0, None):
-        folder = tmp_path / str(share)
+    aucs, chosen = {}, {}
+    told = {"by-labels": (0.0, None), "taught-1": (1.0, False), "searched-taught-1": (1.0, True), "open": (None, None)}
+    for name, (share, teach_search) in told.items():
         result = prune_model(
-            Model(), DATA, "50%,40", search=search, training=training, teacher_share=share, folder=folder
-        )
-        found, shares[share] = result.pruned, result.teacher_share
-        aucs[share] = [found[budget].fit.validation.auc for budget in ("50%", "40")]
+            Model(), DATA, "50%,40", search=search, training=training, teacher_share=share, teach_search=teach_search,
+            folder=tmp_path / name,
+        )  # fmt: skip
+        found, chosen[name] = result.pruned, str(result.teaching)
+        aucs[name] = [found[budget].fit.validation.auc for budget in ("50%", "40")]
         assert all(trained.test is not None for trained in found.values())
-    assert aucs[0.0] != aucs[1.0]
-    assert aucs[None] == max(aucs[0.0], aucs[1.0], key=lambda pair: pair[1])
-    assert shares == {0.0: 0.0, 1.0: 1.0, None: float(aucs[1.0][1] > aucs[0.0][1])}
+    ways = ["by-labels", "taught-1", "searched-taught-1"]
+    assert [chosen[name] for name in ways] == ways
+    assert len({tuple(aucs[name]) for name in ways}) == 3
+    taught_helps = aucs["taught-1"][1] > aucs["by-labels"][1]
+    search_helps = taught_helps and aucs["searched-taught-1"][1] > aucs["taught-1"][1]
+    assert chosen["open"] == ways[taught_helps + search_helps]
+    assert aucs["open"] == aucs[chosen["open"]]
     with pytest.raises(ConfigError, match="no teacher"):
         prune_model(Model(), DATA, "50%", with_dense=False, teacher_share=0.5)
 

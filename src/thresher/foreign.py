@@ -21,7 +21,7 @@ from thresher.data.split_batches import SplitBatches
 from thresher.embeddings.base import BYTES_PER_VALUE
 from thresher.embeddings.pep import PepConfig
 from thresher.errors import ConfigError, DataError
-from thresher.retrain import Trained, retrain_ticket, tested, train_model, try_teacher
+from thresher.retrain import Trained, retrain_ticket, tested, train_model
 from thresher.search.config import SearchConfig
 from thresher.search.find_tickets import find_tickets
 from thresher.tickets.budget import Budget
@@ -29,7 +29,7 @@ from thresher.tickets.ticket import Ticket
 from thresher.training.fit import TrainingConfig
 from thresher.training.loop import predict
 from thresher.training.progress import Progress
-from thresher.training.teaching import BY_LABELS, Lesson, check_share
+from thresher.training.teaching import Lesson, Teaching, best_teaching, check_share, teachings
 
 Columns = Tensor | Mapping[str, Tensor]
 MANY_OUTPUTS = 32
@@ -106,13 +106,13 @@ class PrunedModels:
         tables: the tables that were searched.
         dense: the model trained as it is, for comparison; None if that was not asked for.
         pruned: budget as written → the model retrained at that size, with compact tables.
-        teacher_share: the part of the labels the dense model made up when they were retrained.
+        teaching: the part of the labels that the dense model made up in the search, and in retraining.
     """
 
     tables: list[AttachedTable]
     dense: Trained | None
     pruned: Mapping[str, Trained]
-    teacher_share: float
+    teaching: Teaching
 
 
 def prune_model(
@@ -127,6 +127,7 @@ def prune_model(
     training: TrainingConfig | None = None,
     with_dense: bool = True,
     teacher_share: float | None = None,
+    teach_search: bool | None = None,
     seed: int = 0,
     folder: str | Path | None = None,
     progress: Progress | None = None,
@@ -142,49 +143,65 @@ def prune_model(
         teacher_share: the part of each training label that the unpruned model's prediction makes up in retraining; by
             default 0 or 1, whichever retrains the smallest budget to the higher validation AUC, and 0 where there is no
             unpruned model or the batches cannot be relabelled (`TensorBatches` can).
+        teach_search: whether it has the same part in the search; by default that is tried, too, where a teacher helps.
         folder: histories, tickets and checkpoints go there; work found there is taken up again.
     """
-    share = 1.0 if teacher_share is None else teacher_share
-    check_share(share)
+    check_share(0.0 if teacher_share is None else teacher_share)
     if teacher_share and not with_dense:
         raise ConfigError(f"teacher_share is {teacher_share}, but there is no teacher: leave with_dense = True")
-    folder = None if folder is None else Path(folder)
-    attached = _copy(model)
-    tables = attach_(attached, config, where=where, min_features=min_features)
-    tickets = find_tickets(  # before anything long: impossible settings are told at once
-        attached, data, budgets, search, seed=seed, folder=_under(folder, "tickets"), progress=progress
-    )
-    dense, lesson = None, None
+    if teacher_share is None and not (with_dense and isinstance(data.train, TeachableSource)):
+        teacher_share = 0.0
+    ways = teachings(teacher_share, teach_search)
+    folder, untested, lesson = None if folder is None else Path(folder), replace(data, test=None), None
+
+    def attached() -> tuple[nn.Module, list[AttachedTable]]:
+        copied = _copy(model)
+        return copied, attach_(copied, config, where=where, min_features=min_features)
+
+    def find(teaching: Teaching) -> Sequence[Ticket]:
+        into = _under(folder, f"tickets/taught-{teaching.search:g}" if teaching.search else "tickets")
+        lesson_of_it = lesson if teaching.search else None
+        return find_tickets(
+            attached()[0], data, budgets, search, seed=seed, folder=into, lesson=lesson_of_it, progress=progress
+        )
+
+    def retrain(ticket: Ticket, teaching: Teaching, data: SplitBatches) -> Trained:
+        into = _under(folder, f"retrained/{ticket.budget.slug}/{teaching}")
+        lesson_of_it = lesson if teaching.retraining else None
+        return retrain_ticket(
+            ticket, _copy(model), data, training, seed=seed, folder=into, lesson=lesson_of_it, progress=progress
+        )
+
+    tables = attached()[1]  # before anything long: impossible settings are told at once
+    found: dict[float, Sequence[Ticket]] = {} if ways[0].search else {0.0: find(ways[0])}
+    dense = None
     if with_dense:
         dense = train_model(_copy(model), data, training, seed=seed, folder=_under(folder, "dense"), progress=progress)
         _warn_of_probabilities(dense.model, data)
         num_parameters = sum(table.num_features * table.embedding_dim for table in tables)
         dense = replace(dense, num_parameters=num_parameters, storage_bytes=num_parameters * BYTES_PER_VALUE)
-        if teacher_share or (share and isinstance(data.train, TeachableSource)):
+        if share := ways[-1].retraining:
             lesson = Lesson.by(dense.model, data.train, share, progress=progress)
+    tried: dict[tuple[Teaching, Budget], Trained] = {}
 
-    def retrain(ticket: Ticket, lesson: Lesson | None, data: SplitBatches) -> Trained:
-        into = _under(folder, f"retrained/{ticket.budget.slug}/{BY_LABELS if lesson is None else lesson.way}")
-        return retrain_ticket(
-            ticket, _copy(model), data, training, seed=seed, folder=into, lesson=lesson, progress=progress
-        )
+    def validation_auc(teaching: Teaching) -> float:
+        tickets = found.get(teaching.search) or found.setdefault(teaching.search, find(teaching))
+        smallest = min(tickets, key=lambda ticket: ticket.num_parameters)
+        trained = tried[teaching, smallest.budget] = retrain(smallest, teaching, untested)
+        return trained.fit.validation.auc
 
-    tried: dict[Budget, Trained] = {}
-    if teacher_share is None and lesson is not None:
-        untested = replace(data, test=None)
-        smallest, trial = try_teacher(tickets, lesson, lambda ticket, way: retrain(ticket, way, untested))
-        lesson = lesson if trial.teacher_helps else None
-        tried[smallest.budget] = tested(trial.better.model, data, trial.better.fit)
+    teaching = ways[0] if len(ways) == 1 else best_teaching(ways, validation_auc)[0]
     pruned = {}
-    for ticket in tickets:
-        trained = tried.get(ticket.budget) or retrain(ticket, lesson, data)
+    for ticket in found.get(teaching.search) or find(teaching):
+        trained = tried.get((teaching, ticket.budget)) or retrain(ticket, teaching, untested)
+        trained = tested(trained.model, data, trained.fit)
         sizes = compact_(trained.model)  # one table held by two modules counts once
         pruned[str(ticket.budget)] = replace(
             trained,
             num_parameters=sum(size.num_parameters for size in sizes),
             storage_bytes=sum(size.storage_bytes for size in sizes),
         )
-    return PrunedModels(tables, dense, pruned, 0.0 if lesson is None else lesson.share)
+    return PrunedModels(tables, dense, pruned, teaching)
 
 
 def _warn_of_probabilities(model: nn.Module, data: SplitBatches) -> None:

@@ -1,6 +1,6 @@
 """prune(): the whole path on one screen.
 
-    raw files → encoded → tickets → dense → retrained → bundles → results, report
+    raw files → encoded → tickets → dense → (tickets it taught) → retrained → bundles → results, report
 
 Each stage is a function of `thresher.stages`, the last one of `thresher.run_report`. It takes up its own unfinished
 work and passes over what is done, so a run killed anywhere can be resumed.
@@ -8,12 +8,14 @@ work and passes over what is done, so a run killed anywhere can be resumed.
 
 from pathlib import Path
 
+from thresher.data.encoded_table import EncodedTable
+from thresher.data.split_batches import SplitBatches
 from thresher.run_report import PruneResult, report
 from thresher.runs import Run, RunConfig
 from thresher.stages import (
     RunProgress,
     batches,
-    choose_teacher_share,
+    choose_teaching,
     encode_data,
     retrain,
     search,
@@ -40,8 +42,15 @@ def prune(
     with Run.started(Path(out), config, resume=resume, force=force) as run:
         table = encode_data(run, progress)
         data = batches(run, table)
-        tickets = search(run, table, data, progress)  # before anything long: impossible settings are told at once
+        first, *_ = config.teachings()
+        search(run, table, data, first, progress)  # before anything long: impossible settings are told at once
+    return retrain_all(run, table, data, progress)
+
+
+def retrain_all(run: Run, table: EncodedTable, data: SplitBatches, progress: RunProgress | None = None) -> PruneResult:
+    """From the tickets of a search to pruned models: train dense, which may teach another search, retrain, report."""
     dense = train_dense(run, table, data, progress)
-    share = choose_teacher_share(run, table, data, tickets, progress)
-    points = [retrain(run, table, data, ticket, share, progress) for ticket in tickets]
+    teaching = choose_teaching(run, table, data, progress)
+    tickets = search(run, table, data, teaching, progress)
+    points = [retrain(run, table, data, ticket, teaching, progress) for ticket in tickets]
     return report(run, table, dense, points)

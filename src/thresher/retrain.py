@@ -1,6 +1,6 @@
 """retrain_ticket(): a model rewound to its ticket's initial weights → trained on what is kept alone, tested once."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -116,32 +116,6 @@ def retrain_ticket(
         watch=watch,
         progress=progress,
     )
-
-
-@dataclass(frozen=True)
-class TeacherTrial:
-    """One ticket retrained by its labels, and once more by a teacher; validation decides."""
-
-    by_labels: Trained
-    taught: Trained
-
-    @property
-    def teacher_helps(self) -> bool:
-        return self.taught.fit.validation.auc > self.by_labels.fit.validation.auc
-
-    @property
-    def better(self) -> Trained:
-        return self.taught if self.teacher_helps else self.by_labels
-
-
-def try_teacher(
-    tickets: Sequence[Ticket], lesson: Lesson, retrain: Callable[[Ticket, Lesson | None], Trained]
-) -> tuple[Ticket, TeacherTrial]:
-    """Retrain the smallest ticket both ways: a dense model that generalises is a good teacher for all of them, one that
-    has learned its rows by heart is not.
-    """
-    smallest = min(tickets, key=lambda ticket: ticket.num_parameters)
-    return smallest, TeacherTrial(retrain(smallest, None), retrain(smallest, lesson))
 
 
 def retrain_quantised(

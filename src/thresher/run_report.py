@@ -11,6 +11,7 @@ from thresher.models.registry import model_name
 from thresher.report.frontier import Frontier, FrontierPoint
 from thresher.report.plots import plot_frontier, plot_kept
 from thresher.runs import Run
+from thresher.training.epochs import HISTORY
 from thresher.training.history import read_history
 
 
@@ -41,8 +42,7 @@ def report(run: Run, table: EncodedTable, dense: FrontierPoint, points: Sequence
     }
     frontier = Frontier(points=tuple(points), dense=dense, facts=facts)
     facts["still_improving"] = [name for name, folder in _trainings(run, points) if _still_improving(run, folder)]
-    told = {"share": run.config.teacher_share}
-    facts["teacher"] = read_json(run.teacher) if run.config.teacher_share is None else told
+    facts["teacher"] = _teacher(run)
     drop = run.config.max_auc_drop
     recommended = None if drop is None else frontier.smallest_within(drop)
     if drop is not None:
@@ -53,20 +53,26 @@ def report(run: Run, table: EncodedTable, dense: FrontierPoint, points: Sequence
     return PruneResult(run, frontier, recommended)
 
 
+def _teacher(run: Run) -> dict[str, object]:
+    """The dense model's part in the labels, and, where it was to be chosen, what decided it."""
+    if run.teacher.exists():
+        return dict(read_json(run.teacher))
+    (told,) = run.config.teachings()
+    return {"share": told.retraining, "search_share": told.search}
+
+
 def _trainings(run: Run, points: Sequence[FrontierPoint]) -> list[tuple[str, Path]]:
     """The dense model and the tickets by name, with the folders their histories are in."""
-    return [("dense", run.dense), *((str(point.budget), run.retrained(str(point.budget))) for point in points)]
+    budgets, way = [str(point.budget) for point in points], str(run.teaching())
+    return [("dense", run.dense), *((budget, run.retrained(budget) / way) for budget in budgets)]
 
 
 def _still_improving(run: Run, folder: Path) -> bool:
     """Whether a training ended at `max_epochs` with its best epoch."""
     training = run.config.training
-    for path in sorted(folder.rglob("history.jsonl")):
-        values = [record["validation"][training.early_stopping_metric] for record in read_history(path)]
-        best = max(values) if training.early_stopping_metric == "auc" else min(values)
-        if len(values) == training.max_epochs and values[-1] == best:
-            return True
-    return False
+    values = [record["validation"][training.early_stopping_metric] for record in read_history(folder / HISTORY)]
+    best = max(values) if training.early_stopping_metric == "auc" else min(values)
+    return len(values) == training.max_epochs and values[-1] == best
 
 
 def _plot_search(run: Run, points: Sequence[FrontierPoint]) -> None:

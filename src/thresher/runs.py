@@ -17,13 +17,14 @@ from thresher.data.sources import DataConfig
 from thresher.embeddings.base import EmbeddingConfig
 from thresher.embeddings.pep import PepConfig
 from thresher.errors import ConfigError, ThresherError
+from thresher.files import read_json
 from thresher.models.base import ModelConfig
 from thresher.models.fm import FmConfig
 from thresher.search.config import SearchConfig
 from thresher.tickets.budget import Budget, parse_budgets
 from thresher.tickets.ticket import Rewind
 from thresher.training.fit import TrainingConfig
-from thresher.training.teaching import check_share
+from thresher.training.teaching import Lesson, Teaching, check_share, teachings
 
 LADDER = ("20%", "10%", "5%", "2%", "1%", "0.5%", "0.2%")
 """Sizes that are tried when the user says what may be lost instead of what may stay."""
@@ -42,6 +43,8 @@ class RunConfig:
         teacher_share: the part of each training label that is the dense model's prediction when tickets are retrained
             (docs/search.md); 0 for labels alone, as in the paper. Absent: 0 or 1, whichever retrains the smallest
             ticket to the higher validation AUC.
+        teach_search: whether the teacher has the same part in the search. Absent: where a teacher helps, there is a
+            second search, with it, and the tickets of the one whose smallest is better on validation are taken.
         seed: of initial weights, batch order and dropout; the split has its own, `data.split_seed`.
         map_tables_over_mb: tables and optimizer states larger than this live in files in the run's folder, so that a
             table larger than the memory still trains, at the speed of the disk; absent: all are in memory.
@@ -56,6 +59,7 @@ class RunConfig:
     max_auc_drop: float | None = None
     rewind: Rewind = "initial"
     teacher_share: float | None = None
+    teach_search: bool | None = None
     seed: int = 0
     map_tables_over_mb: int | None = None
 
@@ -66,6 +70,10 @@ class RunConfig:
             raise ConfigError(f"map_tables_over_mb is {self.map_tables_over_mb}; it must be 0 or more, or left out")
         if self.max_auc_drop is not None and not 0 <= self.max_auc_drop < 0.5:
             raise ConfigError(f"max_auc_drop is {self.max_auc_drop}; it is a difference of AUC, such as 0.001")
+
+    def teachings(self) -> list[Teaching]:
+        """How the dense model may teach: one way if all is told, else those that validation decides between."""
+        return teachings(self.teacher_share, self.teach_search)
 
     def wanted_budgets(self) -> tuple[Budget, ...]:
         """The budgets to search for: the user's, or the ladder."""
@@ -160,13 +168,30 @@ class Run:
     def soft_labels(self) -> Path:
         return self.dense / "soft_labels.npy"
 
+    def lesson(self, share: float) -> Lesson | None:
+        """What the dense model has others learn; nothing where it has no part."""
+        return Lesson.load(self.soft_labels, share) if share else None
+
     @property
     def teacher(self) -> Path:
         return self.folder / "retrained" / "teacher.json"
 
+    def teaching(self) -> Teaching | None:
+        """How the dense model teaches, as told or as chosen; None while that is open."""
+        ways = self.config.teachings()
+        if len(ways) == 1 or not self.teacher.exists():
+            return ways[0] if len(ways) == 1 else None
+        chosen = read_json(self.teacher)
+        return Teaching(chosen["search_share"], chosen["share"])
+
     @property
     def tickets(self) -> Path:
-        return self.folder / "tickets"
+        """Those that models are retrained from; while that is open, those of the first search."""
+        return self.searched(self.teaching() or self.config.teachings()[0])
+
+    def searched(self, teaching: Teaching) -> Path:
+        """Tickets of a search by labels, or of a taught one."""
+        return self.folder / "tickets" / f"taught-{teaching.search:g}" if teaching.search else self.folder / "tickets"
 
     @property
     def report(self) -> Path:

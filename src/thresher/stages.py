@@ -27,7 +27,7 @@ from thresher.files import read_json, write_json
 from thresher.models.base import CtrModel
 from thresher.models.registry import build_model
 from thresher.report.frontier import FrontierPoint
-from thresher.retrain import Trained, retrain_ticket, train_model, try_teacher
+from thresher.retrain import Trained, retrain_ticket, train_model
 from thresher.runs import Run, RunConfig
 from thresher.search.find_tickets import find_tickets
 from thresher.tickets.budget import Budget
@@ -35,7 +35,7 @@ from thresher.tickets.store import load_ticket
 from thresher.tickets.ticket import Ticket
 from thresher.training.progress import Progress
 from thresher.training.seeding import derive_seed, isolated_rng, seed_all
-from thresher.training.teaching import BY_LABELS, Lesson
+from thresher.training.teaching import Lesson, Teaching, best_teaching
 
 
 class RunProgress(Progress, Protocol):
@@ -70,50 +70,64 @@ def train_dense(run: Run, table: EncodedTable, data: SplitBatches, progress: Pro
     return FrontierPoint.from_json(read_json(done))
 
 
-def search(run: Run, table: EncodedTable, data: SplitBatches, progress: Progress | None = None) -> Sequence[Ticket]:
+def search(
+    run: Run, table: EncodedTable, data: SplitBatches, teaching: Teaching, progress: Progress | None = None
+) -> Sequence[Ticket]:
     """One search → a ticket for every budget."""
-    done = run.tickets / "tickets.json"
+    folder = run.searched(teaching)
+    done = folder / "tickets.json"
     if done.exists():
-        return [load_ticket(run.tickets / slug) for slug in read_json(done)["tickets"]]
-    tickets = _find(run, table, data, list(run.config.wanted_budgets()), progress)
+        return [load_ticket(folder / slug) for slug in read_json(done)["tickets"]]
+    if teaching.search:
+        train_dense(run, table, data, progress)
+    tickets = _find(run, table, data, list(run.config.wanted_budgets()), teaching, progress)
     write_json(done, {"tickets": [ticket.budget.slug for ticket in tickets]})
-    (run.tickets / "checkpoint.safetensors").unlink(missing_ok=True)
+    (folder / "checkpoint.safetensors").unlink(missing_ok=True)
     return tickets
 
 
 def _find(
-    run: Run, table: EncodedTable, data: SplitBatches, budgets: list[Budget], progress: Progress | None
+    run: Run,
+    table: EncodedTable,
+    data: SplitBatches,
+    budgets: list[Budget],
+    teaching: Teaching,
+    progress: Progress | None,
 ) -> Sequence[Ticket]:
     try:
         with run.large_tables():
-            model = new_model(run.config, table, run.config.embedding)
             return find_tickets(
-                model, data, budgets, run.config.search, seed=run.config.seed, folder=run.tickets, progress=progress
+                new_model(run.config, table, run.config.embedding),
+                data,
+                budgets,
+                run.config.search,
+                seed=run.config.seed,
+                folder=run.searched(teaching),
+                lesson=run.lesson(teaching.search),
+                progress=progress,
             )
     except BudgetError as error:
         if run.config.max_auc_drop is None or error.budget is None or len(budgets) == 1:
             raise
         # a rung of the ladder below the method's smallest form: nobody asked for that size, so it is left out
         left = [budget for budget in budgets if budget != Budget.parse(str(error.budget))]
-    return _find(run, table, data, left, progress)
+    return _find(run, table, data, left, teaching, progress)
 
 
-def choose_teacher_share(
-    run: Run, table: EncodedTable, data: SplitBatches, tickets: Sequence[Ticket], progress: Progress | None = None
-) -> float:
-    """The dense model's part in the labels of retraining: as told, or as the smallest ticket learns better."""
-    if run.config.teacher_share is not None:
-        return run.config.teacher_share
-    if not run.teacher.exists():
+def choose_teaching(run: Run, table: EncodedTable, data: SplitBatches, progress: Progress | None = None) -> Teaching:
+    """How the dense model teaches: as told, or as the smallest ticket comes to the highest validation AUC."""
+    chosen = run.teaching()
+    if chosen is None:
         untested = replace(data, test=None)
-        trial = try_teacher(
-            tickets,
-            Lesson.load(run.soft_labels, 1.0),
-            lambda ticket, lesson: _retrained(run, table, untested, ticket, lesson, progress),
-        )[1]
-        aucs = {"by_labels": trial.by_labels.fit.validation.auc, "taught": trial.taught.fit.validation.auc}
-        write_json(run.teacher, {"share": float(trial.teacher_helps), "validation_auc": aucs})
-    return float(read_json(run.teacher)["share"])
+
+        def validation_auc(teaching: Teaching) -> float:
+            tickets = search(run, table, data, teaching, progress)
+            smallest = min(tickets, key=lambda ticket: ticket.num_parameters)
+            return _retrained(run, table, untested, smallest, teaching, progress).fit.validation.auc
+
+        chosen, aucs = best_teaching(run.config.teachings(), validation_auc)
+        write_json(run.teacher, {"share": chosen.retraining, "search_share": chosen.search, "validation_auc": aucs})
+    return chosen
 
 
 def retrain(
@@ -121,15 +135,14 @@ def retrain(
     table: EncodedTable,
     data: SplitBatches,
     ticket: Ticket,
-    share: float,
+    teaching: Teaching,
     progress: Progress | None = None,
 ) -> FrontierPoint:
     """Ticket → retrained model → bundle, and its point on the frontier."""
     config, folder = run.config, run.retrained(ticket.budget)
     done = folder / "point.json"
     if not done.exists():
-        lesson = Lesson.load(run.soft_labels, share) if share else None
-        trained = _retrained(run, table, data, ticket, lesson, progress)
+        trained = _retrained(run, table, data, ticket, teaching, progress)
         assert isinstance(trained.model, CtrModel)
         label = method_name(config.embedding)
         point = _point(trained, label=label, budget=str(ticket.budget), seed=config.seed)
@@ -144,7 +157,7 @@ def _retrained(
     table: EncodedTable,
     data: SplitBatches,
     ticket: Ticket,
-    lesson: Lesson | None,
+    teaching: Teaching,
     progress: Progress | None,
 ) -> Trained:
     config = run.config
@@ -157,8 +170,8 @@ def _retrained(
         config.training,
         rewind=config.rewind,
         seed=config.seed,
-        folder=run.retrained(ticket.budget) / (BY_LABELS if lesson is None else lesson.way),
-        lesson=lesson,
+        folder=run.retrained(ticket.budget) / str(teaching),
+        lesson=run.lesson(teaching.retraining),
         progress=progress,
     )
 

@@ -1,13 +1,18 @@
 """PEP's search in our own loop: what it refuses, when it gives up, and what a folder must agree with to be taken up."""
 
+import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
+import torch
 
 from thresher.embeddings.pep import PepConfig
 from thresher.errors import BudgetError, ConfigError
 from thresher.search.config import SearchConfig
+from thresher.training.history import read_history
 from thresher.training.optimizers import OptimizerConfig
+from thresher.training.teaching import Lesson
 
 PLAN = PepConfig(embedding_dim=8)
 DECAY = PepConfig(embedding_dim=8, pressure="decay", raw_threshold_init=-6.0)
@@ -47,3 +52,14 @@ def test_a_search_is_not_taken_up_with_other_thresholds(planted, killed_and_resu
     killed_and_resumed(PLAN, ["500"], killed_in=2)
     with pytest.raises(ConfigError, match=r"other settings \(tables "):
         planted.search(replace(PLAN, threshold_function="sigmoid"), ["500"], folder=tmp_path)
+
+
+def test_a_taught_search_learns_what_it_is_told(planted, tmp_path):
+    rows = planted.data.train.in_order(1000).num_rows
+    undecided = Lesson(np.full(rows, 0.5, np.float32), 1.0)
+    taught = planted.search(PLAN, ["500"], folder=tmp_path / "taught", lesson=undecided)
+    by_labels = planted.search(PLAN, ["500"], folder=tmp_path / "labels")
+    losses = {name: read_history(tmp_path / name / "history.jsonl")[-1]["train_loss"] for name in ("taught", "labels")}
+    assert losses["taught"] == pytest.approx(math.log(2), abs=0.01)  # all there is to know about a coin
+    assert losses["labels"] < 0.65
+    assert not torch.equal(taught[0].masks["embedding"], by_labels[0].masks["embedding"])

@@ -1,5 +1,7 @@
 """A dense model's predictions as labels: right rows, right mixture, and something to learn from them."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -15,7 +17,7 @@ from thresher.retrain import train_model
 from thresher.training.fit import TrainingConfig
 from thresher.training.loop import evaluate
 from thresher.training.optimizers import OptimizerConfig
-from thresher.training.teaching import Lesson
+from thresher.training.teaching import Lesson, best_teaching, teachings
 
 IDS = torch.arange(60)
 OPTIMIZER = OptimizerConfig(learning_rate=0.1, weight_decay=0.001)
@@ -128,3 +130,34 @@ def test_labels_of_another_number_of_rows_are_refused(small_table):
     for source in (tensor_batches(torch.zeros(60)), Batches(small_table.split("train"), 64)):
         with pytest.raises(ConfigError, match=r"labels have the shape \[59\]"):
             source.with_labels(np.zeros(59, np.float32))
+
+
+@given(st.lists(st.sampled_from([0.5, 0.6, 0.7]), min_size=3, max_size=3))
+def test_teaching_goes_as_far_as_validation_rises(aucs):
+    ways, asked = teachings(None, None), []
+    known = dict(zip(ways, aucs, strict=True))
+
+    def validation_auc(way):
+        asked.append(way)
+        return known[way]
+
+    best, told = best_teaching(ways, validation_auc)
+    rises = [later > earlier for earlier, later in pairwise(aucs)]
+    steps = rises.index(False) if False in rises else len(rises)
+    assert best == ways[steps]
+    assert asked == ways[: steps + 2]  # the first that gains nothing is the last that is tried
+    assert told == {str(way): known[way] for way in asked}
+
+
+@pytest.mark.parametrize(
+    ("share", "teach_search", "ways"),
+    [
+        (None, True, ["by-labels", "searched-taught-1"]),
+        (None, False, ["by-labels", "taught-1"]),
+        (0.5, None, ["taught-0.5", "searched-taught-0.5"]),
+        (0.0, None, ["by-labels"]),
+        (0.0, True, ["by-labels"]),
+    ],
+)
+def test_what_is_told_is_not_tried(share, teach_search, ways):
+    assert [str(way) for way in teachings(share, teach_search)] == ways

@@ -27,6 +27,7 @@ from thresher.tickets.ticket import MaskTicket, kept_weights
 from thresher.training.fit import TrainingConfig
 from thresher.training.loop import train_epoch
 from thresher.training.optimizers import build_optimizer
+from thresher.training.teaching import BY_LABELS
 
 TITLE = "What the defaults rest on"
 PART = "ablation"
@@ -101,7 +102,7 @@ def validation_aucs(settings: PaperSettings, base: RunConfig, variant: Variant) 
     with Run.started(settings.temporary / PART / digest(searched), searched, resume=True) as found:
         table = encode_data(found)
         data = replace(batches(found, table), test=None)
-        tickets = search(found, table, data)
+        tickets = search(found, table, data, BY_LABELS)
     early = early_model(config, table, data, variant.rewind_epochs) if variant.rewind_epochs else None
     aucs = {}
     for ticket in tickets:

@@ -66,13 +66,13 @@ def _times(settings: PaperSettings, config: RunConfig) -> dict[str, Any]:
     with display() as progress, Run.started(folder, config, resume=True) as run:
         encoded = encode_data(run, progress)
         data = batches(run, encoded)
-        tickets = search(run, encoded, data, progress)
-        points = [retrain(run, encoded, data, ticket, 0.0, progress) for ticket in tickets]  # by labels, as published
+        tickets = search(run, encoded, data, BY_LABELS, progress)  # as published
+        points = [retrain(run, encoded, data, ticket, BY_LABELS, progress) for ticket in tickets]
     searched = read_history(run.tickets / "history.jsonl")
     retrained = [
         record
         for ticket in tickets
-        for record in read_history(run.retrained(ticket.budget) / BY_LABELS / "history.jsonl")
+        for record in read_history(run.retrained(ticket.budget) / str(BY_LABELS) / "history.jsonl")
     ]
     return {
         "search_seconds": sum(record["seconds"] for record in searched),

@@ -95,7 +95,7 @@ def search(
     with display(quiet=quiet) as progress, Run.started(out, settled, resume=resume, force=force) as run:
         table = encode_data(run, progress)
         say_skipped(table)
-        tickets = search_run(run, table, batches(run, table), progress)
+        tickets = search_run(run, table, batches(run, table), settled.teachings()[0], progress)
     found = [
         {"budget": str(t.budget), "num_parameters": t.num_parameters, "folder": str(run.tickets / t.budget.slug)}
         for t in tickets
@@ -112,28 +112,22 @@ def search(
 def retrain(folder: RunFolder, as_json: options.Json = False, quiet: options.Quiet = False) -> None:
     """Retrain the tickets of a search, beside a dense model to measure them against.
 
+    Where the dense model proves a good teacher, tickets are searched once more, with it (docs/search.md).
     What is done is passed over, what was interrupted is taken up again.
     """
     from thresher.data.encoded_table import EncodedTable
-    from thresher.run_report import report
+    from thresher.pipeline import retrain_all
     from thresher.runs import Run
-    from thresher.stages import batches, choose_teacher_share, train_dense
-    from thresher.stages import retrain as retrain_run
-    from thresher.stages import search as search_run
+    from thresher.stages import batches
 
     run = Run.open(folder)
-    if not (run.tickets / "tickets.json").exists():
+    if not (run.searched(run.config.teachings()[0]) / "tickets.json").exists():
         raise ConfigError(
             f"the search in {folder} has not ended; go on with: thresher search … --out {folder} --resume"
         )
     table = EncodedTable.open(run.encoded)
-    data = batches(run, table)
     with display(quiet=quiet) as progress:
-        tickets = search_run(run, table, data, progress)
-        dense = train_dense(run, table, data, progress)
-        share = choose_teacher_share(run, table, data, tickets, progress)
-        points = [retrain_run(run, table, data, ticket, share, progress) for ticket in tickets]
-        result = report(run, table, dense, points)
+        result = retrain_all(run, table, batches(run, table), progress)
     show_result(result, as_json=as_json)
 
 
@@ -172,13 +166,11 @@ def show_result(result: "PruneResult", *, as_json: bool) -> None:
 
 
 def _teacher(facts: Mapping[str, Any]) -> str:
-    """Whether tickets learned from the dense model, and what decided it."""
-    by_labels, taught = facts["validation_auc"]["by_labels"], facts["validation_auc"]["taught"]
-    chosen = "the dense model's predictions" if facts["share"] else "labels alone"
-    return (
-        f"Retrained on {chosen}: the smallest size comes to validation AUC {taught:.4f} by the dense model's "
-        f"predictions, {by_labels:.4f} by labels (teacher_share)"
-    )
+    """Whether search and tickets learned from the dense model, and what decided it."""
+    did = "Searched and retrained" if facts["search_share"] else "Retrained"
+    chosen = "the dense model's predictions" if facts["share"] else "labels"
+    tried = ", ".join(f"{way} {auc:.4f}" for way, auc in facts["validation_auc"].items())
+    return f"{did} on {chosen}, by the smallest ticket's validation AUC: {tried} (teacher_share, teach_search)"
 
 
 def say_skipped(table: "EncodedTable") -> None:

@@ -13,6 +13,7 @@ from thresher.search.registry import SearchTask, search_algorithm
 from thresher.tickets.budget import Budget, parse_budgets
 from thresher.tickets.ticket import Ticket
 from thresher.training.progress import Progress
+from thresher.training.teaching import Lesson
 
 if TYPE_CHECKING:
     from thresher.data.split_batches import SplitBatches
@@ -26,6 +27,7 @@ def find_tickets(
     *,
     seed: int = 0,
     folder: Path | None = None,
+    lesson: Lesson | None = None,
     progress: Progress | None = None,
 ) -> Sequence[Ticket]:
     """Search `model` once and cut a ticket for each budget, largest first.
@@ -37,12 +39,16 @@ def find_tickets(
         budgets: `"50k,2%,1MB"` or a list; parameters, shares or bytes over all searched tables together.
         seed: of the randomness inside training; initial weights and batch order are the caller's.
         folder: tickets, history and a checkpoint go there as they come; a search found there is taken up again.
+        lesson: what a teacher says of the training rows, to be learned in the place of their labels.
     """
+    config = SearchConfig() if config is None else config
+    if lesson is not None:
+        data, config = lesson.taught(data), lesson.eased(config)
     task = SearchTask(
         model=model,
         data=data,
         budgets=parse_budgets(budgets),
-        config=SearchConfig() if config is None else config,
+        config=config,
         seed=seed,
         folder=folder,
         progress=progress,

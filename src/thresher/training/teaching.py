@@ -1,17 +1,19 @@
-"""The dense model as a teacher: its predictions become part of what a pruned model is retrained on.
+"""The dense model as a teacher: its predictions become part of what a search and a retraining learn from.
 
     target = (1 − share) · label + share · σ(logit of the teacher)
 
 A label says which side of the odds a row fell on, a prediction what the odds were. Labels can be learned by heart, and
 dropout and the embeddings' weight decay are there to hinder it; predictions cannot, so both fall by the factor `1 −
-share`. Training rows alone are taught: validation and test keep their labels. The predictions are made once, in one
-pass: retraining costs no more than without, and the teacher need not stay in memory.
+share`; in a search dropout stays, since without it tickets of deep models get worse. Training rows alone are taught:
+validation and test keep their labels. The predictions are made once, in one pass: learning from them costs no more than
+from labels, and the teacher need not stay in memory.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -23,17 +25,25 @@ from thresher.data.batches import BatchSource, TeachableSource
 from thresher.data.split_batches import EVALUATION_BATCH_SIZE, SplitBatches
 from thresher.errors import ConfigError
 from thresher.files import replacing_file
-from thresher.training.fit import TrainingConfig
 from thresher.training.loop import predict
+from thresher.training.optimizers import OptimizerConfig
 from thresher.training.progress import Progress, StageProgress
 
-BY_LABELS = "by-labels"
-"""What a folder of trainings without a teacher is called."""
 _DROPOUT_NAMES: Mapping[type[nn.Module], str] = {
     _DropoutNd: "p",
     nn.MultiheadAttention: "dropout",
     nn.RNNBase: "dropout",
 }
+
+
+class TrainsWithOptimizer(Protocol):
+    """Settings with `optimizer` among them: of a training or of a search, a frozen dataclass."""
+
+    @property
+    def optimizer(self) -> OptimizerConfig: ...
+
+
+ConfigT = TypeVar("ConfigT", bound=TrainsWithOptimizer)
 
 
 @dataclass(frozen=True)
@@ -84,11 +94,12 @@ class Lesson:
         """The same splits, the training rows with these labels."""
         return replace(data, train=_teachable(data.train).with_labels(self.labels))
 
-    def eased(self, config: TrainingConfig) -> TrainingConfig:
-        """Training settings with the weight decay that is left for the embeddings."""
+    def eased(self, config: ConfigT) -> ConfigT:
+        """Settings with the weight decay that is left for the embeddings."""
         told = config.optimizer.embedding_weight_decay
         decay = (config.optimizer.weight_decay if told is None else told) * (1 - self.share)
-        return replace(config, optimizer=replace(config.optimizer, embedding_weight_decay=decay))
+        eased: ConfigT = replace(config, optimizer=replace(config.optimizer, embedding_weight_decay=decay))  # type: ignore[type-var]
+        return eased
 
     @contextmanager
     def easing_dropout(self, model: nn.Module) -> Iterator[None]:
@@ -103,10 +114,48 @@ class Lesson:
             for (module, name), rate in zip(found, before, strict=True):
                 setattr(module, name, rate)
 
-    @property
-    def way(self) -> str:
-        """What a folder of trainings by it is called."""
-        return f"taught-{self.share:g}"
+
+@dataclass(frozen=True)
+class Teaching:
+    """A teacher's part in the labels of a search, and of the retraining after it."""
+
+    search: float
+    retraining: float
+
+    def __str__(self) -> str:
+        if not self.retraining:
+            return "by-labels"
+        return f"{'searched-' if self.search else ''}taught-{self.retraining:g}"
+
+
+BY_LABELS = Teaching(search=0.0, retraining=0.0)
+
+
+def teachings(teacher_share: float | None, teach_search: bool | None) -> list[Teaching]:
+    """What is left open by what was told: ways to teach, each a step further than the one before.
+
+    >>> [str(teaching) for teaching in teachings(None, None)]
+    ['by-labels', 'taught-1', 'searched-taught-1']
+    >>> [str(teaching) for teaching in teachings(0.5, False)]
+    ['taught-0.5']
+    """
+    shares = (0.0, 1.0) if teacher_share is None else (teacher_share,)
+    searches = (False, True) if teach_search is None else (teach_search,)
+    ways = [Teaching(share if taught else 0.0, share) for share in shares for taught in searches]
+    return list(dict.fromkeys(ways))  # without a teacher there is nothing to teach the search
+
+
+def best_teaching(
+    ways: Sequence[Teaching], validation_auc: Callable[[Teaching], float]
+) -> tuple[Teaching, dict[str, float]]:
+    """Go from way to way while validation AUC rises; the best, and the AUC of each that was tried."""
+    best, aucs = ways[0], {}
+    for way in ways:
+        aucs[str(way)] = validation_auc(way)
+        if way != best and aucs[str(way)] <= aucs[str(best)]:
+            break
+        best = way
+    return best, aucs
 
 
 def check_share(share: float) -> None:
