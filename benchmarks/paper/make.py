@@ -28,6 +28,7 @@ PARTS = (
     "granularity",
     "thresholds",
     "deviation",
+    "teacher",
     "interactions",
     "frequency",
     "ablation",

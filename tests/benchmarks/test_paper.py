@@ -199,6 +199,18 @@ def test_the_deviation_gains_or_costs_only_where_seeds_agree(settings):
     assert "Learning it gains at 50k and costs at 6500." in text
 
 
+def test_what_a_teacher_is_worth_is_paired_over_the_seeds_that_tried_it(settings):
+    tried = [
+        {"share": 1.0, "validation_auc": {"by-labels": 0.84, "taught-1": 0.842, "searched-taught-1": 0.845}},
+        {"share": 0.0, "validation_auc": {"by-labels": 0.85, "taught-1": 0.848}},
+        {"share": 1.0},  # told
+    ]
+    path = settings.results / "experiments/movielens-1m/fm/pep-plan.json"
+    write_json(path, {"seeds": {str(seed): {"teacher": trial} for seed, trial in enumerate(tried)}, "made_with": []})
+    cells = "0.8450 ± 0.0071 (2) | 0.8450 (+0.0000 ± 0.0028 (2)) | 0.8450 (+0.0050 (1)) | 1 |"
+    assert f"| MovieLens-1M, fm | {cells}" in part("teacher").page(settings)
+
+
 def test_budgets_of_one_set_of_candidates_share_its_search(settings, results):
     runtime = part("runtime")
     one = {"search_seconds": 10.0, "search_epochs": 5, "retrain_seconds": 1.0}

@@ -1,0 +1,76 @@
+"""What the dense model is worth as a teacher: the smallest ticket by labels, taught, and of a taught search."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from paper.experiments import result_path, run_experiment
+from paper.page import ABSENT, command, made_from, mean_sd, not_run_yet, table
+from paper.settings import MODELS, PLACES, PaperSettings
+from paper.stored import read_result
+from paper.verdicts import signed
+
+TITLE = "The dense model as a teacher"
+PART = "teacher"
+BY_LABELS, WAYS = "by-labels", ("by-labels", "taught-1", "searched-taught-1")
+EXPERIMENTS = (
+    ("movielens-1m", "fm"),
+    *((source, model) for source in ("criteo-small", "avazu-small") for model in MODELS),
+)
+"""Data set and model; DeepFM and AutoInt on MovieLens-1M are told to have a teacher."""
+
+
+def run(settings: PaperSettings) -> None:
+    """Nothing that other parts do not run, too: every run that chooses tells what it chose between."""
+    for source, model in EXPERIMENTS:
+        if model in settings.models:
+            run_experiment(settings, f"{source}/{model}/pep-plan", settings.seeds)
+
+
+def draw(settings: PaperSettings) -> list[Path]:
+    return []  # a table alone
+
+
+def page(settings: PaperSettings) -> str:
+    results = {at: read_result(result_path(settings, f"{at[0]}/{at[1]}/pep-plan")) for at in EXPERIMENTS}
+    tried = {at: trials for at, content in results.items() if (trials := _trials(content))}
+    if not tried:
+        return not_run_yet(PART)
+    rows = [
+        [f"{_place(source)}, {model}", *_row(trials), str(sum(trial["share"] > 0 for trial in trials))]
+        for (source, model), trials in tried.items()
+    ]
+    return "\n\n".join(
+        [
+            f"""Where `teacher_share` is left open, the smallest ticket is retrained by labels and on the dense model's
+predictions, and where those are better, with the ticket of a second search on them, unless `teach_search` says
+otherwise ([search.md](search.md#the-dense-model-as-a-teacher)). *Validation* AUC, by which runs choose; beside the
+taught ones the difference from labels, paired. Made by {command(PART)}. The paper has no teacher.""",
+            table(["smallest ticket", "by labels", "taught", "search taught, too", "seeds that chose a teacher"], rows),
+            made_from(*(results[at] for at in tried)),
+        ]
+    )
+
+
+def _trials(content: Mapping[str, Any]) -> list[dict[str, Any]]:
+    found = [seed.get("teacher", {}) for seed in content.get("seeds", {}).values()]
+    return [trial for trial in found if BY_LABELS in trial.get("validation_auc", {})]
+
+
+def _row(trials: Sequence[Mapping[str, Any]]) -> list[str]:
+    cells = []
+    for way in WAYS:
+        own = [trial["validation_auc"] for trial in trials if way in trial["validation_auc"]]
+        gains = [aucs[way] - aucs[BY_LABELS] for aucs in own]
+        told = mean_sd([aucs[way] for aucs in own]) if way == BY_LABELS else f"{_mean(own, way)} ({signed(gains)})"
+        cells.append(told if own else ABSENT)
+    return cells
+
+
+def _mean(aucs: Sequence[Mapping[str, float]], way: str) -> str:
+    return f"{fmean(each[way] for each in aucs):.4f}" if aucs else ""
+
+
+def _place(source: str) -> str:
+    return PLACES[source.removesuffix("-small")]
