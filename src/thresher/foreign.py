@@ -5,97 +5,33 @@ Not here: raw files and bundles (`thresher.pipeline`); a foreign model brings it
 
 import copy
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 
 from thresher.attach import AttachedTable, attach_, compact_
 from thresher.attach.find import Where
-from thresher.data.batches import Batch, TeachableSource, check_labels
+from thresher.data.batches import TeachableSource
 from thresher.data.split_batches import SplitBatches
+from thresher.data.tensor_batches import TensorBatches as TensorBatches
 from thresher.embeddings.base import BYTES_PER_VALUE
 from thresher.embeddings.pep import PepConfig
-from thresher.errors import ConfigError, DataError
+from thresher.errors import ConfigError
 from thresher.retrain import Trained, retrain_ticket, tested, train_model
 from thresher.search.config import SearchConfig
 from thresher.search.find_tickets import find_tickets
-from thresher.tickets.budget import Budget
+from thresher.tickets.budget import Budget, parse_budgets
 from thresher.tickets.ticket import Ticket
 from thresher.training.fit import TrainingConfig
 from thresher.training.loop import predict
 from thresher.training.progress import Progress
-from thresher.training.teaching import Lesson, Teaching, best_teaching, check_share, teachings
+from thresher.training.teaching import BY_LABELS, Lesson, Teaching, best_teaching, check_share, teachings
 
-Columns = Tensor | Mapping[str, Tensor]
 MANY_OUTPUTS = 32
 """So many logits of a trained model do not all lie between 0 and 1."""
-
-
-class TensorBatches:
-    """A `BatchSource` over tensors in memory, for models with inputs of their own.
-
-    Args:
-        inputs: what `model(*inputs)` takes, each a tensor or a dict of tensors, row by row.
-        labels: 0 or 1, `[rows]` or `[rows, 1]`.
-        weights: of the rows, `[rows]`.
-        seed: of the shuffling, another order each epoch; None keeps the order of the rows.
-    """
-
-    def __init__(
-        self,
-        inputs: Sequence[Columns],
-        labels: Tensor,
-        batch_size: int,
-        *,
-        weights: Tensor | None = None,
-        seed: int | None = None,
-    ) -> None:
-        self.inputs, self.labels, self.weights = tuple(inputs), labels.float().reshape(-1), weights
-        for part in self.inputs:
-            for column in (part,) if isinstance(part, Tensor) else part.values():
-                if len(column) != self.num_rows:
-                    raise DataError(f"an input has {len(column):,} rows, the labels have {self.num_rows:,}")
-        if weights is not None and weights.shape != self.labels.shape:
-            raise DataError(f"weights are {list(weights.shape)}; one for each of the {self.num_rows:,} rows is needed")
-        if not bool(((self.labels >= 0) & (self.labels <= 1)).all()):
-            raise DataError("labels must lie between 0 and 1; some do not, or are NaN")
-        if batch_size < 1:
-            raise DataError(f"batch_size is {batch_size}; it must be at least 1")
-        self.batch_size, self.seed = batch_size, seed
-
-    @property
-    def num_rows(self) -> int:
-        return len(self.labels)
-
-    def __len__(self) -> int:
-        return -(-self.num_rows // self.batch_size)
-
-    def in_order(self, batch_size: int) -> "TensorBatches":
-        return TensorBatches(self.inputs, self.labels, batch_size, weights=self.weights)
-
-    def with_labels(self, labels: NDArray[np.float32]) -> "TensorBatches":
-        check_labels(labels, self.num_rows)
-        given = torch.tensor(labels).to(self.labels.device)
-        return TensorBatches(self.inputs, given, self.batch_size, weights=self.weights, seed=self.seed)
-
-    def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
-        order = None
-        if self.seed is not None:
-            order = torch.from_numpy(np.random.default_rng([self.seed, epoch]).permutation(self.num_rows))
-        for first in range(start * self.batch_size, self.num_rows, self.batch_size):
-            rows = slice(first, first + self.batch_size)
-            taken = rows if order is None else order[rows].to(self.labels.device)
-            weights = None if self.weights is None else self.weights[taken]
-            yield Batch(tuple(_take(part, taken) for part in self.inputs), self.labels[taken], weights)
-
-
-def _take(columns: Columns, rows: slice | Tensor) -> Columns:
-    return columns[rows] if isinstance(columns, Tensor) else {name: column[rows] for name, column in columns.items()}
 
 
 @dataclass(frozen=True)
@@ -152,56 +88,108 @@ def prune_model(
     if teacher_share is None and not (with_dense and isinstance(data.train, TeachableSource)):
         teacher_share = 0.0
     ways = teachings(teacher_share, teach_search)
-    folder, untested, lesson = None if folder is None else Path(folder), replace(data, test=None), None
-
-    def attached() -> tuple[nn.Module, list[AttachedTable]]:
-        copied = _copy(model)
-        return copied, attach_(copied, config, where=where, min_features=min_features)
-
-    def find(teaching: Teaching) -> Sequence[Ticket]:
-        into = _under(folder, f"tickets/taught-{teaching.search:g}" if teaching.search else "tickets")
-        lesson_of_it = lesson if teaching.search else None
-        return find_tickets(
-            attached()[0], data, budgets, search, seed=seed, folder=into, lesson=lesson_of_it, progress=progress
-        )
-
-    def retrain(ticket: Ticket, teaching: Teaching, data: SplitBatches) -> Trained:
-        into = _under(folder, f"retrained/{ticket.budget.slug}/{teaching}")
-        lesson_of_it = lesson if teaching.retraining else None
-        return retrain_ticket(
-            ticket, _copy(model), data, training, seed=seed, folder=into, lesson=lesson_of_it, progress=progress
-        )
-
-    tables = attached()[1]  # before anything long: impossible settings are told at once
-    found: dict[float, Sequence[Ticket]] = {} if ways[0].search else {0.0: find(ways[0])}
-    dense = None
+    run = _ForeignRun(
+        model=model,
+        data=data,
+        budgets=parse_budgets(budgets),
+        attach=partial(attach_, config=config, where=where, min_features=min_features),
+        search=search,
+        training=training,
+        seed=seed,
+        folder=None if folder is None else Path(folder),
+        progress=progress,
+    )
+    tables = run.attach(_copy(model))  # before anything long: impossible settings are told at once
+    found: dict[float, Sequence[Ticket]] = {} if ways[0].search else {0.0: run.find(BY_LABELS, None)}
+    dense, lesson = None, None
     if with_dense:
-        dense = train_model(_copy(model), data, training, seed=seed, folder=_under(folder, "dense"), progress=progress)
-        _warn_of_probabilities(dense.model, data)
-        num_parameters = sum(table.num_features * table.embedding_dim for table in tables)
-        dense = replace(dense, num_parameters=num_parameters, storage_bytes=num_parameters * BYTES_PER_VALUE)
+        dense = run.train_dense(tables)
         if share := ways[-1].retraining:
             lesson = Lesson.by(dense.model, data.train, share, progress=progress)
     tried: dict[tuple[Teaching, Budget], Trained] = {}
 
     def validation_auc(teaching: Teaching) -> float:
-        tickets = found.get(teaching.search) or found.setdefault(teaching.search, find(teaching))
-        smallest = min(tickets, key=lambda ticket: ticket.num_parameters)
-        trained = tried[teaching, smallest.budget] = retrain(smallest, teaching, untested)
+        if teaching.search not in found:
+            found[teaching.search] = run.find(teaching, lesson)
+        smallest = min(found[teaching.search], key=lambda ticket: ticket.num_parameters)
+        trained = tried[teaching, smallest.budget] = run.retrain(smallest, teaching, lesson)
         return trained.fit.validation.auc
 
     teaching = ways[0] if len(ways) == 1 else best_teaching(ways, validation_auc)[0]
     pruned = {}
-    for ticket in found.get(teaching.search) or find(teaching):
-        trained = tried.get((teaching, ticket.budget)) or retrain(ticket, teaching, untested)
-        trained = tested(trained.model, data, trained.fit)
-        sizes = compact_(trained.model)  # one table held by two modules counts once
-        pruned[str(ticket.budget)] = replace(
-            trained,
-            num_parameters=sum(size.num_parameters for size in sizes),
-            storage_bytes=sum(size.storage_bytes for size in sizes),
-        )
+    for ticket in found.get(teaching.search) or run.find(teaching, lesson):
+        trained = tried.get((teaching, ticket.budget)) or run.retrain(ticket, teaching, lesson)
+        pruned[str(ticket.budget)] = _compacted(tested(trained.model, data, trained.fit))
     return PrunedModels(tables, dense, pruned, teaching)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _ForeignRun:
+    """What all searches and trainings of one `prune_model` share; each starts from a copy of the model."""
+
+    model: nn.Module
+    data: SplitBatches
+    budgets: tuple[Budget, ...]
+    attach: Callable[[nn.Module], list[AttachedTable]]
+    search: SearchConfig | None
+    training: TrainingConfig | None
+    seed: int
+    folder: Path | None
+    progress: Progress | None
+
+    def find(self, teaching: Teaching, lesson: Lesson | None) -> Sequence[Ticket]:
+        searched = _copy(self.model)
+        self.attach(searched)
+        return find_tickets(
+            searched,
+            self.data,
+            self.budgets,
+            self.search,
+            seed=self.seed,
+            folder=self._under(f"tickets/taught-{teaching.search:g}" if teaching.search else "tickets"),
+            lesson=lesson if teaching.search else None,
+            progress=self.progress,
+        )
+
+    def train_dense(self, tables: Sequence[AttachedTable]) -> Trained:
+        """The model as it is; its size is that of the tables that are searched."""
+        dense = train_model(
+            _copy(self.model),
+            self.data,
+            self.training,
+            seed=self.seed,
+            folder=self._under("dense"),
+            progress=self.progress,
+        )
+        _warn_of_probabilities(dense.model, self.data)
+        num_parameters = sum(table.num_features * table.embedding_dim for table in tables)
+        return replace(dense, num_parameters=num_parameters, storage_bytes=num_parameters * BYTES_PER_VALUE)
+
+    def retrain(self, ticket: Ticket, teaching: Teaching, lesson: Lesson | None) -> Trained:
+        """Not tested: which way to teach may have to be decided first."""
+        return retrain_ticket(
+            ticket,
+            _copy(self.model),
+            replace(self.data, test=None),
+            self.training,
+            seed=self.seed,
+            folder=self._under(f"retrained/{ticket.budget.slug}/{teaching}"),
+            lesson=lesson if teaching.retraining else None,
+            progress=self.progress,
+        )
+
+    def _under(self, name: str) -> Path | None:
+        return None if self.folder is None else self.folder / name
+
+
+def _compacted(trained: Trained) -> Trained:
+    """With compact tables, and their sizes: one table held by two modules counts once."""
+    sizes = compact_(trained.model)
+    return replace(
+        trained,
+        num_parameters=sum(size.num_parameters for size in sizes),
+        storage_bytes=sum(size.storage_bytes for size in sizes),
+    )
 
 
 def _warn_of_probabilities(model: nn.Module, data: SplitBatches) -> None:
@@ -223,7 +211,3 @@ def _copy(model: nn.Module) -> nn.Module:
         if isinstance(module, nn.Embedding | nn.EmbeddingBag):
             module.sparse = False
     return copied
-
-
-def _under(folder: Path | None, name: str) -> Path | None:
-    return None if folder is None else folder / name

@@ -11,8 +11,8 @@ from torch import nn
 
 from thresher.data.batches import Batches
 from thresher.data.split_batches import SplitBatches
+from thresher.data.tensor_batches import TensorBatches
 from thresher.errors import ConfigError
-from thresher.foreign import TensorBatches
 from thresher.retrain import train_model
 from thresher.training.fit import TrainingConfig
 from thresher.training.loop import evaluate
