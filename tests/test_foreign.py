@@ -100,6 +100,8 @@ def test_the_dense_model_teaches_where_the_smallest_size_learns_better(tmp_path)
     search_helps = taught_helps and aucs["searched-taught-1"][1] > aucs["taught-1"][1]
     assert chosen["open"] == ways[taught_helps + search_helps]
     assert aucs["open"] == aucs[chosen["open"]]
+    with pytest.raises(ConfigError, match="nobody teaches"):
+        prune_model(Model(), DATA, "50%", with_dense=False, teach_search=True)
     with pytest.raises(ConfigError, match="no teacher"):
         prune_model(Model(), DATA, "50%", with_dense=False, teacher_share=0.5)
 
@@ -129,7 +131,7 @@ def test_a_model_that_gives_probabilities_is_told():
         def forward(self, ids, price):
             return torch.sigmoid(super().forward(ids, price))
 
-    with pytest.warns(UserWarning, match=r"WithSigmoid gives numbers between 0 and 1 only.*torch.logit"):
+    with pytest.warns(UserWarning, match=r"WithSigmoid gives numbers between 0 and 1 only.*torch.logit") as told:
         prune_model(
             WithSigmoid(),
             DATA,
@@ -138,6 +140,7 @@ def test_a_model_that_gives_probabilities_is_told():
             search=SearchConfig(warmup_epochs=1, plan_epochs=1, clock_steps=2),
             training=TrainingConfig(max_epochs=1),
         )
+    assert told[0].filename == __file__  # the line that gave the model
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,13 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -15,18 +17,22 @@ import torch
 from safetensors.torch import load_file
 
 from thresher.data.sources import DataConfig, SyntheticConfig, build_source
+from thresher.embeddings.mde import MdeConfig
 from thresher.embeddings.pep import PepConfig
 from thresher.embeddings.uniform import UniformConfig
 from thresher.errors import BudgetError, ConfigError
 from thresher.export.predictor import load_bundle
+from thresher.files import write_json
 from thresher.kernels import tables
 from thresher.pipeline import prune
 from thresher.runs import RunConfig
 from thresher.search.config import SearchConfig
+from thresher.search.find_tickets import find_tickets
 from thresher.tickets.budget import Budget
 from thresher.tickets.store import load_ticket
 from thresher.training.fit import TrainingConfig
 from thresher.training.optimizers import OptimizerConfig
+from thresher.training.teaching import try_teachings
 
 FAST = OptimizerConfig(learning_rate=1e-2)
 CONFIG = RunConfig(
@@ -39,6 +45,9 @@ CONFIG = RunConfig(
     training=TrainingConfig(max_epochs=6, batch_size=256, patience=2, optimizer=FAST),
     budgets=("300", "5%", "1KB"),
 )
+
+
+TAUGHT = replace(CONFIG, teacher_share=1.0, teach_search=True)
 
 
 def files_of(folder):
@@ -120,10 +129,66 @@ def test_a_teacher_that_helps_is_tried_in_a_second_search(tmp_path, pruned):
     assert before == {path: path.stat().st_mtime_ns for path in run.folder.rglob("history.jsonl")}
 
 
+def test_models_come_from_the_search_that_was_chosen(tmp_path, monkeypatch):
+    """The dense model does not help here, so it is made to seem so."""
+    better = count()
+
+    def try_rising(ways, validation_auc):
+        return try_teachings(ways, lambda way: next(better) * validation_auc(way))
+
+    monkeypatch.setattr("thresher.stages.try_teachings", try_rising)
+    chosen = prune(CONFIG, out=tmp_path / "chosen")
+    told = prune(TAUGHT, out=tmp_path / "told")
+    assert chosen.run.tickets.relative_to(tmp_path / "chosen") == told.run.tickets.relative_to(tmp_path / "told")
+    assert [point.test_auc for point in chosen.frontier.points] == [point.test_auc for point in told.frontier.points]
+    for point in told.frontier.points:
+        bundles = [load_bundle(result.run.bundle(point.budget)) for result in (chosen, told)]
+        tables = [bundle.model.state_dict() for bundle in bundles]
+        assert all(torch.equal(value, tables[1][name]) for name, value in tables[0].items())
+    tickets = json.loads((told.run.tickets / "tickets.json").read_text())["tickets"]
+    assert all(_equal_masks(told.run.tickets / slug, chosen.run.tickets / slug) for slug in tickets)
+    assert not (tmp_path / "told" / "tickets" / "300").exists()  # there is no other search
+
+
+def test_a_taught_search_that_fails_leaves_what_there_was(tmp_path, monkeypatch):
+    def find(*arguments, lesson=None, **options):
+        if lesson is not None:
+            raise BudgetError("it stalls")
+        return find_tickets(*arguments, **options)
+
+    monkeypatch.setattr("thresher.stages.find_tickets", find)
+    result = prune(replace(CONFIG, teacher_share=1.0), out=tmp_path / "run")
+    teacher = result.frontier.facts["teacher"]
+    assert (teacher["share"], teacher["search_share"]) == (1.0, 0.0)
+    assert teacher["failed"] == "searched-taught-1: it stalls"
+    assert len(result.frontier.points) == 3
+
+
+def test_runs_of_before_there_was_a_taught_search_can_be_read_and_resumed(tmp_path, pruned):
+    """Then a choice told the share alone, and a told share left nothing to choose."""
+    chosen, told = tmp_path / "chosen", tmp_path / "told"
+    shutil.copytree(pruned.run.folder, chosen)
+    old = {"share": 0.0, "validation_auc": {"by_labels": 0.7, "taught": 0.6}}
+    write_json(chosen / "retrained" / "teacher.json", old)
+    assert prune(CONFIG, out=chosen, resume=True).frontier.points == pruned.frontier.points
+    config = replace(CONFIG, teacher_share=1.0, teach_search=False)
+    before = prune(config, out=told)
+    text = (told / "config.toml").read_text()
+    (told / "config.toml").write_text(text.replace("teach_search = false\n", ""))
+    after = prune(replace(config, teach_search=None), out=told, resume=True)
+    assert after.frontier.points == before.frontier.points
+    assert not (told / "tickets" / "taught-1").exists()
+
+
+def test_a_method_without_a_search_has_none_to_teach(tmp_path):
+    config = replace(CONFIG, embedding=MdeConfig(embedding_dim=8), budgets=("50%",))
+    assert [str(way) for way in config.teachings()] == ["by-labels", "taught-1"]
+
+
 @pytest.mark.parametrize(
     ("share", "teach_search", "search", "way"),
     [
-        (0.0, True, "tickets", "by-labels"),
+        (0.0, None, "tickets", "by-labels"),
         (0.5, True, "tickets/taught-0.5", "searched-taught-0.5"),
         (0.5, False, "tickets", "taught-0.5"),
     ],
@@ -237,19 +302,25 @@ def _masks(folder):
     return load_ticket(folder).masks
 
 
+def _equal_masks(left, right):
+    return all(torch.equal(mask, _masks(right)[name]) for name, mask in _masks(left).items())
+
+
 SCRIPT = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from test_pipeline import CONFIG, prune
-prune(CONFIG, out=sys.argv[2], resume=True)
+from test_pipeline import CONFIG, TAUGHT, prune
+prune(TAUGHT if sys.argv[3] == "taught" else CONFIG, out=sys.argv[2], resume=True)
 """
 
 
-def run_until(out, reached, *, timeout=120):
+def run_until(out, reached, *, taught, timeout=120):
     """Run the path in a process of its own and kill it outright once `reached()` says so."""
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     here = str(Path(__file__).parent)
-    process = subprocess.Popen([sys.executable, "-c", SCRIPT, here, str(out)], env=environment)
+    process = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, here, str(out), "taught" if taught else ""], env=environment
+    )
     deadline = time.monotonic() + timeout
     while reached is not None and not reached():
         assert process.poll() is None, "the run ended before it could be killed"
@@ -267,15 +338,17 @@ def lines_of(path):
 
 
 @pytest.mark.slow
-def test_a_run_killed_in_search_and_in_retraining_ends_bit_for_bit_the_same(tmp_path):
+@pytest.mark.parametrize("taught", [False, True])
+def test_a_run_killed_in_search_and_in_retraining_ends_bit_for_bit_the_same(tmp_path, taught):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    run_until(whole, None)
-    run_until(killed, lambda: lines_of(killed / "tickets" / "history.jsonl") >= 3)
-    assert not (killed / "tickets" / "tickets.json").exists()
-    taught = "retrained/*/taught-1/history.jsonl"
-    run_until(killed, lambda: any(lines_of(path) >= 2 for path in killed.glob(taught)))
+    searched, way = ("tickets/taught-1", "searched-taught-1") if taught else ("tickets", "taught-1")
+    run_until(whole, None, taught=taught)
+    run_until(killed, lambda: lines_of(killed / searched / "history.jsonl") >= 3, taught=taught)
+    assert not (killed / searched / "tickets.json").exists()
+    histories = f"retrained/*/{way}/history.jsonl"
+    run_until(killed, lambda: any(lines_of(path) >= 2 for path in killed.glob(histories)), taught=taught)
     assert not (killed / "results.json").exists()
-    run_until(killed, None)
+    run_until(killed, None, taught=taught)
 
     one, other = (json.loads((run / "results.json").read_text()) for run in (whole, killed))
     assert {**one, "seconds": 0} == {**other, "seconds": 0}

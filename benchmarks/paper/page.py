@@ -109,9 +109,9 @@ python benchmarks/paper/make.py --only frontier,runtime
   `benchmarks/experiments/` tell which settings validation chose, with how many seeds, and which were taken over.
 - **The search.** *PEP decay* is the published search: sigmoid, and coupled weight decay on the thresholds. *PEP plan*
   is ours ([search.md](search.md)). Both retrain from the initial weights they were searched with.
-- **A teacher.** With PEP plan's default the tickets learn what the dense model predicts where validation says that is
-  better ([search.md](search.md#the-dense-model-as-a-teacher)); the paper has labels alone, and so have all comparisons
-  of methods here, unless they say otherwise.
+- **A teacher.** With PEP plan's default the tickets, and a second search, learn what the dense model predicts where
+  validation says that is better ([search.md](search.md#the-dense-model-as-a-teacher)); the paper has labels alone, and
+  so have all comparisons of methods here, unless they say otherwise.
 - **Parameters** are those of embeddings, first-order weights left out, as in the paper; bytes are all a lookup needs.
 - **The authors' code** has been re-run on MovieLens-1M independently: FM dense 0.8387, and at 20,000 parameters FM
   0.8479, DeepFM 0.8464, AutoInt 0.8471."""

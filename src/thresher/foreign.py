@@ -28,7 +28,7 @@ from thresher.tickets.ticket import Ticket
 from thresher.training.fit import TrainingConfig
 from thresher.training.loop import predict
 from thresher.training.progress import Progress
-from thresher.training.teaching import BY_LABELS, Lesson, Teaching, best_teaching, check_share, teachings
+from thresher.training.teaching import Lesson, Teaching, check_teaching, teachings, try_teachings
 
 MANY_OUTPUTS = 32
 """So many logits of a trained model do not all lie between 0 and 1."""
@@ -68,7 +68,7 @@ def prune_model(
     folder: str | Path | None = None,
     progress: Progress | None = None,
 ) -> PrunedModels:
-    """Search a model's embedding tables once and retrain it at each budget; the model given is left as it is.
+    """Search a model's embedding tables and retrain it at each budget; the model given is left as it is.
 
     Args:
         model: gives logits `[B]` or `[B, 1]` for `model(*batch.inputs)`; its weights now are the initial ones.
@@ -82,11 +82,11 @@ def prune_model(
         teach_search: whether it has the same part in the search; by default that is tried, too, where a teacher helps.
         folder: histories, tickets and checkpoints go there; work found there is taken up again.
     """
-    check_share(0.0 if teacher_share is None else teacher_share)
     if teacher_share and not with_dense:
         raise ConfigError(f"teacher_share is {teacher_share}, but there is no teacher: leave with_dense = True")
     if teacher_share is None and not (with_dense and isinstance(data.train, TeachableSource)):
         teacher_share = 0.0
+    check_teaching(teacher_share, teach_search)
     ways = teachings(teacher_share, teach_search)
     run = _ForeignRun(
         model=model,
@@ -99,26 +99,35 @@ def prune_model(
         folder=None if folder is None else Path(folder),
         progress=progress,
     )
-    tables = run.attach(_copy(model))  # before anything long: impossible settings are told at once
-    found: dict[float, Sequence[Ticket]] = {} if ways[0].search else {0.0: run.find(BY_LABELS, None)}
+    tables = run.attach(_copy(model))
+    # before dense training, unless that is to teach it: impossible settings are told at once
+    found: dict[str, Sequence[Ticket]] = {} if ways[0].search else {ways[0].tickets: run.find(ways[0], None)}
     dense, lesson = None, None
     if with_dense:
         dense = run.train_dense(tables)
+        _warn_of_probabilities(dense.model, data)
         if share := ways[-1].retraining:
             lesson = Lesson.by(dense.model, data.train, share, progress=progress)
-    tried: dict[tuple[Teaching, Budget], Trained] = {}
+    tried: dict[Teaching, dict[Budget, Trained]] = {}
+
+    def tickets_of(teaching: Teaching) -> Sequence[Ticket]:
+        if teaching.tickets not in found:
+            found[teaching.tickets] = run.find(teaching, lesson)
+        return found[teaching.tickets]
 
     def validation_auc(teaching: Teaching) -> float:
-        if teaching.search not in found:
-            found[teaching.search] = run.find(teaching, lesson)
-        smallest = min(found[teaching.search], key=lambda ticket: ticket.num_parameters)
-        trained = tried[teaching, smallest.budget] = run.retrain(smallest, teaching, lesson)
+        smallest = min(tickets_of(teaching), key=lambda ticket: ticket.num_parameters)
+        trained = run.retrain(smallest, teaching, lesson)
+        tried[teaching] = {smallest.budget: trained}
         return trained.fit.validation.auc
 
-    teaching = ways[0] if len(ways) == 1 else best_teaching(ways, validation_auc)[0]
+    teaching = ways[0] if len(ways) == 1 else try_teachings(ways, validation_auc).best
+    tickets, done = tickets_of(teaching), tried.get(teaching, {})
+    found.clear()  # what was not chosen is of no more use
+    tried.clear()
     pruned = {}
-    for ticket in found.get(teaching.search) or run.find(teaching, lesson):
-        trained = tried.get((teaching, ticket.budget)) or run.retrain(ticket, teaching, lesson)
+    for ticket in tickets:
+        trained = done.get(ticket.budget) or run.retrain(ticket, teaching, lesson)
         pruned[str(ticket.budget)] = _compacted(tested(trained.model, data, trained.fit))
     return PrunedModels(tables, dense, pruned, teaching)
 
@@ -146,7 +155,7 @@ class _ForeignRun:
             self.budgets,
             self.search,
             seed=self.seed,
-            folder=self._under(f"tickets/taught-{teaching.search:g}" if teaching.search else "tickets"),
+            folder=self._under(teaching.tickets),
             lesson=lesson if teaching.search else None,
             progress=self.progress,
         )
@@ -161,7 +170,6 @@ class _ForeignRun:
             folder=self._under("dense"),
             progress=self.progress,
         )
-        _warn_of_probabilities(dense.model, self.data)
         num_parameters = sum(table.num_features * table.embedding_dim for table in tables)
         return replace(dense, num_parameters=num_parameters, storage_bytes=num_parameters * BYTES_PER_VALUE)
 

@@ -31,7 +31,7 @@ def prune(
     force: bool = False,
     progress: RunProgress | None = None,
 ) -> PruneResult:
-    """From raw files to pruned models that predict: encode, search once, train dense, retrain, export, report.
+    """From raw files to pruned models that predict: encode, search, train dense, retrain, export, report.
 
     Args:
         config: all settings; `RunConfig(data=…)` is enough.
@@ -42,8 +42,8 @@ def prune(
     with Run.started(Path(out), config, resume=resume, force=force) as run:
         table = encode_data(run, progress)
         data = batches(run, table)
-        first, *_ = config.teachings()
-        search(run, table, data, first, progress)  # before anything long: impossible settings are told at once
+        # before dense training, unless that is to teach it: impossible settings are told at once
+        search(run, table, data, config.teachings()[0], progress)
     return retrain_all(run, table, data, progress)
 
 

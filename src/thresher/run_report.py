@@ -56,9 +56,10 @@ def report(run: Run, table: EncodedTable, dense: FrontierPoint, points: Sequence
 def _teacher(run: Run) -> dict[str, object]:
     """The dense model's part in the labels, and, where it was to be chosen, what decided it."""
     if run.teacher.exists():
-        return dict(read_json(run.teacher))
-    (told,) = run.config.teachings()
-    return {"share": told.retraining, "search_share": told.search}
+        return {"search_share": 0.0, **read_json(run.teacher)}
+    teaching = run.teaching()
+    assert teaching is not None, "retraining begins once it is decided"
+    return {"share": teaching.retraining, "search_share": teaching.search}
 
 
 def _trainings(run: Run, points: Sequence[FrontierPoint]) -> list[tuple[str, Path]]:
@@ -77,7 +78,7 @@ def _still_improving(run: Run, folder: Path) -> bool:
 
 def _plot_search(run: Run, points: Sequence[FrontierPoint]) -> None:
     """How the count fell; a method that is not searched epoch by epoch has no such picture."""
-    history = run.tickets / "history.jsonl"
+    history = run.tickets / HISTORY
     records = [record for record in read_history(history) if "num_kept" in record] if history.exists() else []
     if records:
         plot_kept(
@@ -89,6 +90,6 @@ def _plot_search(run: Run, points: Sequence[FrontierPoint]) -> None:
 
 
 def _seconds(run: Run) -> float:
-    """What the search and all trainings took, interruptions not counted; the same however often a run was resumed."""
-    histories = [read_history(path) for path in sorted(run.folder.rglob("history.jsonl"))]
+    """What searches and all trainings took, interruptions not counted; the same however often a run was resumed."""
+    histories = [read_history(path) for path in sorted(run.folder.rglob(HISTORY))]
     return float(sum(record["seconds"] for records in histories for record in records))

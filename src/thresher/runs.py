@@ -14,8 +14,9 @@ from pathlib import Path
 from thresher.config import config_to_mapping, load_toml, save_toml
 from thresher.data.fingerprint import differences
 from thresher.data.sources import DataConfig
-from thresher.embeddings.base import EmbeddingConfig
+from thresher.embeddings.base import EmbeddingConfig, FieldEmbedding
 from thresher.embeddings.pep import PepConfig
+from thresher.embeddings.registry import method_name, registered_embeddings
 from thresher.errors import ConfigError, ThresherError
 from thresher.files import read_json
 from thresher.models.base import ModelConfig
@@ -24,7 +25,7 @@ from thresher.search.config import SearchConfig
 from thresher.tickets.budget import Budget, parse_budgets
 from thresher.tickets.ticket import Rewind
 from thresher.training.fit import TrainingConfig
-from thresher.training.teaching import Lesson, Teaching, check_share, teachings
+from thresher.training.teaching import Lesson, Teaching, check_teaching, teachings
 
 LADDER = ("20%", "10%", "5%", "2%", "1%", "0.5%", "0.2%")
 """Sizes that are tried when the user says what may be lost instead of what may stay."""
@@ -65,7 +66,7 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         parse_budgets(self.budgets)
-        check_share(0.0 if self.teacher_share is None else self.teacher_share)
+        check_teaching(self.teacher_share, self.teach_search)
         if self.map_tables_over_mb is not None and self.map_tables_over_mb < 0:
             raise ConfigError(f"map_tables_over_mb is {self.map_tables_over_mb}; it must be 0 or more, or left out")
         if self.max_auc_drop is not None and not 0 <= self.max_auc_drop < 0.5:
@@ -73,7 +74,9 @@ class RunConfig:
 
     def teachings(self) -> list[Teaching]:
         """How the dense model may teach: one way if all is told, else those that validation decides between."""
-        return teachings(self.teacher_share, self.teach_search)
+        method = registered_embeddings()[method_name(self.embedding)].embedding
+        is_searched = method.search_algorithm != FieldEmbedding.search_algorithm  # else all settings are known
+        return teachings(self.teacher_share, self.teach_search if is_searched else False)
 
     def wanted_budgets(self) -> tuple[Budget, ...]:
         """The budgets to search for: the user's, or the ladder."""
@@ -178,11 +181,12 @@ class Run:
 
     def teaching(self) -> Teaching | None:
         """How the dense model teaches, as told or as chosen; None while that is open."""
-        ways = self.config.teachings()
-        if len(ways) == 1 or not self.teacher.exists():
-            return ways[0] if len(ways) == 1 else None
-        chosen = read_json(self.teacher)
-        return Teaching(chosen["search_share"], chosen["share"])
+        first, *others = self.config.teachings()
+        if others and self.teacher.exists():
+            chosen = read_json(self.teacher)
+            return Teaching(chosen.get("search_share", 0.0), chosen["share"])  # older runs taught retraining alone
+        is_decided = not others or any(self.folder.glob("retrained/*/point.json"))  # older runs had less to choose
+        return first if is_decided else None
 
     @property
     def tickets(self) -> Path:
@@ -191,7 +195,7 @@ class Run:
 
     def searched(self, teaching: Teaching) -> Path:
         """Tickets of a search by labels, or of a taught one."""
-        return self.folder / "tickets" / f"taught-{teaching.search:g}" if teaching.search else self.folder / "tickets"
+        return self.folder / teaching.tickets
 
     @property
     def report(self) -> Path:

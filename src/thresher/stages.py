@@ -35,7 +35,7 @@ from thresher.tickets.store import load_ticket
 from thresher.tickets.ticket import Ticket
 from thresher.training.progress import Progress
 from thresher.training.seeding import derive_seed, isolated_rng, seed_all
-from thresher.training.teaching import Lesson, Teaching, best_teaching
+from thresher.training.teaching import Lesson, Teaching, try_teachings
 
 
 class RunProgress(Progress, Protocol):
@@ -125,8 +125,10 @@ def choose_teaching(run: Run, table: EncodedTable, data: SplitBatches, progress:
             smallest = min(tickets, key=lambda ticket: ticket.num_parameters)
             return _retrained(run, table, untested, smallest, teaching, progress).fit.validation.auc
 
-        chosen, aucs = best_teaching(run.config.teachings(), validation_auc)
-        write_json(run.teacher, {"share": chosen.retraining, "search_share": chosen.search, "validation_auc": aucs})
+        trial = try_teachings(run.config.teachings(), validation_auc)
+        chosen = trial.best
+        told = {"share": chosen.retraining, "search_share": chosen.search, "validation_auc": trial.validation_aucs}
+        write_json(run.teacher, told if trial.failed is None else {**told, "failed": trial.failed})
     return chosen
 
 

@@ -1,5 +1,6 @@
 """Numbers that are written into pages by hand are those of the result files."""
 
+from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
 
@@ -105,6 +106,26 @@ def test_what_is_said_not_to_count_was_measured_within_a_thousandth(change):
     variants = read_json(RESULTS / "paper" / "ablation" / "fm.json")["variants"]
     for budget, auc in variants[change]["0"].items():
         assert auc == pytest.approx(variants["the defaults"]["0"][budget], abs=0.001)
+
+
+def test_what_the_search_docs_say_of_the_teacher_is_what_runs_chose_by():
+    docs = " ".join((REPOSITORY / "docs" / "search.md").read_text(encoding="utf-8").split())
+    seeds = read_json(RESULTS / "movielens-1m/fm/pep-plan.json")["seeds"].values()
+    tried = [seed["teacher"]["validation_auc"] for seed in seeds]
+    steps = [[aucs[way] for aucs in tried] for way in ("by-labels", "taught-1", "searched-taught-1")]
+    told = [f"{fmean(aucs):.4f}" for aucs in steps]
+    assert (
+        f"five seeds: {told[0]} by labels, {told[1]} when retraining is taught, {told[2]} when the search is taught, "
+        "too; each seed rises at each step" in docs
+    )
+    assert len(tried) == 5
+    assert all(before < after for each in pairwise(steps) for before, after in zip(*each, strict=True))
+    means = [
+        next(row["test_auc"]["mean"] for row in read_json(path)["summary"] if row["budget"] == "50k")
+        for path in (RESULTS / "movielens-1m/fm").glob("pep-plan*.json")
+        if path.stem in ("pep-plan", "pep-plan-by-labels")
+    ]
+    assert f"by labels is {max(means):.4f} (three seeds), taught throughout {min(means):.4f} (five)" in docs
 
 
 def test_every_result_of_an_experiment_is_of_the_settings_it_has_now():

@@ -1,4 +1,5 @@
 import json
+import shutil
 
 
 def test_show_a_run_with_its_results(finished, thresher):
@@ -27,6 +28,13 @@ def test_show_a_ticket_says_what_each_field_keeps(finished, thresher):
     assert sum(field["entries"] for field in content["fields"]) == 50
     assert [field["field"] for field in content["fields"]] == ["user_id", "item_id", "price"]
     assert "50 entries kept" in thresher("show", finished.out / "tickets" / "50").stdout
+
+
+def test_show_a_ticket_of_a_taught_search_knows_its_run(finished, thresher, tmp_path):
+    shutil.copytree(finished.out / "encoded", tmp_path / "encoded")
+    shutil.copytree(finished.out / "tickets" / "50", tmp_path / "tickets" / "taught-1" / "50")
+    content = json.loads(thresher("show", tmp_path / "tickets" / "taught-1" / "50", "--json").stdout)
+    assert sum(field["entries"] for field in content["fields"]) == 50
 
 
 def test_show_a_bundle_field_by_field(finished, thresher):

@@ -6,10 +6,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from thresher.embeddings.pep import PepConfig
 from thresher.errors import BudgetError, ConfigError
+from thresher.models.deepfm import DeepFmConfig
 from thresher.search.config import SearchConfig
+from thresher.search.find_tickets import find_tickets
 from thresher.training.history import read_history
 from thresher.training.optimizers import OptimizerConfig
 from thresher.training.teaching import Lesson
@@ -63,3 +66,18 @@ def test_a_taught_search_learns_what_it_is_told(planted, tmp_path):
     assert losses["taught"] == pytest.approx(math.log(2), abs=0.01)  # all there is to know about a coin
     assert losses["labels"] < 0.65
     assert not torch.equal(taught[0].masks["embedding"], by_labels[0].masks["embedding"])
+
+
+def test_what_a_lesson_changes_about_a_search(planted, monkeypatch):
+    tasks = []
+    monkeypatch.setattr("thresher.search.find_tickets.search_algorithm", lambda name: lambda task: tasks.append(task))
+    lesson = Lesson(np.full(planted.data.train.num_rows, 0.5, np.float32), 0.75)
+    config = SearchConfig(optimizer=OptimizerConfig(weight_decay=0.01))
+    model = planted.model(PLAN, model=DeepFmConfig(hidden_sizes=(4,), dropout=0.5))
+    find_tickets(model, planted.data, ["500"], config, lesson=lesson)
+    (task,) = tasks
+    assert task.config.optimizer.embedding_weight_decay == pytest.approx(0.0025)  # what is left for the labels
+    assert task.config.optimizer.weight_decay == 0.01
+    assert next(iter(task.data.train.epoch(0))).labels.eq(0.5).all()
+    assert task.data.validation is planted.data.validation
+    assert {module.p for module in task.model.modules() if isinstance(module, nn.Dropout)} == {0.5}

@@ -17,7 +17,7 @@ from thresher.retrain import train_model
 from thresher.training.fit import TrainingConfig
 from thresher.training.loop import evaluate
 from thresher.training.optimizers import OptimizerConfig
-from thresher.training.teaching import Lesson, best_teaching, teachings
+from thresher.training.teaching import Lesson, check_teaching, teachings, try_teachings
 
 IDS = torch.arange(60)
 OPTIMIZER = OptimizerConfig(learning_rate=0.1, weight_decay=0.001)
@@ -141,12 +141,13 @@ def test_teaching_goes_as_far_as_validation_rises(aucs):
         asked.append(way)
         return known[way]
 
-    best, told = best_teaching(ways, validation_auc)
+    trial = try_teachings(ways, validation_auc)
     rises = [later > earlier for earlier, later in pairwise(aucs)]
     steps = rises.index(False) if False in rises else len(rises)
-    assert best == ways[steps]
+    assert trial.best == ways[steps]
     assert asked == ways[: steps + 2]  # the first that gains nothing is the last that is tried
-    assert told == {str(way): known[way] for way in asked}
+    assert trial.validation_aucs == {str(way): known[way] for way in asked}
+    assert trial.failed is None
 
 
 @pytest.mark.parametrize(
@@ -156,8 +157,12 @@ def test_teaching_goes_as_far_as_validation_rises(aucs):
         (None, False, ["by-labels", "taught-1"]),
         (0.5, None, ["taught-0.5", "searched-taught-0.5"]),
         (0.0, None, ["by-labels"]),
-        (0.0, True, ["by-labels"]),
     ],
 )
 def test_what_is_told_is_not_tried(share, teach_search, ways):
     assert [str(way) for way in teachings(share, teach_search)] == ways
+
+
+def test_a_search_without_a_teacher_cannot_be_taught():
+    with pytest.raises(ConfigError, match=r"teach_search is true, but teacher_share is 0"):
+        check_teaching(0.0, True)

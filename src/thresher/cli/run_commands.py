@@ -1,6 +1,6 @@
 """prune, search, retrain: the commands that train, each on the folder of a run."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from thresher.data.encoded_table import EncodedTable
     from thresher.run_report import PruneResult
     from thresher.runs import RunConfig
+    from thresher.training.teaching import Teaching
 
 Out = Annotated[
     Path, typer.Option("--out", "-o", metavar="FOLDER", help="Folder of the run.", rich_help_panel=options.OUTPUT)
@@ -52,7 +53,8 @@ def prune(
 ) -> None:
     """The whole path: raw files → pruned models at several sizes, their AUC and bytes, and bundles that predict.
 
-    One search serves all sizes; each is retrained from the initial weights, and tested once.
+    One search serves all sizes, and a second one where the dense model proves a good teacher; each size is retrained
+    from the initial weights, and tested once.
     """
     from thresher.pipeline import prune as prune_run
 
@@ -86,7 +88,7 @@ def search(
     as_json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """The search alone: one ticket per budget, to be retrained later or elsewhere."""
+    """The search alone, by labels unless told otherwise: one ticket per budget, to be retrained later or elsewhere."""
     from thresher.runs import Run
     from thresher.stages import batches, encode_data
     from thresher.stages import search as search_run
@@ -95,9 +97,11 @@ def search(
     with display(quiet=quiet) as progress, Run.started(out, settled, resume=resume, force=force) as run:
         table = encode_data(run, progress)
         say_skipped(table)
-        tickets = search_run(run, table, batches(run, table), settled.teachings()[0], progress)
+        first = settled.teachings()[0]
+        tickets = search_run(run, table, batches(run, table), first, progress)
+    folder = run.searched(first)
     found = [
-        {"budget": str(t.budget), "num_parameters": t.num_parameters, "folder": str(run.tickets / t.budget.slug)}
+        {"budget": str(t.budget), "num_parameters": t.num_parameters, "folder": str(folder / t.budget.slug)}
         for t in tickets
     ]
     if as_json:
@@ -158,19 +162,21 @@ def show_result(result: "PruneResult", *, as_json: bool) -> None:
         epochs = run.config.training.max_epochs
         say(f"Still improving after {epochs} epochs (training.max_epochs): {', '.join(improving)}")
     if "validation_auc" in facts.get("teacher", {}):
-        say(_teacher(facts["teacher"]))
+        say(_teacher(run.config.teachings(), facts["teacher"]))
     best = str(frontier.best()[-1].budget if result.recommended is None else result.recommended.budget)
     say(f"Results  {run.results}")
     say(f"Figure   {run.report / 'frontier.png'}, and .svg")
     say(f"Predict  thresher predict {bundles[best]} ROWS.csv")
 
 
-def _teacher(facts: Mapping[str, Any]) -> str:
+def _teacher(ways: Sequence["Teaching"], facts: Mapping[str, Any]) -> str:
     """Whether search and tickets learned from the dense model, and what decided it."""
     did = "Searched and retrained" if facts["search_share"] else "Retrained"
     chosen = "the dense model's predictions" if facts["share"] else "labels"
-    tried = ", ".join(f"{way} {auc:.4f}" for way, auc in facts["validation_auc"].items())
-    return f"{did} on {chosen}, by the smallest ticket's validation AUC: {tried} (teacher_share, teach_search)"
+    aucs = facts["validation_auc"]
+    tried = "; ".join(f"{aucs[str(way)]:.4f} {way.words}" for way in ways if str(way) in aucs)
+    failed = f" Could not be tried: {facts['failed']}" if "failed" in facts else ""
+    return f"{did} on {chosen}. Validation AUC of the smallest size: {tried} (teacher_share, teach_search).{failed}"
 
 
 def say_skipped(table: "EncodedTable") -> None:

@@ -190,8 +190,9 @@ def _look_at_ticket(folder: Path) -> Shown:
             widths = ", ".join(f"{table.sizes.count(size)} of width {size}" for size in sorted(set(table.sizes)))
             facts[f"table {name}"] = f"{len(table.sizes)} groups of features: {widths}"
     sizes_by_table = ticket.sizes() if isinstance(ticket, MaskTicket | SizeTicket) else {}
-    schema_file = folder.parent.parent / "encoded" / "schema.json"
-    if sizes_by_table and schema_file.exists():
+    # in the run's folder, whose ticket may be of a taught search, a folder further down
+    schema_file = next((path for up in folder.parents[1:3] if (path := up / "encoded" / "schema.json").exists()), None)
+    if sizes_by_table and schema_file is not None:
         schema = Schema.from_json(schema_file.read_text(encoding="utf-8"))
         facts["fields"] = _kept_by_field(schema, [sizes.tolist() for sizes in sizes_by_table.values()])
         kept = [KeptField(name=row["field"], num_features=row["features"], num_kept=row["kept"],

@@ -12,7 +12,7 @@ from thresher.search.config import SearchConfig
 from thresher.search.registry import SearchTask, search_algorithm
 from thresher.tickets.budget import Budget, parse_budgets
 from thresher.tickets.ticket import Ticket
-from thresher.training.progress import Progress
+from thresher.training.progress import Progress, Renamed
 from thresher.training.teaching import Lesson
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def find_tickets(
     """
     config = SearchConfig() if config is None else config
     if lesson is not None:
-        data, config = lesson.taught(data), lesson.eased(config)
+        data, config, progress = lesson.taught(data), lesson.eased(config), Renamed(progress, "{}, taught")
     task = SearchTask(
         model=model,
         data=data,

@@ -43,6 +43,17 @@ class SilentProgress:
         pass
 
 
+class Renamed:
+    """Another's progress, with other names for the stages: `"{}, taught"`."""
+
+    def __init__(self, progress: Progress | None, name: str) -> None:
+        self.progress: Progress = SilentProgress() if progress is None else progress
+        self.name = name
+
+    def update(self, state: ProgressState) -> None:
+        self.progress.update(replace(state, stage=self.name.format(state.stage)))
+
+
 class StageProgress:
     """One stage's end of a `Progress`: remembers the state, so that callers say only what changed."""
 

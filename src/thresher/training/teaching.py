@@ -23,7 +23,7 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from thresher.data.batches import BatchSource, TeachableSource
 from thresher.data.split_batches import EVALUATION_BATCH_SIZE, SplitBatches
-from thresher.errors import ConfigError
+from thresher.errors import BudgetError, ConfigError
 from thresher.files import replacing_file
 from thresher.training.loop import predict
 from thresher.training.optimizers import OptimizerConfig
@@ -98,8 +98,8 @@ class Lesson:
         """Settings with the weight decay that is left for the embeddings."""
         told = config.optimizer.embedding_weight_decay
         decay = (config.optimizer.weight_decay if told is None else told) * (1 - self.share)
-        eased: ConfigT = replace(config, optimizer=replace(config.optimizer, embedding_weight_decay=decay))  # type: ignore[type-var]
-        return eased
+        optimizer = replace(config.optimizer, embedding_weight_decay=decay)
+        return replace(config, optimizer=optimizer)  # type: ignore[type-var]
 
     @contextmanager
     def easing_dropout(self, model: nn.Module) -> Iterator[None]:
@@ -127,12 +127,23 @@ class Teaching:
             return "by-labels"
         return f"{'searched-' if self.search else ''}taught-{self.retraining:g}"
 
+    @property
+    def words(self) -> str:
+        if not self.retraining:
+            return "by labels"
+        return "taught by the dense model" + (", the search, too" if self.search else "")
+
+    @property
+    def tickets(self) -> str:
+        """The folder, inside that of a run, of the tickets its search finds."""
+        return f"tickets/taught-{self.search:g}" if self.search else "tickets"
+
 
 BY_LABELS = Teaching(search=0.0, retraining=0.0)
 
 
 def teachings(teacher_share: float | None, teach_search: bool | None) -> list[Teaching]:
-    """What is left open by what was told: ways to teach, each a step further than the one before.
+    """The ways to teach that are left open by what was told, each a step further than the one before.
 
     >>> [str(teaching) for teaching in teachings(None, None)]
     ['by-labels', 'taught-1', 'searched-taught-1']
@@ -145,17 +156,39 @@ def teachings(teacher_share: float | None, teach_search: bool | None) -> list[Te
     return list(dict.fromkeys(ways))  # without a teacher there is nothing to teach the search
 
 
-def best_teaching(
-    ways: Sequence[Teaching], validation_auc: Callable[[Teaching], float]
-) -> tuple[Teaching, dict[str, float]]:
-    """Go from way to way while validation AUC rises; the best, and the AUC of each that was tried."""
-    best, aucs = ways[0], {}
-    for way in ways:
-        aucs[str(way)] = validation_auc(way)
-        if way != best and aucs[str(way)] <= aucs[str(best)]:
+@dataclass(frozen=True)
+class TeachingTrial:
+    """Which of several ways to teach was the best.
+
+    Attributes:
+        validation_aucs: of the smallest ticket, for each way that was tried.
+        failed: why a further way could not be tried; None if none failed.
+    """
+
+    best: Teaching
+    validation_aucs: Mapping[str, float]
+    failed: str | None = None
+
+
+def try_teachings(ways: Sequence[Teaching], validation_auc: Callable[[Teaching], float]) -> TeachingTrial:
+    """Go from way to way while validation AUC rises; a search that cannot be taught costs no more than its try."""
+    best, aucs = ways[0], {str(ways[0]): validation_auc(ways[0])}
+    for way in ways[1:]:
+        try:
+            aucs[str(way)] = validation_auc(way)
+        except BudgetError as error:
+            return TeachingTrial(best, aucs, f"{way}: {error}")
+        if aucs[str(way)] <= aucs[str(best)]:
             break
         best = way
-    return best, aucs
+    return TeachingTrial(best, aucs)
+
+
+def check_teaching(teacher_share: float | None, teach_search: bool | None) -> None:
+    """Raise unless the share can be one, and a search that is to be taught has a teacher."""
+    check_share(0.0 if teacher_share is None else teacher_share)
+    if teach_search and teacher_share == 0:
+        raise ConfigError("teach_search is true, but teacher_share is 0: nobody teaches; leave one of them out")
 
 
 def check_share(share: float) -> None:
