@@ -147,7 +147,7 @@ def page(settings: PaperSettings) -> str:
         [
             f"""One setting changed at a time; MovieLens-1M, FM, D = 64, by labels, *validation* AUC: the defaults' own,
 and below it each change's difference, paired over seeds. Made by {command(PART)}. Granularities have a table of their
-own, the teacher is in [search.md](search.md#the-dense-model-as-a-teacher). What a hard threshold comes to, with a cubic
+own, and so has [the teacher](#the-dense-model-as-a-teacher). What a hard threshold comes to, with a cubic
 plan, is `gradual-magnitude` among the methods at equal parameters.""",
             table(["change", *BUDGETS], rows),
             _verdict(variants),

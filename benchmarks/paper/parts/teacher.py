@@ -10,10 +10,11 @@ from paper.page import ABSENT, command, made_from, mean_sd, not_run_yet, table
 from paper.settings import MODELS, PLACES, PaperSettings
 from paper.stored import read_result
 from paper.verdicts import signed
+from thresher.training.teaching import teachings
 
 TITLE = "The dense model as a teacher"
 PART = "teacher"
-BY_LABELS, WAYS = "by-labels", ("by-labels", "taught-1", "searched-taught-1")
+FIRST, *FURTHER = map(str, teachings(None, None))
 EXPERIMENTS = (
     ("movielens-1m", "fm"),
     *((source, model) for source in ("criteo-small", "avazu-small") for model in MODELS),
@@ -55,21 +56,16 @@ taught ones the difference from labels, paired. Made by {command(PART)}. The pap
 
 def _trials(content: Mapping[str, Any]) -> list[dict[str, Any]]:
     found = [seed.get("teacher", {}) for seed in content.get("seeds", {}).values()]
-    return [trial for trial in found if BY_LABELS in trial.get("validation_auc", {})]
+    return [trial for trial in found if FIRST in trial.get("validation_auc", {})]
 
 
 def _row(trials: Sequence[Mapping[str, Any]]) -> list[str]:
-    cells = []
-    for way in WAYS:
+    cells = [mean_sd([trial["validation_auc"][FIRST] for trial in trials])]
+    for way in FURTHER:
         own = [trial["validation_auc"] for trial in trials if way in trial["validation_auc"]]
-        gains = [aucs[way] - aucs[BY_LABELS] for aucs in own]
-        told = mean_sd([aucs[way] for aucs in own]) if way == BY_LABELS else f"{_mean(own, way)} ({signed(gains)})"
-        cells.append(told if own else ABSENT)
+        gains = [aucs[way] - aucs[FIRST] for aucs in own]
+        cells.append(f"{fmean(aucs[way] for aucs in own):.4f} ({signed(gains)})" if own else ABSENT)
     return cells
-
-
-def _mean(aucs: Sequence[Mapping[str, float]], way: str) -> str:
-    return f"{fmean(each[way] for each in aucs):.4f}" if aucs else ""
 
 
 def _place(source: str) -> str:
