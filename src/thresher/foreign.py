@@ -99,15 +99,8 @@ def prune_model(
         folder=None if folder is None else Path(folder),
         progress=progress,
     )
-    tables = run.attach(_copy(model))
-    # before dense training, unless that is to teach it: impossible settings are told at once
-    found: dict[str, Sequence[Ticket]] = {} if ways[0].search else {ways[0].tickets: run.find(ways[0], None)}
     dense, lesson = None, None
-    if with_dense:
-        dense = run.train_dense(tables)
-        _warn_of_probabilities(dense.model, data)
-        if share := ways[-1].retraining:
-            lesson = Lesson.by(dense.model, data.train, share, progress=progress)
+    found: dict[str, Sequence[Ticket]] = {}
     tried: dict[Teaching, dict[Budget, Trained]] = {}
 
     def tickets_of(teaching: Teaching) -> Sequence[Ticket]:
@@ -121,6 +114,14 @@ def prune_model(
         tried[teaching] = {smallest.budget: trained}
         return trained.fit.validation.auc
 
+    tables = run.attach(_copy(model))
+    if not ways[0].search:  # before dense training, unless that is to teach it: impossible settings are told at once
+        tickets_of(ways[0])
+    if with_dense:
+        dense = run.train_dense(tables)
+        _warn_of_probabilities(dense.model, data)
+        if share := ways[-1].retraining:
+            lesson = Lesson.by(dense.model, data.train, share, progress=progress)
     teaching = ways[0] if len(ways) == 1 else try_teachings(ways, validation_auc).best
     tickets, done = tickets_of(teaching), tried.get(teaching, {})
     found.clear()  # what was not chosen is of no more use
