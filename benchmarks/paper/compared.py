@@ -28,7 +28,7 @@ MIN_DELTA = 0.0001
 def compare_method(
     settings: PaperSettings, part: str, model: str, method: str, budgets: Sequence[str], *, seeds: int, trials: int
 ) -> None:
-    """Run one method with so many seeds, from 0, unless its points are in the part's result file of this model."""
+    """Run one method with so many seeds, from 0; those whose points are in the part's result file are passed over."""
     plan = load_experiment(settings, f"movielens-1m/{model}/pep-plan")
     if plan.model != model_config(model, dataset=plan.data.source) and not settings.quick:
         raise ConfigError(f"{model}: pep-plan.toml has another network than the settings recorded for movielens-1m")
@@ -48,11 +48,14 @@ def compare_method(
         "config": config_to_mapping(shared), "done": {}, "points": [], "unmet": {},
     }  # fmt: skip
     grid = [config_to_mapping(embedding) for embedding in method_grid(method)[: config.trials]]
-    done = stored["done"].get(method, {"seeds": 0, "budgets": [], "grid": grid})
+    done = stored["done"].get(method, {"seeds": 0, "budgets": list(budgets), "grid": grid})
     if done["grid"] != grid:
         raise ConfigError(f"{path}: {method} was made with another grid; delete its points to have them made again")
-    if done["seeds"] >= seeds and set(budgets) <= set(done["budgets"]):
+    more_budgets = not set(budgets) <= set(done["budgets"])
+    if done["seeds"] >= seeds and not more_budgets:
         return
+    if config.trials == 1 and not more_budgets:  # no choice to be made on the first seed: it need not be there
+        config = replace(config, first_seed=done["seeds"], seeds=seeds - done["seeds"])
     made = made_with()  # before a long run: the tree may change meanwhile
     with display() as progress:
         found = compare(config, out=settings.temporary / part / f"{model}-{name}", progress=progress)

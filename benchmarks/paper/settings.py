@@ -39,8 +39,7 @@ class PaperSettings:
         seeds: of every method; PEP with a plan, and the dense model beside it, has `plan_seeds`.
         results: one folder of JSON per part.
         images: figures of all parts.
-        temporary: runs, encoded tables, checkpoints; may be thrown away, but a comparison that gets more seeds then
-            runs its first ones again.
+        temporary: runs, encoded tables, checkpoints; may be thrown away.
         data_dir: what THRESHER_DATA_DIR says; without it quick runs on made-up rows.
         models: the models that are run; figures and page show whatever has results.
     """

@@ -1,5 +1,6 @@
 """The paper's page and figures: made from result files alone, honest about what is missing and where PEP is behind."""
 
+import shutil
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -373,3 +374,16 @@ def test_results_of_data_hold_no_values_of_it(settings, monkeypatch):
     content = read_json(settings.results / "data_statistics" / "movielens-1m.json")
     assert content["num_features"] > 0
     assert {key for field in content["fields"] for key in field} == {"name", "num_features", "unknown_share"}
+
+
+def test_a_comparison_gets_further_seeds_from_its_result_file_alone(settings):
+    def compare_mde(seeds):
+        paper("compared").compare_method(settings, "frontier", "fm", "mde", ("5k",), seeds=seeds, trials=1)
+        return paper("compared").points(settings, "frontier", "fm")
+
+    first = compare_mde(1)
+    shutil.rmtree(settings.temporary)
+    both = compare_mde(2)
+    assert both[: len(first)] == first
+    assert [(at["label"], at["seed"]) for at in both] == [("mde", 0), ("lr", 0), ("mde", 1), ("lr", 1)]
+    assert not list(settings.temporary.rglob("*seed0*"))  # the first was not trained again

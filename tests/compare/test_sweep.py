@@ -119,6 +119,20 @@ def test_every_point_is_measured_once_and_nothing_twice(tmp_path, reads_of_test_
     assert {point.seed for point in more.points} == {0, 1, 2}
 
 
+def test_further_seeds_can_be_made_without_the_first_ones(tmp_path):
+    config = replace(CONFIG, methods=("pep", "uniform"), seeds=2, trials=1)
+    both = compare(config, out=tmp_path / "both")
+    second = compare(replace(config, seeds=1, first_seed=1), out=tmp_path / "second")
+
+    def measured(points):
+        return [replace(point, seconds=0, search_seconds=0, retrain_seconds=0, trials=[]) for point in points]
+
+    assert {point.seed for point in second.points} == {1}
+    assert measured(second.points) == measured(point for point in both.points if point.seed == 1)
+    added = compare(replace(config, seeds=1), out=tmp_path / "second")  # the first seed, later, to the same end
+    assert measured(added.points) == measured(both.points)
+
+
 def test_all_methods_learn_from_one_teacher_where_a_share_is_told(tmp_path, reads_of_test_split):
     config = replace(CONFIG, methods=("pep", "uniform"), budgets=("200",), seeds=1, trials=1)
     by_labels = compare(config, out=tmp_path / "labels")
@@ -193,6 +207,8 @@ def test_unknown_names_are_told_before_anything_runs():
         replace(CONFIG, models=("deepfn",))
     with pytest.raises(ConfigError, match="at least 1"):
         replace(CONFIG, seeds=0)
+    with pytest.raises(ConfigError, match="counted from 0"):
+        replace(CONFIG, first_seed=-1)
 
 
 def test_fewer_epochs_shorten_search_and_training():

@@ -31,8 +31,15 @@ def compare(
     ] = "fm",
     budgets: options.Budgets = None,
     seeds: Annotated[
-        int, typer.Option(metavar="N", help="How many seeds, from 0.", rich_help_panel=options.MODEL)
+        int, typer.Option(metavar="N", help="How many seeds, from --first-seed on.", rich_help_panel=options.MODEL)
     ] = 3,
+    first_seed: Annotated[
+        int,
+        typer.Option(
+            metavar="S", help="The seed settings are tried on; not 0 to make further seeds on another machine.",
+            rich_help_panel=options.MODEL,
+        ),
+    ] = 0,
     trials: Annotated[
         int,
         typer.Option(
@@ -116,6 +123,7 @@ def _settle(params: dict[str, Any]) -> "CompareConfig":
         budgets=run.budgets,
         embedding_dim=run.embedding.embedding_dim,
         seeds=params["seeds"],
+        first_seed=params["first_seed"],
         trials=params["trials"],
         search=run.search,
         training=run.training,

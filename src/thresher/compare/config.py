@@ -21,7 +21,8 @@ class CompareConfig:
         models: names of models; each has its own frontier.
         budgets: the sizes all are compared at; a share is one of a dense table of `embedding_dim`, for every method.
         embedding_dim: the width of that table.
-        seeds: how many, from 0; each changes initial weights and batch order, the split stays.
+        seeds: how many, from `first_seed` on; each changes initial weights and batch order, the split stays.
+        first_seed: the one settings are tried on; another than 0 where further seeds are made elsewhere.
         trials: settings of its grid that each method may try, on the first seed, judged on validation.
         search: shared by all methods that search.
         training: shared by all methods when they are retrained.
@@ -35,6 +36,7 @@ class CompareConfig:
     budgets: tuple[str, ...] = ("10%", "5%", "2%", "1%")
     embedding_dim: int = 64
     seeds: int = 3
+    first_seed: int = 0
     trials: int = 3
     search: SearchConfig = field(default_factory=SearchConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
@@ -51,6 +53,8 @@ class CompareConfig:
             raise ConfigError(f"embedding_dim is {self.embedding_dim}; it must be at least 1")
         if self.seeds < 1 or self.trials < 1:
             raise ConfigError(f"seeds is {self.seeds} and trials {self.trials}; both must be at least 1")
+        if self.first_seed < 0:
+            raise ConfigError(f"first_seed is {self.first_seed}; seeds are counted from 0")
         if not self.methods or not self.models:
             raise ConfigError("nothing to compare: name at least one method and one model")
 
@@ -68,7 +72,11 @@ class CompareConfig:
 
         `trials` stays: with more of them the settings chosen may change, and a method's seeds would not be of one kind.
         """
-        return replace(self, methods=("uniform",), models=("fm",), budgets=("1%",), seeds=1)
+        return replace(self, methods=("uniform",), models=("fm",), budgets=("1%",), seeds=1, first_seed=0)
+
+    @property
+    def seed_numbers(self) -> range:
+        return range(self.first_seed, self.first_seed + self.seeds)
 
 
 def with_epochs(config: CompareConfig, epochs: int) -> CompareConfig:

@@ -98,7 +98,7 @@ class _Sweep:
     def run(self) -> None:
         table = encode(build_source(self.config.data), self.out / "encoded", progress=self.deadline.encoding)
         self.budgets = self.config.budgets_for(table.schema.num_features)
-        places = list(product(range(self.config.seeds), self.config.models, self.config.methods))
+        places = list(product(self.config.seed_numbers, self.config.models, self.config.methods))
         for at, (seed, model, method) in enumerate(places, 1):
             self.place = f"{at}/{len(places)}"
             self._floor(table, seed)
@@ -138,10 +138,11 @@ class _Sweep:
             cell = self._cell(table, model, method, embedding, seed)
             for budget, ticket in cell.find(wanted)[0].items():  # one search serves all that are wanted
                 self._write(paths[budget], cell, model, method, ticket, trials=choices[budget].trials)
+        first = self.config.first_seed
         for budget in missing:
             if budget not in chosen:
                 self.unmet[(model, method, self.budgets[budget])] = choices[budget].why_unmet
-            for checkpoint in self._cells(model, method).glob(f"*-seed0/retrained-{budget.slug}/{CHECKPOINT}"):
+            for checkpoint in self._cells(model, method).glob(f"*-seed{first}/retrained-{budget.slug}/{CHECKPOINT}"):
                 checkpoint.unlink()  # of settings that were only tried
 
     def _choose(
@@ -158,8 +159,8 @@ class _Sweep:
             if choice.covers(self.config.trials):
                 break
             trial = f"trial {choice.num_tried + 1}/{min(self.config.trials, len(grid))}"
-            self._tell(model, method, 0, f"{trial}: {describe_settings(embedding, grid)}")
-            cell = self._cell(table, model, method, embedding, 0)
+            self._tell(model, method, self.config.first_seed, f"{trial}: {describe_settings(embedding, grid)}")
+            cell = self._cell(table, model, method, embedding, self.config.first_seed)
             tickets, unmet = cell.find(budgets)
             choice.add(cell, tickets.get(budget), unmet.get(budget))
         else:
