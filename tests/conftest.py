@@ -44,3 +44,14 @@ def small_table(tmp_path_factory):
     rows = SyntheticConfig(num_rows=6_000, num_signal_fields=3, num_noise_fields=3, field_size=40, seed=1)
     source = build_source(DataConfig(source="synthetic", synthetic=rows))
     return encode(source, tmp_path_factory.mktemp("small") / "encoded")
+
+
+@pytest.fixture
+def reads_of_test_split(monkeypatch):
+    """How often a test split was evaluated."""
+    import thresher.retrain
+
+    reads = []
+    evaluate = thresher.retrain.evaluate
+    monkeypatch.setattr(thresher.retrain, "evaluate", lambda *args, **more: reads.append(1) or evaluate(*args, **more))
+    return reads

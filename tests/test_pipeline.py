@@ -104,6 +104,26 @@ def test_validation_decides_by_the_smallest_ticket_whether_the_dense_model_teach
     assert 0 < labels.min() < labels.max() < 1
 
 
+def test_several_teachers_are_trained_once_each_and_teach_their_mean(tmp_path, reads_of_test_split):
+    config = replace(CONFIG, budgets=("300",), teacher_share=1.0, teach_search=False)
+    alone = prune(config, out=tmp_path / "alone")
+    reads_of_test_split.clear()
+    result = prune(replace(config, num_teachers=3), out=tmp_path / "three")
+    assert len(reads_of_test_split) == 2  # of the dense model and of the pruned one, but of no other teacher
+    assert result.frontier.dense == alone.frontier.dense
+    others = [np.load(result.run.dense / f"teacher-{number}" / "soft_labels.npy") for number in (2, 3)]
+    lessons = [np.load(alone.run.soft_labels), *others]
+    assert len({labels.tobytes() for labels in lessons}) == 3
+    np.testing.assert_allclose(np.load(result.run.soft_labels), np.mean(lessons, axis=0), atol=1e-6)
+    assert result.frontier.points[0].validation_auc != alone.frontier.points[0].validation_auc
+    assert not list(result.run.folder.rglob("checkpoint.safetensors"))
+
+    result.run.soft_labels.unlink()  # as if killed before all had spoken
+    before = {path: path.stat().st_mtime_ns for path in result.run.dense.glob("teacher-*/*")}
+    assert prune(result.run.config, out=result.run.folder, resume=True).frontier.points == result.frontier.points
+    assert before == {path: path.stat().st_mtime_ns for path in result.run.dense.glob("teacher-*/*")}
+
+
 def test_a_teacher_that_helps_is_tried_in_a_second_search(tmp_path, pruned):
     config = replace(CONFIG, teacher_share=1.0)  # taken for granted in retraining, so that only the search is open
     result = prune(config, out=tmp_path / "run")

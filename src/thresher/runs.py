@@ -46,6 +46,8 @@ class RunConfig:
             ticket to the higher validation AUC.
         teach_search: whether the teacher has the same part in the search. Absent: where a teacher helps, there is a
             second search, with it, and the tickets of the one whose smallest is better on validation are taken.
+        num_teachers: dense models whose predictions are averaged: the one pruning is measured against, and others of
+            other seeds. Each costs another dense training.
         seed: of initial weights, batch order and dropout; the split has its own, `data.split_seed`.
         map_tables_over_mb: tables and optimizer states larger than this live in files in the run's folder, so that a
             table larger than the memory still trains, at the speed of the disk; absent: all are in memory.
@@ -61,12 +63,13 @@ class RunConfig:
     rewind: Rewind = "initial"
     teacher_share: float | None = None
     teach_search: bool | None = None
+    num_teachers: int = 1
     seed: int = 0
     map_tables_over_mb: int | None = None
 
     def __post_init__(self) -> None:
         parse_budgets(self.budgets)
-        check_teaching(self.teacher_share, self.teach_search)
+        check_teaching(self.teacher_share, self.teach_search, self.num_teachers)
         if self.map_tables_over_mb is not None and self.map_tables_over_mb < 0:
             raise ConfigError(f"map_tables_over_mb is {self.map_tables_over_mb}; it must be 0 or more, or left out")
         if self.max_auc_drop is not None and not 0 <= self.max_auc_drop < 0.5:

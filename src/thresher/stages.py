@@ -51,23 +51,59 @@ def encode_data(run: Run, progress: RunProgress | None = None) -> EncodedTable:
 
 def batches(run: Run, table: EncodedTable) -> SplitBatches:
     """EncodedTable → Batches, the training rows shuffled by the run's seed."""
-    return SplitBatches.of(table, run.config.training.batch_size, seed=derive_seed(run.config.seed, "batches"))
+    return _shuffled(run.config, table)
+
+
+def _shuffled(config: RunConfig, table: EncodedTable) -> SplitBatches:
+    return SplitBatches.of(table, config.training.batch_size, seed=derive_seed(config.seed, "batches"))
 
 
 def train_dense(run: Run, table: EncodedTable, data: SplitBatches, progress: Progress | None = None) -> FrontierPoint:
-    """The model with a plain table of the same width: what pruning is measured against, and what teaches it."""
-    done, share = run.dense / "point.json", 1.0 if run.config.teacher_share is None else run.config.teacher_share
-    if not done.exists() or (share and not run.soft_labels.exists()):
-        with run.large_tables():
-            model = new_model(run.config, table, UniformConfig(embedding_dim=run.config.embedding.embedding_dim))
-            trained = train_model(
-                model, data, run.config.training,
-                seed=run.config.seed, folder=run.dense, stage="dense", progress=progress,
-            )  # fmt: skip
-            if share:
-                Lesson.by(model, data.train, share, progress=progress).save(run.soft_labels)
-        _finish(run.dense, _point(trained, label="dense", budget=None, seed=run.config.seed))
+    """The model with a plain table of the same width: what pruning is measured against, and the first to teach it."""
+    config, done = run.config, run.dense / "point.json"
+    if not done.exists() or (config.teachings()[-1].retraining and not run.soft_labels.exists()):
+        trained, lesson = _train_plain(run, config, table, data, run.dense, "dense", progress)
+        point = _point(trained, label="dense", budget=None, seed=config.seed)
+        del trained  # its table is as large as that of the next teacher
+        if lesson is not None:
+            others = range(2, config.num_teachers + 1)
+            lessons = [lesson, *(_another_lesson(run, table, number, progress) for number in others)]
+            Lesson.mean(lessons).save(run.soft_labels)
+        _finish(run.dense, point)
     return FrontierPoint.from_json(read_json(done))
+
+
+def _another_lesson(run: Run, table: EncodedTable, number: int, progress: Progress | None) -> Lesson:
+    """What a dense model of another seed says of the same rows."""
+    folder = run.dense / f"teacher-{number}"
+    said = folder / "soft_labels.npy"
+    if not said.exists():
+        config = replace(run.config, seed=derive_seed(run.config.seed, "teacher", number))
+        data = replace(_shuffled(config, table), test=None)
+        stage = f"teacher {number} of {config.num_teachers}"
+        _, lesson = _train_plain(run, config, table, data, folder, stage, progress)
+        assert lesson is not None, "only teachers are trained here"
+        lesson.save(said)
+    return Lesson.load(said, run.config.teachings()[-1].retraining)
+
+
+def _train_plain(
+    run: Run,
+    config: RunConfig,
+    table: EncodedTable,
+    data: SplitBatches,
+    folder: Path,
+    stage: str,
+    progress: Progress | None,
+) -> tuple[Trained, Lesson | None]:
+    """A model with a plain table, and what it has to teach if it may have a share in the labels."""
+    share = config.teachings()[-1].retraining
+    with run.large_tables():
+        model = new_model(config, table, UniformConfig(embedding_dim=config.embedding.embedding_dim))
+        trained = train_model(
+            model, data, config.training, seed=config.seed, folder=folder, stage=stage, progress=progress
+        )
+        return trained, Lesson.by(model, data.train, share, progress=progress) if share else None
 
 
 def search(

@@ -10,7 +10,6 @@ import pytest
 
 import thresher.compare.cell
 import thresher.compare.sweep
-import thresher.retrain
 from thresher.compare.config import CompareConfig, with_epochs
 from thresher.compare.describe import describe_grid
 from thresher.compare.grids import POINTS_OF_THEIR_OWN, method_grid
@@ -57,15 +56,6 @@ def small_grids(monkeypatch):
     monkeypatch.setattr(thresher.compare.sweep, "method_grid", GRIDS.__getitem__)
     own = {"uniform": [UniformConfig(embedding_dim=width) for width in (8, 2)]}
     monkeypatch.setattr(thresher.compare.sweep, "POINTS_OF_THEIR_OWN", own)
-
-
-@pytest.fixture
-def reads_of_test_split(monkeypatch):
-    """How often a test split was evaluated."""
-    reads = []
-    evaluate = thresher.retrain.evaluate
-    monkeypatch.setattr(thresher.retrain, "evaluate", lambda *args, **more: reads.append(1) or evaluate(*args, **more))
-    return reads
 
 
 @pytest.fixture

@@ -164,5 +164,9 @@ def test_what_is_told_is_not_tried(share, teach_search, ways):
 
 
 def test_a_search_without_a_teacher_cannot_be_taught():
+    with pytest.raises(ConfigError, match="num_teachers is 0"):
+        check_teaching(None, None, 0)
+    with pytest.raises(ConfigError, match="num_teachers is 3, but teacher_share is 0"):
+        check_teaching(0.0, None, 3)
     with pytest.raises(ConfigError, match=r"teach_search is true, but teacher_share is 0"):
         check_teaching(0.0, True)

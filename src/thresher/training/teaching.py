@@ -1,6 +1,6 @@
 """The dense model as a teacher: its predictions become part of what a search and a retraining learn from.
 
-    target = (1 − share) · label + share · σ(logit of the teacher)
+    target = (1 − share) · label + share · σ(logit of the teacher), the mean of them where there are several
 
 A label says which side of the odds a row fell on, a prediction what the odds were. Labels can be learned by heart, and
 dropout and the embeddings' weight decay are there to hinder it; predictions cannot, so both fall by the factor `1 −
@@ -73,6 +73,11 @@ class Lesson:
                 stage.report(step=step)
         stage.report(step=len(batches), finished=True)
         return cls(labels, share)
+
+    @classmethod
+    def mean(cls, lessons: "Sequence[Lesson]") -> "Lesson":
+        """What several teachers say on average: each errs on other rows, and labels one has learned by heart fade."""
+        return cls(np.stack([lesson.labels for lesson in lessons]).mean(axis=0), lessons[0].share)
 
     def save(self, path: Path) -> None:
         """Write the labels beside, then rename."""
@@ -184,11 +189,15 @@ def try_teachings(ways: Sequence[Teaching], validation_auc: Callable[[Teaching],
     return TeachingTrial(best, aucs)
 
 
-def check_teaching(teacher_share: float | None, teach_search: bool | None) -> None:
-    """Raise unless the share can be one, and a search that is to be taught has a teacher."""
+def check_teaching(teacher_share: float | None, teach_search: bool | None, num_teachers: int = 1) -> None:
+    """Raise unless the share can be one, and whatever is told of teachers has one."""
     check_share(0.0 if teacher_share is None else teacher_share)
     if teach_search and teacher_share == 0:
         raise ConfigError("teach_search is true, but teacher_share is 0: nobody teaches; leave one of them out")
+    if num_teachers < 1:
+        raise ConfigError(f"num_teachers is {num_teachers}; it must be at least 1; for none: teacher_share = 0")
+    if num_teachers > 1 and teacher_share == 0:
+        raise ConfigError(f"num_teachers is {num_teachers}, but teacher_share is 0: nobody teaches; leave one out")
 
 
 def check_share(share: float) -> None:
