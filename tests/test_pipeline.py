@@ -47,7 +47,7 @@ CONFIG = RunConfig(
 )
 
 
-TAUGHT = replace(CONFIG, teacher_share=1.0, teach_search=True)
+TAUGHT = replace(CONFIG, teacher_share=1.0, teach_search=True, num_teachers=2)
 
 
 def files_of(folder):
@@ -113,15 +113,23 @@ def test_several_teachers_are_trained_once_each_and_teach_their_mean(tmp_path, r
     assert result.frontier.dense == alone.frontier.dense
     others = [np.load(result.run.dense / f"teacher-{number}" / "soft_labels.npy") for number in (2, 3)]
     lessons = [np.load(alone.run.soft_labels), *others]
+    np.testing.assert_array_equal(np.load(result.run.teacher_labels(1)), lessons[0])
     assert len({labels.tobytes() for labels in lessons}) == 3
     np.testing.assert_allclose(np.load(result.run.soft_labels), np.mean(lessons, axis=0), atol=1e-6)
     assert result.frontier.points[0].validation_auc != alone.frontier.points[0].validation_auc
     assert not list(result.run.folder.rglob("checkpoint.safetensors"))
 
-    result.run.soft_labels.unlink()  # as if killed before all had spoken
-    before = {path: path.stat().st_mtime_ns for path in result.run.dense.glob("teacher-*/*")}
-    assert prune(result.run.config, out=result.run.folder, resume=True).frontier.points == result.frontier.points
-    assert before == {path: path.stat().st_mtime_ns for path in result.run.dense.glob("teacher-*/*")}
+    assert result.frontier.facts["teacher"]["num_teachers"] == 3
+
+    together = result.run.soft_labels.read_bytes()
+    result.run.soft_labels.unlink()
+    result.run.teacher_labels(3).unlink()  # as after a kill while the last of them was trained
+    before = {path: path.stat().st_mtime_ns for path in result.run.dense.glob("teacher-2/*")}
+    reads_of_test_split.clear()
+    prune(result.run.config, out=result.run.folder, resume=True)
+    assert result.run.soft_labels.read_bytes() == together
+    assert before == {path: path.stat().st_mtime_ns for path in result.run.dense.glob("teacher-2/*")}
+    assert not reads_of_test_split
 
 
 def test_a_teacher_that_helps_is_tried_in_a_second_search(tmp_path, pruned):
@@ -158,7 +166,7 @@ def test_models_come_from_the_search_that_was_chosen(tmp_path, monkeypatch):
 
     monkeypatch.setattr("thresher.stages.try_teachings", try_rising)
     chosen = prune(CONFIG, out=tmp_path / "chosen")
-    told = prune(TAUGHT, out=tmp_path / "told")
+    told = prune(replace(TAUGHT, num_teachers=1), out=tmp_path / "told")
     assert chosen.run.tickets.relative_to(tmp_path / "chosen") == told.run.tickets.relative_to(tmp_path / "told")
     assert [point.test_auc for point in chosen.frontier.points] == [point.test_auc for point in told.frontier.points]
     for point in told.frontier.points:
@@ -363,6 +371,10 @@ def test_a_run_killed_in_search_and_in_retraining_ends_bit_for_bit_the_same(tmp_
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     searched, way = ("tickets/taught-1", "searched-taught-1") if taught else ("tickets", "taught-1")
     run_until(whole, None, taught=taught)
+    if taught:
+        run_until(killed, lambda: lines_of(killed / "dense/teacher-2/history.jsonl") >= 2, taught=taught)
+        assert (killed / "dense/point.json").exists()
+        assert not (killed / "dense/soft_labels.npy").exists()
     run_until(killed, lambda: lines_of(killed / searched / "history.jsonl") >= 3, taught=taught)
     assert not (killed / searched / "tickets.json").exists()
     histories = f"retrained/*/{way}/history.jsonl"

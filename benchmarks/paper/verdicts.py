@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from math import sqrt
 from statistics import fmean, stdev
 
-from paper.page import ABSENT, table
+from paper.experiments import aucs_of
+from paper.page import ABSENT, mean_sd, table
 from thresher.report.frontier import FrontierPoint
 from thresher.tickets.budget import Budget
 
@@ -50,6 +51,37 @@ def is_ahead(differences: Sequence[float]) -> bool:
     if mean >= LEVEL or num_seeds < min(STUDENT):
         return mean >= LEVEL
     return mean >= STUDENT[min(num_seeds, max(STUDENT))] * stdev(differences) / sqrt(num_seeds)
+
+
+@dataclass(frozen=True)
+class SideBySide:
+    """Two ways of one method at the budgets of the first, paired over seeds.
+
+    Attributes:
+        rows: of a table: budget, test AUC of both, the first minus the second.
+        differences: budget → those of each seed.
+    """
+
+    rows: Sequence[Sequence[str]]
+    differences: Mapping[str, list[float]]
+
+    @classmethod
+    def of(cls, points: Sequence[FrontierPoint], others: Sequence[FrontierPoint]) -> "SideBySide":
+        """At every budget that `points` have."""
+        rows, differences = [], {}
+        for budget in dict.fromkeys(str(point.budget) for point in points):
+            sides = [[point for point in side if point.budget == budget] for side in (points, others)]
+            differences[budget] = paired(*sides)
+            rows.append([budget, *(mean_sd(aucs_of(side)) for side in sides), signed(differences[budget])])
+        return cls(rows, differences)
+
+    def in_words(self, subject: str) -> str:
+        """At which sizes the first way, called `subject`, is ahead, and at which behind."""
+        shared = {budget: each for budget, each in self.differences.items() if each}
+        ahead = [budget for budget, each in shared.items() if is_ahead(each)]
+        behind = [budget for budget, each in shared.items() if is_ahead([-one for one in each])]
+        told = f"{subject} is ahead at {', '.join(ahead) or 'no size'}, behind at {', '.join(behind) or 'none'}."
+        return told if shared else "They have no seed in common."
 
 
 def told_size(points: Sequence[FrontierPoint]) -> str:

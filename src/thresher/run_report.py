@@ -55,11 +55,12 @@ def report(run: Run, table: EncodedTable, dense: FrontierPoint, points: Sequence
 
 def _teacher(run: Run) -> dict[str, object]:
     """The dense model's part in the labels, and, where it was to be chosen, what decided it."""
+    several = {"num_teachers": run.config.num_teachers} if run.config.num_teachers > 1 else {}
     if run.teacher.exists():
-        return {"search_share": 0.0, **read_json(run.teacher)}
+        return {"search_share": 0.0, **read_json(run.teacher), **several}
     teaching = run.teaching()
     assert teaching is not None, "retraining begins once it is decided"
-    return {"share": teaching.retraining, "search_share": teaching.search}
+    return {"share": teaching.retraining, "search_share": teaching.search, **several}
 
 
 def _trainings(run: Run, points: Sequence[FrontierPoint]) -> list[tuple[str, Path]]:

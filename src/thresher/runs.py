@@ -47,7 +47,7 @@ class RunConfig:
         teach_search: whether the teacher has the same part in the search. Absent: where a teacher helps, there is a
             second search, with it, and the tickets of the one whose smallest is better on validation are taken.
         num_teachers: dense models whose predictions are averaged: the one pruning is measured against, and others of
-            other seeds. Each costs another dense training.
+            other seeds. Each beyond the first costs another dense training, also where labels then prove better.
         seed: of initial weights, batch order and dropout; the split has its own, `data.split_seed`.
         map_tables_over_mb: tables and optimizer states larger than this live in files in the run's folder, so that a
             table larger than the memory still trains, at the speed of the disk; absent: all are in memory.
@@ -80,6 +80,11 @@ class RunConfig:
         method = registered_embeddings()[method_name(self.embedding)].embedding
         is_searched = method.search_algorithm != FieldEmbedding.search_algorithm  # else all settings are known
         return teachings(self.teacher_share, self.teach_search if is_searched else False)
+
+    @property
+    def teaches(self) -> bool:
+        """Whether the dense model may have a share in the labels."""
+        return self.teacher_share != 0
 
     def wanted_budgets(self) -> tuple[Budget, ...]:
         """The budgets to search for: the user's, or the ladder."""
@@ -172,7 +177,13 @@ class Run:
 
     @property
     def soft_labels(self) -> Path:
+        """What tickets learn, and a taught search: of all teachers together."""
         return self.dense / "soft_labels.npy"
+
+    def teacher_labels(self, number: int) -> Path:
+        """What one of several teachers says, counted from 1, the dense model; a single one's are the soft labels."""
+        alone = self.config.num_teachers == 1
+        return self.soft_labels if alone else self.dense / f"teacher-{number}" / self.soft_labels.name
 
     def lesson(self, share: float) -> Lesson | None:
         """What the dense model has others learn; nothing where it has no part."""

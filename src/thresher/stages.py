@@ -33,6 +33,7 @@ from thresher.search.find_tickets import find_tickets
 from thresher.tickets.budget import Budget
 from thresher.tickets.store import load_ticket
 from thresher.tickets.ticket import Ticket
+from thresher.training.epochs import CHECKPOINT
 from thresher.training.progress import Progress
 from thresher.training.seeding import derive_seed, isolated_rng, seed_all
 from thresher.training.teaching import Lesson, Teaching, try_teachings
@@ -60,50 +61,39 @@ def _shuffled(config: RunConfig, table: EncodedTable) -> SplitBatches:
 
 def train_dense(run: Run, table: EncodedTable, data: SplitBatches, progress: Progress | None = None) -> FrontierPoint:
     """The model with a plain table of the same width: what pruning is measured against, and the first to teach it."""
-    config, done = run.config, run.dense / "point.json"
-    if not done.exists() or (config.teachings()[-1].retraining and not run.soft_labels.exists()):
-        trained, lesson = _train_plain(run, config, table, data, run.dense, "dense", progress)
-        point = _point(trained, label="dense", budget=None, seed=config.seed)
+    config, done, labels = run.config, run.dense / "point.json", run.teacher_labels(1)
+    if not done.exists() or not (labels.exists() or run.soft_labels.exists() or not config.teaches):
+        trained = _train_teacher(run, config, table, data, number=1, progress=progress)
+        _finish(run.dense, _point(trained, label="dense", budget=None, seed=config.seed))
         del trained  # its table is as large as that of the next teacher
-        if lesson is not None:
-            others = range(2, config.num_teachers + 1)
-            lessons = [lesson, *(_another_lesson(run, table, number, progress) for number in others)]
-            Lesson.mean(lessons).save(run.soft_labels)
-        _finish(run.dense, point)
+    if config.teaches and not run.soft_labels.exists():
+        for number in range(2, config.num_teachers + 1):
+            if not run.teacher_labels(number).exists():
+                other = replace(config, seed=derive_seed(config.seed, "teacher", number))
+                untested = replace(_shuffled(other, table), test=None)
+                _train_teacher(run, other, table, untested, number=number, progress=progress)
+            (run.teacher_labels(number).parent / CHECKPOINT).unlink(missing_ok=True)
+        share = config.teachings()[-1].retraining
+        paths = [run.teacher_labels(number) for number in range(1, config.num_teachers + 1)]
+        Lesson.mean([Lesson.load(path, share) for path in paths]).save(run.soft_labels)
     return FrontierPoint.from_json(read_json(done))
 
 
-def _another_lesson(run: Run, table: EncodedTable, number: int, progress: Progress | None) -> Lesson:
-    """What a dense model of another seed says of the same rows."""
-    folder = run.dense / f"teacher-{number}"
-    said = folder / "soft_labels.npy"
-    if not said.exists():
-        config = replace(run.config, seed=derive_seed(run.config.seed, "teacher", number))
-        data = replace(_shuffled(config, table), test=None)
-        stage = f"teacher {number} of {config.num_teachers}"
-        _, lesson = _train_plain(run, config, table, data, folder, stage, progress)
-        assert lesson is not None, "only teachers are trained here"
-        lesson.save(said)
-    return Lesson.load(said, run.config.teachings()[-1].retraining)
-
-
-def _train_plain(
-    run: Run,
-    config: RunConfig,
-    table: EncodedTable,
-    data: SplitBatches,
-    folder: Path,
-    stage: str,
-    progress: Progress | None,
-) -> tuple[Trained, Lesson | None]:
-    """A model with a plain table, and what it has to teach if it may have a share in the labels."""
-    share = config.teachings()[-1].retraining
+def _train_teacher(
+    run: Run, config: RunConfig, table: EncodedTable, data: SplitBatches, *, number: int, progress: Progress | None
+) -> Trained:
+    """Train a dense model and, where it may teach, write what it predicts for the training rows."""
+    folder, stage = (run.dense, "dense") if number == 1 else (run.teacher_labels(number).parent, f"teacher {number}")
     with run.large_tables():
         model = new_model(config, table, UniformConfig(embedding_dim=config.embedding.embedding_dim))
         trained = train_model(
             model, data, config.training, seed=config.seed, folder=folder, stage=stage, progress=progress
         )
-        return trained, Lesson.by(model, data.train, share, progress=progress) if share else None
+        if config.teaches:
+            share = config.teachings()[-1].retraining
+            lesson = Lesson.by(model, data.train, share, stage=f"{stage} predicts", progress=progress)
+            lesson.save(run.teacher_labels(number))
+    return trained
 
 
 def search(
@@ -118,7 +108,7 @@ def search(
         train_dense(run, table, data, progress)
     tickets = _find(run, table, data, list(run.config.wanted_budgets()), teaching, progress)
     write_json(done, {"tickets": [ticket.budget.slug for ticket in tickets]})
-    (folder / "checkpoint.safetensors").unlink(missing_ok=True)
+    (folder / CHECKPOINT).unlink(missing_ok=True)
     return tickets
 
 
@@ -246,5 +236,5 @@ def _point(trained: Trained, *, label: str, budget: str | None, seed: int) -> Fr
 def _finish(folder: Path, point: FrontierPoint) -> None:
     """A stage is done once its point is written; its checkpoints are of no more use."""
     write_json(folder / "point.json", point.to_json())
-    for checkpoint in folder.rglob("checkpoint.safetensors"):
+    for checkpoint in folder.rglob(CHECKPOINT):
         checkpoint.unlink()

@@ -197,7 +197,7 @@ def test_the_deviation_gains_or_costs_only_where_seeds_agree(settings):
     pruned(folder / part("deviation").FIXED, fixed)
     text = part("deviation").page(settings)
     assert "| 50k | 0.8530 ± 0.0010 (3) | 0.8510 ± 0.0010 (3) | +0.0020 ± 0.0000 (3) |" in text
-    assert "Learning it gains at 50k and costs at 6500." in text
+    assert "Learning it is ahead at 50k, behind at 6500." in text
 
 
 def test_what_a_teacher_is_worth_is_paired_over_the_seeds_that_tried_it(settings):
@@ -210,6 +210,19 @@ def test_what_a_teacher_is_worth_is_paired_over_the_seeds_that_tried_it(settings
     write_json(path, {"seeds": {str(seed): {"teacher": trial} for seed, trial in enumerate(tried)}, "made_with": []})
     cells = "0.8450 ± 0.0071 (2) | 0.8450 (+0.0000 ± 0.0028 (2)) | 0.8450 (+0.0050 (1)) | 1 |"
     assert f"| MovieLens-1M, fm | {cells}" in part("teacher").page(settings)
+
+
+def test_more_teachers_are_paired_with_one_and_stand_beside_dense(settings):
+    folder = settings.results / "experiments"
+    pruned(folder / "movielens-1m/fm/pep-plan", {"50k": [0.850, 0.851, 0.852], "6541": [0.848, 0.849, 0.848]})
+    content = read_json(folder / "movielens-1m/fm/pep-plan.json")
+    content["seeds"]["0"]["teacher"] = {"share": 1.0, "validation_auc": {"by-labels": 0.84, "taught-1": 0.842}}
+    write_json(folder / "movielens-1m/fm/pep-plan.json", content)
+    pruned(folder / part("teacher").THREE, {"50k": [0.852, 0.853, 0.854], "6541": [0.848, 0.848, 0.849]})
+    text = part("teacher").page(settings)
+    assert "| 50k | 0.8530 ± 0.0010 (3) | 0.8510 ± 0.0010 (3) | +0.0020 ± 0.0000 (3) |" in text
+    assert "Having three is ahead at 50k, behind at none." in text
+    assert "taught throughout +0.0010 ± 0.0010 (3); by three teachers +0.0030" in part("headline").page(settings)
 
 
 def test_budgets_of_one_set_of_candidates_share_its_search(settings, results):

@@ -58,7 +58,9 @@ def test_an_interrupted_comparison_says_how_to_go_on(thresher, clicks, tmp_path,
     assert f"thresher {' '.join(words)} --resume" in result.stderr
 
 
-@pytest.mark.parametrize("setting", ["rewind=random", "seed=5", "embedding.pressure=decay", "model.name=deepfm"])
+@pytest.mark.parametrize(
+    "setting", ["rewind=random", "seed=5", "num_teachers=3", "embedding.pressure=decay", "model.name=deepfm"]
+)
 def test_settings_a_comparison_does_not_have_are_refused(thresher, clicks, tmp_path, setting):
     result = thresher("compare", clicks, "--label", "clicked", "--set", setting, "--out", tmp_path / "c")
     assert result.exit_code == 2
@@ -70,5 +72,6 @@ def test_settings_a_comparison_does_not_have_are_refused(thresher, clicks, tmp_p
 def test_a_teacher_can_be_set_for_all_methods(thresher, clicks, tmp_path):
     words = ["compare", clicks, "--label", "clicked", "--methods", "hash", "--budgets", "50%", "--seeds", "1"]
     words += ["--trials", "1", "--epochs", "1", "--json", "--set", "teacher_share=0.5", "--out", tmp_path / "c"]
-    points = json.loads(thresher(*words).stdout.splitlines()[-1])["points"]
+    points = json.loads(thresher(*words, "--first-seed", "2").stdout.splitlines()[-1])["points"]
+    assert {point["seed"] for point in points} == {2}
     assert {point["method"]: point["teacher_share"] for point in points} == {"lr": 0.0, "hash": 0.5}

@@ -123,6 +123,16 @@ def test_further_seeds_can_be_made_without_the_first_ones(tmp_path):
     assert measured(added.points) == measured(both.points)
 
 
+def test_settings_are_tried_on_the_first_seed_and_on_no_other(tmp_path):
+    config = replace(CONFIG, methods=("magnitude",), budgets=("40%",), seeds=1, first_seed=1)
+    found = compare(config, out=tmp_path / "c")
+    assert {len(point.trials) for point in found.points if point.budget} == {2}
+    assert not list((tmp_path / "c").rglob("*seed0*"))
+    assert not list((tmp_path / "c").rglob("checkpoint.safetensors"))
+    with pytest.raises(ConfigError, match="first_seed was 1, is 0"):  # another choice might be made there
+        compare(replace(config, first_seed=0), out=tmp_path / "c")
+
+
 def test_all_methods_learn_from_one_teacher_where_a_share_is_told(tmp_path, reads_of_test_split):
     config = replace(CONFIG, methods=("pep", "uniform"), budgets=("200",), seeds=1, trials=1)
     by_labels = compare(config, out=tmp_path / "labels")

@@ -110,7 +110,7 @@ def test_a_share_that_is_none_is_refused(share):
 
 
 def test_missing_labels_and_sources_that_cannot_be_relabelled_are_told(tmp_path):
-    with pytest.raises(ConfigError, match="train the dense model first"):
+    with pytest.raises(ConfigError, match=r"soft_labels.npy cannot be read .*; delete that file"):
         Lesson.load(tmp_path / "soft_labels.npy", 0.5)
 
     class Own:
@@ -163,10 +163,20 @@ def test_what_is_told_is_not_tried(share, teach_search, ways):
     assert [str(way) for way in teachings(share, teach_search)] == ways
 
 
-def test_a_search_without_a_teacher_cannot_be_taught():
+def test_several_teachers_are_as_many_as_told_and_have_a_share():
     with pytest.raises(ConfigError, match="num_teachers is 0"):
         check_teaching(None, None, 0)
     with pytest.raises(ConfigError, match="num_teachers is 3, but teacher_share is 0"):
         check_teaching(0.0, None, 3)
+
+
+def test_the_mean_of_lessons_is_that_of_their_labels():
+    rows = np.random.default_rng(0).random((3, 50), dtype=np.float32)
+    mean = Lesson.mean([Lesson(labels, 0.5) for labels in rows])
+    assert (mean.labels.dtype, mean.share) == (np.float32, 0.5)
+    np.testing.assert_allclose(mean.labels, rows.mean(axis=0), rtol=1e-6)
+
+
+def test_a_search_without_a_teacher_cannot_be_taught():
     with pytest.raises(ConfigError, match=r"teach_search is true, but teacher_share is 0"):
         check_teaching(0.0, True)

@@ -12,6 +12,7 @@ from paper.experiments import (
     run_experiment,
 )
 from paper.page import ABSENT, command, made_from, mean_sd, not_run_yet, table
+from paper.parts.teacher import THREE
 from paper.settings import PaperSettings
 from paper.stored import read_result
 from paper.verdicts import paired, signed
@@ -75,7 +76,7 @@ decay under our protocol, 64 wide, by labels (`…/pep-decay.toml`), asked for n
                 ),
                 _a_fifth(settings),
                 _cut_off(settings),
-                made_from(*(read_result(result_path(settings, name)) for name in [*names, LABELS_EXPERIMENT])),
+                made_from(*(read_result(result_path(settings, name)) for name in [*names, THREE, LABELS_EXPERIMENT])),
             ],
         )
     )
@@ -93,9 +94,13 @@ def _row(settings: PaperSettings, model: str, size: str, paper: float | None, re
 
 
 def _a_fifth(settings: PaperSettings) -> str:
-    """Whether FM at no more than a fifth of its table is as good as the whole of it: with the teacher and without."""
+    """Whether FM at no more than a fifth of its table is as good as the whole of it: with teachers and without."""
     told = []
-    for name, way in (("movielens-1m/fm/pep-plan", "taught throughout"), (LABELS_EXPERIMENT, "by labels")):
+    for name, way in (
+        ("movielens-1m/fm/pep-plan", "taught throughout"),
+        (THREE, "by three teachers"),
+        (LABELS_EXPERIMENT, "by labels"),
+    ):
         frontiers = read_experiment(settings, name).values()
         dense = dense_points(frontiers)
         points = [point for point in pruned_points(frontiers, way) if point.budget == "50k"]

@@ -36,7 +36,7 @@ def compare(
     first_seed: Annotated[
         int,
         typer.Option(
-            metavar="S", help="The seed settings are tried on; not 0 to make further seeds on another machine.",
+            metavar="S", help="The one settings are tried on; above 0 for further seeds made elsewhere.",
             rich_help_panel=options.MODEL,
         ),
     ] = 0,
@@ -156,8 +156,8 @@ def _say_grids(config: "CompareConfig") -> None:
     from thresher.compare.describe import describe_grid
 
     say(
-        f"Tried on the first seed, the best on validation kept; widths come from these grids, and embedding_dim "
-        f"{config.embedding_dim} is what shares are of:"
+        f"Tried on seed {config.first_seed}, the best on validation kept; widths come from these grids, and "
+        f"embedding_dim {config.embedding_dim} is what shares are of:"
     )
     width = max(map(len, config.methods))
     for method in config.methods:

@@ -172,7 +172,9 @@ def show_result(result: "PruneResult", *, as_json: bool) -> None:
 def _teacher(ways: Sequence["Teaching"], facts: Mapping[str, Any]) -> str:
     """Whether search and tickets learned from the dense model, and what decided it."""
     did = "Searched and retrained" if facts["search_share"] else "Retrained"
-    chosen = "the dense model's predictions" if facts["share"] else "labels"
+    several = facts.get("num_teachers", 1)
+    teacher = "the dense model's predictions" if several == 1 else f"the mean prediction of {several} dense models"
+    chosen = teacher if facts["share"] else "labels"
     aucs = facts["validation_auc"]
     tried = "; ".join(f"{aucs[str(way)]:.4f} {way.words}" for way in ways if str(way) in aucs)
     failed = f" Could not be tried: {facts['failed']}" if "failed" in facts else ""

@@ -71,11 +71,14 @@ class CompareConfig:
         """What must be the same for results to be comparable; the rest may grow from one call to the next.
 
         `trials` stays: with more of them the settings chosen may change, and a method's seeds would not be of one kind.
+        So does the seed they are tried on, where there is a choice.
         """
-        return replace(self, methods=("uniform",), models=("fm",), budgets=("1%",), seeds=1, first_seed=0)
+        first_seed = 0 if self.trials == 1 else self.first_seed
+        return replace(self, methods=("uniform",), models=("fm",), budgets=("1%",), seeds=1, first_seed=first_seed)
 
     @property
     def seed_numbers(self) -> range:
+        """The seeds, in the order they are run."""
         return range(self.first_seed, self.first_seed + self.seeds)
 
 

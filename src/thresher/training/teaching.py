@@ -59,25 +59,36 @@ class Lesson:
     share: float
 
     @classmethod
-    def by(cls, teacher: nn.Module, source: BatchSource, share: float, *, progress: Progress | None = None) -> "Lesson":
-        """Ask a trained model about every row of `source`."""
+    def by(
+        cls,
+        teacher: nn.Module,
+        source: BatchSource,
+        share: float,
+        *,
+        stage: str = "teacher",
+        progress: Progress | None = None,
+    ) -> "Lesson":
+        """Ask a trained model about every row of `source`; `stage` is what progress calls it."""
         check_share(share)
         batches = _teachable(source).in_order(EVALUATION_BATCH_SIZE)
-        stage = StageProgress(progress, stage="teacher", max_epochs=1, num_steps=len(batches))
+        shown = StageProgress(progress, stage=stage, max_epochs=1, num_steps=len(batches))
         labels, at = np.empty(batches.num_rows, np.float32), 0
         for step, (batch, logits) in enumerate(predict(teacher, batches), 1):
             targets = (1 - share) * batch.labels + share * torch.sigmoid(logits)  # [B]
             labels[at : at + len(targets)] = targets.cpu().numpy()
             at += len(targets)
-            if stage.due():
-                stage.report(step=step)
-        stage.report(step=len(batches), finished=True)
+            if shown.due():
+                shown.report(step=step)
+        shown.report(step=len(batches), finished=True)
         return cls(labels, share)
 
     @classmethod
     def mean(cls, lessons: "Sequence[Lesson]") -> "Lesson":
         """What several teachers say on average: each errs on other rows, and labels one has learned by heart fade."""
-        return cls(np.stack([lesson.labels for lesson in lessons]).mean(axis=0), lessons[0].share)
+        total = np.zeros_like(lessons[0].labels)
+        for lesson in lessons:  # one at a time: they may be memory maps of very many rows
+            total += lesson.labels
+        return cls(total / np.float32(len(lessons)), lessons[0].share)
 
     def save(self, path: Path) -> None:
         """Write the labels beside, then rename."""
@@ -91,7 +102,8 @@ class Lesson:
             labels: NDArray[np.float32] = np.load(path, mmap_mode="r", allow_pickle=False)
         except (OSError, ValueError, EOFError) as error:
             raise ConfigError(
-                f"the teacher's labels cannot be read ({error}); train the dense model first, or set teacher_share = 0"
+                f"the teacher's labels in {path} cannot be read ({error}); delete that file, and a resumed run "
+                "makes it again, or set teacher_share = 0"
             ) from None
         return cls(labels, share)
 
@@ -190,7 +202,7 @@ def try_teachings(ways: Sequence[Teaching], validation_auc: Callable[[Teaching],
 
 
 def check_teaching(teacher_share: float | None, teach_search: bool | None, num_teachers: int = 1) -> None:
-    """Raise unless the share can be one, and whatever is told of teachers has one."""
+    """Raise unless the share can be one, and no more is told of teachers where there is none."""
     check_share(0.0 if teacher_share is None else teacher_share)
     if teach_search and teacher_share == 0:
         raise ConfigError("teach_search is true, but teacher_share is 0: nobody teaches; leave one of them out")
