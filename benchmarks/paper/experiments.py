@@ -27,6 +27,8 @@ from thresher.stages import batches, encode_data, train_dense
 from thresher.training.fit import TrainingConfig
 
 QUICK_DECAY_EPOCHS, QUICK_DECAY_RATE = 25, 0.05
+HAVE_THREE_TEACHERS = ("fm", "autoint")
+"""Models with such an experiment."""
 USUAL_TRAINING = TrainingConfig()
 
 
@@ -83,6 +85,11 @@ def dense_points(frontiers: Iterable[Frontier]) -> list[FrontierPoint]:
 def plan_points(settings: PaperSettings, model: str) -> list[FrontierPoint]:
     """MovieLens-1M's points of PEP plan with a model's recorded settings, a teacher where validation chose one."""
     return pruned_points(read_experiment(settings, f"movielens-1m/{model}/pep-plan").values(), "pep")
+
+
+def three_teachers(model: str) -> str:
+    """The experiment like a model's PEP plan, but with three teachers where that has one."""
+    return f"movielens-1m/{model}/pep-plan-three-teachers"
 
 
 def lr_path(settings: PaperSettings, source: str) -> Path:

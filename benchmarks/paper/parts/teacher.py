@@ -5,7 +5,15 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from paper.experiments import plan_points, pruned_points, read_experiment, result_path, run_experiment
+from paper.experiments import (
+    HAVE_THREE_TEACHERS,
+    plan_points,
+    pruned_points,
+    read_experiment,
+    result_path,
+    run_experiment,
+    three_teachers,
+)
 from paper.page import ABSENT, command, made_from, mean_sd, not_run_yet, table
 from paper.settings import MODELS, PLACES, PaperSettings
 from paper.stored import read_result
@@ -20,16 +28,15 @@ EXPERIMENTS = (
     *((source, model) for source in ("criteo-small", "avazu-small") for model in MODELS),
 )
 """Data set and model; DeepFM and AutoInt on MovieLens-1M are told to have a teacher."""
-THREE = "movielens-1m/fm/pep-plan-three-teachers"
 
 
 def run(settings: PaperSettings) -> None:
-    """Every run that chooses tells what it chose between. All but the one with three teachers are other parts', too."""
+    """Nothing that other parts do not run, too: every run that chooses tells what it chose between."""
     for source, model in EXPERIMENTS:
         if model in settings.models:
             run_experiment(settings, f"{source}/{model}/pep-plan", settings.seeds)
-    if "fm" in settings.models:
-        run_experiment(settings, THREE, settings.plan_seeds)
+    for model in (model for model in HAVE_THREE_TEACHERS if model in settings.models):
+        run_experiment(settings, three_teachers(model), settings.seeds)
 
 
 def draw(settings: PaperSettings) -> list[Path]:
@@ -53,25 +60,35 @@ otherwise ([search.md](search.md#the-dense-model-as-a-teacher)). *Validation* AU
 taught ones the difference from labels, paired. Made by {command(PART)}. The paper has no teacher.""",
             table(["smallest ticket", "by labels", "taught", "search taught, too", "seeds that chose a teacher"], rows),
             _more_teachers(settings),
-            made_from(*(results[at] for at in tried), read_result(result_path(settings, THREE))),
+            made_from(*(results[at] for at in tried), *_three(settings)),
         ]
     )
 
 
 def _more_teachers(settings: PaperSettings) -> str:
     """Three against one, at every size."""
-    three = pruned_points(read_experiment(settings, THREE).values(), "three")
-    if not three:
+    rows, words = [], []
+    for model in HAVE_THREE_TEACHERS:
+        three = pruned_points(read_experiment(settings, three_teachers(model)).values(), "three")
+        if three:
+            both = SideBySide.of(three, plan_points(settings, model))
+            rows += [[f"{model}, {budget}", *cells] for budget, *cells in both.rows]
+            words.append(both.in_words(f"With {model} the mean of three"))
+    if not rows:
         return f"Three teachers: {not_run_yet(PART)}"
-    both = SideBySide.of(three, plan_points(settings, "fm"))
     return "\n\n".join(
         [
             f"""With `num_teachers = 3` two more dense models are trained, of other seeds, and the mean of all three
-teaches (`benchmarks/experiments/{THREE}.toml`). Test AUC on MovieLens-1M, FM, beside the default's one teacher:""",
-            table(["parameters", "three teachers", "one", "difference, paired"], both.rows),
-            both.in_words("Having three"),
+teaches (`benchmarks/experiments/{three_teachers("<model>")}.toml`). Test AUC on MovieLens-1M, beside the one teacher of
+`…/pep-plan.toml`:""",
+            table(["parameters", "three teachers", "one", "difference, paired"], rows),
+            " ".join(words),
         ]
     )
+
+
+def _three(settings: PaperSettings) -> list[dict[str, Any]]:
+    return [read_result(result_path(settings, three_teachers(model))) for model in HAVE_THREE_TEACHERS]
 
 
 def _trials(content: Mapping[str, Any]) -> list[dict[str, Any]]:
