@@ -28,7 +28,7 @@ from thresher.training.fit import TrainingConfig
 
 QUICK_DECAY_EPOCHS, QUICK_DECAY_RATE = 25, 0.05
 HAVE_THREE_TEACHERS = ("fm", "autoint")
-"""Models with such an experiment."""
+"""Models with an experiment `three_teachers(model)`."""
 USUAL_TRAINING = TrainingConfig()
 
 
@@ -90,6 +90,10 @@ def plan_points(settings: PaperSettings, model: str) -> list[FrontierPoint]:
 def three_teachers(model: str) -> str:
     """The experiment like a model's PEP plan, but with three teachers where that has one."""
     return f"movielens-1m/{model}/pep-plan-three-teachers"
+
+
+def three_teachers_points(settings: PaperSettings, model: str) -> list[FrontierPoint]:
+    return pruned_points(read_experiment(settings, three_teachers(model)).values(), "pep, three teachers")
 
 
 def lr_path(settings: PaperSettings, source: str) -> Path:

@@ -82,9 +82,9 @@ class RunConfig:
         return teachings(self.teacher_share, self.teach_search if is_searched else False)
 
     @property
-    def teaches(self) -> bool:
-        """Whether the dense model may have a share in the labels."""
-        return self.teacher_share != 0
+    def largest_share(self) -> float:
+        """The part of the labels that teachers may come to have; 0 if there are none."""
+        return self.teachings()[-1].retraining
 
     def wanted_budgets(self) -> tuple[Budget, ...]:
         """The budgets to search for: the user's, or the ladder."""

@@ -61,38 +61,44 @@ def _shuffled(config: RunConfig, table: EncodedTable) -> SplitBatches:
 
 def train_dense(run: Run, table: EncodedTable, data: SplitBatches, progress: Progress | None = None) -> FrontierPoint:
     """The model with a plain table of the same width: what pruning is measured against, and the first to teach it."""
-    config, done, labels = run.config, run.dense / "point.json", run.teacher_labels(1)
-    if not done.exists() or not (labels.exists() or run.soft_labels.exists() or not config.teaches):
+    config, done = run.config, run.dense / "point.json"
+    has_spoken = not config.largest_share or run.teacher_labels(1).exists() or run.soft_labels.exists()
+    if not done.exists() or not has_spoken:
         trained = _train_teacher(run, config, table, data, number=1, progress=progress)
         _finish(run.dense, _point(trained, label="dense", budget=None, seed=config.seed))
         del trained  # its table is as large as that of the next teacher
-    if config.teaches and not run.soft_labels.exists():
-        for number in range(2, config.num_teachers + 1):
-            if not run.teacher_labels(number).exists():
-                other = replace(config, seed=derive_seed(config.seed, "teacher", number))
-                untested = replace(_shuffled(other, table), test=None)
-                _train_teacher(run, other, table, untested, number=number, progress=progress)
-            (run.teacher_labels(number).parent / CHECKPOINT).unlink(missing_ok=True)
-        share = config.teachings()[-1].retraining
-        paths = [run.teacher_labels(number) for number in range(1, config.num_teachers + 1)]
-        Lesson.mean([Lesson.load(path, share) for path in paths]).save(run.soft_labels)
+    if config.largest_share and not run.soft_labels.exists():
+        _train_other_teachers(run, table, progress)
     return FrontierPoint.from_json(read_json(done))
+
+
+def _train_other_teachers(run: Run, table: EncodedTable, progress: Progress | None) -> None:
+    """Dense models of other seeds, never tested; then the mean of what all say, the first one, too."""
+    numbers = range(1, run.config.num_teachers + 1)
+    for number in numbers[1:]:
+        labels = run.teacher_labels(number)
+        if not labels.exists():
+            config = replace(run.config, seed=derive_seed(run.config.seed, "teacher", number))
+            untested = replace(_shuffled(config, table), test=None)
+            _train_teacher(run, config, table, untested, number=number, progress=progress)
+        (labels.parent / CHECKPOINT).unlink(missing_ok=True)
+    lessons = [Lesson.load(run.teacher_labels(number), run.config.largest_share) for number in numbers]
+    Lesson.mean(lessons).save(run.soft_labels)
 
 
 def _train_teacher(
     run: Run, config: RunConfig, table: EncodedTable, data: SplitBatches, *, number: int, progress: Progress | None
 ) -> Trained:
     """Train a dense model and, where it may teach, write what it predicts for the training rows."""
-    folder, stage = (run.dense, "dense") if number == 1 else (run.teacher_labels(number).parent, f"teacher {number}")
+    labels = run.teacher_labels(number)
+    folder, stage = (run.dense, "dense") if number == 1 else (labels.parent, f"teacher {number}")
     with run.large_tables():
         model = new_model(config, table, UniformConfig(embedding_dim=config.embedding.embedding_dim))
         trained = train_model(
             model, data, config.training, seed=config.seed, folder=folder, stage=stage, progress=progress
         )
-        if config.teaches:
-            share = config.teachings()[-1].retraining
-            lesson = Lesson.by(model, data.train, share, stage=f"{stage} predicts", progress=progress)
-            lesson.save(run.teacher_labels(number))
+        if share := config.largest_share:
+            Lesson.by(model, data.train, share, stage=f"{stage} predicts", progress=progress).save(labels)
     return trained
 
 

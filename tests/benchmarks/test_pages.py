@@ -128,7 +128,7 @@ def test_what_the_search_docs_say_of_the_teacher_is_what_runs_chose_by():
         )
     )
     assert f"by labels is {by_labels:.4f} (three seeds), taught throughout {one:.4f} (five)" in docs
-    assert f"The mean of three teachers brings it to {three:.4f} (three seeds)" in docs
+    assert f"The mean of three teachers brings FM's ticket of 50,000 to {three:.4f} (three seeds)" in docs
     one, three = (
         read_json(RESULTS / f"movielens-1m/autoint/{name}.json")["seeds"]["0"]
         for name in ("pep-plan", "pep-plan-three-teachers")

@@ -12,6 +12,7 @@ from paper.experiments import (
     result_path,
     run_experiment,
     three_teachers,
+    three_teachers_points,
 )
 from paper.page import ABSENT, command, made_from, mean_sd, not_run_yet, table
 from paper.settings import PaperSettings
@@ -95,7 +96,7 @@ def _row(settings: PaperSettings, model: str, size: str, paper: float | None, re
         return [f"{model}, dense", *told, "", mean_sd(aucs_of(dense)), "", ""]
     decay = pruned_points(read_experiment(settings, f"movielens-1m/{model}/pep-decay").values(), "pep-decay")
     own = [point for point in plan_points(settings, model) if point.budget == size]
-    three = pruned_points(read_experiment(settings, three_teachers(model)).values(), "three")
+    three = three_teachers_points(settings, model)
     aucs = [mean_sd(aucs_of(decay, size)), mean_sd(aucs_of(own))]
     return [f"{model}, PEP at {size}", *told, *aucs, signed(paired(own, dense)), mean_sd(aucs_of(three, size))]
 

@@ -8,11 +8,10 @@ from typing import Any
 from paper.experiments import (
     HAVE_THREE_TEACHERS,
     plan_points,
-    pruned_points,
-    read_experiment,
     result_path,
     run_experiment,
     three_teachers,
+    three_teachers_points,
 )
 from paper.page import ABSENT, command, made_from, mean_sd, not_run_yet, table
 from paper.settings import MODELS, PLACES, PaperSettings
@@ -69,8 +68,7 @@ def _more_teachers(settings: PaperSettings) -> str:
     """Three against one, at every size."""
     rows, words = [], []
     for model in HAVE_THREE_TEACHERS:
-        three = pruned_points(read_experiment(settings, three_teachers(model)).values(), "three")
-        if three:
+        if three := three_teachers_points(settings, model):
             both = SideBySide.of(three, plan_points(settings, model))
             rows += [[f"{model}, {budget}", *cells] for budget, *cells in both.rows]
             words.append(both.in_words(f"With {model} the mean of three"))

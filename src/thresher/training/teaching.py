@@ -85,7 +85,7 @@ class Lesson:
     @classmethod
     def mean(cls, lessons: "Sequence[Lesson]") -> "Lesson":
         """What several teachers say on average: each errs on other rows, and labels one has learned by heart fade."""
-        total = np.zeros_like(lessons[0].labels)
+        total = np.zeros(len(lessons[0].labels), np.float32)
         for lesson in lessons:  # one at a time: they may be memory maps of very many rows
             total += lesson.labels
         return cls(total / np.float32(len(lessons)), lessons[0].share)
