@@ -47,7 +47,10 @@ def run_experiment(settings: PaperSettings, name: str, seeds: Iterable[int]) -> 
     config, target = load_experiment(settings, name), result_path(settings, name)
     stored = read_json(target)["config"] if target.exists() else None
     if stored and (later := newer_settings(stored, config_to_mapping(config))):
-        print(f"{target} was made before {', '.join(later)} could be set; delete it to have it made again")
+        print(
+            f"{target} was made before {', '.join(later)} could be set, and is taken for one of today's defaults; "
+            "if those change what is done, delete it to have it made again"
+        )
     if stored and settings.quick and not still_holds(stored, config):
         target.unlink()
     for seed in seeds:

@@ -56,7 +56,7 @@ def test_a_taught_search_apart_names_its_own_folder_and_is_taken_up(thresher, cl
 def test_what_was_tried_of_the_teacher_is_told(finished):
     tried = Frontier.load(finished.out / "results.json").facts["teacher"]["validation_auc"]
     assert f"Validation AUC of the smallest size: {tried['by-labels']:.4f} by labels; " in finished.stderr
-    assert f"{tried['taught-1']:.4f} taught by the dense model" in finished.stderr
+    assert f"{tried['taught-1']:.4f} taught by dense predictions" in finished.stderr
 
 
 def test_effective_config_is_saved_and_reads_back(finished, thresher, tmp_path):

@@ -45,8 +45,10 @@ def draw(settings: PaperSettings) -> list[Path]:
 def page(settings: PaperSettings) -> str:
     results = {at: read_result(result_path(settings, f"{at[0]}/{at[1]}/pep-plan")) for at in EXPERIMENTS}
     tried = {at: trials for at, content in results.items() if (trials := _trials(content))}
-    if not tried:
+    made = [*(results[at] for at in tried), *_three(settings)]
+    if not any(made):
         return not_run_yet(PART)
+    heads = ["smallest ticket", "by labels", "taught", "search taught, too", "seeds that chose a teacher"]
     rows = [
         [f"{_place(source)}, {model}", *_row(trials), str(sum(trial["share"] > 0 for trial in trials))]
         for (source, model), trials in tried.items()
@@ -57,9 +59,9 @@ def page(settings: PaperSettings) -> str:
 predictions, and where those are better, with the ticket of a second search on them, unless `teach_search` says
 otherwise ([search.md](search.md#the-dense-model-as-a-teacher)). *Validation* AUC, by which runs choose; beside the
 taught ones the difference from labels, paired. Made by {command(PART)}. The paper has no teacher.""",
-            table(["smallest ticket", "by labels", "taught", "search taught, too", "seeds that chose a teacher"], rows),
+            table(heads, rows) if rows else not_run_yet(PART),
             _more_teachers(settings),
-            made_from(*(results[at] for at in tried), *_three(settings)),
+            made_from(*made),
         ]
     )
 

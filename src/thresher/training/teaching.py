@@ -148,7 +148,7 @@ class Teaching:
     def words(self) -> str:
         if not self.retraining:
             return "by labels"
-        return "taught by the dense model" + (", the search, too" if self.search else "")
+        return "taught by dense predictions" + (", the search, too" if self.search else "")
 
     @property
     def tickets(self) -> str:
