@@ -1,7 +1,10 @@
 """prune_model on a module with dict inputs, dense inputs and sample weights, and the batches it is fed with."""
 
 import copy
+from dataclasses import replace
+from functools import partial
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -104,6 +107,37 @@ def test_the_dense_model_teaches_where_the_smallest_size_learns_better(tmp_path)
         prune_model(Model(), DATA, "50%", with_dense=False, teach_search=True)
     with pytest.raises(ConfigError, match="no teacher"):
         prune_model(Model(), DATA, "50%", with_dense=False, teacher_share=0.5)
+
+
+def test_models_of_ones_own_can_teach():
+    class Knows(nn.Module):
+        def __init__(self, slope):
+            super().__init__()
+            self.slope = nn.Parameter(torch.tensor(slope))
+
+        def forward(self, ids, price):
+            return self.slope * ((ids["user"] % 2 == ids["item"] % 2).float() - 0.5)
+
+    class Squashed(Knows):
+        def forward(self, ids, price):
+            return torch.sigmoid(super().forward(ids, price))
+
+    blind = replace(DATA, train=DATA.train.with_labels(np.full(512, 0.5, np.float32)))  # there is nothing to learn
+    config = SearchConfig(warmup_epochs=2, plan_epochs=4, clock_steps=2, optimizer=FAST)
+    taught = partial(
+        prune_model, Model(), blind, "50%", search=config, training=TrainingConfig(max_epochs=6, optimizer=FAST),
+        teach_search=True,
+    )  # fmt: skip
+    result = taught(teachers=[Knows(1.0), Knows(6.0)], with_dense=False)
+    assert str(result.teaching) == "searched-taught-1"
+    assert result.dense is None
+    assert result.pruned["50%"].test.auc > 0.9
+    against = taught(teachers=[Knows(4.0), Knows(-4.0)], teacher_share=1.0, with_dense=False)  # their mean says nothing
+    assert abs(against.pruned["50%"].test.auc - 0.5) < 0.1
+    with pytest.raises(ConfigError, match="teachers are given, but teacher_share is 0"):
+        taught(teachers=[Knows(1.0)], teacher_share=0.0, teach_search=None)
+    with pytest.warns(UserWarning, match="Squashed gives numbers between 0 and 1"):
+        taught(teachers=[Squashed(1.0)], with_dense=False)
 
 
 def test_the_dense_model_is_trained_only_if_asked_for():

@@ -22,16 +22,18 @@ from thresher.embeddings.pep import PepConfig
 from thresher.embeddings.uniform import UniformConfig
 from thresher.errors import BudgetError, ConfigError
 from thresher.export.predictor import load_bundle
-from thresher.files import write_json
+from thresher.files import read_json, write_json
 from thresher.kernels import tables
+from thresher.models.deepfm import DeepFmConfig
 from thresher.pipeline import prune
-from thresher.runs import RunConfig
+from thresher.runs import Run, RunConfig
 from thresher.search.config import SearchConfig
 from thresher.search.find_tickets import find_tickets
 from thresher.tickets.budget import Budget
 from thresher.tickets.store import load_ticket
 from thresher.training.fit import TrainingConfig
 from thresher.training.optimizers import OptimizerConfig
+from thresher.training.seeding import derive_seed
 from thresher.training.teaching import try_teachings
 
 FAST = OptimizerConfig(learning_rate=1e-2)
@@ -130,6 +132,23 @@ def test_several_teachers_are_trained_once_each_and_teach_their_mean(tmp_path, r
     assert result.run.soft_labels.read_bytes() == together
     assert before == {path: path.stat().st_mtime_ns for path in result.run.dense.glob("teacher-2/*")}
     assert not reads_of_test_split
+
+
+def test_models_of_other_kinds_can_teach_beside_the_dense_one(tmp_path):
+    config = replace(CONFIG, budgets=("300",), teacher_share=1.0, teach_search=False)
+    network = DeepFmConfig(hidden_sizes=(8,), dropout=0.0)
+    run = prune(replace(config, num_teachers=2, teacher_models=(network,)), out=tmp_path / "four").run
+    two = prune(replace(config, num_teachers=2), out=tmp_path / "two").run
+    assert Run.open(run.folder).config.teachers() == [config.model, config.model, network, network]
+    lessons = [np.load(run.teacher_labels(number)) for number in (1, 2, 3, 4)]
+    for number in (1, 2):
+        np.testing.assert_array_equal(np.load(two.teacher_labels(number)), lessons[number - 1])
+    np.testing.assert_allclose(np.load(run.soft_labels), np.mean(lessons, axis=0), atol=1e-6)
+    # a model says the same whether it teaches another one or is pruned itself
+    seed = derive_seed(config.seed, "teacher", 3)
+    itself = prune(replace(config, model=network, seed=seed), out=tmp_path / "itself").run
+    np.testing.assert_array_equal(lessons[2], np.load(itself.soft_labels))
+    assert read_json(run.results)["teacher"]["teacher_models"] == ["deepfm"]
 
 
 def test_a_teacher_that_helps_is_tried_in_a_second_search(tmp_path, pruned):

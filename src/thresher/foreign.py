@@ -42,7 +42,7 @@ class PrunedModels:
         tables: the tables that were searched.
         dense: the model trained as it is, for comparison; None if that was not asked for.
         pruned: budget as written → the model retrained at that size, with compact tables.
-        teaching: the part of the labels that the dense model made up in the search, and in retraining.
+        teaching: the part of the labels that teachers made up in the search, and in retraining.
     """
 
     tables: list[AttachedTable]
@@ -64,6 +64,7 @@ def prune_model(
     with_dense: bool = True,
     teacher_share: float | None = None,
     teach_search: bool | None = None,
+    teachers: Sequence[nn.Module] = (),
     seed: int = 0,
     folder: str | Path | None = None,
     progress: Progress | None = None,
@@ -76,17 +77,24 @@ def prune_model(
         budgets: parameters (`30k`), shares (`5%`) or bytes (`1MB`) over all its searched tables together.
         where: which tables, as for `attach_`; so is `min_features`.
         with_dense: train the unpruned model too.
-        teacher_share: the part of each training label that the unpruned model's prediction makes up in retraining; by
-            default 0 or 1, whichever retrains the smallest budget to the higher validation AUC, and 0 where there is no
-            unpruned model or the batches cannot be relabelled (`TensorBatches` can).
+        teacher_share: the part of each training label that a teacher's prediction makes up in retraining; by default 0
+            or 1, whichever retrains the smallest budget to the higher validation AUC, and 0 where there is no teacher
+            or the batches cannot be relabelled (`TensorBatches` can).
         teach_search: whether it has the same part in the search; by default that is tried, too, where a teacher helps.
+        teachers: models you have trained on the same rows, called as `model` is. What teaches is the mean of what they
+            and the unpruned model predict.
         folder: histories, tickets and checkpoints go there; work found there is taken up again.
     """
-    if teacher_share and not with_dense:
-        raise ConfigError(f"teacher_share is {teacher_share}, but there is no teacher: leave with_dense = True")
-    if teacher_share is None and not (with_dense and isinstance(data.train, TeachableSource)):
+    has_teacher = with_dense or bool(teachers)
+    if teacher_share and not has_teacher:
+        raise ConfigError(
+            f"teacher_share is {teacher_share}, but there is no teacher: leave with_dense = True, or give teachers"
+        )
+    if teacher_share is None and not (has_teacher and isinstance(data.train, TeachableSource)):
         teacher_share = 0.0
     check_teaching(teacher_share, teach_search)
+    if teachers and teacher_share == 0:
+        raise ConfigError("teachers are given, but teacher_share is 0: nobody teaches; leave one out")
     ways = teachings(teacher_share, teach_search)
     run = _ForeignRun(
         model=model,
@@ -99,7 +107,7 @@ def prune_model(
         folder=None if folder is None else Path(folder),
         progress=progress,
     )
-    dense, lesson = None, None
+    dense, lesson, share = None, None, ways[-1].retraining
     found: dict[str, Sequence[Ticket]] = {}
     tried: dict[Teaching, dict[Budget, Trained]] = {}
 
@@ -119,9 +127,11 @@ def prune_model(
         tickets_of(ways[0])
     if with_dense:
         dense = run.train_dense(tables)
-        _warn_of_probabilities(dense.model, data)
-        if share := ways[-1].retraining:
-            lesson = Lesson.by(dense.model, data.train, share, progress=progress)
+        teachers = (dense.model, *teachers)
+    for teacher in teachers:
+        _warn_of_probabilities(teacher, data)
+    if share:
+        lesson = Lesson.mean([Lesson.by(teacher, data.train, share, progress=progress) for teacher in teachers])
     teaching = ways[0] if len(ways) == 1 else try_teachings(ways, validation_auc).best
     tickets, done = tickets_of(teaching), tried.get(teaching, {})
     found.clear()  # what was not chosen is of no more use

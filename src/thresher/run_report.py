@@ -55,12 +55,14 @@ def report(run: Run, table: EncodedTable, dense: FrontierPoint, points: Sequence
 
 def _teacher(run: Run) -> dict[str, object]:
     """The dense model's part in the labels, and, where it was to be chosen, what decided it."""
-    several = {"num_teachers": run.config.num_teachers} if run.config.num_teachers > 1 else {}
+    told: dict[str, object] = {"num_teachers": run.config.num_teachers} if run.config.num_teachers > 1 else {}
+    if run.config.teacher_models:
+        told["teacher_models"] = [model_name(model) for model in run.config.teacher_models]
     if run.teacher.exists():
-        return {"search_share": 0.0, **read_json(run.teacher), **several}
+        return {"search_share": 0.0, **read_json(run.teacher), **told}
     teaching = run.teaching()
     assert teaching is not None, "retraining begins once it is decided"
-    return {"share": teaching.retraining, "search_share": teaching.search, **several}
+    return {"share": teaching.retraining, "search_share": teaching.search, **told}
 
 
 def _trainings(run: Run, points: Sequence[FrontierPoint]) -> list[tuple[str, Path]]:

@@ -25,7 +25,7 @@ from thresher.search.config import SearchConfig
 from thresher.tickets.budget import Budget, parse_budgets
 from thresher.tickets.ticket import Rewind
 from thresher.training.fit import TrainingConfig
-from thresher.training.teaching import Lesson, Teaching, check_teaching, teachings
+from thresher.training.teaching import Lesson, Teaching, check_teachers, check_teaching, teachings
 
 LADDER = ("20%", "10%", "5%", "2%", "1%", "0.5%", "0.2%")
 """Sizes that are tried when the user says what may be lost instead of what may stay."""
@@ -48,6 +48,8 @@ class RunConfig:
             second search, with it, and the tickets of the one whose smallest is better on validation are taken.
         num_teachers: dense models whose predictions are averaged: the one pruning is measured against, and others of
             other seeds. Each beyond the first costs another dense training, also where labels then prove better.
+        teacher_models: models of other kinds that teach beside the dense one, with plain tables as wide, each
+            `num_teachers` times.
         seed: of initial weights, batch order and dropout; the split has its own, `data.split_seed`.
         map_tables_over_mb: tables and optimizer states larger than this live in files in the run's folder, so that a
             table larger than the memory still trains, at the speed of the disk; absent: all are in memory.
@@ -64,12 +66,14 @@ class RunConfig:
     teacher_share: float | None = None
     teach_search: bool | None = None
     num_teachers: int = 1
+    teacher_models: tuple[ModelConfig, ...] = ()
     seed: int = 0
     map_tables_over_mb: int | None = None
 
     def __post_init__(self) -> None:
         parse_budgets(self.budgets)
-        check_teaching(self.teacher_share, self.teach_search, self.num_teachers)
+        check_teaching(self.teacher_share, self.teach_search)
+        check_teachers(self.teacher_share, self.num_teachers, others=len(self.teacher_models))
         if self.map_tables_over_mb is not None and self.map_tables_over_mb < 0:
             raise ConfigError(f"map_tables_over_mb is {self.map_tables_over_mb}; it must be 0 or more, or left out")
         if self.max_auc_drop is not None and not 0 <= self.max_auc_drop < 0.5:
@@ -85,6 +89,10 @@ class RunConfig:
     def largest_share(self) -> float:
         """The part of the labels that teachers may come to have; 0 if there are none."""
         return self.teachings()[-1].retraining
+
+    def teachers(self) -> list[ModelConfig]:
+        """The dense models that teach, the first of them the one pruning is measured against."""
+        return [model for model in (self.model, *self.teacher_models) for _ in range(self.num_teachers)]
 
     def wanted_budgets(self) -> tuple[Budget, ...]:
         """The budgets to search for: the user's, or the ladder."""
@@ -182,7 +190,7 @@ class Run:
 
     def teacher_labels(self, number: int) -> Path:
         """What one of several teachers says, counted from 1, the dense model; a single one's are the soft labels."""
-        alone = self.config.num_teachers == 1
+        alone = len(self.config.teachers()) == 1
         return self.soft_labels if alone else self.dense / f"teacher-{number}" / self.soft_labels.name
 
     def lesson(self, share: float) -> Lesson | None:

@@ -62,9 +62,10 @@ def _shuffled(config: RunConfig, table: EncodedTable) -> SplitBatches:
 def train_dense(run: Run, table: EncodedTable, data: SplitBatches, progress: Progress | None = None) -> FrontierPoint:
     """The model with a plain table of the same width: what pruning is measured against, and the first to teach it."""
     config, done = run.config, run.dense / "point.json"
-    has_spoken = not config.largest_share or run.teacher_labels(1).exists() or run.soft_labels.exists()
+    labels = run.teacher_labels(1) if config.largest_share else None
+    has_spoken = labels is None or labels.exists() or run.soft_labels.exists()
     if not done.exists() or not has_spoken:
-        trained = _train_teacher(run, config, table, data, number=1, progress=progress)
+        trained = _train_plain(run, config, table, data, run.dense, stage="dense", labels=labels, progress=progress)
         _finish(run.dense, _point(trained, label="dense", budget=None, seed=config.seed))
         del trained  # its table is as large as that of the next teacher
     if config.largest_share and not run.soft_labels.exists():
@@ -73,31 +74,39 @@ def train_dense(run: Run, table: EncodedTable, data: SplitBatches, progress: Pro
 
 
 def _train_other_teachers(run: Run, table: EncodedTable, progress: Progress | None) -> None:
-    """Dense models of other seeds, never tested; then the mean of what all say, the first one, too."""
-    numbers = range(1, run.config.num_teachers + 1)
-    for number in numbers[1:]:
+    """Each of a seed of its own and never tested; then the mean of what all say, the dense model, too."""
+    teachers = dict(enumerate(run.config.teachers(), 1))
+    for number in range(2, len(teachers) + 1):
         labels = run.teacher_labels(number)
         if not labels.exists():
-            config = replace(run.config, seed=derive_seed(run.config.seed, "teacher", number))
-            untested = replace(_shuffled(config, table), test=None)
-            _train_teacher(run, config, table, untested, number=number, progress=progress)
+            own = derive_seed(run.config.seed, "teacher", number)
+            config = replace(run.config, model=teachers[number], seed=own)
+            untested, stage = replace(_shuffled(config, table), test=None), f"teacher {number} of {len(teachers)}"
+            _train_plain(run, config, table, untested, labels.parent, stage=stage, labels=labels, progress=progress)
         (labels.parent / CHECKPOINT).unlink(missing_ok=True)
-    lessons = [Lesson.load(run.teacher_labels(number), run.config.largest_share) for number in numbers]
+    lessons = [Lesson.load(run.teacher_labels(number), run.config.largest_share) for number in teachers]
     Lesson.mean(lessons).save(run.soft_labels)
 
 
-def _train_teacher(
-    run: Run, config: RunConfig, table: EncodedTable, data: SplitBatches, *, number: int, progress: Progress | None
+def _train_plain(
+    run: Run,
+    config: RunConfig,
+    table: EncodedTable,
+    data: SplitBatches,
+    folder: Path,
+    *,
+    stage: str,
+    labels: Path | None,
+    progress: Progress | None,
 ) -> Trained:
-    """Train a dense model and, where it may teach, write what it predicts for the training rows."""
-    labels = run.teacher_labels(number)
-    folder, stage = (run.dense, "dense") if number == 1 else (labels.parent, f"teacher {number}")
+    """Train a model with a plain table and, where it may teach, write what it predicts for the training rows."""
     with run.large_tables():
         model = new_model(config, table, UniformConfig(embedding_dim=config.embedding.embedding_dim))
         trained = train_model(
             model, data, config.training, seed=config.seed, folder=folder, stage=stage, progress=progress
         )
-        if share := config.largest_share:
+        if labels is not None:
+            share = config.largest_share
             Lesson.by(model, data.train, share, stage=f"{stage} predicts", progress=progress).save(labels)
     return trained
 

@@ -65,6 +65,7 @@ def test_broken_files(refused, tmp_path, fast, command, content, line, words):
         (["FILE", "--budgets", "10", "--max-auc-drop", "0.1"], "give one of them"),
         (["FILE", "--max-auc-drop", "7"], "such as 0.001"),
         (["FILE", "--model", "fmm"], "did you mean 'fm'?"),
+        (["FILE", "--teachers", "fm,depfm"], "did you mean 'deepfm'?"),
         (["FILE", "--method", "pepp"], "did you mean 'pep'?"),
         (["FILE", "--set", "training.max_epoch=1"], "--set: unknown key 'training.max_epoch'; did you mean"),
         (["FILE", "--set", "training.batch_size=many"], "--set: training.batch_size: expected an integer"),

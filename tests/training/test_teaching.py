@@ -17,7 +17,7 @@ from thresher.retrain import train_model
 from thresher.training.fit import TrainingConfig
 from thresher.training.loop import evaluate
 from thresher.training.optimizers import OptimizerConfig
-from thresher.training.teaching import Lesson, check_teaching, teachings, try_teachings
+from thresher.training.teaching import Lesson, check_teachers, check_teaching, teachings, try_teachings
 
 IDS = torch.arange(60)
 OPTIMIZER = OptimizerConfig(learning_rate=0.1, weight_decay=0.001)
@@ -163,11 +163,13 @@ def test_what_is_told_is_not_tried(share, teach_search, ways):
     assert [str(way) for way in teachings(share, teach_search)] == ways
 
 
-def test_several_teachers_are_as_many_as_told_and_have_a_share():
+def test_teachers_are_as_many_as_told_and_have_a_share():
     with pytest.raises(ConfigError, match="num_teachers is 0"):
-        check_teaching(None, None, 0)
+        check_teachers(None, 0, others=0)
     with pytest.raises(ConfigError, match="num_teachers is 3, but teacher_share is 0"):
-        check_teaching(0.0, None, 3)
+        check_teachers(0.0, 3, others=0)
+    with pytest.raises(ConfigError, match="there are teacher_models, but teacher_share is 0"):
+        check_teachers(0.0, 1, others=1)
 
 
 def test_the_mean_of_lessons_is_that_of_their_labels():

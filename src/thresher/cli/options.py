@@ -143,6 +143,13 @@ Method = Annotated[
         show_default=False,
     ),
 ]
+Teachers = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME,…", help="Models to learn from beside the dense one, e.g. deepfm,autoint (docs/search.md).",
+        rich_help_panel=MODEL, show_default=False,
+    ),
+]  # fmt: skip
 Budgets = Annotated[
     str | None,
     typer.Option(

@@ -40,6 +40,7 @@ def prune(
     model: options.Model = None,
     embedding_dim: options.EmbeddingDim = None,
     method: options.Method = None,
+    teachers: options.Teachers = None,
     budgets: options.Budgets = None,
     max_auc_drop: options.MaxAucDrop = None,
     seed: options.Seed = None,
@@ -78,6 +79,7 @@ def search(
     model: options.Model = None,
     embedding_dim: options.EmbeddingDim = None,
     method: options.Method = None,
+    teachers: options.Teachers = None,
     budgets: options.Budgets = None,
     seed: options.Seed = None,
     out: Out = DEFAULT_OUT,
@@ -172,13 +174,23 @@ def show_result(result: "PruneResult", *, as_json: bool) -> None:
 def _teacher(ways: Sequence["Teaching"], facts: Mapping[str, Any]) -> str:
     """Whether search and tickets learned from the dense model, and what decided it."""
     did = "Searched and retrained" if facts["search_share"] else "Retrained"
-    several = facts.get("num_teachers", 1)
-    teacher = "the dense model's predictions" if several == 1 else f"the mean prediction of {several} dense models"
-    chosen = teacher if facts["share"] else "labels"
+    chosen = _whose(facts.get("num_teachers", 1), facts.get("teacher_models", ())) if facts["share"] else "labels"
     aucs = facts["validation_auc"]
     tried = "; ".join(f"{aucs[str(way)]:.4f} {way.words}" for way in ways if str(way) in aucs)
     failed = f" Could not be tried: {facts['failed']}" if "failed" in facts else ""
     return f"{did} on {chosen}. Validation AUC of the smallest size: {tried} (teacher_share, teach_search).{failed}"
+
+
+def _whose(number: int, others: Sequence[str]) -> str:
+    """What is learned, by who says it.
+
+    >>> _whose(1, []), _whose(3, ["deepfm"])
+    ("the dense model's predictions", 'the mean prediction of 6 dense models, deepfm among them')
+    """
+    if number == 1 and not others:
+        return "the dense model's predictions"
+    among = f", {', '.join(others)} among them" if others else ""
+    return f"the mean prediction of {number * (1 + len(others))} dense models{among}"
 
 
 def say_skipped(table: "EncodedTable") -> None:

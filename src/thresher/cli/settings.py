@@ -41,6 +41,7 @@ class Flags:
     model: str | None = None
     embedding_dim: int | None = None
     method: str | None = None
+    teachers: str | None = None
     budgets: str | None = None
     max_auc_drop: float | None = None
     seed: int | None = None
@@ -67,6 +68,9 @@ def run_config(flags: Flags) -> RunConfig:
         config = override(config, [f"embedding.method={flags.method}"], where="--method")
     if flags.embedding_dim is not None:
         config = override(config, [f"embedding.embedding_dim={flags.embedding_dim}"], where="--embedding-dim")
+    if flags.teachers is not None:
+        teachers = tuple(model_config(name, dataset=config.data.source) for name in _parts(flags.teachers))
+        config = replace(config, teacher_models=teachers)
     if flags.budgets is not None and flags.max_auc_drop is not None:
         raise ConfigError("--budgets says what may stay, --max-auc-drop what may be lost; give one of them")
     if flags.budgets is not None:

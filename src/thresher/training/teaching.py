@@ -201,15 +201,25 @@ def try_teachings(ways: Sequence[Teaching], validation_auc: Callable[[Teaching],
     return TeachingTrial(best, aucs)
 
 
-def check_teaching(teacher_share: float | None, teach_search: bool | None, num_teachers: int = 1) -> None:
-    """Raise unless the share can be one, and no more is told of teachers where there is none."""
+def check_teaching(teacher_share: float | None, teach_search: bool | None) -> None:
+    """Raise unless the share can be one, and a search is taught by somebody."""
     check_share(0.0 if teacher_share is None else teacher_share)
     if teach_search and teacher_share == 0:
         raise ConfigError("teach_search is true, but teacher_share is 0: nobody teaches; leave one of them out")
+
+
+def check_teachers(teacher_share: float | None, num_teachers: int, *, others: int) -> None:
+    """Raise unless there can be so many, and no more is told of teachers where there is none.
+
+    Args:
+        others: how many models of other kinds teach.
+    """
     if num_teachers < 1:
         raise ConfigError(f"num_teachers is {num_teachers}; it must be at least 1; for none: teacher_share = 0")
     if num_teachers > 1 and teacher_share == 0:
         raise ConfigError(f"num_teachers is {num_teachers}, but teacher_share is 0: nobody teaches; leave one out")
+    if others and teacher_share == 0:
+        raise ConfigError("there are teacher_models, but teacher_share is 0: nobody teaches; leave one out")
 
 
 def check_share(share: float) -> None:
