@@ -5,7 +5,7 @@ Also one plain training without a search: a dense table of some width, or logist
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,8 +27,12 @@ from thresher.stages import batches, encode_data, train_dense
 from thresher.training.fit import TrainingConfig
 
 QUICK_DECAY_EPOCHS, QUICK_DECAY_RATE = 25, 0.05
-HAVE_THREE_TEACHERS = ("fm", "autoint")
-"""Models with an experiment `three_teachers(model)`."""
+THREE_TEACHERS, MIXED_TEACHERS = "three-teachers", "mixed-teachers"
+HAVE_MORE_TEACHERS: Mapping[str, Sequence[str]] = {
+    THREE_TEACHERS: ("fm", "autoint"),
+    MIXED_TEACHERS: ("fm", "deepfm", "autoint"),
+}
+"""Which models have an experiment like their PEP plan, but with other teachers: `more_teachers(model, which)`."""
 USUAL_TRAINING = TrainingConfig()
 
 
@@ -90,13 +94,19 @@ def plan_points(settings: PaperSettings, model: str) -> list[FrontierPoint]:
     return pruned_points(read_experiment(settings, f"movielens-1m/{model}/pep-plan").values(), "pep")
 
 
-def three_teachers(model: str) -> str:
-    """The experiment like a model's PEP plan, but with three teachers where that has one."""
-    return f"movielens-1m/{model}/pep-plan-three-teachers"
+def more_teachers(model: str, which: str) -> str:
+    """The experiment like a model's PEP plan, but with three teachers of its kind, or one of each of three kinds."""
+    return f"movielens-1m/{model}/pep-plan-{which}"
 
 
-def three_teachers_points(settings: PaperSettings, model: str) -> list[FrontierPoint]:
-    return pruned_points(read_experiment(settings, three_teachers(model)).values(), "pep, three teachers")
+def more_teachers_points(settings: PaperSettings, model: str, which: str) -> list[FrontierPoint]:
+    return pruned_points(read_experiment(settings, more_teachers(model, which)).values(), f"pep, {which}")
+
+
+def run_more_teachers(settings: PaperSettings) -> None:
+    for which, models in HAVE_MORE_TEACHERS.items():
+        for model in (model for model in models if model in settings.models):
+            run_experiment(settings, more_teachers(model, which), settings.seeds)
 
 
 def lr_path(settings: PaperSettings, source: str) -> Path:

@@ -102,8 +102,10 @@ class PaperSettings:
             return config
         short = with_epochs(CompareConfig(search=config.search, training=config.training), QUICK_EPOCHS)
         data = replace(self.data(source), vocabulary_from=config.data.vocabulary_from)
-        model = self.network(config.model)
-        return replace(config, data=data, model=model, search=short.search, training=short.training)
+        model, teachers = self.network(config.model), tuple(map(self.network, config.teacher_models))
+        return replace(
+            config, data=data, model=model, teacher_models=teachers, search=short.search, training=short.training
+        )
 
     def network(self, model: ModelConfig) -> ModelConfig:
         """A model as it is in full; in quick with a small network."""

@@ -218,14 +218,16 @@ def test_more_teachers_are_paired_with_one_and_stand_beside_dense(settings):
     content = read_json(folder / "movielens-1m/fm/pep-plan.json")
     content["seeds"]["0"]["teacher"] = {"share": 1.0, "validation_auc": {"by-labels": 0.84, "taught-1": 0.842}}
     write_json(folder / "movielens-1m/fm/pep-plan.json", content)
-    pruned(
-        folder / paper("experiments").three_teachers("fm"),
-        {"50k": [0.852, 0.853, 0.854], "6541": [0.848, 0.848, 0.849]},
-    )
+    of = paper("experiments").more_teachers
+    pruned(folder / of("fm", "three-teachers"), {"50k": [0.852, 0.853, 0.854], "6541": [0.848, 0.848, 0.849]})
+    pruned(folder / of("fm", "mixed-teachers"), {"6541": [0.846, 0.847, 0.846]})
     text = part("teacher").page(settings)
     assert "| fm, 50k | 0.8530 ± 0.0010 (3) | 0.8510 ± 0.0010 (3) | +0.0020 ± 0.0000 (3) |" in text
     assert "With fm the mean of three is ahead at 50k, behind at none." in text
-    assert "taught throughout +0.0010 ± 0.0010 (3); by three teachers +0.0030" in part("headline").page(settings)
+    assert "With fm the mean of three is ahead at no size, behind at 6541." in text
+    headline = part("headline").page(settings)
+    assert "taught throughout +0.0010 ± 0.0010 (3); by three teachers +0.0030" in headline
+    assert "| 0.8483 ± 0.0006 (3) | -0.0017 ± 0.0006 (3) | 0.8463 ± 0.0006 (3) | -0.0037 ± 0.0006 (3) |" in headline
 
 
 def test_budgets_of_one_set_of_candidates_share_its_search(settings, results):

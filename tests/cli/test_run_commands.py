@@ -1,5 +1,7 @@
 import json
 
+from thresher.models.deepfm import DeepFmConfig
+from thresher.models.logistic_regression import LogisticRegressionConfig
 from thresher.report.frontier import Frontier
 from thresher.runs import Run
 
@@ -69,6 +71,15 @@ def test_effective_config_is_saved_and_reads_back(finished, thresher, tmp_path):
     assert result.exit_code == 0
     assert Run.open(again).config.seed == 1
     assert Run.open(again).config.data == config.data
+
+
+def test_other_models_can_teach(thresher, clicks, fast, tmp_path):
+    out = tmp_path / "run"
+    told = ["--budgets", "20%", "--teachers", "deepfm, lr", "--set", "teacher_share=1"]
+    result = thresher("prune", clicks, *told, "--out", out, *fast)
+    assert result.exit_code == 0, result.stderr
+    assert Run.open(out).config.teacher_models == (DeepFmConfig(), LogisticRegressionConfig())
+    assert "on the mean prediction of 3 dense models, deepfm, lr among them." in result.stderr
 
 
 def test_max_auc_drop_recommends_on_validation(thresher, clicks, fast, tmp_path):

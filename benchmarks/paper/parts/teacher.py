@@ -1,4 +1,4 @@
-"""What the dense model is worth as a teacher: by labels, taught, of a taught search; and what two more teachers add."""
+"""What the dense model is worth as a teacher: by labels, taught, of a taught search; and what more teachers add."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -6,12 +6,15 @@ from statistics import fmean
 from typing import Any
 
 from paper.experiments import (
-    HAVE_THREE_TEACHERS,
+    HAVE_MORE_TEACHERS,
+    MIXED_TEACHERS,
+    THREE_TEACHERS,
+    more_teachers,
+    more_teachers_points,
     plan_points,
     result_path,
     run_experiment,
-    three_teachers,
-    three_teachers_points,
+    run_more_teachers,
 )
 from paper.page import ABSENT, command, made_from, mean_sd, not_run_yet, table
 from paper.settings import MODELS, PLACES, PaperSettings
@@ -28,14 +31,18 @@ EXPERIMENTS = (
 )
 """Data set and model; DeepFM and AutoInt on MovieLens-1M are told to have a teacher."""
 
+OF_ONE_KIND = """With `num_teachers = 3` two more dense models are trained, of other seeds, and the mean of all three
+teaches"""
+OF_THREE_KINDS = """With `teacher_models` dense models of other kinds are trained beside the one pruning is measured
+against, here one each of FM, DeepFM and AutoInt, and the mean of all three teaches"""
+
 
 def run(settings: PaperSettings) -> None:
     """Nothing that other parts do not run, too: every run that chooses tells what it chose between."""
     for source, model in EXPERIMENTS:
         if model in settings.models:
             run_experiment(settings, f"{source}/{model}/pep-plan", settings.seeds)
-    for model in (model for model in HAVE_THREE_TEACHERS if model in settings.models):
-        run_experiment(settings, three_teachers(model), settings.seeds)
+    run_more_teachers(settings)
 
 
 def draw(settings: PaperSettings) -> list[Path]:
@@ -45,7 +52,7 @@ def draw(settings: PaperSettings) -> list[Path]:
 def page(settings: PaperSettings) -> str:
     results = {at: read_result(result_path(settings, f"{at[0]}/{at[1]}/pep-plan")) for at in EXPERIMENTS}
     tried = {at: trials for at, content in results.items() if (trials := _trials(content))}
-    made = [*(results[at] for at in tried), *_three(settings)]
+    made = [*(results[at] for at in tried), *_more(settings)]
     if not any(made):
         return not_run_yet(PART)
     heads = ["smallest ticket", "by labels", "taught", "search taught, too", "seeds that chose a teacher"]
@@ -60,35 +67,36 @@ predictions, and where those are better, with the ticket of a second search on t
 otherwise ([search.md](search.md#the-dense-model-as-a-teacher)). *Validation* AUC, by which runs choose; beside the
 taught ones the difference from labels, paired. Made by {command(PART)}. The paper has no teacher.""",
             table(heads, rows) if rows else not_run_yet(PART),
-            _more_teachers(settings),
+            _more_teachers(settings, THREE_TEACHERS, OF_ONE_KIND),
+            _more_teachers(settings, MIXED_TEACHERS, OF_THREE_KINDS),
             made_from(*made),
         ]
     )
 
 
-def _more_teachers(settings: PaperSettings) -> str:
-    """Three against one, at every size."""
+def _more_teachers(settings: PaperSettings, which: str, intro: str) -> str:
+    """Three of them against one, at every size."""
     rows, words = [], []
-    for model in HAVE_THREE_TEACHERS:
-        if three := three_teachers_points(settings, model):
-            both = SideBySide.of(three, plan_points(settings, model))
+    for model in HAVE_MORE_TEACHERS[which]:
+        if several := more_teachers_points(settings, model, which):
+            both = SideBySide.of(several, plan_points(settings, model))
             rows += [[f"{model}, {budget}", *cells] for budget, *cells in both.rows]
             words.append(both.in_words(f"With {model} the mean of three"))
     if not rows:
-        return f"Three teachers: {not_run_yet(PART)}"
+        return f"{which}: {not_run_yet(PART)}"
     return "\n\n".join(
         [
-            f"""With `num_teachers = 3` two more dense models are trained, of other seeds, and the mean of all three
-teaches (`benchmarks/experiments/{three_teachers("<model>")}.toml`). Test AUC on MovieLens-1M, beside the one teacher of
-`…/pep-plan.toml`:""",
-            table(["parameters", "three teachers", "one", "difference, paired"], rows),
+            f"""{intro} (`benchmarks/experiments/{more_teachers("<model>", which)}.toml`). Test AUC on MovieLens-1M,
+beside the one teacher of `…/pep-plan.toml`:""",
+            table(["parameters", which.replace("-", " "), "one", "difference, paired"], rows),
             " ".join(words),
         ]
     )
 
 
-def _three(settings: PaperSettings) -> list[dict[str, Any]]:
-    return [read_result(result_path(settings, three_teachers(model))) for model in HAVE_THREE_TEACHERS]
+def _more(settings: PaperSettings) -> list[dict[str, Any]]:
+    names = [more_teachers(model, which) for which, models in HAVE_MORE_TEACHERS.items() for model in models]
+    return [read_result(result_path(settings, name)) for name in names]
 
 
 def _trials(content: Mapping[str, Any]) -> list[dict[str, Any]]:
