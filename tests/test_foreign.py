@@ -109,7 +109,7 @@ def test_the_dense_model_teaches_where_the_smallest_size_learns_better(tmp_path)
         prune_model(Model(), DATA, "50%", with_dense=False, teacher_share=0.5)
 
 
-def test_models_of_ones_own_can_teach():
+def test_models_of_ones_own_can_teach(tmp_path):
     class Knows(nn.Module):
         def __init__(self, slope):
             super().__init__()
@@ -134,6 +134,18 @@ def test_models_of_ones_own_can_teach():
     assert result.pruned["50%"].test.auc > 0.9
     against = taught(teachers=[Knows(4.0), Knows(-4.0)], teacher_share=1.0, with_dense=False)  # their mean says nothing
     assert abs(against.pruned["50%"].test.auc - 0.5) < 0.1
+    # work of others is found in the folder, but it is not taken for one's own
+    again = taught(teachers=[Knows(6.0)], teacher_share=1.0, with_dense=False, folder=tmp_path)
+    other = taught(teachers=[Knows(-6.0)], teacher_share=1.0, with_dense=False, folder=tmp_path)
+    assert again.pruned["50%"].test.auc > 0.9
+    assert other.pruned["50%"].test.auc < 0.4
+    # of labels that say nothing the dense model learns nothing, and it has a part in the mean
+    beside = taught(teachers=[Knows(6.0)], teacher_share=1.0)
+    sure, unsure = (
+        float(torch.sigmoid(result.pruned["50%"].model(*next(DATA.test.epoch(1)).inputs)).detach().std())
+        for result in (again, beside)
+    )
+    assert 0.3 * sure < unsure < 0.75 * sure
     with pytest.raises(ConfigError, match="teachers are given, but teacher_share is 0"):
         taught(teachers=[Knows(1.0)], teacher_share=0.0, teach_search=None)
     with pytest.warns(UserWarning, match="Squashed gives numbers between 0 and 1"):

@@ -16,7 +16,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from thresher.data.sources import DataConfig, SyntheticConfig, build_source
+from thresher.data.data_config import DenseConfig
+from thresher.data.sources import DataConfig, FieldConfig, SyntheticConfig, build_source
 from thresher.embeddings.mde import MdeConfig
 from thresher.embeddings.pep import PepConfig
 from thresher.embeddings.uniform import UniformConfig
@@ -24,6 +25,7 @@ from thresher.errors import BudgetError, ConfigError
 from thresher.export.predictor import load_bundle
 from thresher.files import read_json, write_json
 from thresher.kernels import tables
+from thresher.models.autoint import AutoIntConfig
 from thresher.models.deepfm import DeepFmConfig
 from thresher.pipeline import prune
 from thresher.runs import Run, RunConfig
@@ -134,12 +136,13 @@ def test_several_teachers_are_trained_once_each_and_teach_their_mean(tmp_path, r
     assert not reads_of_test_split
 
 
-def test_models_of_other_kinds_can_teach_beside_the_dense_one(tmp_path):
+def test_models_of_other_kinds_can_teach_beside_the_dense_one(tmp_path, reads_of_test_split):
     config = replace(CONFIG, budgets=("300",), teacher_share=1.0, teach_search=False)
     network = DeepFmConfig(hidden_sizes=(8,), dropout=0.0)
     run = prune(replace(config, num_teachers=2, teacher_models=(network,)), out=tmp_path / "four").run
+    assert len(reads_of_test_split) == 2  # of the dense model and of the pruned one
     two = prune(replace(config, num_teachers=2), out=tmp_path / "two").run
-    assert Run.open(run.folder).config.teachers() == [config.model, config.model, network, network]
+    assert Run.open(run.folder).config.all_teachers() == [config.model, config.model, network, network]
     lessons = [np.load(run.teacher_labels(number)) for number in (1, 2, 3, 4)]
     for number in (1, 2):
         np.testing.assert_array_equal(np.load(two.teacher_labels(number)), lessons[number - 1])
@@ -149,6 +152,17 @@ def test_models_of_other_kinds_can_teach_beside_the_dense_one(tmp_path):
     itself = prune(replace(config, model=network, seed=seed), out=tmp_path / "itself").run
     np.testing.assert_array_equal(lessons[2], np.load(itself.soft_labels))
     assert read_json(run.results)["teacher"]["teacher_models"] == ["deepfm"]
+
+
+def test_a_teacher_that_cannot_take_such_rows_is_refused_before_anything_is_trained(tmp_path):
+    logs = tmp_path / "logs.csv"
+    logs.write_text("clicked,user,price\n" + "".join(f"{n % 2},u{n % 7},{n / 8}\n" for n in range(200)))
+    data = DataConfig(source="files", paths=(str(logs),), label="clicked", dense=(DenseConfig(name="price"),))
+    data = replace(data, fields=(FieldConfig(name="user"),), min_count=1)
+    config = replace(CONFIG, data=data, teacher_models=(AutoIntConfig(deep_term=False, linear_term=False),))
+    with pytest.raises(ConfigError, match="dense inputs"):
+        prune(config, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_teacher_that_helps_is_tried_in_a_second_search(tmp_path, pruned):

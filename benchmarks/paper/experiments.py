@@ -5,7 +5,7 @@ Also one plain training without a search: a dense table of some width, or logist
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -103,10 +103,10 @@ def more_teachers_points(settings: PaperSettings, model: str, which: str) -> lis
     return pruned_points(read_experiment(settings, more_teachers(model, which)).values(), f"pep, {which}")
 
 
-def run_more_teachers(settings: PaperSettings) -> None:
-    for which, models in HAVE_MORE_TEACHERS.items():
-        for model in (model for model in models if model in settings.models):
-            run_experiment(settings, more_teachers(model, which), settings.seeds)
+def more_teachers_names(models: Collection[str]) -> list[str]:
+    """The experiments with more teachers that some models have."""
+    found = [(model, which) for which, have in HAVE_MORE_TEACHERS.items() for model in have]
+    return [more_teachers(model, which) for model, which in found if model in models]
 
 
 def lr_path(settings: PaperSettings, source: str) -> Path:

@@ -90,11 +90,11 @@ def prune_model(
         raise ConfigError(
             f"teacher_share is {teacher_share}, but there is no teacher: leave with_dense = True, or give teachers"
         )
-    if teacher_share is None and not (has_teacher and isinstance(data.train, TeachableSource)):
-        teacher_share = 0.0
-    check_teaching(teacher_share, teach_search)
     if teachers and teacher_share == 0:
         raise ConfigError("teachers are given, but teacher_share is 0: nobody teaches; leave one out")
+    if teacher_share is None and not (teachers or (with_dense and isinstance(data.train, TeachableSource))):
+        teacher_share = 0.0
+    check_teaching(teacher_share, teach_search)
     ways = teachings(teacher_share, teach_search)
     run = _ForeignRun(
         model=model,
@@ -108,6 +108,9 @@ def prune_model(
         progress=progress,
     )
     dense, lesson, share = None, None, ways[-1].retraining
+    for teacher in teachers:
+        _warn_of_probabilities(teacher, data)
+    lessons = [run.ask(teacher, share, stage=f"teacher {number}") for number, teacher in enumerate(teachers, 1)]
     found: dict[str, Sequence[Ticket]] = {}
     tried: dict[Teaching, dict[Budget, Trained]] = {}
 
@@ -127,11 +130,12 @@ def prune_model(
         tickets_of(ways[0])
     if with_dense:
         dense = run.train_dense(tables)
-        teachers = (dense.model, *teachers)
-    for teacher in teachers:
-        _warn_of_probabilities(teacher, data)
-    if share:
-        lesson = Lesson.mean([Lesson.by(teacher, data.train, share, progress=progress) for teacher in teachers])
+        _warn_of_probabilities(dense.model, data)
+        if share:
+            lessons.append(run.ask(dense.model, share, stage="dense predicts"))
+    if lessons:
+        lesson = Lesson.mean(lessons)
+        lessons.clear()
     teaching = ways[0] if len(ways) == 1 else try_teachings(ways, validation_auc).best
     tickets, done = tickets_of(teaching), tried.get(teaching, {})
     found.clear()  # what was not chosen is of no more use
@@ -157,8 +161,11 @@ class _ForeignRun:
     folder: Path | None
     progress: Progress | None
 
+    def ask(self, teacher: nn.Module, share: float, *, stage: str) -> Lesson:
+        return Lesson.by(teacher, self.data.train, share, stage=stage, progress=self.progress)
+
     def find(self, teaching: Teaching, lesson: Lesson | None) -> Sequence[Ticket]:
-        searched = _copy(self.model)
+        searched, taught = _copy(self.model), lesson if teaching.search else None
         self.attach(searched)
         return find_tickets(
             searched,
@@ -166,8 +173,8 @@ class _ForeignRun:
             self.budgets,
             self.search,
             seed=self.seed,
-            folder=self._under(teaching.tickets),
-            lesson=lesson if teaching.search else None,
+            folder=self._under(teaching.tickets, taught),
+            lesson=taught,
             progress=self.progress,
         )
 
@@ -186,19 +193,23 @@ class _ForeignRun:
 
     def retrain(self, ticket: Ticket, teaching: Teaching, lesson: Lesson | None) -> Trained:
         """Not tested: which way to teach may have to be decided first."""
+        taught = lesson if teaching.retraining else None
         return retrain_ticket(
             ticket,
             _copy(self.model),
             replace(self.data, test=None),
             self.training,
             seed=self.seed,
-            folder=self._under(f"retrained/{ticket.budget.slug}/{teaching}"),
-            lesson=lesson if teaching.retraining else None,
+            folder=self._under(f"retrained/{ticket.budget.slug}/{teaching}", taught),
+            lesson=taught,
             progress=self.progress,
         )
 
-    def _under(self, name: str) -> Path | None:
-        return None if self.folder is None else self.folder / name
+    def _under(self, name: str, lesson: Lesson | None = None) -> Path | None:
+        """A folder; what others taught is not to be taken for one's own work, so the lesson is part of its name."""
+        if self.folder is None:
+            return None
+        return self.folder / (name if lesson is None else f"{name}-{lesson.digest}")
 
 
 def _compacted(trained: Trained) -> Trained:

@@ -54,7 +54,7 @@ def report(run: Run, table: EncodedTable, dense: FrontierPoint, points: Sequence
 
 
 def _teacher(run: Run) -> dict[str, object]:
-    """The dense model's part in the labels, and, where it was to be chosen, what decided it."""
+    """The teachers' part in the labels, and, where it was to be chosen, what decided it."""
     told: dict[str, object] = {"num_teachers": run.config.num_teachers} if run.config.num_teachers > 1 else {}
     if run.config.teacher_models:
         told["teacher_models"] = [model_name(model) for model in run.config.teacher_models]
@@ -66,9 +66,11 @@ def _teacher(run: Run) -> dict[str, object]:
 
 
 def _trainings(run: Run, points: Sequence[FrontierPoint]) -> list[tuple[str, Path]]:
-    """The dense model and the tickets by name, with the folders their histories are in."""
+    """The dense model, the other teachers and the tickets by name, with the folders their histories are in."""
     budgets, way = [str(point.budget) for point in points], str(run.teaching())
-    return [("dense", run.dense), *((budget, run.retrained(budget) / way) for budget in budgets)]
+    others = range(2, len(run.config.all_teachers()) + 1) if run.config.largest_share else ()
+    teachers = [(f"teacher {number}", run.teacher_labels(number).parent) for number in others]
+    return [("dense", run.dense), *teachers, *((budget, run.retrained(budget) / way) for budget in budgets)]
 
 
 def _still_improving(run: Run, folder: Path) -> bool:

@@ -41,13 +41,13 @@ class RunConfig:
         max_auc_drop: instead of budgets: what validation AUC may fall by against the dense model. A ladder of sizes is
             searched, and the smallest within it is recommended.
         rewind: where retraining starts; the paper's is `initial`.
-        teacher_share: the part of each training label that is the dense model's prediction when tickets are retrained
+        teacher_share: the part of each training label that is the teachers' prediction when tickets are retrained
             (docs/search.md); 0 for labels alone, as in the paper. Absent: 0 or 1, whichever retrains the smallest
             ticket to the higher validation AUC.
         teach_search: whether the teacher has the same part in the search. Absent: where a teacher helps, there is a
             second search, with it, and the tickets of the one whose smallest is better on validation are taken.
-        num_teachers: dense models whose predictions are averaged: the one pruning is measured against, and others of
-            other seeds. Each beyond the first costs another dense training, also where labels then prove better.
+        num_teachers: dense models of each kind whose predictions are averaged: the one pruning is measured against, and
+            others of other seeds. Each costs another dense training, also where labels then prove better.
         teacher_models: models of other kinds that teach beside the dense one, with plain tables as wide, each
             `num_teachers` times.
         seed: of initial weights, batch order and dropout; the split has its own, `data.split_seed`.
@@ -80,7 +80,7 @@ class RunConfig:
             raise ConfigError(f"max_auc_drop is {self.max_auc_drop}; it is a difference of AUC, such as 0.001")
 
     def teachings(self) -> list[Teaching]:
-        """How the dense model may teach: one way if all is told, else those that validation decides between."""
+        """How teachers may teach: one way if all is told, else those that validation decides between."""
         method = registered_embeddings()[method_name(self.embedding)].embedding
         is_searched = method.search_algorithm != FieldEmbedding.search_algorithm  # else all settings are known
         return teachings(self.teacher_share, self.teach_search if is_searched else False)
@@ -90,7 +90,7 @@ class RunConfig:
         """The part of the labels that teachers may come to have; 0 if there are none."""
         return self.teachings()[-1].retraining
 
-    def teachers(self) -> list[ModelConfig]:
+    def all_teachers(self) -> list[ModelConfig]:
         """The dense models that teach, the first of them the one pruning is measured against."""
         return [model for model in (self.model, *self.teacher_models) for _ in range(self.num_teachers)]
 
@@ -190,11 +190,11 @@ class Run:
 
     def teacher_labels(self, number: int) -> Path:
         """What one of several teachers says, counted from 1, the dense model; a single one's are the soft labels."""
-        alone = len(self.config.teachers()) == 1
+        alone = len(self.config.all_teachers()) == 1
         return self.soft_labels if alone else self.dense / f"teacher-{number}" / self.soft_labels.name
 
     def lesson(self, share: float) -> Lesson | None:
-        """What the dense model has others learn; nothing where it has no part."""
+        """What the teachers have others learn; nothing where they have no part."""
         return Lesson.load(self.soft_labels, share) if share else None
 
     @property
@@ -202,7 +202,7 @@ class Run:
         return self.folder / "retrained" / "teacher.json"
 
     def teaching(self) -> Teaching | None:
-        """How the dense model teaches, as told or as chosen; None while that is open."""
+        """How the teachers teach, as told or as chosen; None while that is open."""
         first, *others = self.config.teachings()
         if others and self.teacher.exists():
             chosen = read_json(self.teacher)

@@ -75,7 +75,7 @@ def train_dense(run: Run, table: EncodedTable, data: SplitBatches, progress: Pro
 
 def _train_other_teachers(run: Run, table: EncodedTable, progress: Progress | None) -> None:
     """Each of a seed of its own and never tested; then the mean of what all say, the dense model, too."""
-    teachers = dict(enumerate(run.config.teachers(), 1))
+    teachers = dict(enumerate(run.config.all_teachers(), 1))
     for number in range(2, len(teachers) + 1):
         labels = run.teacher_labels(number)
         if not labels.exists():
@@ -119,12 +119,22 @@ def search(
     done = folder / "tickets.json"
     if done.exists():
         return [load_ticket(folder / slug) for slug in read_json(done)["tickets"]]
+    _check_models(run.config, table)
     if teaching.search:
         train_dense(run, table, data, progress)
     tickets = _find(run, table, data, list(run.config.wanted_budgets()), teaching, progress)
     write_json(done, {"tickets": [ticket.budget.slug for ticket in tickets]})
     (folder / CHECKPOINT).unlink(missing_ok=True)
     return tickets
+
+
+def _check_models(config: RunConfig, table: EncodedTable) -> None:
+    """Raise, before anything is trained, if a teacher cannot take such rows."""
+    smallest = [1] * len(table.schema.field_sizes)
+    for model in dict.fromkeys(config.all_teachers() if config.largest_share else ()):
+        with isolated_rng():
+            tables = build_embedding(smallest, UniformConfig(embedding_dim=config.embedding.embedding_dim))
+            build_model(tables, model, num_dense=table.schema.num_dense)
 
 
 def _find(
@@ -156,7 +166,7 @@ def _find(
 
 
 def choose_teaching(run: Run, table: EncodedTable, data: SplitBatches, progress: Progress | None = None) -> Teaching:
-    """How the dense model teaches: as told, or as the smallest ticket comes to the highest validation AUC."""
+    """How the teachers teach: as told, or as the smallest ticket comes to the highest validation AUC."""
     chosen = run.teaching()
     if chosen is None:
         untested = replace(data, test=None)

@@ -36,16 +36,18 @@ def percent(point, dense):
 @pytest.mark.parametrize(
     ("experiment", "row", "told"),
     [
-        ("movielens-1m/fm", "MovieLens-1M, FM, defaults", ("50k", "20k", "12k", "6541")),
-        ("movielens-1m/deepfm", "MovieLens-1M, DeepFM", ("8604",)),
-        ("movielens-1m/autoint", "MovieLens-1M, AutoInt", ("9000",)),
-        ("criteo-small/deepfm", "137,139 rows of Criteo, DeepFM", ("4k",)),
+        ("movielens-1m/fm/pep-plan", "MovieLens-1M, FM, defaults", ("50k", "20k", "12k", "6541")),
+        ("movielens-1m/fm/pep-plan-mixed-teachers", "the same, mixed teachers", ("50k", "20k", "12k", "6541")),
+        ("movielens-1m/deepfm/pep-plan", "MovieLens-1M, DeepFM", ("8604",)),
+        ("movielens-1m/autoint/pep-plan", "MovieLens-1M, AutoInt", ("9000",)),
+        ("movielens-1m/autoint/pep-plan-mixed-teachers", "AutoInt, mixed teachers", ("9000",)),
+        ("criteo-small/deepfm/pep-plan", "137,139 rows of Criteo, DeepFM", ("4k",)),
     ],
 )
 def test_the_readmes_table_is_that_of_the_experiments(experiment, row, told):
     lines = (REPOSITORY / "README.md").read_text(encoding="utf-8").splitlines()
     cells = next(line for line in lines if line.startswith(f"| {row},")).split(" | ")
-    seeds = list(read_json(RESULTS / experiment / "pep-plan.json")["seeds"].values())
+    seeds = list(read_json((RESULTS / experiment).with_suffix(".json"))["seeds"].values())
     assert f"{len(seeds)} seed" in cells[0]
     assert cells[1] == f"{fmean(seed['dense']['test_auc'] for seed in seeds):.4f}"
     for budget in told:
@@ -136,6 +138,19 @@ def test_what_the_search_docs_say_of_the_teacher_is_what_runs_chose_by():
     aucs = [seed["points"][0]["test_auc"] for seed in (one, three)]
     assert f"AutoInt's ticket of 9,000 from {aucs[0]:.4f} to {aucs[1]:.4f}, above its dense model (seed 0 alone" in docs
     assert aucs[1] > three["dense"]["test_auc"]
+
+
+def test_what_the_search_docs_say_of_mixed_teachers_is_what_was_measured():
+    docs = " ".join((REPOSITORY / "docs" / "search.md").read_text(encoding="utf-8").split())
+    fm, autoint = (
+        {row["budget"]: row["test_auc"] for row in read_json(RESULTS / "movielens-1m" / path)["summary"]}
+        for path in ("fm/pep-plan-mixed-teachers.json", "autoint/pep-plan-mixed-teachers.json")
+    )
+    large, middle, small, dense = (f"{fm[budget]['mean']:.4f}" for budget in ("50k", "20k", "6541", None))
+    assert f"come to {large}, {middle} and {small}, its dense model to {dense} (three seeds" in docs
+    seeds = {2: "two", 3: "three"}[autoint["9000"]["seeds"]]
+    assert f"AutoInt's ticket of 9,000 comes to {autoint['9000']['mean']:.4f} ({seeds} seeds)" in docs
+    assert fm["20k"]["seeds"] == 3
 
 
 def test_every_result_of_an_experiment_is_of_the_settings_it_has_now():

@@ -223,8 +223,8 @@ def test_more_teachers_are_paired_with_one_and_stand_beside_dense(settings):
     pruned(folder / of("fm", "mixed-teachers"), {"6541": [0.846, 0.847, 0.846]})
     text = part("teacher").page(settings)
     assert "| fm, 50k | 0.8530 ± 0.0010 (3) | 0.8510 ± 0.0010 (3) | +0.0020 ± 0.0000 (3) |" in text
-    assert "With fm the mean of three is ahead at 50k, behind at none." in text
-    assert "With fm the mean of three is ahead at no size, behind at 6541." in text
+    assert "With fm the mean of three teachers is ahead at 50k, behind at none." in text
+    assert "With fm the mean of mixed teachers is ahead at no size, behind at 6541." in text
     headline = part("headline").page(settings)
     assert "taught throughout +0.0010 ± 0.0010 (3); by three teachers +0.0030" in headline
     assert "| 0.8483 ± 0.0006 (3) | -0.0017 ± 0.0006 (3) | 0.8463 ± 0.0006 (3) | -0.0037 ± 0.0006 (3) |" in headline

@@ -172,7 +172,7 @@ def show_result(result: "PruneResult", *, as_json: bool) -> None:
 
 
 def _teacher(ways: Sequence["Teaching"], facts: Mapping[str, Any]) -> str:
-    """Whether search and tickets learned from the dense model, and what decided it."""
+    """Whether search and tickets learned from dense models, and what decided it."""
     did = "Searched and retrained" if facts["search_share"] else "Retrained"
     chosen = _whose(facts.get("num_teachers", 1), facts.get("teacher_models", ())) if facts["share"] else "labels"
     aucs = facts["validation_auc"]

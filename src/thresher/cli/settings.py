@@ -68,16 +68,17 @@ def run_config(flags: Flags) -> RunConfig:
         config = override(config, [f"embedding.method={flags.method}"], where="--method")
     if flags.embedding_dim is not None:
         config = override(config, [f"embedding.embedding_dim={flags.embedding_dim}"], where="--embedding-dim")
-    if flags.teachers is not None:
-        teachers = tuple(model_config(name, dataset=config.data.source) for name in _parts(flags.teachers))
-        config = replace(config, teacher_models=teachers)
     if flags.budgets is not None and flags.max_auc_drop is not None:
         raise ConfigError("--budgets says what may stay, --max-auc-drop what may be lost; give one of them")
     if flags.budgets is not None:
         budgets = tuple(str(budget) for budget in parse_budgets(flags.budgets))
         config = replace(config, budgets=budgets, max_auc_drop=None)
     said = {name: getattr(flags, name) for name in ("max_auc_drop", "seed") if getattr(flags, name) is not None}
-    return override(replace(config, **said), flags.settings)
+    config = override(replace(config, **said), flags.settings)
+    if flags.teachers is None:
+        return config
+    dataset = config.data.source if flags.config is None else None  # as for --model
+    return replace(config, teacher_models=tuple(model_config(name, dataset=dataset) for name in _parts(flags.teachers)))
 
 
 def show_guess(data: DataConfig) -> None:

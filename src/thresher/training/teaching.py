@@ -9,6 +9,7 @@ validation and test keep their labels. The predictions are made once, in one pas
 from labels, and the teacher need not stay in memory.
 """
 
+import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -88,7 +89,13 @@ class Lesson:
         total = np.zeros(len(lessons[0].labels), np.float32)
         for lesson in lessons:  # one at a time: they may be memory maps of very many rows
             total += lesson.labels
-        return cls(total / np.float32(len(lessons)), lessons[0].share)
+        total /= np.float32(len(lessons))
+        return cls(total, lessons[0].share)
+
+    @property
+    def digest(self) -> str:
+        """A short name: lessons that say something else have another."""
+        return hashlib.sha256(np.ascontiguousarray(self.labels).data).hexdigest()[:8]
 
     def save(self, path: Path) -> None:
         """Write the labels beside, then rename."""
@@ -219,7 +226,10 @@ def check_teachers(teacher_share: float | None, num_teachers: int, *, others: in
     if num_teachers > 1 and teacher_share == 0:
         raise ConfigError(f"num_teachers is {num_teachers}, but teacher_share is 0: nobody teaches; leave one out")
     if others and teacher_share == 0:
-        raise ConfigError("there are teacher_models, but teacher_share is 0: nobody teaches; leave one out")
+        raise ConfigError(
+            "there are teacher_models, but teacher_share is 0: nobody teaches; leave one out (on the command line: "
+            "--teachers '')"
+        )
 
 
 def check_share(share: float) -> None:
