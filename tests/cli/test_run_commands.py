@@ -79,7 +79,7 @@ def test_other_models_can_teach(thresher, clicks, fast, tmp_path):
     result = thresher("prune", clicks, *told, "--out", out, *fast)
     assert result.exit_code == 0, result.stderr
     assert Run.open(out).config.teacher_models == (DeepFmConfig(), LogisticRegressionConfig())
-    assert "on the mean prediction of 3 dense models, deepfm, lr among them." in result.stderr
+    assert "on the mean prediction of 3 dense models, deepfm and lr among them." in result.stderr
 
 
 def test_max_auc_drop_recommends_on_validation(thresher, clicks, fast, tmp_path):

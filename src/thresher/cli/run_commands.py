@@ -189,7 +189,7 @@ def _whose(number: int, others: Sequence[str]) -> str:
     """
     if number == 1 and not others:
         return "the dense model's predictions"
-    among = f", {', '.join(others)} among them" if others else ""
+    among = f", {' and '.join(others)} among them" if others else ""
     return f"the mean prediction of {number * (1 + len(others))} dense models{among}"
 
 
