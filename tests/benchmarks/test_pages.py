@@ -37,7 +37,7 @@ def percent(point, dense):
     ("experiment", "row", "told"),
     [
         ("movielens-1m/fm/pep-plan", "MovieLens-1M, FM, defaults", ("50k", "20k", "12k", "6541")),
-        ("movielens-1m/fm/pep-plan-mixed-teachers", "the same, mixed teachers", ("50k", "20k", "12k", "6541")),
+        ("movielens-1m/fm/pep-plan-mixed-teachers", "FM, mixed teachers", ("50k", "20k", "12k", "6541")),
         ("movielens-1m/deepfm/pep-plan", "MovieLens-1M, DeepFM", ("8604",)),
         ("movielens-1m/autoint/pep-plan", "MovieLens-1M, AutoInt", ("9000",)),
         ("movielens-1m/autoint/pep-plan-mixed-teachers", "AutoInt, mixed teachers", ("9000",)),
