@@ -85,8 +85,7 @@ def prune_model(
             and the unpruned model predict.
         folder: histories, tickets and checkpoints go there; work found there is taken up again.
     """
-    has_teacher = with_dense or bool(teachers)
-    if teacher_share and not has_teacher:
+    if teacher_share and not (with_dense or teachers):
         raise ConfigError(
             f"teacher_share is {teacher_share}, but there is no teacher: leave with_dense = True, or give teachers"
         )

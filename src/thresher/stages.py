@@ -119,7 +119,7 @@ def search(
     done = folder / "tickets.json"
     if done.exists():
         return [load_ticket(folder / slug) for slug in read_json(done)["tickets"]]
-    _check_models(run.config, table)
+    _check_teacher_models(run.config, table)
     if teaching.search:
         train_dense(run, table, data, progress)
     tickets = _find(run, table, data, list(run.config.wanted_budgets()), teaching, progress)
@@ -128,12 +128,12 @@ def search(
     return tickets
 
 
-def _check_models(config: RunConfig, table: EncodedTable) -> None:
-    """Raise, before anything is trained, if a teacher cannot take such rows."""
-    smallest = [1] * len(table.schema.field_sizes)
-    for model in dict.fromkeys(config.all_teachers() if config.largest_share else ()):
+def _check_teacher_models(config: RunConfig, table: EncodedTable) -> None:
+    """Raise, before anything is trained, if a teacher of another kind cannot take such rows."""
+    for model in config.teacher_models:
         with isolated_rng():
-            tables = build_embedding(smallest, UniformConfig(embedding_dim=config.embedding.embedding_dim))
+            one_each = [1] * len(table.schema.field_sizes)
+            tables = build_embedding(one_each, UniformConfig(embedding_dim=config.embedding.embedding_dim))
             build_model(tables, model, num_dense=table.schema.num_dense)
 
 
