@@ -4,7 +4,6 @@ General attention is made for thousands of vectors. For ten it spends its time o
 small for a matrix product, and on drawing random numbers one by one.
 """
 
-import math
 from typing import Any
 
 import numpy as np
@@ -14,12 +13,12 @@ from numpy import float32
 from torch import Tensor
 from torch.nn import functional
 
+from thresher.kernels.dropout import DropoutRule, draw
 from thresher.kernels.parallel import parallel_kernel, runs_on_kernels
 from thresher.kernels.vector_math import exp
 
 FEW_FIELDS = 12
 """Up to so many the kernels are ahead; beyond, torch's matrix products are."""
-_DRAWS = 1 << 16  # values of a random number of 16 bits, all equally likely: dropout rates are multiples of 1/65536
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, num_heads: int, *, dropout: float = 0.0) -> Tensor:
@@ -42,12 +41,12 @@ class _Attend(torch.autograd.Function):
     @staticmethod
     def forward(ctx, query, key, value, num_heads, dropout):  # type: ignore[no-untyped-def]
         shape = (query.shape[0], num_heads, query.shape[1], query.shape[1])
-        limit = min(round(dropout * _DRAWS), _DRAWS - 1)
-        scale = float32(_DRAWS / (_DRAWS - limit))
+        rule = DropoutRule.of(dropout)
+        scale = float32(rule.scale)
         softmax, attended = query.new_empty(shape), torch.empty_like(query)
-        draws = _draw(shape if limit else (0, 0, 0, 0))
+        draws = draw(shape if rule.scale > 1 else (0, 0, 0, 0))
         _forward.for_work(softmax.numel() * query.shape[2])(
-            _array(query), _array(key), _array(value), draws.numpy(), limit - _DRAWS // 2, scale,
+            _array(query), _array(key), _array(value), draws.numpy(), rule.limit, scale,
             softmax.numpy(), attended.numpy(),
         )  # fmt: skip
         ctx.save_for_backward(query, key, value, softmax)
@@ -83,13 +82,6 @@ def _by_head(projected: Tensor, num_heads: int) -> Tensor:
 
 def _array(tensor: Tensor) -> Any:
     return tensor.detach().numpy()
-
-
-def _draw(shape: tuple[int, ...]) -> Tensor:
-    """Random int16 of torch's generator, four from each draw of 64 bits: far cheaper than a draw for each."""
-    count = math.prod(shape)
-    draws = torch.empty(-(-count // 4), dtype=torch.int64, device="cpu").random_(-(1 << 63), None)
-    return draws.view(torch.int16)[:count].view(shape)
 
 
 @parallel_kernel

@@ -128,6 +128,15 @@ class DeepTermConfig(ModelConfig):
             raise ConfigError(f"dropout is {self.dropout}; it must be at least 0 and below 1")
 
 
+class Dropout(nn.Dropout):
+    """Torch's dropout, drawn faster on a CPU."""
+
+    def forward(self, values: Tensor) -> Tensor:
+        from thresher.kernels.dropout import drop_out
+
+        return drop_out(values, self.p) if self.training else values
+
+
 class DeepTerm(nn.Module):
     """A perceptron over all vectors of a row, dense inputs appended. Vectors `[B, F, D]` → `[B]`.
 
@@ -143,7 +152,7 @@ class DeepTerm(nn.Module):
             layers.append(nn.Linear(width, size))
             if config.batch_norm:
                 layers.append(nn.BatchNorm1d(size))
-            layers += [nn.ReLU(), nn.Dropout(config.dropout)]
+            layers += [nn.ReLU(), Dropout(config.dropout)]
             width = size
         self.layers = nn.Sequential(*layers, nn.Linear(width, 1))
 
