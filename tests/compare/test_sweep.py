@@ -109,6 +109,21 @@ def test_every_point_is_measured_once_and_nothing_twice(tmp_path, reads_of_test_
     assert {point.seed for point in more.points} == {0, 1, 2}
 
 
+def test_budgets_a_method_has_the_same_settings_for_share_a_training(tmp_path, reads_of_test_split, trainings):
+    """Both 90 % and 88 % of a table 8 wide leave room for 7 columns: one training, two points."""
+    config = replace(CONFIG, methods=("uniform",), budgets=("90%", "88%", "20%"), seeds=1, trials=1)
+    found = compare(config, out=tmp_path / "c")
+    by_budget = {point.budget: point for point in found.points if point.method == "uniform" and point.budget}
+    large, same, small = (by_budget[budget] for budget in config.budgets)
+    assert large.num_parameters == same.num_parameters > small.num_parameters
+    assert (large.config, large.test_auc, large.seconds) == (same.config, same.test_auc, same.seconds)
+    assert same.trials[0]["validation_auc"] == same.validation_auc
+    settings, own, floor = 2, 2, 1
+    assert len(trainings) == 2 * settings + own + floor  # each setting is asked for as a trial, then for its test
+    assert len(reads_of_test_split) == settings + own + floor
+    assert not list((tmp_path / "c").rglob("checkpoint*"))
+
+
 def test_further_seeds_can_be_made_without_the_first_ones(tmp_path):
     config = replace(CONFIG, methods=("pep", "uniform"), seeds=2, trials=1)
     both = compare(config, out=tmp_path / "both")

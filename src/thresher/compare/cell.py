@@ -24,6 +24,7 @@ from thresher.runs import RunConfig
 from thresher.search.find_tickets import find_tickets
 from thresher.stages import new_model
 from thresher.tickets.budget import Budget
+from thresher.tickets.settings import SettingsTicket
 from thresher.tickets.store import load_ticket
 from thresher.tickets.ticket import Ticket
 from thresher.training.epochs import CHECKPOINT, HISTORY
@@ -67,14 +68,17 @@ class Cell:
         return cls(folder, run, table, deadline, soft_labels)
 
     def find(self, budgets: Sequence[Budget]) -> tuple[dict[Budget, Ticket], dict[Budget, str]]:
-        """Tickets for the budgets these settings can meet, from one search, and why the others cannot be met."""
+        """Tickets for the budgets these settings can meet, from one search, and why the others cannot be met.
+
+        Budgets may share a ticket, and with it a training: then its own budget is the first of them.
+        """
         done = self.folder / "tickets.json"
         known: dict[str, Any] = read_json(done) if done.exists() else {"folders": {}, "unmet": {}}
         missing = [b for b in budgets if str(b) not in known["folders"] and str(b) not in known["unmet"]]
         if missing:
             place = f"search-{hashlib.sha256(','.join(map(str, missing)).encode()).hexdigest()[:8]}"
             found, unmet = self._search(missing, self.folder / place)
-            known["folders"] |= {str(ticket.budget): f"{place}/{ticket.budget.slug}" for ticket in found}
+            known["folders"] |= {budget: f"{place}/{ticket.budget.slug}" for budget, ticket in _shared(found).items()}
             known["unmet"] |= {str(budget): reason for budget, reason in unmet.items()}
             write_json(done, known)
             (self.folder / place / CHECKPOINT).unlink(missing_ok=True)
@@ -169,6 +173,12 @@ class Cell:
         seed = derive_seed(self.run.seed, "batches")
         data = SplitBatches.of(self.table, self.run.training.batch_size, seed=seed)
         return data if test else replace(data, test=None)
+
+
+def _shared(tickets: Sequence[Ticket]) -> dict[str, Ticket]:
+    """Budget → ticket; a method that cannot use a larger budget, and has the same settings for both, has one."""
+    first: dict[EmbeddingConfig, Ticket] = {}
+    return {str(t.budget): first.setdefault(t.embedding, t) if isinstance(t, SettingsTicket) else t for t in tickets}
 
 
 def settings_slug(config: EmbeddingConfig) -> str:

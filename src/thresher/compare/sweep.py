@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from thresher.compare.cell import Cell
 from thresher.compare.choice import Choice
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 TEACHER = "teacher"
 FLOOR = "lr"
 """The paper's embedding-free floor, a model of its own that appears in every comparison."""
+NO_CHOICE: Mapping[Budget, Choice] = {}
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,7 @@ class _Sweep:
         if not path.exists():
             self._tell(FLOOR, "no embedding", seed, "the floor")
             cell = self._cell(table, FLOOR, FLOOR, UniformConfig(embedding_dim=1), seed)
-            self._write(path, cell, FLOOR, FLOOR, None, trials=[])
+            self._write({None: path}, cell, FLOOR, FLOOR)
 
     def _own_points(self, table: EncodedTable, model: str, method: str, seed: int) -> None:
         for embedding in POINTS_OF_THEIR_OWN.get(method, ()):
@@ -122,7 +123,7 @@ class _Sweep:
             if not path.exists():
                 self._tell(model, method, seed, f"width {embedding.embedding_dim}")
                 cell = self._cell(table, model, method, embedding, seed)
-                self._write(path, cell, model, method, None, trials=[])
+                self._write({None: path}, cell, model, method)
 
     def _budget_points(self, table: EncodedTable, model: str, method: str, seed: int) -> None:
         paths = {
@@ -136,14 +137,13 @@ class _Sweep:
             wanted = [budget for budget, best in chosen.items() if best == embedding]
             self._tell(model, method, seed, f"chosen: {describe_settings(embedding, method_grid(method))}")
             cell = self._cell(table, model, method, embedding, seed)
-            for budget, ticket in cell.find(wanted)[0].items():  # one search serves all that are wanted
-                self._write(paths[budget], cell, model, method, ticket, trials=choices[budget].trials)
-        first = self.config.first_seed
+            for ticket, budgets in _by_ticket(cell.find(wanted)[0]):  # one search serves all that are wanted
+                self._write({budget: paths[budget] for budget in budgets}, cell, model, method, ticket, choices)
         for budget in missing:
             if budget not in chosen:
                 self.unmet[(model, method, self.budgets[budget])] = choices[budget].why_unmet
-            for checkpoint in self._cells(model, method).glob(f"*-seed{first}/retrained-{budget.slug}/{CHECKPOINT}"):
-                checkpoint.unlink()  # of settings that were only tried
+        for checkpoint in self._cells(model, method).glob(f"*-seed{self.config.first_seed}/retrained-*/{CHECKPOINT}"):
+            checkpoint.unlink()  # of settings that were only tried
 
     def _choose(
         self, table: EncodedTable, model: str, method: str, budget: Budget, budgets: Sequence[Budget]
@@ -169,37 +169,42 @@ class _Sweep:
         return choice
 
     def _write(
-        self, path: Path, cell: Cell, model: str, method: str, ticket: Ticket | None, *, trials: list[Mapping[str, Any]]
+        self,
+        paths: Mapping[Budget | None, Path],
+        cell: Cell,
+        model: str,
+        method: str,
+        ticket: Ticket | None = None,
+        choices: Mapping[Budget, Choice] = NO_CHOICE,
     ) -> None:
-        """Test the chosen settings, and write the point down."""
-        if path.exists():
-            return
+        """Test the chosen settings once, and write down the points they are: one for each budget they serve."""
         outcome = cell.train(ticket, test=True)
         assert outcome.test is not None, "an encoded table has a test split"
-        searched = (0.0, 0) if ticket is None else cell.searched(ticket.budget)
         embedding = cell.run.embedding if ticket is None else ticket.embedding_config(cell.run.embedding)
-        ComparedPoint(
-            source=_source_name(self.config),
-            model=model,
-            method=method,
-            config={} if method == FLOOR else config_to_mapping(embedding),
-            seed=cell.run.seed,
-            budget=None if ticket is None else self.budgets[ticket.budget],
-            num_parameters=outcome.num_parameters,
-            storage_bytes=outcome.storage_bytes,
-            validation_auc=outcome.validation.auc,
-            validation_logloss=outcome.validation.logloss,
-            test_auc=outcome.test.auc,
-            test_logloss=outcome.test.logloss,
-            seconds=searched[0] + outcome.seconds,
-            search_seconds=searched[0],
-            search_epochs=searched[1],
-            retrain_seconds=outcome.seconds,
-            teacher_share=0.0 if cell.soft_labels is None else self.config.teacher_share,
-            trials=list(trials),
-            versions=versions(),
-            machine=machine(),
-        ).save(path)
+        for budget, path in paths.items():
+            searched = (0.0, 0) if budget is None else cell.searched(budget)
+            ComparedPoint(
+                source=_source_name(self.config),
+                model=model,
+                method=method,
+                config={} if method == FLOOR else config_to_mapping(embedding),
+                seed=cell.run.seed,
+                budget=None if budget is None else self.budgets[budget],
+                num_parameters=outcome.num_parameters,
+                storage_bytes=outcome.storage_bytes,
+                validation_auc=outcome.validation.auc,
+                validation_logloss=outcome.validation.logloss,
+                test_auc=outcome.test.auc,
+                test_logloss=outcome.test.logloss,
+                seconds=searched[0] + outcome.seconds,
+                search_seconds=searched[0],
+                search_epochs=searched[1],
+                retrain_seconds=outcome.seconds,
+                teacher_share=0.0 if cell.soft_labels is None else self.config.teacher_share,
+                trials=[] if budget is None else choices[budget].trials,
+                versions=versions(),
+                machine=machine(),
+            ).save(path)
         cell.forget(ticket)
 
     def _cell(self, table: EncodedTable, model: str, method: str, embedding: EmbeddingConfig, seed: int) -> Cell:
@@ -231,6 +236,14 @@ class _Sweep:
 
     def _point(self, model: str, method: str, size: str, seed: int) -> Path:
         return self.points_folder / model / method / f"{size}-seed{seed}.json"
+
+
+def _by_ticket(tickets: Mapping[Budget, Ticket]) -> list[tuple[Ticket, list[Budget]]]:
+    """Each ticket once, with the budgets it serves."""
+    budgets: dict[Budget, list[Budget]] = {}
+    for budget, ticket in tickets.items():
+        budgets.setdefault(ticket.budget, []).append(budget)
+    return [(tickets[served[0]], served) for served in budgets.values()]
 
 
 def _check_same(config: CompareConfig, path: Path) -> None:
