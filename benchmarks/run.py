@@ -58,7 +58,7 @@ def run_seed(
     """
     name = experiment.resolve().relative_to(EXPERIMENTS.resolve()).with_suffix("")
     target = (results / name).with_suffix(".json")
-    result = read_json(target) if target.exists() else {"experiment": name.as_posix(), "seeds": {}}
+    result = _so_far(target, name)
     said = load_toml(RunConfig, experiment) if config is None else config
     if "config" in result and not still_holds(result["config"], said):
         changed = "; ".join(differences(result["config"], config_to_mapping(said))[:3])
@@ -73,6 +73,7 @@ def run_seed(
     made = made_with()  # before a long run: the tree may change meanwhile
     with display(quiet=not sys.stderr.isatty()) as progress:
         pruned = prune(config, out=temporary / name / str(seed), resume=True, progress=progress)
+    result = _so_far(target, name)  # other seeds may have been added meanwhile
     result["config"] = config_to_mapping(said)
     history = read_history(pruned.run.tickets / "history.jsonl")
     kept = {record["epoch"]: record["num_kept"] for record in history if "num_kept" in record}
@@ -84,6 +85,10 @@ def run_seed(
         print(
             f"{name} {row['budget'] or 'dense':>8}: test AUC {auc['mean']:.4f} ± {auc['sd']:.4f} ({auc['seeds']} seeds)"
         )
+
+
+def _so_far(target: Path, name: Path) -> dict[str, Any]:
+    return read_json(target) if target.exists() else {"experiment": name.as_posix(), "seeds": {}}
 
 
 def _raw_data() -> Path:

@@ -44,9 +44,8 @@ def compare_method(
     )
     shared = replace(config.shared(), data=plan.data)  # without the place of the data on this machine
     name, path = digest(shared), result_path(settings, part, model)
-    stored = stored_result(settings, path, shared) or {
-        "config": config_to_mapping(shared), "done": {}, "points": [], "unmet": {},
-    }  # fmt: skip
+    empty = {"config": config_to_mapping(shared), "done": {}, "points": [], "unmet": {}}
+    stored = stored_result(settings, path, shared) or empty
     grid = [config_to_mapping(embedding) for embedding in method_grid(method)[: config.trials]]
     done = stored["done"].get(method, {"seeds": 0, "budgets": list(budgets), "grid": grid})
     if done["grid"] != grid:
@@ -59,6 +58,7 @@ def compare_method(
     made = made_with()  # before a long run: the tree may change meanwhile
     with display() as progress:
         found = compare(config, out=settings.temporary / part / f"{model}-{name}", progress=progress)
+    stored = stored_result(settings, path, shared) or empty  # others may have added to it meanwhile
     kept = {_key(point): point for point in stored["points"]}
     kept |= {_key(point): point for point in map(_content, found.points) if point["model"] in (model, FLOOR)}
     stored["points"] = list(kept.values())

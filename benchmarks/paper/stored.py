@@ -37,11 +37,16 @@ def write_result(path: Path, content: dict[str, Any], made: dict[str, object]) -
 
 def add_seeds(settings: PaperSettings, path: Path, config: object, compute: Callable[[int], dict[str, Any]]) -> None:
     """Compute what a result file lacks, seed by seed, and write it as it comes."""
-    content = stored_result(settings, path, config) or {"config": config_to_mapping(config), "seeds": {}}
+
+    def so_far() -> dict[str, Any]:
+        return stored_result(settings, path, config) or {"config": config_to_mapping(config), "seeds": {}}
+
     for seed in settings.seeds:
-        if str(seed) not in content["seeds"]:
+        if str(seed) not in so_far()["seeds"]:
             made = made_with()  # before a long run: the tree may change meanwhile
-            content["seeds"][str(seed)] = compute(seed)
+            computed = compute(seed)
+            content = so_far()  # others may have added to it meanwhile
+            content["seeds"][str(seed)] = computed
             write_result(path, content, made)
 
 

@@ -84,15 +84,19 @@ VARIANTS = (
 def run(settings: PaperSettings) -> None:
     base = replace(load_experiment(settings, EXPERIMENT), budgets=BUDGETS, teacher_share=0.0)
     path = _path(settings)
-    content = stored_result(settings, path, base) or {"config": config_to_mapping(base), "variants": {}}
+
+    def so_far() -> dict[str, Any]:
+        return stored_result(settings, path, base) or {"config": config_to_mapping(base), "variants": {}}
+
     for seed in settings.seeds:
         for variant in VARIANTS[:QUICK_VARIANTS] if settings.quick else VARIANTS:
-            done = content["variants"].setdefault(variant.name, {})
-            if str(seed) not in done:
+            if str(seed) not in so_far()["variants"].get(variant.name, {}):
                 made = made_with()
-                done[str(seed)] = validation_aucs(settings, replace(base, seed=seed), variant)
+                aucs = validation_aucs(settings, replace(base, seed=seed), variant)
+                content = so_far()  # others may have added to it meanwhile
+                content["variants"].setdefault(variant.name, {})[str(seed)] = aucs
                 write_result(path, content, made)
-                print(f"{variant.name} seed {seed}: {done[str(seed)]}", flush=True)
+                print(f"{variant.name} seed {seed}: {aucs}", flush=True)
 
 
 def validation_aucs(settings: PaperSettings, base: RunConfig, variant: Variant) -> dict[str, float]:
