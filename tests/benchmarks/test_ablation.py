@@ -4,13 +4,17 @@ import pytest
 import torch
 
 from paper.parts import ablation
+from paper.variants import HasteningPlan, SlowingPlan, Variant, hard_when_late
 from thresher.config import override
 from thresher.data.split_batches import SplitBatches
 from thresher.embeddings.pep import PepConfig
+from thresher.embeddings.soft_threshold import soft_threshold
 from thresher.files import read_json, write_json
 from thresher.runs import RunConfig
 from thresher.search.config import SearchConfig
 from thresher.search.find_tickets import find_tickets
+from thresher.search.plan import Plan
+from thresher.search.searcher import Searcher
 from thresher.stages import new_model
 from thresher.tickets.ticket import kept_weights
 from thresher.training.loop import train_epoch
@@ -22,8 +26,42 @@ def test_every_variant_changes_one_thing_and_bears_its_name():
     assert names[0] == ablation.DEFAULT
     assert len(set(names)) == len(names)
     for variant in ablation.VARIANTS[1:]:
-        assert len(variant.changes) + bool(variant.rewind_epochs) == 1
-        assert bool(variant.rewind_epochs) or override(base, variant.changes) != base
+        put_in = (variant.plan is not Plan) + (variant.thresholding is not soft_threshold)
+        assert len(variant.changes) + bool(variant.rewind_epochs) + put_in == 1
+        assert not variant.changes or override(base, variant.changes) != base
+    slugs = [variant.slug for variant in ablation.VARIANTS if variant.slug]
+    assert len(set(slugs)) == len(slugs) == 4
+
+
+@pytest.mark.parametrize(("plan", "half_way"), [(SlowingPlan, 316), (Plan, 1000), (HasteningPlan, 3162)])
+def test_plans_fall_between_the_same_ends_at_another_pace(plan, half_way):
+    fall = plan(num_entries=10_000, smallest=100, num_steps=1000)
+    assert [fall.num_kept(step) for step in (0, 500, 1000, 1001)] == [10_000, half_way, 100, 100]
+
+
+def test_a_late_threshold_is_hard():
+    values, threshold = torch.linspace(-1, 1, 101), torch.tensor(0.5)
+    torch.testing.assert_close(hard_when_late(values, threshold), soft_threshold(values, threshold))
+    late = hard_when_late(values, torch.tensor(0.9))
+    torch.testing.assert_close(late, values * (values.abs() > 0.9))
+
+
+def test_what_is_put_in_is_what_a_search_uses(small_table):
+    config = RunConfig(
+        embedding=PepConfig(embedding_dim=8), search=SearchConfig(warmup_epochs=1, plan_epochs=1), budgets=("100",)
+    )
+    called = []
+
+    def watched(values, threshold):
+        called.append(len(values))
+        return soft_threshold(values, threshold)
+
+    with Variant(about="", plan=SlowingPlan, thresholding=watched).put_in():
+        model = new_model(config, small_table, config.embedding)
+        assert type(Searcher(model, config.budgets, steps=10).plan) is SlowingPlan
+        model(next(iter(SplitBatches.of(small_table, 256, seed=1).train.epoch(1))).inputs[0])
+    assert called
+    assert type(Searcher(model, config.budgets, steps=10).plan) is Plan
 
 
 def test_differences_are_paired_and_the_verdict_names_who_is_ahead(settings):

@@ -4,7 +4,7 @@ MovieLens-1M, FM, tickets retrained on labels alone. Settings that matter only a
 split is not read: these are the numbers choices are made by.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from paper.experiments import digest, load_experiment
 from paper.page import command, made_from, mean_sd, not_run_yet, table
 from paper.settings import PaperSettings
 from paper.stored import stored_result, write_result
+from paper.variants import DEFAULT, VARIANTS, Variant
 from paper.verdicts import by_seed, is_ahead, signed
 from thresher.config import config_to_mapping, override
 from thresher.data.encoded_table import EncodedTable
@@ -33,52 +34,7 @@ TITLE = "What the defaults rest on"
 PART = "ablation"
 EXPERIMENT = "movielens-1m/fm/pep-plan"
 BUDGETS = ("20k", "6541")
-DEFAULT = "the defaults"
 QUICK_VARIANTS = 3
-
-
-@dataclass(frozen=True, kw_only=True)
-class Variant:
-    """One change of the defaults.
-
-    Attributes:
-        changes: as `thresher prune --set` takes them.
-        rewind_epochs: retrain from the weights after so many epochs of the unpruned model, not from the initial ones.
-    """
-
-    about: str
-    changes: tuple[str, ...] = ()
-    rewind_epochs: int = 0
-
-    @property
-    def name(self) -> str:
-        return f"rewound to epoch {self.rewind_epochs}" if self.rewind_epochs else ", ".join(self.changes) or DEFAULT
-
-
-VARIANTS = (
-    Variant(about=""),
-    Variant(about="deviation", changes=("embedding.learn_deviation=false",)),
-    Variant(about="rewinding", rewind_epochs=1),
-    Variant(about="rewinding", rewind_epochs=3),
-    Variant(about="rewinding", changes=("rewind=random",)),
-    Variant(about="rewinding", changes=("rewind=final",)),
-    Variant(about="plan", changes=("search.plan_epochs=10",)),
-    Variant(about="plan", changes=("search.plan_epochs=40",)),
-    Variant(about="warm-up", changes=("search.warmup_epochs=2",)),
-    Variant(about="warm-up", changes=("search.warmup_patience=3",)),
-    Variant(about="width", changes=("embedding.embedding_dim=32",)),
-    Variant(about="width", changes=("embedding.embedding_dim=128",)),
-    Variant(about="deviation", changes=("search.optimizer.threshold_learning_rate=0.0001",)),
-    Variant(about="deviation", changes=("search.optimizer.threshold_learning_rate=0.01",)),
-    Variant(about="score", changes=("embedding.threshold_function=sigmoid",)),
-    Variant(about="L2 in search", changes=("search.optimizer.weight_decay=0",)),
-    Variant(about="L2 in search", changes=("search.optimizer.weight_decay=0.0001",)),
-    Variant(about="L2 in retraining", changes=("training.optimizer.weight_decay=0",)),
-    Variant(about="L2 in retraining", changes=("training.optimizer.weight_decay=0.00003",)),
-    Variant(about="rate in retraining", changes=("training.optimizer.learning_rate=0.0003",)),
-    Variant(about="rate in retraining", changes=("training.optimizer.learning_rate=0.003",)),
-    Variant(about="running mean", changes=("training.average_decay=0",)),
-)
 
 
 def run(settings: PaperSettings) -> None:
@@ -103,7 +59,8 @@ def validation_aucs(settings: PaperSettings, base: RunConfig, variant: Variant) 
     """Budget → validation AUC of the retrained ticket."""
     config = override(replace(base, data=settings.data(base.data.source)), variant.changes)
     searched = replace(config, training=TrainingConfig(batch_size=config.training.batch_size), rewind="initial")
-    with Run.started(settings.temporary / PART / digest(searched), searched, resume=True) as found:
+    folder = settings.temporary / PART / f"{digest(searched)}{variant.slug}"
+    with Run.started(folder, searched, resume=True) as found, variant.put_in():
         table = encode_data(found)
         data = replace(batches(found, table), test=None)
         tickets = search(found, table, data, BY_LABELS)
@@ -151,8 +108,10 @@ def page(settings: PaperSettings) -> str:
         [
             f"""One setting changed at a time; MovieLens-1M, FM, D = 64, by labels, *validation* AUC: the defaults' own,
 and below it each change's difference, paired over seeds. Made by {command(PART)}. Granularities have a table of their
-own, and so has [the teacher](#the-dense-model-as-a-teacher). What a hard threshold comes to, with a cubic
-plan, is `gradual-magnitude` among the methods at equal parameters.""",
+own, and so has [the teacher](#the-dense-model-as-a-teacher). Rows that name no setting put into the search what the
+library has none for (`benchmarks/paper/variants.py`): plans that fall at another pace between the same ends, and a
+threshold that is hard once less than a fifth of a batch's entries is left. Soft thresholds on a cubic plan are a row
+here; hard ones throughout, on a cubic plan, are `gradual-magnitude` among the methods at equal parameters.""",
             table(["change", *BUDGETS], rows),
             _verdict(variants),
             made_from(content),
