@@ -1,6 +1,6 @@
-"""Other methods under `thresher compare`, at PEP plan's settings: their points copied into one result file per model.
+"""Methods under `thresher compare`, at an experiment's settings: their points copied into one result file.
 
-Data, search and training are those of `experiments/movielens-1m/<model>/pep-plan.toml`, so that all share one protocol.
+Data, search and training are those of the experiment, so that all share one protocol.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,21 +19,33 @@ from thresher.compare.results import ComparedPoint
 from thresher.compare.sweep import FLOOR, compare
 from thresher.config import config_to_mapping
 from thresher.errors import ConfigError
-from thresher.models.registry import model_config
+from thresher.models.registry import model_config, model_name
 
 MIN_DELTA = 0.0001
 """An epoch must gain more validation AUC than this to count: halves the long tails of retraining, for all alike."""
 
 
 def compare_method(
-    settings: PaperSettings, part: str, model: str, method: str, budgets: Sequence[str], *, seeds: int, trials: int
+    settings: PaperSettings,
+    path: Path,
+    experiment: str,
+    method: str,
+    budgets: Sequence[str],
+    *,
+    seeds: int,
+    trials: int,
 ) -> None:
-    """Run one method with so many seeds, from 0; those whose points are in the part's result file are passed over."""
-    plan = load_experiment(settings, f"movielens-1m/{model}/pep-plan")
-    if plan.model != model_config(model, dataset=plan.data.source) and not settings.quick:
-        raise ConfigError(f"{model}: pep-plan.toml has another network than the settings recorded for movielens-1m")
+    """Run one method with so many seeds, from 0; those whose points are in the result file `path` are passed over.
+
+    Args:
+        experiment: whose data, model, search and training all methods share, e.g. `movielens-1m/fm/pep-plan`.
+    """
+    plan = load_experiment(settings, experiment)
+    source, model = plan.data.source, model_name(plan.model)
+    if plan.model != model_config(model, dataset=source) and not settings.quick:
+        raise ConfigError(f"{experiment}.toml has another network than the settings recorded for {source}")
     config = CompareConfig(
-        data=replace(plan.data, data_dir=settings.data("movielens-1m").data_dir),
+        data=replace(plan.data, data_dir=settings.data(source).data_dir),
         methods=(method,),
         models=(model,),
         budgets=tuple(budgets),
@@ -43,7 +55,6 @@ def compare_method(
         training=replace(plan.training, min_delta=MIN_DELTA),
     )
     shared = replace(config.shared(), data=plan.data)  # without the place of the data on this machine
-    name, path = digest(shared), result_path(settings, part, model)
     empty = {"config": config_to_mapping(shared), "done": {}, "points": [], "unmet": {}}
     stored = stored_result(settings, path, shared) or empty
     grid = [config_to_mapping(embedding) for embedding in method_grid(method)[: config.trials]]
@@ -57,7 +68,8 @@ def compare_method(
         config = replace(config, first_seed=done["seeds"], seeds=seeds - done["seeds"])
     made = made_with()  # before a long run: the tree may change meanwhile
     with display() as progress:
-        found = compare(config, out=settings.temporary / part / f"{model}-{name}", progress=progress)
+        folder = settings.temporary / path.parent.name / f"{path.stem}-{digest(shared)}"
+        found = compare(config, out=folder, progress=progress)
     stored = stored_result(settings, path, shared) or empty  # others may have added to it meanwhile
     kept = {_key(point): point for point in stored["points"]}
     kept |= {_key(point): point for point in map(_content, found.points) if point["model"] in (model, FLOOR)}
@@ -67,14 +79,10 @@ def compare_method(
     write_result(path, stored, made)
 
 
-def points(settings: PaperSettings, part: str, model: str) -> list[dict[str, Any]]:
+def points(path: Path) -> list[dict[str, Any]]:
     """The points of a model and of the floor, each a frontier point's JSON with `model`, `config` and seconds."""
-    found: list[dict[str, Any]] = read_result(result_path(settings, part, model)).get("points", [])
+    found: list[dict[str, Any]] = read_result(path).get("points", [])
     return found
-
-
-def result_path(settings: PaperSettings, part: str, model: str) -> Path:
-    return settings.results / part / f"{model}.json"
 
 
 def _content(point: ComparedPoint) -> dict[str, Any]:

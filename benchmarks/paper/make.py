@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 PARTS = (
     "headline",
     "frontier",
+    "frontier_small",
     "criteo_small",
     "pep0_and_lr",
     "runtime",
@@ -48,8 +49,8 @@ def main() -> None:
     if unknown := sorted(set(chosen) - set(PARTS)):
         parser.error(f"unknown part {', '.join(unknown)}; parts are {', '.join(PARTS)}")
     sys.path[0] = str(Path(__file__).parent.parent)  # `paper.…`, `made_with` and `run` are found there
-    from paper.page import write_page
     from paper.settings import MODELS, PaperSettings
+    from paper.whole_page import write_page
 
     models = MODELS if arguments.models is None else tuple(arguments.models.split(","))
     if unknown := sorted(set(models) - set(MODELS)):

@@ -18,7 +18,9 @@ LEVEL = 0.001
 """Test AUCs closer than this differ no more than seeds do."""
 STUDENT = {3: 4.303, 4: 3.182, 5: 2.776}
 """Seeds → the t that chance exceeds in one of twenty cases, on both sides."""
-
+RULE = f"""Methods are compared seed by seed. One is *ahead* where it is so with every seed, and on average by at least
+{LEVEL} or, from three seeds on, by more than chance would make of seeds that vary as these do (Student's t, one case in
+twenty); *level* are all others. What rests on one seed is told apart."""
 
 FILLED = 0.95
 """A method that uses less of its budget is one of another size."""
@@ -84,66 +86,117 @@ class SideBySide:
         return told if shared else "They have no seed in common."
 
 
+def method_rows(points: Sequence[FrontierPoint], budgets: Sequence[str]) -> list[list[str]]:
+    """Of a table: each method's test AUC at each budget, with its size where it stays well below."""
+    rows = []
+    for label in dict.fromkeys(point.label for point in points):
+        own = [[p for p in points if (p.label, p.budget) == (label, budget)] for budget in budgets]
+        rows.append([label, *(mean_sd(aucs_of(at)) + told_size(at) if at else ABSENT for at in own)])
+    return rows
+
+
 def told_size(points: Sequence[FrontierPoint]) -> str:
     """The size of points that stay well below their budget, as where a method's next larger form did not fit."""
-    size = max(point.num_parameters for point in points)
-    return "" if _fills(points) else f" @ {size:,}"
+    return "" if _fills(points) else f" @ {_size(points):,}"
 
 
 def _fills(points: Sequence[FrontierPoint]) -> bool:
     budget = Budget.parse(str(points[0].budget)).max_entries(10**9)
-    return max(point.num_parameters for point in points) >= FILLED * budget
-
-
-def at_equal_budgets(points: Sequence[FrontierPoint], own: str, budgets: Sequence[str]) -> str:
-    """One method minus each other at the same budget, seed by seed, and where it is level or behind."""
-    rows: list[list[str]] = []
-    compared: list[_Compared] = []
-    for other in (label for label in dict.fromkeys(point.label for point in points) if label != own):
-        cells = []
-        for budget in budgets:
-            mine, others = ([p for p in points if (p.label, p.budget) == (name, budget)] for name in (own, other))
-            differences = paired(mine, others)
-            cells.append(signed(differences) + (told_size(others) if differences else ""))
-            if differences:
-                compared.append(_Compared(f"{other} at {budget}", differences, _fills(others)))
-        rows += [[other, *cells]] if any(cell != ABSENT for cell in cells) else []
-    if not rows:
-        return ""
-    filled, short = ([one for one in compared if one.filled is filled] for filled in (True, False))
-    return "\n\n".join(
-        [
-            f"`{own}` minus each other method, paired over the seeds both have:",
-            table(["difference of test AUC", *budgets], rows),
-            _verdict(own, filled, "Where the other uses its budget,"),
-            _verdict(own, short, "Where it cannot, and its size is told,"),
-        ]
-    ).strip()
+    return _size(points) >= FILLED * budget
 
 
 @dataclass(frozen=True)
-class _Compared:
-    """One method against another at one budget."""
+class Compared:
+    """One method minus another at one size, seed by seed.
 
-    name: str
-    differences: Sequence[float]
+    Attributes:
+        budget: of the one.
+        other: the other method, and `size`, its parameters.
+        filled: the other uses the same budget; if not, it has a size of its own, no smaller than the one's.
+        points: those of the other.
+    """
+
+    budget: str
+    other: str
+    size: int
     filled: bool
+    points: Sequence[FrontierPoint]
+    differences: Sequence[float]
 
     def __str__(self) -> str:
-        return f"{self.name} ({signed(self.differences)})"
+        where = f"at {self.budget}" if self.filled else f"with {self.size:,}"
+        return f"{self.other} {where} ({signed(self.differences)})"
+
+    @property
+    def is_ahead(self) -> bool:
+        return is_ahead(self.differences)
+
+    @property
+    def is_behind(self) -> bool:
+        return is_ahead([-difference for difference in self.differences])
 
 
-def _verdict(own: str, compared: Sequence[_Compared], where: str) -> str:
-    if not compared:
-        return ""
-    ahead = [one for one in compared if is_ahead(one.differences)]
-    behind = [one for one in compared if is_ahead([-difference for difference in one.differences])]
-    level = [one for one in compared if one not in ahead and one not in behind]
-    single = sum(len(one.differences) == 1 for one in compared)
-    told = f"{where} `{own}` is ahead in {len(ahead)} of {len(compared)} comparisons"
-    told += f" ({single} of the {len(compared)} have one seed)" if single else ""
-    told += f"; level, below {LEVEL}, with {', '.join(map(str, level))}" if level else ""
-    return told + (f"; behind {', '.join(map(str, behind))}" if behind else "; behind in none") + "."
+def comparisons(points: Sequence[FrontierPoint], own: str, budgets: Sequence[str]) -> list[Compared]:
+    """One method against each other at the budgets the other uses.
+
+    A method that cannot use a budget is compared with the largest of the one's sizes that is no larger than it.
+    """
+    mine = {budget: [p for p in points if (p.label, p.budget) == (own, budget)] for budget in budgets}
+    found: dict[tuple[str, int, str], Compared] = {}
+    for group in _groups(point for point in points if point.label != own and point.budget in mine):
+        label, size, filled = group[0].label, _size(group), _fills(group)
+        fitting = [budget for budget, sized in mine.items() if sized and _size(sized) <= size]
+        budget = str(group[0].budget) if filled else max(fitting, key=lambda at: _size(mine[at]), default=None)
+        if budget is not None and (differences := paired(mine[budget], group)):
+            found[label, size, budget] = Compared(budget, label, size, filled, group, differences)
+    return list(found.values())
+
+
+def at_equal_budgets(points: Sequence[FrontierPoint], own: str, budgets: Sequence[str]) -> str:
+    """One method minus each other, in tables, and where it is level or behind."""
+    found, parts = comparisons(points, own, budgets), []
+    filled, others = ([one for one in found if one.filled is filled] for filled in (True, False))
+    if filled:
+        cells = {(one.other, one.budget): signed(one.differences) for one in filled}
+        labels = [label for label in dict.fromkeys(p.label for p in points) if label in {one.other for one in filled}]
+        rows = [[label, *(cells.get((label, budget), ABSENT) for budget in budgets)] for label in labels]
+        parts += [
+            f"`{own}` minus each other method that uses its budget, paired over the seeds both have:",
+            table(["difference of test AUC", *budgets], rows),
+            f"`{own}` is {counted(filled)}.",
+        ]
+    if others:
+        heads = ["cannot use its budget", "parameters", "test AUC", f"`{own}` at", "difference"]
+        parts += [
+            f"Methods whose settings cannot use a budget, against the largest table of `{own}` that is no larger:",
+            table(
+                heads,
+                [
+                    [one.other, f"{one.size:,}", mean_sd(aucs_of(one.points)), one.budget, signed(one.differences)]
+                    for one in others
+                ],
+            ),
+            f"`{own}` is {counted(others)}.",
+        ]
+    return "\n\n".join(parts)
+
+
+def counted(compared: Sequence[Compared]) -> str:
+    """In how many it is ahead, and which those are in which it is not; what rests on one seed apart."""
+    several = [one for one in compared if len(one.differences) > 1]
+    single = [one for one in compared if len(one.differences) == 1]
+    told = []
+    if several:
+        level = [one for one in several if not one.is_ahead and not one.is_behind]
+        behind = [one for one in several if one.is_behind]
+        told.append(f"ahead in {sum(one.is_ahead for one in several)} of {len(several)} comparisons")
+        told += [f"level with {', '.join(map(str, level))}"] if level else []
+        told.append(f"behind {', '.join(map(str, behind))}" if behind else "behind in none")
+    if single:
+        lower = [one for one in single if not one.is_ahead]
+        told.append(f"with one seed so far higher by {LEVEL} or more in {len(single) - len(lower)} of {len(single)}")
+        told[-1] += f" (not: {', '.join(map(str, lower))})" if lower else ""
+    return "; ".join(told)
 
 
 def at_equal_bytes(points: Sequence[FrontierPoint], own: str) -> str:
@@ -186,6 +239,10 @@ def _groups(points: Iterable[FrontierPoint]) -> list[list[FrontierPoint]]:
         size = point.num_parameters if point.budget is None else None
         groups.setdefault((point.label, point.budget, size), []).append(point)
     return sorted(groups.values(), key=_bytes, reverse=True)
+
+
+def _size(group: Sequence[FrontierPoint]) -> int:
+    return max(point.num_parameters for point in group)
 
 
 def _bytes(group: Sequence[FrontierPoint]) -> float:

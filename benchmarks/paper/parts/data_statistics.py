@@ -5,8 +5,9 @@ from pathlib import Path
 
 from made_with import made_with
 from paper.page import command, made_from, not_run_yet, picture, table
-from paper.settings import PaperSettings
+from paper.settings import PLACES, PaperSettings
 from paper.stored import read_result, stored_result, write_result
+from paper.verdicts import auc_standard_error
 from thresher.config import config_to_mapping
 from thresher.data.encode import encode
 from thresher.data.sources import build_source
@@ -14,13 +15,12 @@ from thresher.data.statistics import table_statistics
 from thresher.report.figures import COLOURS, new_figure, page_style, save_figure, set_count_ticks
 
 TITLE = "Statistics of the data sets"
-SOURCES = {"movielens-1m": "MovieLens-1M", "criteo": "Criteo", "avazu": "Avazu"}
 PAPER = {"movielens-1m": (739_015, 7, 3_864), "criteo": (45_840_617, 39, 1_086_810), "avazu": (40_400_000, 22, 645_394)}
 """Rows, fields, features."""
 
 
 def run(settings: PaperSettings) -> None:
-    for source in SOURCES:
+    for source in PLACES:
         path, data = result_path(settings, source), settings.told_data(source)
         if stored_result(settings, path, data):
             continue
@@ -36,7 +36,7 @@ def run(settings: PaperSettings) -> None:
 
 
 def draw(settings: PaperSettings) -> list[Path]:
-    found = {source: content for source in SOURCES if (content := read_result(result_path(settings, source)))}
+    found = {source: content for source in PLACES if (content := read_result(result_path(settings, source)))}
     if not found:
         return []
     with page_style():
@@ -44,7 +44,7 @@ def draw(settings: PaperSettings) -> list[Path]:
         axes = figure.subplots()
         for at, (source, content) in enumerate(found.items()):
             curve = [(rank, count) for rank, count in content["frequency_curve"] if count > 0]
-            axes.plot(*zip(*curve, strict=True), color=COLOURS[at], linewidth=1.5, label=SOURCES[source])
+            axes.plot(*zip(*curve, strict=True), color=COLOURS[at], linewidth=1.5, label=PLACES[source])
         axes.set_xscale("log")
         axes.set_yscale("log")
         for axis in (axes.xaxis, axes.yaxis):
@@ -56,7 +56,7 @@ def draw(settings: PaperSettings) -> list[Path]:
 
 
 def page(settings: PaperSettings) -> str:
-    found = {source: content for source in SOURCES if (content := read_result(result_path(settings, source)))}
+    found = {source: content for source in PLACES if (content := read_result(result_path(settings, source)))}
     if not found:
         return not_run_yet("data_statistics")
     rows = []
@@ -65,7 +65,7 @@ def page(settings: PaperSettings) -> str:
         paper_rows, paper_fields, paper_features = PAPER[source]
         rows.append(
             [
-                SOURCES[source],
+                PLACES[source],
                 f"{paper_rows:,}",
                 f"{sum(splits):,}",
                 " / ".join(f"{rows:,}" for rows in splits),
@@ -87,6 +87,15 @@ def page(settings: PaperSettings) -> str:
             made_from(*found.values()),
         ]
     )
+
+
+def auc_error(settings: PaperSettings, source: str, auc: float) -> float | None:
+    """The standard error of such an AUC on a data set's test split that comes from its rows."""
+    content = read_result(result_path(settings, source))
+    if not content:
+        return None
+    rows, positive = content["num_rows"]["test"], content["positive_share"]["test"]
+    return auc_standard_error(auc, round(rows * positive), round(rows * (1 - positive)))
 
 
 def result_path(settings: PaperSettings, source: str) -> Path:

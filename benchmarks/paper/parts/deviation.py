@@ -3,10 +3,10 @@
 from pathlib import Path
 
 from paper.experiments import pruned_points, read_experiment, result_path, run_experiment
-from paper.page import command, made_from, not_run_yet, table
+from paper.page import Claim, command, holds, made_from, not_run_yet, table
 from paper.settings import PaperSettings
 from paper.stored import read_result
-from paper.verdicts import SideBySide
+from paper.verdicts import SideBySide, is_ahead, signed
 
 TITLE = "The deviation fixed at 0"
 PART = "deviation"
@@ -22,11 +22,24 @@ def draw(settings: PaperSettings) -> list[Path]:
     return []  # a table alone
 
 
-def page(settings: PaperSettings) -> str:
+def claims(settings: PaperSettings) -> list[Claim]:
+    both = _side_by_side(settings)
+    if both is None:
+        return []
+    found = {budget: each for budget, each in both.differences.items() if each}
+    here = f"FM on MovieLens-1M, learned minus fixed: {'; '.join(f'{at} {signed(each)}' for at, each in found.items())}"
+    return [Claim("Thresholds are to be learned", holds(map(is_ahead, found.values())), here)]
+
+
+def _side_by_side(settings: PaperSettings) -> SideBySide | None:
     learned, fixed = (pruned_points(read_experiment(settings, name).values(), name) for name in (LEARNED, FIXED))
-    if not learned or not fixed:
+    return SideBySide.of(learned, fixed) if learned and fixed else None
+
+
+def page(settings: PaperSettings) -> str:
+    both = _side_by_side(settings)
+    if both is None:
         return not_run_yet(PART)
-    both = SideBySide.of(learned, fixed)
     return "\n\n".join(
         [
             f"""Then nothing but the clock moves a threshold: magnitude pruning with a soft threshold. Test AUC on

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paper.measures import GROUP_EDGES, group_names
-from paper.page import command, made_from, mean_sd, not_run_yet, picture, table
+from paper.page import Claim, command, holds, made_from, mean_sd, not_run_yet, picture, table
 from paper.searches import Search, WatchedConfig, search, search_config
 from paper.settings import PaperSettings
 from paper.stored import add_seeds, read_result, read_seeds
@@ -180,13 +180,24 @@ share of a vector, which the paper calls sparsity. Bands in the figure are one s
 a group. Made by {command(PART)}. The paper shows curves without numbers: popular features stay dense, rare ones do
 not, with exceptions both ways.""",
             picture(settings, f"{PART}_distribution", "How often features occur"),
-            picture(settings, f"{PART}_density", "Density by popularity over the search, and at its end"),
+            picture(settings, f"{PART}_density", "Density by popularity over the search, and in a ticket of it"),
             "Mean density of each group (number of features in brackets) when the search had so much left:",
             table(["search", *heads], rows),
             *filter(None, facts),
             made_from(*(read_result(_path(settings, pressure)) for pressure in results)),
         ]
     )
+
+
+def claims(settings: PaperSettings) -> list[Claim]:
+    told, found = [], []
+    for pressure, seeds in read_seeds(settings.results / PART, PRESSURES).items():
+        correlations = [seed["ticket"]["rank_correlation"] for seed in seeds if seed["ticket"] is not None]
+        if correlations:
+            told.append(f"{PRESSURES[pressure]} {mean_sd(correlations, 2)}")
+            found += [correlation > 0 for correlation in correlations]
+    said, here = "Popular features keep longer vectors", f"Rank correlation of frequency and density: {'; '.join(told)}"
+    return [Claim(said, holds(found), here)] if told else []
 
 
 def _groups_at(seed: dict[str, Any], share: float) -> list[dict[str, float]] | None:

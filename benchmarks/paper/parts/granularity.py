@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, get_args
 
-from paper.page import command, made_from, mean_sd, not_run_yet, picture, table
+from paper.page import Claim, command, holds, made_from, mean_sd, not_run_yet, picture, table
 from paper.searches import WatchedConfig, search, search_config, short
 from paper.settings import PaperSettings
 from paper.stored import add_seeds, read_result, read_seeds
@@ -124,18 +124,31 @@ magnitude pruning with a soft threshold.""",
     )
 
 
-def _judged(contents: Mapping[GranularityName, Mapping[str, Any]], sizes: Sequence[int]) -> str:
-    """The paper's finding, that a threshold for each entry retrains best, checked at equal sizes."""
+def claims(settings: PaperSettings) -> list[Claim]:
+    contents = {name: content for name in GRANULARITIES if (content := read_result(_path(settings, name)))}
+    sizes = sorted({size for content in contents.values() for size in _by_size(list(content["seeds"].values()))})
+    found = [is_ahead(gains) for name in contents for size in sizes if (gains := _gains(contents, name, size))]
+    said = "A threshold for each entry retrains best"
+    return [Claim(said, holds(found), _judged(contents, sizes[::-1]).rstrip("."))] if found else []
 
-    def aucs(name: GranularityName, size: int) -> dict[str, float]:
+
+def _gains(contents: Mapping[GranularityName, Mapping[str, Any]], other: GranularityName, size: int) -> list[float]:
+    """The paper's best minus another granularity at one size, for each seed both have."""
+
+    def aucs(name: GranularityName) -> dict[str, float]:
         seeds = contents.get(name, {}).get("seeds", {})
         return {seed: auc for seed, found in seeds.items() for auc in _by_size([found]).get(size, [])}
 
+    return [] if other == BEST_IN_PAPER else by_seed(aucs(BEST_IN_PAPER), aucs(other))
+
+
+def _judged(contents: Mapping[GranularityName, Mapping[str, Any]], sizes: Sequence[int]) -> str:
+    """The paper's finding, that a threshold for each entry retrains best, checked at equal sizes."""
     told = []
     for size in sizes:
         ahead, behind = [], []
-        for name in (name for name in contents if name != BEST_IN_PAPER):
-            gains = by_seed(aucs(BEST_IN_PAPER, size), aucs(name, size))
+        for name in contents:
+            gains = _gains(contents, name, size)
             if gains and is_ahead(gains):
                 ahead.append(name)
             elif gains and is_ahead([-gain for gain in gains]):

@@ -9,11 +9,12 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
-from paper.page import command, made_from, mean_sd, not_run_yet, picture, table
+from paper.page import Claim, command, holds, made_from, mean_sd, not_run_yet, picture, table
 from paper.searches import SOURCES, WatchedConfig, search, search_config
 from paper.settings import PLACES, PaperSettings
 from paper.stored import add_seeds, read_result, read_seeds
 from paper.trainings import DENSE_EPOCHS, RETRAIN_EPOCHS, curve, retrain, train_dense, training_config
+from paper.verdicts import is_ahead, signed
 from thresher.report.figures import COLOURS, new_figure, page_style, save_figure
 from thresher.tickets.ticket import Rewind
 
@@ -143,6 +144,27 @@ def _table(seeds: list[dict[str, Any]]) -> str:
     last = max(seed["dense"]["best_epoch"] for seed in seeds)
     rows.append([f"{seeds[0]['dense']['num_parameters']:,} (dense)", dense, *[""] * 3, last])
     return table(["parameters", *(NAMES[rewind] for rewind in REWINDS), "not retrained", "latest best epoch"], rows)
+
+
+def claims(settings: PaperSettings) -> list[Claim]:
+    """Per file and size, from the initial weights against another way, paired over seeds."""
+    found = []
+    for other, said in (
+        ("random", "Retraining from the initial weights is better than from random ones"),
+        ("not retrained", "Retraining is better than none"),
+    ):
+        gains = {
+            f"{PLACES[source]} at {budget}": [
+                seed["budgets"][budget]["initial"]["test"]["auc"] - seed["budgets"][budget][other]["test"]["auc"]
+                for seed in seeds
+            ]
+            for source, seeds in read_seeds(settings.results / PART, SOURCES).items()
+            for budget in seeds[0]["budgets"]
+        }
+        if gains:
+            here = "; ".join(f"{name} {signed(each)}" for name, each in gains.items())
+            found.append(Claim(said, holds(map(is_ahead, gains.values())), here))
+    return found
 
 
 def _judged(seeds: list[dict[str, Any]]) -> str:

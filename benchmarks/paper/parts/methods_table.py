@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from paper.compared import points, result_path
+from paper.compared import points
 from paper.page import ABSENT, command, made_from, mean_sd, not_run_yet, table
 from paper.parts import frontier
 from paper.settings import PaperSettings
@@ -60,7 +60,8 @@ class Measured:
 
 
 def page(settings: PaperSettings) -> str:
-    stored = points(settings, frontier.PART, "fm")
+    path = frontier.path(settings, "fm")
+    stored = points(path)
     dense = _dense(stored)
     if dense is None:
         return not_run_yet(PART)
@@ -76,7 +77,6 @@ def page(settings: PaperSettings) -> str:
             "✓" if it else "✗" for it in (loss <= MAX_LOSS, found.size < 0.2 * dense.size, cost <= MAX_COST)
         )
         rows.append([name, published, ticks, mean_sd(found.aucs), f"{found.size:,}", f"{cost:.1f}×"])
-    path = result_path(settings, frontier.PART, "fm")
     return "\n\n".join(
         [
             f"Command: {command(PART)}. Ticks are for performance, parameters and computation. Ours are of "

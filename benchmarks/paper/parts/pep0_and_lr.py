@@ -18,32 +18,19 @@ from paper.experiments import (
     run_experiment,
     train_plain,
 )
-from paper.page import ABSENT, command, made_from, mean_sd, not_run_yet, picture, table
+from paper.page import ABSENT, Claim, command, holds, made_from, mean_sd, not_run_yet, picture, table
 from paper.parts import data_statistics, headline
+from paper.parts.data_statistics import auc_error
+from paper.published import PEP_0
 from paper.settings import PLACES, PaperSettings
 from paper.stored import read_result
-from paper.verdicts import auc_standard_error, is_ahead, paired, signed
-from thresher.files import read_json
+from paper.verdicts import is_ahead, paired, signed
 from thresher.models.registry import model_config
 from thresher.report.figures import COLOURS, new_figure, page_style, save_figure
 from thresher.report.frontier import FrontierPoint
 
 TITLE = "PEP-0 against logistic regression"
 MODELS = {"fm": "FM", "deepfm": "DeepFM", "autoint": "AutoInt", "autoint-lr": "AutoInt+LR"}
-PAPER: dict[str, dict[str, tuple[float, int]]] = {
-    "movielens-1m": {
-        "lr": (0.7717, 0), "fm": (0.8368, 6541), "deepfm": (0.8491, 8604), "autoint": (0.8530, 9281),
-    },
-    "criteo": {
-        "lr": (0.7881, 0), "fm": (0.7941, 1067), "deepfm": (0.7986, 1227), "autoint": (0.7922, 3116),
-        "autoint-lr": (0.7980, 1117),
-    },
-    "avazu": {
-        "lr": (0.7499, 0), "fm": (0.7598, 1479), "deepfm": (0.7622, 2215), "autoint": (0.7607, 2805),
-        "autoint-lr": (0.7620, 2225),
-    },
-}  # fmt: skip
-"""Test AUC and parameters as published, on the whole files."""
 
 
 def run(settings: PaperSettings) -> None:
@@ -81,7 +68,7 @@ def page(settings: PaperSettings) -> str:
     rows = []
     for source, title in PLACES.items():
         floor = plain_points(lr_path(settings, source))
-        for name, (auc, size) in PAPER[source].items():
+        for name, (auc, size) in PEP_0[source].items():
             points = floor if name == "lr" else smallest(settings, source, name)
             rows.append(
                 [
@@ -115,11 +102,10 @@ def _precision(settings: PaperSettings) -> str:
     """How far an AUC of each small test split may be from that of the whole file: seeds do not show it."""
     told = []
     for source in ("criteo", "avazu"):
-        path, aucs = data_statistics.result_path(settings, source), aucs_of(plain_points(lr_path(settings, source)))
-        if path.exists() and aucs:
-            content = read_json(path)
-            rows, positive = content["num_rows"]["test"], content["positive_share"]["test"]
-            error = auc_standard_error(fmean(aucs), round(rows * positive), round(rows * (1 - positive)))
+        aucs = aucs_of(plain_points(lr_path(settings, source)))
+        error = auc_error(settings, source, fmean(aucs)) if aucs else None
+        if error is not None:
+            rows = read_result(data_statistics.result_path(settings, source))["num_rows"]["test"]
             told.append(f"{error:.3f} with {rows:,} test rows of {PLACES[source]}")
     if not told:
         return ""
@@ -131,16 +117,27 @@ def _precision(settings: PaperSettings) -> str:
 
 def _judged(settings: PaperSettings) -> str:
     """Where the smallest tables are above logistic regression, and where not."""
-    above, not_above = [], []
-    for source, title in PLACES.items():
-        floor = plain_points(lr_path(settings, source))
-        for model in (model for model in PAPER[source] if model != "lr"):
-            differences = paired(smallest(settings, source, model), floor)
-            if differences:
-                (above if is_ahead(differences) else not_above).append(f"{MODELS[model]} on {title}")
-    told = [f"Above logistic regression: {', '.join(above)}."] if above else []
-    told += [f"Not above it: {', '.join(not_above)}."] if not_above else []
-    return " ".join(told)
+    found = _above(settings)
+    told = [f"Above logistic regression: {', '.join(name for name, above in found if above)}."]
+    told += [f"Not above it: {', '.join(name for name, above in found if not above)}."]
+    return " ".join(sentence for sentence in told if not sentence.endswith(": ."))
+
+
+def _above(settings: PaperSettings) -> list[tuple[str, bool]]:
+    """Model and data set, and whether PEP-0 is above logistic regression there."""
+    return [
+        (f"{MODELS[model]} on {title}", is_ahead(differences))
+        for source, title in PLACES.items()
+        for model in PEP_0[source]
+        if model != "lr"
+        and (differences := paired(smallest(settings, source, model), plain_points(lr_path(settings, source))))
+    ]
+
+
+def claims(settings: PaperSettings) -> list[Claim]:
+    found = _above(settings)
+    said = "Even the smallest tables are well above logistic regression"
+    return [Claim(said, holds(above for _, above in found), _judged(settings).rstrip("."))] if found else []
 
 
 def _made(settings: PaperSettings) -> str:
@@ -172,5 +169,5 @@ def smallest(settings: PaperSettings, source: str, model: str) -> list[FrontierP
 def _aucs(settings: PaperSettings, source: str) -> dict[str, list[float]]:
     """Model → test AUCs, logistic regression first; models without any left out."""
     floor = {"lr": aucs_of(plain_points(lr_path(settings, source)))}
-    others = {model: aucs_of(smallest(settings, source, model)) for model in PAPER[source] if model != "lr"}
+    others = {model: aucs_of(smallest(settings, source, model)) for model in PEP_0[source] if model != "lr"}
     return floor | {model: aucs for model, aucs in others.items() if aucs}

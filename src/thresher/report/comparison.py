@@ -1,6 +1,8 @@
 """Many methods in one figure and one table: AUC against parameters and against bytes, mean and spread over seeds."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import cycle
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING
@@ -15,11 +17,41 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 OURS = "pep"
-COLOURS = (
-    "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C564B", "#7F7F7F", "#BCBD22", "#17BECF", "#9467BD",
-    "#2CA02C", "#FF9896", "#AEC7E8", "#C5B0D5", "#C49C94", "#393B79", "#637939", "#843C39",
-)  # fmt: skip
-MARKERS = ("s", "^", "D", "v", "P", "X", "<", ">", "p", "h", "*", "d")
+
+
+@dataclass(frozen=True)
+class Look:
+    """How a method is drawn, the same in every figure: families share a hue, members differ in marker and dash."""
+
+    colour: str
+    marker: str
+    dash: str = "-"
+
+
+LOOKS: Mapping[str, Look] = {
+    "pep": Look("#0072B2", "o"),
+    "pep-decay": Look("#56B4E9", "s"),
+    "iterative-magnitude": Look("#D55E00", "^"),
+    "gradual-magnitude": Look("#D55E00", "v", "--"),
+    "magnitude": Look("#D55E00", "D", ":"),
+    "l1-projection": Look("#E69F00", "P"),
+    "uniform": Look("#222222", "s"),
+    "dense": Look("#222222", "s"),
+    "quantised": Look("#222222", "d", "--"),
+    "mde": Look("#009E73", "X"),
+    "mgqe": Look("#8FBC3F", "p"),
+    "darts-emb": Look("#CC79A7", "<"),
+    "autodim": Look("#CC79A7", ">", "--"),
+    "nis": Look("#7B3F9E", "h"),
+    "dnis": Look("#7B3F9E", "H", "--"),
+    "hash": Look("#8C564B", "*"),
+    "double-hash": Look("#8C564B", "1", "--"),
+    "quotient-remainder": Look("#8C564B", "2", ":"),
+}
+OTHER_LOOKS = tuple(Look(colour, marker, "-.") for colour, marker in zip(
+    ("#17BECF", "#BCBD22", "#FF9896", "#637939", "#393B79", "#843C39"), ("8", "d", "P", "X", "^", "v"), strict=True
+))  # fmt: skip
+"""For methods from outside, in the order of their names."""
 
 
 def plot_comparison(
@@ -29,6 +61,9 @@ def plot_comparison(
     floor: Sequence[FrontierPoint] = (),
     split: Split = "test",
     title: str | None = None,
+    by_bytes_alone: Collection[str] = (),
+    marks: Sequence[FrontierPoint] = (),
+    depth: float | None = None,
 ) -> tuple[Path, ...]:
     """The frontier of every method, one line each, PEP in front.
 
@@ -37,6 +72,9 @@ def plot_comparison(
         floor: the embedding-free model's points, drawn as a line.
         stem: where to write, without suffix.
         title: above the figure.
+        by_bytes_alone: methods that are left out where sizes are parameters.
+        marks: numbers of others, each a star of its own.
+        depth: cut the figure off so many times PEP's own range below it; lines may leave at the bottom.
     """
     sized = [point for point in points if point.num_parameters > 0 and point.auc(split) is not None]
     if not sized:
@@ -45,16 +83,28 @@ def plot_comparison(
         figure = new_figure(9.0, 4.2)
         left, right = figure.subplots(1, 2, sharey=True)
         for axes, size in ((left, "num_parameters"), (right, "storage_bytes")):
-            _draw_methods(axes, sized, size, split)
+            left_out = by_bytes_alone if axes is left else ()
+            _draw_methods(axes, [point for point in sized if point.label not in left_out], size, split)
             if floor:
                 level = fmean(auc for point in floor if (auc := point.auc(split)) is not None)
                 axes.axhline(level, color="#555555", linestyle=":", linewidth=1, label="lr, no embedding")
             axes.set_xscale("log")
+        for mark, shape in zip(marks, cycle("*Pv^")):
+            left.plot(
+                [mark.num_parameters], [mark.auc(split)], shape, color="#C00000", mfc="white", markersize=8, zorder=4,
+                label=mark.label,
+            )  # fmt: skip
+        if depth is not None and (lowest := _cut_at(sized, split, depth)) is not None:
+            left.set_ylim(bottom=lowest)
         set_count_ticks(left.xaxis)
         left.set_ylabel(f"{split} AUC")
         left.set_xlabel("embedding parameters")
         right.set_xlabel(f"stored ({set_byte_ticks(right.xaxis)})")
-        right.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), fontsize=8)
+        known = dict(zip(*reversed(right.get_legend_handles_labels()), strict=True))
+        known |= {
+            label: handle for handle, label in zip(*left.get_legend_handles_labels(), strict=True) if label not in known
+        }
+        right.legend(known.values(), known, loc="center left", bbox_to_anchor=(1.01, 0.5), fontsize=8, handlelength=2.6)
         if title:
             figure.suptitle(title, x=0.01, ha="left", fontsize=10, fontweight="bold")
         return save_figure(figure, stem)
@@ -98,13 +148,25 @@ def _draw_methods(axes: "Axes", points: Sequence[FrontierPoint], size: str, spli
         aucs_of.setdefault(point.label, []).append(point.auc(split) or 0.0)
     # the legend in the order of the lines, PEP before all
     labels = sorted(aucs_of, key=lambda label: (label != OURS, -fmean(aucs_of[label])))
-    for at, label in enumerate(labels):
+    looks = _looks(labels)
+    for label in labels:
         line = mean_line([point for point in points if point.label == label], size, split)
         sizes, aucs, spreads = zip(*line, strict=True)
-        ours = label == OURS
-        colour = "#0072B2" if ours else COLOURS[at % len(COLOURS)]
+        ours, look = label == OURS, looks[label]
         axes.errorbar(
-            sizes, aucs, yerr=spreads if any(spreads) else None, color=colour, capsize=2, elinewidth=0.8,
-            marker="o" if ours else MARKERS[at % len(MARKERS)], markersize=5 if ours else 3.5,
-            linewidth=2.2 if ours else 1.0, label=label, zorder=3 if ours else 2,
+            sizes, aucs, yerr=spreads if any(spreads) else None, color=look.colour, capsize=2, elinewidth=0.8,
+            marker=look.marker, linestyle=look.dash, markersize=5 if ours else 4.5, linewidth=2.2 if ours else 1.1,
+            label=label, zorder=3 if ours else 2,
         )  # fmt: skip
+
+
+def _looks(labels: Sequence[str]) -> Mapping[str, Look]:
+    others = sorted(label for label in labels if label not in LOOKS)
+    return {**LOOKS, **{label: OTHER_LOOKS[at % len(OTHER_LOOKS)] for at, label in enumerate(others)}}
+
+
+def _cut_at(points: Sequence[FrontierPoint], split: Split, depth: float) -> float | None:
+    aucs = [auc for point in points if point.label == OURS and (auc := point.auc(split)) is not None]
+    if not aucs or max(aucs) == min(aucs):
+        return None
+    return max(min(aucs) - depth * (max(aucs) - min(aucs)), min(point.auc(split) or 0.0 for point in points) - 0.001)
