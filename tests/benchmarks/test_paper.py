@@ -260,6 +260,14 @@ def test_more_teachers_are_paired_with_one_and_stand_beside_dense(settings):
     assert "| fm, 50k | 0.8530 ± 0.0010 (3) | 0.8510 ± 0.0010 (3) | +0.0020 ± 0.0000 (3) |" in text
     assert "With fm the mean of three teachers is ahead at 50k, behind at none." in text
     assert "With fm the mean of mixed teachers is ahead at no size, behind at 6541." in text
+    seeds = {
+        str(seed): {"by_labels": {"test_auc": 0.84}, "taught": {"test_auc": auc}}
+        for seed, auc in ((0, 0.845), (2, 0.846))
+    }
+    write_json(settings.results / "teacher/taught-dense-fm.json", {"seeds": seeds})
+    text = " ".join(part("teacher").page(settings).split())
+    assert "comes to 0.8455 ± 0.0007 (2), +0.0055 ± 0.0007 (2) against labels." in text
+    assert "FM's tickets are: 6541 +0.0005 ± 0.0007 (2)." in text
     headline = part("headline").page(settings)
     assert "taught throughout +0.0010 ± 0.0010 (3); by three teachers +0.0030" in headline
     assert "| 0.8483 ± 0.0006 (3) | -0.0017 ± 0.0006 (3) | – | 0.8463 ± 0.0006 (3) | -0.0037 ± 0.0006 (3) |" in headline

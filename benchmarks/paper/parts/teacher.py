@@ -1,6 +1,7 @@
 """What the dense model is worth as a teacher: by labels, taught, of a taught search; and what more teachers add."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -9,6 +10,8 @@ from paper.experiments import (
     HAVE_MORE_TEACHERS,
     MIXED_TEACHERS,
     THREE_TEACHERS,
+    digest,
+    load_experiment,
     more_teachers,
     more_teachers_names,
     more_teachers_points,
@@ -18,8 +21,13 @@ from paper.experiments import (
 )
 from paper.page import ABSENT, command, made_from, mean_sd, not_run_yet, table
 from paper.settings import MODELS, PLACES, PaperSettings
-from paper.stored import read_result
-from paper.verdicts import SideBySide, signed
+from paper.stored import add_seeds, read_result
+from paper.verdicts import SideBySide, by_seed, signed
+from thresher.cli.progress import display
+from thresher.embeddings.uniform import UniformConfig
+from thresher.retrain import train_model
+from thresher.runs import Run, RunConfig
+from thresher.stages import batches, encode_data, new_model, train_dense
 from thresher.training.teaching import teachings
 
 TITLE = "The dense model as a teacher"
@@ -40,12 +48,36 @@ throughout and trains all at 0.003 instead of 0.001, which by itself is worth no
 
 
 def run(settings: PaperSettings) -> None:
-    """Nothing that other parts do not run, too: every run that chooses tells what it chose between."""
+    """What other parts run, too, since every run tells what it chose between; and a dense model that is taught."""
     for source, model in EXPERIMENTS:
         if model in settings.models:
             run_experiment(settings, f"{source}/{model}/pep-plan", settings.seeds)
     for name in more_teachers_names(settings.models):
         run_experiment(settings, name, settings.seeds)
+    if "fm" in settings.models:
+        config = load_experiment(settings, more_teachers("fm", MIXED_TEACHERS))
+        add_seeds(settings, _taught_dense_path(settings), config, lambda seed: taught_dense(settings, config, seed))
+
+
+def taught_dense(settings: PaperSettings, config: RunConfig, seed: int) -> dict[str, Any]:
+    """The dense model taught as tickets are: what of their gain is owed to the teachers."""
+    config = replace(config, data=settings.data("movielens-1m"), seed=seed)
+    with display() as progress, Run.started(settings.temporary / PART / digest(config), config, resume=True) as run:
+        encoded = encode_data(run, progress)
+        data = batches(run, encoded)
+        by_labels = train_dense(run, encoded, data, progress)  # and the other teachers
+        model = new_model(config, encoded, UniformConfig(embedding_dim=config.embedding.embedding_dim))
+        folder = run.folder / "taught-dense"
+        lesson = run.lesson(config.largest_share)
+        trained = train_model(
+            model, data, config.training, seed=seed, folder=folder, stage="dense, taught", lesson=lesson,
+            progress=progress,
+        )  # fmt: skip
+    assert trained.test is not None
+    return {
+        "by_labels": {"validation_auc": by_labels.validation_auc, "test_auc": by_labels.test_auc},
+        "taught": {"validation_auc": trained.fit.validation.auc, "test_auc": trained.test.auc},
+    }
 
 
 def draw(settings: PaperSettings) -> list[Path]:
@@ -63,18 +95,18 @@ def page(settings: PaperSettings) -> str:
         [f"{_place(source)}, {model}", *_row(trials), str(sum(trial["share"] > 0 for trial in trials))]
         for (source, model), trials in tried.items()
     ]
-    return "\n\n".join(
-        [
-            f"""Where `teacher_share` is left open, the smallest ticket is retrained by labels and on the dense model's
+    parts = [
+        f"""Where `teacher_share` is left open, the smallest ticket is retrained by labels and on the dense model's
 predictions, and where those are better, with the ticket of a second search on them, unless `teach_search` says
 otherwise ([search.md](search.md#the-dense-model-as-a-teacher)). *Validation* AUC, by which runs choose; beside the
 taught ones the difference from labels, paired. Made by {command(PART)}. The paper has no teacher.""",
-            table(heads, rows) if rows else not_run_yet(PART),
-            _more_teachers(settings, THREE_TEACHERS, OF_ONE_KIND),
-            _more_teachers(settings, MIXED_TEACHERS, OF_THREE_KINDS),
-            made_from(*made),
-        ]
-    )
+        table(heads, rows) if rows else not_run_yet(PART),
+        _more_teachers(settings, THREE_TEACHERS, OF_ONE_KIND),
+        _more_teachers(settings, MIXED_TEACHERS, OF_THREE_KINDS),
+        _against_taught_dense(settings),
+        made_from(*made),
+    ]
+    return "\n\n".join(part for part in parts if part)
 
 
 def _more_teachers(settings: PaperSettings, which: str, intro: str) -> str:
@@ -97,8 +129,30 @@ beside the one teacher of `…/pep-plan.toml`:""",
     )
 
 
+def _against_taught_dense(settings: PaperSettings) -> str:
+    """Tickets beside the dense model that had the same teachers: pruning alone, distillation left out."""
+    seeds = read_result(_taught_dense_path(settings)).get("seeds", {})
+    if not seeds:
+        return ""
+    dense = {seed: found["taught"]["test_auc"] for seed, found in seeds.items()}
+    gain = [found["taught"]["test_auc"] - found["by_labels"]["test_auc"] for found in seeds.values()]
+    points = more_teachers_points(settings, "fm", MIXED_TEACHERS)
+    told = []
+    for budget in dict.fromkeys(point.budget for point in points):
+        own = {str(point.seed): point.test_auc for point in points if point.budget == budget and point.test_auc}
+        if differences := by_seed(own, dense):
+            told.append(f"{budget} {signed(differences)}")
+    return f"""The dense FM taught by the same three comes to {mean_sd(list(dense.values()))}, {signed(gain)} against
+labels. Against it, which is what pruning alone costs or gains, FM's tickets are: {"; ".join(told)}."""
+
+
+def _taught_dense_path(settings: PaperSettings) -> Path:
+    return settings.results / PART / "taught-dense-fm.json"
+
+
 def _more(settings: PaperSettings) -> list[dict[str, Any]]:
-    return [read_result(result_path(settings, name)) for name in more_teachers_names(MODELS)]
+    own = [read_result(result_path(settings, name)) for name in more_teachers_names(MODELS)]
+    return [*own, read_result(_taught_dense_path(settings))]
 
 
 def _trials(content: Mapping[str, Any]) -> list[dict[str, Any]]:
