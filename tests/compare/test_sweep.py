@@ -4,11 +4,13 @@ import json
 import re
 import time
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import pytest
 
 import thresher.compare.cell
+import thresher.compare.choice
 import thresher.compare.sweep
 from thresher.compare.config import CompareConfig, with_epochs
 from thresher.compare.describe import describe_grid
@@ -23,6 +25,7 @@ from thresher.embeddings.registry import registered_embeddings
 from thresher.embeddings.uniform import UniformConfig
 from thresher.errors import ConfigError
 from thresher.search.config import SearchConfig
+from thresher.tickets.store import load_ticket
 from thresher.training.fit import TrainingConfig
 from thresher.training.optimizers import OptimizerConfig
 
@@ -174,6 +177,59 @@ def test_settings_are_chosen_on_validation_from_the_grid(tmp_path):
         assert point.config == best["config"]
         if point.seed == 0:
             assert point.validation_auc == best["validation_auc"]
+
+
+@pytest.fixture
+def widths_by_budget(monkeypatch):
+    """Trials of the large budget are won by the wide table, those of all others by the narrow one."""
+
+    def on_validation(cell, ticket):
+        won = (cell.run.embedding.embedding_dim == 8) == (str(ticket.budget) == "500")
+        return {"validation_auc": 0.6 + 0.1 * won, "num_parameters": ticket.num_parameters}
+
+    monkeypatch.setattr(thresher.compare.choice, "_on_validation", on_validation)
+
+
+def cut_at(folder):
+    """(method, width, budget) → the steps its tickets were cut at, by seed."""
+    steps = {}
+    for path in sorted((folder / "cells").rglob("ticket.json")):
+        ticket, cell = load_ticket(path.parent), path.parents[2]
+        width = json.loads((cell / "settings.json").read_text())["embedding_dim"]
+        place = (ticket.provenance.method, width, str(ticket.budget))
+        steps.setdefault(place, {})[ticket.provenance.seed] = ticket.provenance.step
+    return steps
+
+
+@pytest.mark.usefixtures("widths_by_budget")
+def test_all_seeds_are_searched_over_the_same_range_whatever_settings_won(tmp_path):
+    """A plan falls to the smallest budget of its search: cut on the way there, or at its end, tickets differ."""
+    config = replace(CONFIG, methods=("pep",), budgets=("500", "200"))
+    found = compare(config, out=tmp_path / "c")
+    widths = {(point.budget, point.seed): point.config["embedding_dim"] for point in found.points if point.budget}
+    assert widths == {("500", 0): 8, ("500", 1): 8, ("200", 0): 4, ("200", 1): 4}
+    steps = cut_at(tmp_path / "c")
+    for place in (("pep", 8, "500"), ("pep", 4, "200")):
+        assert set(steps[place]) == {0, 1}
+        assert len(set(steps[place].values())) == 1
+    assert steps["pep", 8, "500"][1] < steps["pep", 8, "200"][1]
+
+
+@pytest.mark.usefixtures("widths_by_budget")
+def test_budgets_of_a_later_call_have_their_own_search_on_all_seeds(tmp_path):
+    config = replace(CONFIG, methods=("pep",), budgets=("500", "200"), seeds=1, trials=1)
+    compare(config, out=tmp_path / "c")
+    more = compare(replace(config, budgets=("500", "200", "100"), seeds=2), out=tmp_path / "c")
+    assert {(point.budget, point.seed) for point in more.points if point.budget} == set(
+        product(("500", "200", "100"), (0, 1))
+    )
+    steps = cut_at(tmp_path / "c")
+    assert steps["pep", 8, "500"][0] == steps["pep", 8, "500"][1]
+    for budget in ("200", "100"):  # the smallest of their searches, so both end a plan
+        assert set(steps["pep", 8, budget].values()) == {max(steps["pep", 8, "200"].values())}
+    written_otherwise = compare(replace(config, budgets=("0.5k",), seeds=3), out=tmp_path / "c")
+    assert [point.budget for point in written_otherwise.points if point.seed == 2 and point.budget] == ["0.5k"]
+    assert set(cut_at(tmp_path / "c")["pep", 8, "500"]) == {0, 1, 2}
 
 
 def test_budgets_a_method_cannot_meet_are_told_and_others_are_met(tmp_path):

@@ -6,10 +6,9 @@ later: settings that are only tried are judged on validation, and the test split
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from thresher.compare.deadline import Deadline
 from thresher.config import config_to_mapping
@@ -23,7 +22,7 @@ from thresher.retrain import Trained, retrain_ticket, train_model
 from thresher.runs import RunConfig
 from thresher.search.find_tickets import find_tickets
 from thresher.stages import new_model
-from thresher.tickets.budget import Budget
+from thresher.tickets.budget import Budget, parse_budgets
 from thresher.tickets.settings import SettingsTicket
 from thresher.tickets.store import load_ticket
 from thresher.tickets.ticket import Ticket
@@ -32,6 +31,8 @@ from thresher.training.history import read_history
 from thresher.training.metrics import Metrics
 from thresher.training.seeding import derive_seed
 from thresher.training.teaching import Lesson
+
+TICKETS = "tickets.json"
 
 
 @dataclass(frozen=True)
@@ -67,24 +68,29 @@ class Cell:
         write_json(folder / "settings.json", config_to_mapping(run.embedding))
         return cls(folder, run, table, deadline, soft_labels)
 
-    def find(self, budgets: Sequence[Budget]) -> tuple[dict[Budget, Ticket], dict[Budget, str]]:
-        """Tickets for the budgets these settings can meet, from one search, and why the others cannot be met.
+    def find(self, budget: Budget, together: Sequence[Budget]) -> tuple[Ticket | None, str | None]:
+        """The ticket of a budget, from one search for all in `together`, or why these settings cannot meet it.
 
         Budgets may share a ticket, and with it a training: then its own budget is the first of them.
+
+        Args:
+            together: the same for every seed (`searched_together`): a search falls to the smallest of its budgets, and
+                tickets cut on the way to another one are not of its kind.
         """
-        done = self.folder / "tickets.json"
-        known: dict[str, Any] = read_json(done) if done.exists() else {"folders": {}, "unmet": {}}
-        missing = [b for b in budgets if str(b) not in known["folders"] and str(b) not in known["unmet"]]
-        if missing:
+        known = self._known()
+        if missing := [other for other in together if other not in known.folders and other not in known.unmet]:
             place = f"search-{hashlib.sha256(','.join(map(str, missing)).encode()).hexdigest()[:8]}"
             found, unmet = self._search(missing, self.folder / place)
-            known["folders"] |= {budget: f"{place}/{ticket.budget.slug}" for budget, ticket in _shared(found).items()}
-            known["unmet"] |= {str(budget): reason for budget, reason in unmet.items()}
-            write_json(done, known)
+            known.folders |= {other: f"{place}/{ticket.budget.slug}" for other, ticket in _shared(found).items()}
+            known.unmet |= unmet
+            known.save(self.folder / TICKETS)
             (self.folder / place / CHECKPOINT).unlink(missing_ok=True)
-        folders: Mapping[str, str] = known["folders"]
-        tickets = {b: load_ticket(self.folder / folders[str(b)]) for b in budgets if str(b) in folders}
-        return tickets, {b: known["unmet"][str(b)] for b in budgets if str(b) in known["unmet"]}
+        if budget in known.unmet:
+            return None, known.unmet[budget]
+        return load_ticket(self.folder / known.folders[budget]), None
+
+    def _known(self) -> "_Found":
+        return _Found.load(self.folder / TICKETS)
 
     def _search(self, budgets: Sequence[Budget], folder: Path) -> tuple[Sequence[Ticket], dict[Budget, str]]:
         left, unmet = list(budgets), {}
@@ -113,8 +119,7 @@ class Cell:
 
     def searched(self, budget: Budget) -> tuple[float, int]:
         """Seconds and epochs of the search that found a budget's ticket."""
-        known = read_json(self.folder / "tickets.json")
-        history = (self.folder / known["folders"][str(budget)]).parent / HISTORY
+        history = (self.folder / self._known().folders[budget]).parent / HISTORY
         records = read_history(history) if history.exists() else []
         return sum(record["seconds"] for record in records), len(records)
 
@@ -175,10 +180,51 @@ class Cell:
         return data if test else replace(data, test=None)
 
 
-def _shared(tickets: Sequence[Ticket]) -> dict[str, Ticket]:
+@dataclass
+class _Found:
+    """What the searches of a cell came to: where each budget's ticket is, or why there is none."""
+
+    folders: dict[Budget, str]
+    unmet: dict[Budget, str]
+
+    @classmethod
+    def load(cls, path: Path) -> "_Found":
+        known = read_json(path) if path.exists() else {"folders": {}, "unmet": {}}
+        return cls(_by_budget(known["folders"]), _by_budget(known["unmet"]))
+
+    def save(self, path: Path) -> None:
+        write_json(path, {"folders": _by_text(self.folders), "unmet": _by_text(self.unmet)})
+
+
+def _by_budget(told: Mapping[str, str]) -> dict[Budget, str]:
+    return {Budget.parse(text): value for text, value in told.items()}
+
+
+def _by_text(told: Mapping[Budget, str]) -> dict[str, str]:
+    return {str(budget): value for budget, value in told.items()}
+
+
+def searched_together(budgets: Iterable[Budget], path: Path) -> dict[Budget, tuple[Budget, ...]]:
+    """Each budget with all that one search serves, for every method and seed: those a comparison got in the same call.
+
+    Budgets of a later call have a search of their own, also in seeds that are new by then: what was found before stays,
+    and so all seeds of a budget have fallen over the same range.
+
+    Args:
+        path: where that is written down; made, or added to, if a budget is new.
+    """
+    searches = [parse_budgets(texts) for texts in read_json(path)["searches"]] if path.exists() else []
+    known = {budget for together in searches for budget in together}
+    if new := tuple(budget for budget in budgets if budget not in known):
+        searches.append(new)
+        write_json(path, {"searches": [[str(budget) for budget in together] for together in searches]})
+    return {budget: together for together in searches for budget in together}
+
+
+def _shared(tickets: Sequence[Ticket]) -> dict[Budget, Ticket]:
     """Budget → ticket; a method that cannot use a larger budget, and has the same settings for both, has one."""
     first: dict[EmbeddingConfig, Ticket] = {}
-    return {str(t.budget): first.setdefault(t.embedding, t) if isinstance(t, SettingsTicket) else t for t in tickets}
+    return {t.budget: first.setdefault(t.embedding, t) if isinstance(t, SettingsTicket) else t for t in tickets}
 
 
 def settings_slug(config: EmbeddingConfig) -> str:

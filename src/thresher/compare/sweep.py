@@ -3,8 +3,9 @@
     out/{settings.toml, encoded/, cells/<model>/<method>/, points/<model>/<method>/<budget>-seed<n>.json, frontier-*}
 
 On the first seed each method tries as many settings of its stated grid as every other; the best on validation at each
-budget is the method there, for all seeds, and only it is tested. The first seed of all methods comes before the second
-of any, so that a comparison cut short is even.
+budget is the method there, for all seeds, and only it is tested. One search serves all budgets of a call, on every seed
+and whichever settings won; those of a later call have their own (`searched_together`). The first seed of all methods
+comes before the second of any, so that a comparison cut short is even.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +14,7 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from thresher.compare.cell import Cell
+from thresher.compare.cell import Cell, searched_together
 from thresher.compare.choice import Choice
 from thresher.compare.config import CompareConfig
 from thresher.compare.deadline import Deadline, TimeIsUpError
@@ -67,7 +68,7 @@ def compare(
 
     Args:
         config: what is compared. Methods, models, budgets and seeds may grow from call to call; data, search, training,
-            teacher, width and trials must stay.
+            teacher, width and trials must stay. Budgets that came together stay together: see `searched_together`.
         out: folder of the comparison.
         time_limit: seconds after which it stops, with everything kept.
     """
@@ -92,6 +93,7 @@ class _Sweep:
         self.config, self.out, self.deadline = config, out, deadline
         self.points_folder = out / "points"
         self.budgets: dict[Budget, str] = {}  # as methods are given them → as the user wrote them
+        self.together: Mapping[Budget, Sequence[Budget]] = {}  # budget → all that share its search
         self.unmet: dict[tuple[str, str, str], str] = {}
         self.place = ""  # which of how many, among models, methods and seeds
         _check_same(config, out / "settings.toml")
@@ -99,6 +101,7 @@ class _Sweep:
     def run(self) -> None:
         table = encode(build_source(self.config.data), self.out / "encoded", progress=self.deadline.encoding)
         self.budgets = self.config.budgets_for(table.schema.num_features)
+        self.together = searched_together(self.budgets, self.out / "cells" / "searches.json")
         places = list(product(self.config.seed_numbers, self.config.models, self.config.methods))
         for at, (seed, model, method) in enumerate(places, 1):
             self.place = f"{at}/{len(places)}"
@@ -131,13 +134,13 @@ class _Sweep:
             for budget, written in self.budgets.items()
         }
         missing = [budget for budget, path in paths.items() if not path.exists()]
-        choices = {budget: self._choose(table, model, method, budget, missing) for budget in missing}
+        choices = {budget: self._choose(table, model, method, budget) for budget in missing}
         chosen = {budget: best for budget, choice in choices.items() if (best := choice.best()) is not None}
         for embedding in dict.fromkeys(chosen.values()):
             wanted = [budget for budget, best in chosen.items() if best == embedding]
             self._tell(model, method, seed, f"chosen: {describe_settings(embedding, method_grid(method))}")
             cell = self._cell(table, model, method, embedding, seed)
-            for ticket, budgets in _by_ticket(cell.find(wanted)[0]):  # one search serves all that are wanted
+            for ticket, budgets in _by_ticket({b: cell.find(b, self.together[b])[0] for b in wanted}):
                 self._write({budget: paths[budget] for budget in budgets}, cell, model, method, ticket, choices)
         for budget in missing:
             if budget not in chosen:
@@ -145,9 +148,7 @@ class _Sweep:
         for checkpoint in self._cells(model, method).glob(f"*-seed{self.config.first_seed}/retrained-*/{CHECKPOINT}"):
             checkpoint.unlink()  # of settings that were only tried
 
-    def _choose(
-        self, table: EncodedTable, model: str, method: str, budget: Budget, budgets: Sequence[Budget]
-    ) -> Choice:
+    def _choose(self, table: EncodedTable, model: str, method: str, budget: Budget) -> Choice:
         """Try as many settings as every method may, from the front of its grid; what was tried before is read."""
         path = self._cells(model, method) / f"choice-{budget.slug}.json"
         choice = Choice.load(path)
@@ -161,8 +162,7 @@ class _Sweep:
             trial = f"trial {choice.num_tried + 1}/{min(self.config.trials, len(grid))}"
             self._tell(model, method, self.config.first_seed, f"{trial}: {describe_settings(embedding, grid)}")
             cell = self._cell(table, model, method, embedding, self.config.first_seed)
-            tickets, unmet = cell.find(budgets)
-            choice.add(cell, tickets.get(budget), unmet.get(budget))
+            choice.add(cell, *cell.find(budget, self.together[budget]))
         else:
             choice.exhausted = True
         choice.save(path)
@@ -238,12 +238,13 @@ class _Sweep:
         return self.points_folder / model / method / f"{size}-seed{seed}.json"
 
 
-def _by_ticket(tickets: Mapping[Budget, Ticket]) -> list[tuple[Ticket, list[Budget]]]:
+def _by_ticket(tickets: Mapping[Budget, Ticket | None]) -> list[tuple[Ticket, list[Budget]]]:
     """Each ticket once, with the budgets it serves."""
-    budgets: dict[Budget, list[Budget]] = {}
+    served: dict[Budget, tuple[Ticket, list[Budget]]] = {}
     for budget, ticket in tickets.items():
-        budgets.setdefault(ticket.budget, []).append(budget)
-    return [(tickets[served[0]], served) for served in budgets.values()]
+        if ticket is not None:
+            served.setdefault(ticket.budget, (ticket, []))[1].append(budget)
+    return list(served.values())
 
 
 def _check_same(config: CompareConfig, path: Path) -> None:
