@@ -1,8 +1,11 @@
 """Going on in eight or four bits: what is tested is what is stored, and never worse than rounding on validation."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
+import thresher.retrain
 from thresher.compact.embedding import CompactEmbedding
 from thresher.compact.quantised import QuantisedEmbedding
 from thresher.compact.stored import make_trainable_
@@ -11,10 +14,11 @@ from thresher.data.split_batches import SplitBatches
 from thresher.export.bundle import open_bundle, save_bundle
 from thresher.models.fm import FmConfig
 from thresher.models.registry import build_model
-from thresher.retrain import retrain_quantised, train_model
-from thresher.training.fit import TrainingConfig
+from thresher.retrain import retrain_quantised, short_training, train_model
+from thresher.training.fit import TrainingConfig, fit
 from thresher.training.loop import evaluate
 from thresher.training.optimizers import OptimizerConfig
+from thresher.training.teaching import Lesson
 
 
 @pytest.fixture
@@ -50,6 +54,34 @@ def test_training_that_does_harm_is_undone(trained):
     assert result.fit.best_epoch == 0
     assert result.fit.validation.auc == pytest.approx(evaluate(model, data.validation).auc)
     torch.testing.assert_close(model.embedding.rounded_values().detach(), torch.from_numpy(rounded))
+
+
+def test_it_goes_on_with_the_lesson_the_model_had(trained, monkeypatch):
+    model, data = trained
+    lesson = Lesson.by(model, data.train, share=0.5)
+    given = []
+    monkeypatch.setattr(
+        thresher.retrain,
+        "fit",
+        lambda model, data, config, **more: given.append((data, config)) or fit(model, data, config, **more),
+    )
+    had = TrainingConfig(max_epochs=1, optimizer=OptimizerConfig(weight_decay=1e-3))
+    retrain_quantised(model, data, "int8", short_training(had), lesson=lesson)
+    [(learned, config)] = given
+    assert sorted(torch.cat([batch.labels for batch in learned.train.epoch(1)]).tolist()) == sorted(
+        lesson.labels.tolist()
+    )
+    assert learned.validation is data.validation
+    assert config.optimizer.embedding_weight_decay == pytest.approx(5e-4)
+
+
+def test_a_short_training_is_the_same_but_for_its_length_and_rate():
+    own = TrainingConfig(
+        max_epochs=3, early_stopping_metric="logloss", optimizer=OptimizerConfig(learning_rate=0.02, weight_decay=0.1)
+    )
+    short = short_training(own)
+    assert short == replace(own, optimizer=replace(own.optimizer, learning_rate=0.002))
+    assert short_training(TrainingConfig()).max_epochs == 5
 
 
 def test_a_bundles_model_can_be_trained_further(trained, small_table, tmp_path):

@@ -16,13 +16,14 @@ from thresher.training.early_stopping import EarlyStopping
 from thresher.training.fit import FitResult, TrainingConfig, fit
 from thresher.training.loop import evaluate
 from thresher.training.metrics import Metrics
-from thresher.training.optimizers import OptimizerConfig
 from thresher.training.progress import Progress
 from thresher.training.teaching import Lesson
 
 if TYPE_CHECKING:
     from thresher.data.batches import BatchSource
     from thresher.data.split_batches import SplitBatches
+
+SHORT_EPOCHS = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,12 +64,30 @@ def train_model(
         watch: splits to follow over epochs, only for figures that ask for such curves by name.
     """
     config = TrainingConfig() if config is None else config
+    result = _fit_taught(
+        model, data, config, lesson, seed=seed, folder=folder, stage=stage, watch=watch, progress=progress
+    )
+    return tested(model, data, result)
+
+
+def _fit_taught(
+    model: nn.Module,
+    data: "SplitBatches",
+    config: TrainingConfig,
+    lesson: Lesson | None,
+    *,
+    seed: int,
+    folder: Path | None = None,
+    stage: str,
+    watch: "Mapping[str, BatchSource] | None" = None,
+    progress: Progress | None,
+) -> FitResult:
+    """`fit`, on what a lesson says of the training rows, with the decay and dropout it leaves."""
     learned, easing = data, nullcontext() if lesson is None else lesson.easing_dropout(model)
     if lesson is not None:
         learned, config = lesson.taught(data), lesson.eased(config)
     with easing:
-        result = fit(model, learned, config, seed=seed, folder=folder, stage=stage, watch=watch, progress=progress)
-    return tested(model, data, result)
+        return fit(model, learned, config, seed=seed, folder=folder, stage=stage, watch=watch, progress=progress)
 
 
 def tested(model: nn.Module, data: "SplitBatches", result: FitResult) -> Trained:
@@ -118,6 +137,17 @@ def retrain_ticket(
     )
 
 
+def short_training(config: TrainingConfig) -> TrainingConfig:
+    """The same training for weights that are good already: a few epochs at a tenth of its rate.
+
+    >>> short = short_training(TrainingConfig(batch_size=512))
+    >>> short.max_epochs, short.batch_size, short.optimizer.learning_rate
+    (5, 512, 0.0001)
+    """
+    optimizer = replace(config.optimizer, learning_rate=config.optimizer.learning_rate / 10)
+    return replace(config, max_epochs=min(config.max_epochs, SHORT_EPOCHS), optimizer=optimizer)
+
+
 def retrain_quantised(
     model: nn.Module,
     data: "SplitBatches",
@@ -126,6 +156,7 @@ def retrain_quantised(
     *,
     seed: int = 0,
     folder: Path | None = None,
+    lesson: Lesson | None = None,
     progress: Progress | None = None,
 ) -> Trained:
     """Go on with a retrained model in the 8 or 4 bits its values will be stored in.
@@ -135,16 +166,15 @@ def retrain_quantised(
     Args:
         model: one whose searched tables are compact. It is changed: its tables now round their values.
         value_type: `int8` or `int4`.
-        config: by default a few epochs at a tenth of the usual rate: the weights are good already.
+        config: best `short_training` of the settings the model was retrained with; by default that of the usual ones.
+        lesson: the one the model was retrained on, if it was.
     """
-    if config is None:
-        usual = OptimizerConfig()
-        config = TrainingConfig(max_epochs=5, optimizer=replace(usual, learning_rate=usual.learning_rate / 10))
+    config = short_training(TrainingConfig()) if config is None else config
     quantise_aware_(model, value_type)
     rounded = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     start = evaluate(model, data.validation, feature_counts=data.feature_counts)
     stage = f"quantise {value_type}"
-    result = fit(model, data, config, seed=seed, folder=folder, stage=stage, progress=progress)
+    result = _fit_taught(model, data, config, lesson, seed=seed, folder=folder, stage=stage, progress=progress)
     watched = EarlyStopping(metric=config.early_stopping_metric)
     watched.update(0, result.validation)
     if watched.update(1, start):

@@ -6,6 +6,7 @@ import pytest
 from safetensors.numpy import load_file
 from scipy.sparse import load_npz
 
+import thresher.retrain as thresher_retrain
 from thresher.export.bundle import open_bundle
 from thresher.export.predictor import load_bundle
 
@@ -59,6 +60,29 @@ def test_retraining_in_fewer_bits(finished, thresher, tmp_path):
     bundle = open_bundle(tmp_path / "b")
     assert bundle.tables["embedding"].value_type == "int4"
     assert bundle.facts["retrained_in_these_bits"]
+
+
+def test_retraining_in_fewer_bits_goes_on_as_the_run_did(thresher, clicks, fast, tmp_path, monkeypatch):
+    run, given = tmp_path / "run", []
+    settings = ["teacher_share=0.5", "training.early_stopping_metric=logloss", "training.optimizer.learning_rate=0.02"]
+    words = [word for setting in settings for word in ("--set", setting)]
+    thresher("prune", clicks, "--label", "clicked", "--budgets", "20%", "--out", run, *fast, *words)
+    retrain = thresher_retrain.retrain_quantised
+    monkeypatch.setattr(
+        thresher_retrain,
+        "retrain_quantised",
+        lambda *args, **more: given.append((args[3], more)) or retrain(*args, **more),
+    )
+    words = ["export", run, "--value-type", "int4", "--retrain", "--force", "--out", tmp_path / "small"]
+    assert "are gone" not in thresher(*words).stderr
+    (run / "dense" / "soft_labels.npy").unlink()
+    assert "are gone" in thresher(*words).stderr
+    for config, _ in given:
+        assert config.early_stopping_metric == "logloss"
+        assert config.optimizer.learning_rate == pytest.approx(0.002)
+    taught, by_labels = (more["lesson"] for _, more in given)
+    assert taught.share == 0.5
+    assert by_labels is None
 
 
 def test_a_bundle_is_rounded_without_its_data_and_says_so(finished, thresher, refused, tmp_path):

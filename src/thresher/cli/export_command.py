@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from thresher.compact.value_types import ValueType
     from thresher.export.bundle import Bundle
     from thresher.runs import Run
+    from thresher.training.teaching import Lesson
 
 ENDINGS = {"bundle": "", "onnx": ".onnx", "torch": ".pt2", "compiled": ".pt2", "dense": ".safetensors", "csr": ""}
 """What `--to` knows, and how the file's name must end; those without are folders."""
@@ -180,7 +181,7 @@ def _measured_bits(
     from thresher.data.encoded_table import EncodedTable
     from thresher.export.bundle import open_bundle, save_bundle
     from thresher.report.frontier import FrontierPoint
-    from thresher.retrain import retrain_quantised
+    from thresher.retrain import retrain_quantised, short_training
     from thresher.stages import batches
     from thresher.training.loop import evaluate
 
@@ -189,7 +190,10 @@ def _measured_bits(
     if retrain:
         make_trainable_(bundle.model)
         learning = replace(data, test=None)  # the test split is read below, once
-        retrain_quantised(bundle.model, learning, value_type, seed=run.config.seed, progress=progress)
+        config, lesson = short_training(run.config.training), _lesson(run)
+        retrain_quantised(
+            bundle.model, learning, value_type, config, seed=run.config.seed, lesson=lesson, progress=progress
+        )
     write = partial(save_bundle, folder, model_config=bundle.model_config, encoder=bundle.encoder)
     write(model=bundle.model, value_type=value_type)
     rounded = open_bundle(folder)
@@ -213,6 +217,17 @@ def _measured_bits(
         "validation_auc_before": before.auc,
         "test_auc": test.auc,
     }
+
+
+def _lesson(run: "Run") -> "Lesson | None":
+    """What the run's tickets were retrained on, where that was taught and can still be read."""
+    teaching = run.teaching()
+    if teaching is None or not teaching.retraining:
+        return None
+    if not run.soft_labels.exists():
+        say(f"The teachers' predictions this model learned from are gone ({run.soft_labels}); it goes on with labels.")
+        return None
+    return run.lesson(teaching.retraining)
 
 
 def _say_cost(facts: Facts) -> None:
