@@ -311,6 +311,14 @@ def test_first_order_weights_can_be_pruned_and_counted_too(tmp_path):
     assert probabilities.std() > 0.02
 
 
+def test_a_runs_folders_are_found_however_a_budget_is_written(tmp_path):
+    run = Run(tmp_path, RunConfig(budgets=("30k", "2%", "1MB")))
+    assert run.bundle("30000") == run.bundle(30_000) == run.bundle("30k") == tmp_path / "bundles" / "30k"
+    assert run.retrained("2.0%") == tmp_path / "retrained" / "2pct"
+    assert run.retrained("1000KB") == tmp_path / "retrained" / "1MB"
+    assert run.bundle("7000") == tmp_path / "bundles" / "7000"  # none of the run's
+
+
 def test_a_run_is_neither_overwritten_nor_mixed(pruned):
     with pytest.raises(
         ConfigError, match=r"already holds a run; go on with it \(resume=True\), throw it away \(force=True\)"

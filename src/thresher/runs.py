@@ -227,8 +227,13 @@ class Run:
     def results(self) -> Path:
         return self.folder / "results.json"
 
-    def retrained(self, budget: str | Budget) -> Path:
-        return self.folder / "retrained" / Budget.parse(budget).slug
+    def budget(self, budget: str | int | Budget) -> Budget:
+        """A budget as this run writes it, and its folders are named: `30k` where `30000` is asked for."""
+        wanted = Budget.parse(budget)
+        return next((own for own in self.config.wanted_budgets() if own == wanted), wanted)
 
-    def bundle(self, budget: str | Budget) -> Path:
-        return self.folder / "bundles" / Budget.parse(budget).slug
+    def retrained(self, budget: str | int | Budget) -> Path:
+        return self.folder / "retrained" / self.budget(budget).slug
+
+    def bundle(self, budget: str | int | Budget) -> Path:
+        return self.folder / "bundles" / self.budget(budget).slug

@@ -22,6 +22,8 @@ def test_export_takes_a_bundle_out_of_a_run(finished, thresher, refused, tmp_pat
     assert "already exists" in refused("export", finished.out, "--budget", "50", "--out", out)
     assert thresher("export", finished.out, "--budget", "20%", "--out", out, "--force").exit_code == 0
     assert load_bundle(out).bundle.num_parameters > 50
+    told = thresher("export", finished.out, "--budget", "0.05k", "--out", out, "--force", "--json").stdout
+    assert (json.loads(told)["budget"], json.loads(told)["num_parameters"]) == ("50", 50)
     assert "it has: 20%, 50" in refused("export", finished.out, "--budget", "7k", "--out", tmp_path / "other")
 
 

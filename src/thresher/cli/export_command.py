@@ -116,14 +116,13 @@ def _check(to: str, value_type: str, *, retrain: bool) -> "ValueType":
 def _find(source: Path, budget: str | None) -> tuple[Path, "Run | None", str | None]:
     """The bundle to export, the run it belongs to, and its budget."""
     from thresher.runs import Run
-    from thresher.tickets.budget import Budget
 
     if (source / "bundle.json").exists():
         if budget is not None:
             raise ConfigError(f"{source} is one bundle, of one size; leave --budget out, or name the run")
         return source, None, None
     run = Run.open(source)
-    wanted = Budget.parse(_chosen_budget(run.results) if budget is None else budget)
+    wanted = run.budget(_chosen_budget(run.results) if budget is None else budget)
     folder = run.bundle(wanted)
     if not folder.exists():
         known = ", ".join(str(known) for known in run.config.wanted_budgets() if run.bundle(known).exists())
