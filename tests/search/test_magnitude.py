@@ -3,11 +3,13 @@
 import itertools
 import math
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+import thresher.search.magnitude
 from thresher.embeddings.magnitude import (
     GradualMagnitudeConfig,
     IterativeMagnitudeConfig,
@@ -15,7 +17,11 @@ from thresher.embeddings.magnitude import (
     MagnitudeEmbedding,
 )
 from thresher.errors import BudgetError, ConfigError
+from thresher.search.config import SearchConfig
+from thresher.search.find_tickets import find_tickets
 from thresher.search.magnitude import CubicPlan, rungs
+from thresher.training.optimizers import OptimizerConfig, build_optimizer
+from thresher.training.teaching import Lesson
 
 ONE_SHOT = MagnitudeConfig(embedding_dim=8, search_weight_decay=1e-4)
 GRADUAL = GradualMagnitudeConfig(embedding_dim=8)
@@ -112,6 +118,23 @@ def test_rungs_pass_every_budget_and_never_prune_too_much_at_once(num_entries, s
     for high, low in zip([num_entries, *ladder], ladder, strict=False):
         assert low <= high
         assert low >= keep_share * high - 1
+
+
+@pytest.mark.parametrize("share", [0.0, 0.75])
+@pytest.mark.parametrize("told", [None, 0.5])
+def test_a_methods_own_decay_reaches_its_table(planted, monkeypatch, told, share):
+    """Whatever `search.optimizer` says of tables; a lesson lessens it as it lessens any."""
+    built = []
+    monkeypatch.setattr(
+        thresher.search.magnitude,
+        "build_optimizer",
+        lambda model, config: built.append(build_optimizer(model, config)) or built[-1],
+    )
+    config = SearchConfig(max_epochs=1, optimizer=OptimizerConfig(weight_decay=0.1, embedding_weight_decay=told))
+    lesson = Lesson(np.full(planted.data.train.num_rows, 0.5, np.float32), share) if share else None
+    find_tickets(planted.model(ONE_SHOT), planted.data, ["100"], config, lesson=lesson)
+    decays = {group["name"]: group["weight_decay"] for group in built[0].param_groups}
+    assert decays == pytest.approx({"network": 1e-4, "embeddings": 1e-4 * (1 - share)})
 
 
 def test_impossible_settings_are_refused(planted):

@@ -29,7 +29,8 @@ class MagnitudeConfig(EmbeddingConfig):
     """Settings of all three schedules.
 
     Attributes:
-        search_weight_decay: L2 while searching, which decides what is small; absent: `search.optimizer.weight_decay`.
+        search_weight_decay: L2 while searching, of table and network, which decides what is small; absent: that of
+            `search.optimizer`. A teacher's part in the labels lessens it for the table, as it does any.
     """
 
     search_weight_decay: float | None = None

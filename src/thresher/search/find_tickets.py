@@ -50,6 +50,7 @@ def find_tickets(
         budgets=parse_budgets(budgets),
         config=config,
         seed=seed,
+        decay_share=1.0 if lesson is None else 1 - lesson.share,
         folder=folder,
         progress=progress,
     )

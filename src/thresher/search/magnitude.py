@@ -30,9 +30,10 @@ def search_magnitudes(task: SearchTask) -> Sequence[MaskTicket]:
     """Run the schedule the model's tables declare; a ticket for each budget, largest first."""
     tables = _magnitude_tables(task)
     first = next(iter(tables.values()))
-    optimizer_config = task.config.optimizer
-    if first.config.search_weight_decay is not None:
-        optimizer_config = replace(optimizer_config, weight_decay=first.config.search_weight_decay)
+    optimizer_config, decay = task.config.optimizer, first.config.search_weight_decay
+    if decay is not None:
+        own = decay * task.decay_share
+        optimizer_config = replace(optimizer_config, weight_decay=decay, embedding_weight_decay=own)
     optimizer = build_optimizer(task.model, optimizer_config)
     method = method_name(first.config)
     judge: OneShot | Gradual | Iterative

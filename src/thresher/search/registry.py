@@ -23,6 +23,7 @@ class SearchTask:
 
     Attributes:
         model: to be searched, and changed by it.
+        decay_share: what a lesson leaves of the embeddings' weight decay: in `config` already, not in a method's own.
         folder: where tickets, history and checkpoint go; a search found there is taken up again. None: memory only.
     """
 
@@ -31,6 +32,7 @@ class SearchTask:
     budgets: tuple[Budget, ...]
     config: SearchConfig
     seed: int
+    decay_share: float = 1.0
     folder: Path | None = None
     progress: Progress | None = None
 
