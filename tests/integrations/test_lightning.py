@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-lightning = pytest.importorskip("lightning.pytorch", reason="Lightning is not installed (extra: peers)")
+lightning = pytest.importorskip("lightning.pytorch", reason="Lightning is not installed (extra: lightning)")
 
 from thresher.compact.embedding import CompactEmbedding  # noqa: E402
 from thresher.integrations.lightning import PepCallback  # noqa: E402

@@ -20,7 +20,9 @@ from thresher.tickets.ticket import MaskTicket
 try:
     from lightning.pytorch import Callback, LightningModule, Trainer
 except ImportError as error:
-    raise MissingExtraError("thresher.integrations.lightning needs Lightning: pip install 'thresher[peers]'") from error
+    raise MissingExtraError(
+        "thresher.integrations.lightning needs Lightning: pip install 'thresher[lightning]'"
+    ) from error
 
 
 class PepCallback(Callback):
