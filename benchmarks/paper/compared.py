@@ -15,8 +15,8 @@ from paper.stored import read_result, stored_result, write_result
 from thresher.cli.progress import display
 from thresher.compare.config import CompareConfig
 from thresher.compare.grids import method_grid
-from thresher.compare.results import ComparedPoint
-from thresher.compare.sweep import FLOOR, compare
+from thresher.compare.results import FLOOR, ComparedPoint
+from thresher.compare.sweep import compare
 from thresher.config import config_to_mapping
 from thresher.errors import ConfigError
 from thresher.models.registry import model_config, model_name

@@ -34,6 +34,14 @@ def test_an_unknown_method_is_told_before_anything_is_read(thresher, clicks, tmp
     assert not (tmp_path / "c").exists()
 
 
+def test_the_floor_is_no_model_to_compare_methods_under(thresher, clicks, tmp_path):
+    result = thresher("compare", clicks, "--label", "clicked", "--models", "fm,lr", "--out", tmp_path / "c")
+    assert result.exit_code == 2
+    assert "'lr' has no embedding" in result.stderr
+    assert "in every comparison already, as the floor" in " ".join(result.stderr.split())
+    assert not (tmp_path / "c").exists()
+
+
 def test_tickets_of_sizes_and_of_settings_are_shown(thresher, clicks, tmp_path):
     fast = ["--set", "search.max_epochs=1", "--set", "training.max_epochs=1", "-q"]
     for method, said in (("autodim", "groups of features"), ("mde", "temperature")):

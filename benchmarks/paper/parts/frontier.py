@@ -24,7 +24,7 @@ from paper.published import AUTHORS_CODE, PEP_0
 from paper.settings import PaperSettings
 from paper.stored import read_result
 from paper.verdicts import at_equal_budgets, at_equal_bytes, comparisons, counted, method_rows
-from thresher.compare.sweep import FLOOR
+from thresher.compare.results import FLOOR
 from thresher.files import read_json
 from thresher.report.comparison import plot_comparison
 from thresher.report.frontier import FrontierPoint

@@ -15,7 +15,7 @@ from paper.page import command, made_from, mean_sd, not_run_yet, picture, table
 from paper.settings import PLACES, PaperSettings
 from paper.stored import read_result
 from paper.verdicts import at_equal_budgets, method_rows
-from thresher.compare.sweep import FLOOR
+from thresher.compare.results import FLOOR
 from thresher.report.comparison import plot_comparison
 from thresher.report.frontier import FrontierPoint
 

@@ -166,11 +166,12 @@ def _say_grids(config: "CompareConfig") -> None:
 
 def comparison_tables(points: "Sequence[ComparedPoint]", budgets: Sequence[str]) -> str:
     """Test AUC of each method at each budget, a table for each model."""
+    from thresher.compare.results import FLOOR
     from thresher.report.comparison import comparison_table
 
-    floor = [point.frontier_point() for point in points if point.model == "lr"]
+    floor = [point.frontier_point() for point in points if point.model == FLOOR]
     blocks = []
-    for model in dict.fromkeys(point.model for point in points if point.model != "lr"):
+    for model in dict.fromkeys(point.model for point in points if point.model != FLOOR):
         of_model = [point.frontier_point() for point in points if point.model == model]
         title = f"{model}: test AUC by budget, best of each starred{_floor_note(floor)}"
         blocks.append(f"{title}\n{comparison_table(of_model, budgets)}")

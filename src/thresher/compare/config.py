@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass, field, replace
 
+from thresher.compare.results import FLOOR
 from thresher.data.sources import DataConfig
 from thresher.embeddings.registry import embedding_config
 from thresher.errors import ConfigError
-from thresher.models.registry import model_config
+from thresher.models.registry import model_config, registered_models
 from thresher.search.config import SearchConfig
 from thresher.tickets.budget import Budget, parse_budgets
 from thresher.training.fit import TrainingConfig
@@ -18,7 +19,7 @@ class CompareConfig:
 
     Attributes:
         methods: names of embedding methods; `all` of them is `registered_embeddings()`.
-        models: names of models; each has its own frontier.
+        models: names of models with an embedding; each has its own frontier.
         budgets: the sizes all are compared at; a share is one of a dense table of `embedding_dim`, for every method.
         embedding_dim: the width of that table.
         seeds: how many, from `first_seed` on; each changes initial weights and batch order, the split stays.
@@ -47,6 +48,9 @@ class CompareConfig:
             embedding_config(method)  # an unknown one is told with the nearest
         for model in self.models:
             model_config(model)
+            if not registered_models()[model].model.uses_embedding:
+                known = "; it is in every comparison already, as the floor" if model == FLOOR else ""
+                raise ConfigError(f"model {model!r} has no embedding for methods to differ in{known}: leave it out")
         parse_budgets(self.budgets)
         check_share(self.teacher_share)
         if self.embedding_dim < 1:

@@ -13,6 +13,9 @@ from thresher.errors import FormatError
 from thresher.files import read_json, write_json
 from thresher.report.frontier import FrontierPoint
 
+FLOOR = "lr"
+"""The paper's embedding-free floor, a model of its own that appears in every comparison."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ComparedPoint:

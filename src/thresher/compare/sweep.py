@@ -21,7 +21,7 @@ from thresher.compare.deadline import Deadline, TimeIsUpError
 from thresher.compare.describe import describe_settings
 from thresher.compare.figures import draw_comparison
 from thresher.compare.grids import POINTS_OF_THEIR_OWN, method_grid
-from thresher.compare.results import ComparedPoint, load_points, machine, versions
+from thresher.compare.results import FLOOR, ComparedPoint, load_points, machine, versions
 from thresher.config import config_to_mapping, load_toml, save_toml
 from thresher.data.encode import encode
 from thresher.data.encoded_table import EncodedTable
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from thresher.stages import RunProgress
 
 TEACHER = "teacher"
-FLOOR = "lr"
-"""The paper's embedding-free floor, a model of its own that appears in every comparison."""
 NO_CHOICE: Mapping[Budget, Choice] = {}
 
 
