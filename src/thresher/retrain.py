@@ -155,7 +155,6 @@ def retrain_quantised(
     config: TrainingConfig | None = None,
     *,
     seed: int = 0,
-    folder: Path | None = None,
     lesson: Lesson | None = None,
     progress: Progress | None = None,
 ) -> Trained:
@@ -174,7 +173,7 @@ def retrain_quantised(
     rounded = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     start = evaluate(model, data.validation, feature_counts=data.feature_counts)
     stage = f"quantise {value_type}"
-    result = _fit_taught(model, data, config, lesson, seed=seed, folder=folder, stage=stage, progress=progress)
+    result = _fit_taught(model, data, config, lesson, seed=seed, stage=stage, progress=progress)
     watched = EarlyStopping(metric=config.early_stopping_metric)
     watched.update(0, result.validation)
     if watched.update(1, start):

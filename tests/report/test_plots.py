@@ -59,10 +59,8 @@ def test_a_single_point_can_be_drawn_and_none_cannot(tmp_path):
 
 def test_kept_parameters_over_steps(tmp_path):
     steps, kept = [0, 10, 20, 30], [1000, 1000, 100, 10]
-    _, svg = plot_kept(
-        steps, kept, tmp_path / "kept", planned=kept, budgets={"10%": 100, "10": 10}, reached={"10%": 20, "10": 30}
-    )
-    assert {"parameters kept", "search step", "plan", "kept", "ticket", "10%"} <= svg_words(svg)
+    _, svg = plot_kept(steps, kept, tmp_path / "kept", budgets={"10%": 100, "10": 10})
+    assert {"parameters kept", "search step", "kept", "10%"} <= svg_words(svg)
     assert not re.search(r"<dc:date>", svg.read_text())
     with pytest.raises(ThresherError, match="4 steps and 0 counts"):
-        plot_kept(steps, [], tmp_path / "bad")
+        plot_kept(steps, [], tmp_path / "bad", budgets={})

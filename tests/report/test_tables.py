@@ -3,7 +3,7 @@ import io
 from rich.console import Console
 
 from thresher.report.frontier import Frontier, FrontierPoint
-from thresher.report.tables import format_bytes, markdown_table, plain_table, rich_table
+from thresher.report.tables import format_bytes, plain_table, rich_table
 
 DENSE = FrontierPoint(
     label="dense",
@@ -38,12 +38,6 @@ def test_plain_table_is_the_dense_row_then_large_to_small():
         "2%          50,000   236 KB      19 %      0.8465       –        –        –",
         "6500         6,500  35.9 KB     2.5 %      0.8390       –        –        –",
     ]
-
-
-def test_markdown_table():
-    lines = markdown_table(FRONTIER).splitlines()
-    assert lines[0].startswith("| budget | parameters | bytes | share of dense | validation AUC |")
-    assert lines[2] == "| dense | 264,704 | 1.06 MB | 100 % | 0.8462 | 0.8503 | 0.3702 | 1.000 |"
 
 
 def test_rich_table_fits_eighty_columns_whole():

@@ -59,13 +59,6 @@ class CtrModel(nn.Module, ABC):
         """Every parameter the model predicts with: the embedding's as it counts them, and all others."""
         return self.num_parameters() + sum(parameter.numel() for parameter in self.other_parameters())
 
-    def storage_bytes(self) -> int:
-        """Bytes of everything a prediction needs: the embedding's own account, other parameters, buffers."""
-        embedding = 0 if self.embedding is None else self.embedding.storage_bytes()
-        inside = set() if self.embedding is None else {id(buffer) for buffer in self.embedding.buffers()}
-        others = [*self.other_parameters(), *(buffer for buffer in self.buffers() if id(buffer) not in inside)]
-        return embedding + sum(tensor.numel() * tensor.element_size() for tensor in others)
-
     def other_parameters(self) -> list[nn.Parameter]:
         """All parameters outside the embedding: first-order weights and the network."""
         inside = set() if self.embedding is None else {id(parameter) for parameter in self.embedding.parameters()}

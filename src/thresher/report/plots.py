@@ -61,14 +61,7 @@ def plot_frontier(
 
 
 def plot_kept(
-    steps: Sequence[int],
-    kept: Sequence[int],
-    stem: str | Path,
-    *,
-    planned: Sequence[int] | None = None,
-    budgets: Mapping[str, int] | None = None,
-    reached: Mapping[str, int] | None = None,
-    title: str | None = None,
+    steps: Sequence[int], kept: Sequence[int], stem: str | Path, *, budgets: Mapping[str, int]
 ) -> tuple[Path, ...]:
     """Kept parameters over the steps of a search, on a log axis.
 
@@ -76,10 +69,7 @@ def plot_kept(
         steps: where the count was taken.
         kept: the counts.
         stem: where to write, without suffix.
-        planned: the counts the plan asked for at the same steps.
         budgets: budget → its number of entries; drawn as labelled lines.
-        reached: budget → the step its ticket was taken at; drawn as dots.
-        title: above the figure.
     """
     if not len(steps) or len(steps) != len(kept):
         raise ThresherError(
@@ -88,18 +78,13 @@ def plot_kept(
     with page_style():
         figure = new_figure(6.9, 2.9)
         axes = figure.subplots()
-        for name, count in (budgets or {}).items():
+        for name, count in budgets.items():
             axes.axhline(count, color="#bbbbbb", linewidth=0.8, zorder=1)
             axes.annotate(
                 name, (1, count), (4, 0), xycoords=("axes fraction", "data"), textcoords="offset points", va="center",
                 fontsize=8, color=DENSE_COLOUR,
             )  # fmt: skip
-        if planned is not None:
-            axes.plot(steps, planned, color=COLOURS[1], linestyle="--", linewidth=1.2, label="plan")
         axes.plot(steps, kept, color=COLOURS[0], linewidth=1.6, label="kept")
-        if reached and budgets:
-            shown = [(step, budgets[name]) for name, step in reached.items() if name in budgets]
-            axes.plot(*zip(*shown, strict=True), "o", color=COLOURS[0], markersize=5, label="ticket")
         axes.set_yscale("log")
         set_count_ticks(axes.yaxis)
         axes.set_xlim(left=0)
@@ -107,8 +92,6 @@ def plot_kept(
         axes.set_xlabel("search step")
         axes.set_ylabel("parameters kept")
         axes.legend(loc="upper right", fontsize=8)
-        if title:
-            axes.set_title(title, loc="left", fontweight="bold", fontsize=10)
         return save_figure(figure, stem)
 
 

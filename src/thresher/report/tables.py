@@ -1,4 +1,4 @@
-"""Results as a person reads them: one row per model, the dense one first; plain text, Markdown or a rich table."""
+"""Results as a person reads them: one row per model, the dense one first; plain text or a rich table."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -87,13 +87,6 @@ def plain_table(frontier: Frontier) -> str:
         ).rstrip()
         for line in lines
     )
-
-
-def markdown_table(frontier: Frontier) -> str:
-    columns, rows = table_columns(frontier), table_rows(frontier)
-    rules = ["---:" if column.numeric else "---" for column in columns]
-    lines = [[column.title.replace("-\n", "").replace("\n", " ") for column in columns], rules, *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def rich_table(frontier: Frontier, *, title: str | None = None) -> "Table":

@@ -1,7 +1,7 @@
 """Stop and go on exactly: tensors and plain facts of a running training in one safetensors file, no pickle.
 
 `Checkpoint` is the file and knows nothing of what it holds. The `pack_` functions turn a model, an optimizer and the
-random generators into tensors and facts under a prefix; the `unpack_` functions put them back.
+random generators into tensors and facts under their names; the `unpack_` functions put them back.
 """
 
 import json
@@ -87,15 +87,15 @@ class Checkpoint:
         return cls(tensors=tensors, facts=json.loads(metadata["facts"]))
 
 
-def pack_model(checkpoint: Checkpoint, model: nn.Module, *, prefix: str = "model") -> None:
+def pack_model(checkpoint: Checkpoint, model: nn.Module) -> None:
     """The model's `state_dict`."""
-    checkpoint.add(prefix, model.state_dict())
+    checkpoint.add("model", model.state_dict())
 
 
-def unpack_model_(checkpoint: Checkpoint, model: nn.Module, *, prefix: str = "model") -> None:
+def unpack_model_(checkpoint: Checkpoint, model: nn.Module) -> None:
     """Put the stored state into the model; its Parameter objects stay, so that optimizers remain valid."""
     try:
-        model.load_state_dict(checkpoint.under(prefix))
+        model.load_state_dict(checkpoint.under("model"))
     except RuntimeError as error:
         raise FormatError(
             f"the checkpoint belongs to another model: {error}. Build the model with the settings it was "
@@ -103,21 +103,21 @@ def unpack_model_(checkpoint: Checkpoint, model: nn.Module, *, prefix: str = "mo
         ) from None
 
 
-def pack_optimizer(checkpoint: Checkpoint, optimizer: torch.optim.Optimizer, *, prefix: str = "optimizer") -> None:
+def pack_optimizer(checkpoint: Checkpoint, optimizer: torch.optim.Optimizer) -> None:
     """Any torch optimizer's state, by the order of its parameters: tensors as they are, numbers as facts."""
     numbers: dict[str, dict[str, Any]] = {}
     for index, parameter in enumerate(_parameters(optimizer)):
         state = optimizer.state.get(parameter, {})
-        checkpoint.add(f"{prefix}/{index}", {key: value for key, value in state.items() if isinstance(value, Tensor)})
+        checkpoint.add(f"optimizer/{index}", {key: value for key, value in state.items() if isinstance(value, Tensor)})
         numbers[str(index)] = {key: value for key, value in state.items() if not isinstance(value, Tensor)}
     groups = [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
     shapes = [list(parameter.shape) for parameter in _parameters(optimizer)]
-    checkpoint.facts[prefix] = {"groups": groups, "numbers": numbers, "shapes": shapes}
+    checkpoint.facts["optimizer"] = {"groups": groups, "numbers": numbers, "shapes": shapes}
 
 
-def unpack_optimizer_(checkpoint: Checkpoint, optimizer: torch.optim.Optimizer, *, prefix: str = "optimizer") -> None:
+def unpack_optimizer_(checkpoint: Checkpoint, optimizer: torch.optim.Optimizer) -> None:
     """Put the stored state into an optimizer built over the same parameters in the same order."""
-    facts = checkpoint.facts[prefix]
+    facts = checkpoint.facts["optimizer"]
     parameters = _parameters(optimizer)
     if facts["shapes"] != [list(parameter.shape) for parameter in parameters]:
         raise FormatError(
@@ -130,20 +130,20 @@ def unpack_optimizer_(checkpoint: Checkpoint, optimizer: torch.optim.Optimizer, 
         group |= {key: tuple(value) if isinstance(value, list) else value for key, value in stored.items()}
         step_on_device = group.get("fused") or group.get("capturable")
         for parameter, index in zip(group["params"], indices, strict=False):
-            tensors = checkpoint.under(f"{prefix}/{index}")
+            tensors = checkpoint.under(f"optimizer/{index}")
             optimizer.state[parameter] = facts["numbers"][str(index)] | {
                 key: tensor if key == "step" and not step_on_device else tensor.to(parameter.device)
                 for key, tensor in tensors.items()
             }
 
 
-def pack_rng(checkpoint: Checkpoint, *, prefix: str = "rng") -> None:
+def pack_rng(checkpoint: Checkpoint) -> None:
     """The state of all global random generators, now."""
-    checkpoint.add(prefix, capture_rng_state())
+    checkpoint.add("rng", capture_rng_state())
 
 
-def unpack_rng_(checkpoint: Checkpoint, *, prefix: str = "rng") -> None:
-    restore_rng_state(checkpoint.under(prefix))
+def unpack_rng_(checkpoint: Checkpoint) -> None:
+    restore_rng_state(checkpoint.under("rng"))
 
 
 def _parameters(optimizer: torch.optim.Optimizer) -> list[nn.Parameter]:

@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import Tensor, nn
 
 from thresher.errors import ConfigError
@@ -79,7 +78,6 @@ def fit(
     folder: Path | None = None,
     stage: str = "train",
     watch: "Mapping[str, BatchSource] | None" = None,
-    optimizer: torch.optim.Optimizer | None = None,
     progress: Progress | None = None,
 ) -> FitResult:
     """Train a model with early stopping on validation; afterwards it holds the weights of the best epoch.
@@ -92,12 +90,11 @@ def fit(
             very weights and metrics of an uninterrupted run; if that run had ended, its result is returned at once.
         stage: what to call this training in the progress display.
         watch: further splits to evaluate after each epoch, only for the record; no decision sees them.
-        optimizer: instead of the one `config.optimizer` describes.
     """
     judge = _FitJudge(model, config)
     epochs = run_epochs(
         model,
-        build_optimizer(model, config.optimizer) if optimizer is None else optimizer,
+        build_optimizer(model, config.optimizer),
         judge,
         data,
         stage=STAGE,
