@@ -11,7 +11,7 @@ from thresher.data.raw_blocks import BLOCK_BYTES, packing_of
 from thresher.data.raw_files import RawChunk, expand_paths, is_parquet, read_chunks, resolve_format
 from thresher.data.row_encoder import RowEncoder, unknown_column
 from thresher.data.schema import DenseColumn, Field, FileFormat, Label
-from thresher.data.sources import DataConfig, EncodingPlan, plan_settings, register_source
+from thresher.data.sources import DataConfig, EncodingPlan, register_source
 from thresher.data.split import SplitName
 from thresher.errors import ConfigError, DataError
 
@@ -83,30 +83,35 @@ def build_files_source(config: DataConfig) -> FilesSource:
     for name in filter(None, said):
         if name not in columns:
             raise DataError(unknown_column(name, columns), file=paths[0])
-    parts, guess = _plan_parts(config, paths[0], file_format)
-    plan = EncodingPlan(
-        **parts,
-        file_format=replace(config.file_format, columns=()) if is_parquet(paths[0]) else file_format,
-        **plan_settings(config),
-    )
+    plan, guess = _plan(config, paths[0], file_format)
     return FilesSource(paths, plan, splits, config.file_format, config.block_bytes, guess)
 
 
-def _plan_parts(config: DataConfig, path: Path, file_format: FileFormat) -> tuple[dict[str, Any], Guess | None]:
+def _plan(config: DataConfig, path: Path, file_format: FileFormat) -> tuple[EncodingPlan, Guess | None]:
     """Fields, label, dense and weight columns: as an earlier table has them, as said, or guessed."""
+    stored = replace(config.file_format, columns=()) if is_parquet(path) else file_format
     if config.vocabulary_like is not None and not config.fields:
         schema = RowEncoder.load(config.vocabulary_like).schema
-        return {name: getattr(schema, name) for name in ("fields", "label", "dense", "weight")}, None
+        return EncodingPlan.of(
+            config,
+            fields=schema.fields,
+            label=schema.label,
+            dense=schema.dense,
+            weight=schema.weight,
+            file_format=stored,
+        ), None
     fields, label, guess = config.fields, config.label, None
     if not fields or label is None:
         guess = guess_fields(path, file_format, config)
         fields, label = fields or guess.fields, label or guess.label
-    return {
-        "fields": order_fields([field.to_field(config.min_count or 1) for field in fields]),
-        "label": Label(column=label, positive=config.positive),
-        "dense": tuple(DenseColumn(name=d.name, column=d.column, scaling=d.scaling) for d in config.dense),
-        "weight": config.weight,
-    }, guess
+    return EncodingPlan.of(
+        config,
+        fields=order_fields([field.to_field(config.min_count or 1) for field in fields]),
+        label=Label(column=label, positive=config.positive),
+        dense=tuple(DenseColumn(name=d.name, column=d.column, scaling=d.scaling) for d in config.dense),
+        weight=config.weight,
+        file_format=stored,
+    ), guess
 
 
 def order_fields(fields: Sequence[Field]) -> tuple[Field, ...]:

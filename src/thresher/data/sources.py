@@ -49,6 +49,33 @@ class EncodingPlan:
     new_values: NewValues = "unknown"
     memory_mb: int = 1000
 
+    @classmethod
+    def of(
+        cls,
+        config: DataConfig,
+        *,
+        fields: tuple[Field, ...],
+        label: Label,
+        dense: tuple[DenseColumn, ...] = (),
+        weight: str | None = None,
+        file_format: FileFormat | None = None,
+    ) -> "EncodingPlan":
+        """What a source knows of its rows, with what every plan takes from the settings as it stands."""
+        return cls(
+            fields=fields,
+            label=label,
+            dense=dense,
+            weight=weight,
+            file_format=FileFormat() if file_format is None else file_format,
+            split=config.split,
+            split_seed=config.split_seed,
+            vocabulary_from=config.vocabulary_from,
+            bad_rows=config.bad_rows,
+            vocabulary_like=config.vocabulary_like,
+            new_values=config.new_values,
+            memory_mb=config.memory_mb,
+        )
+
 
 class DataSource(Protocol):
     """Raw rows in chunks, a plan, and what they were made from."""
@@ -99,19 +126,6 @@ def build_source(config: DataConfig) -> DataSource:
             + (f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(sorted(_builders))}")
         )
     return _builders[config.source](config)
-
-
-def plan_settings(config: DataConfig) -> dict[str, Any]:
-    """What every source's plan takes from the settings as it stands."""
-    return {
-        "split": config.split,
-        "split_seed": config.split_seed,
-        "vocabulary_from": config.vocabulary_from,
-        "bad_rows": config.bad_rows,
-        "vocabulary_like": config.vocabulary_like,
-        "new_values": config.new_values,
-        "memory_mb": config.memory_mb,
-    }
 
 
 def _load_own() -> None:

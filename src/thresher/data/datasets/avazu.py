@@ -8,7 +8,7 @@ from thresher.data.datasets.criteo import MIN_COUNT, named_paths
 from thresher.data.own_files import FilesSource
 from thresher.data.raw_files import resolve_format
 from thresher.data.schema import Field, FileFormat, Label
-from thresher.data.sources import DataConfig, EncodingPlan, plan_settings, register_source
+from thresher.data.sources import DataConfig, EncodingPlan, register_source
 
 FIELDS = (
     "hour", "C1", "banner_pos", "site_id", "site_domain", "site_category", "app_id", "app_domain", "app_category",
@@ -21,10 +21,10 @@ FIELDS = (
 def build_avazu_source(config: DataConfig) -> FilesSource:
     paths = named_paths(config, ("train.csv", "train"))
     told = FileFormat(delimiter=",", quote="")
-    plan = EncodingPlan(
+    plan = EncodingPlan.of(
+        config,
         fields=tuple(Field(name=name, min_count=config.min_count or MIN_COUNT) for name in FIELDS),
         label=Label(column="click"),
         file_format=resolve_format(paths[0], told),
-        **plan_settings(config),
     )
     return FilesSource(paths, plan, (None,) * len(paths), told, config.block_bytes)

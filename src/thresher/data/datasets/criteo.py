@@ -11,7 +11,7 @@ from pathlib import Path
 from thresher.data.own_files import FilesSource
 from thresher.data.raw_files import expand_paths
 from thresher.data.schema import Field, FileFormat, Label
-from thresher.data.sources import DataConfig, EncodingPlan, plan_settings, register_source
+from thresher.data.sources import DataConfig, EncodingPlan, register_source
 from thresher.errors import ConfigError, DataError
 
 INTEGERS = tuple(f"I{at}" for at in range(1, 14))
@@ -27,7 +27,7 @@ def build_criteo_source(config: DataConfig) -> FilesSource:
     fields = tuple(Field(name=name, transform="log2", min_count=min_count) for name in INTEGERS)
     fields += tuple(Field(name=name, min_count=min_count) for name in CATEGORIES)
     told = FileFormat(delimiter="\t", columns=COLUMNS, quote="")
-    plan = EncodingPlan(fields=fields, label=Label(column="label"), file_format=told, **plan_settings(config))
+    plan = EncodingPlan.of(config, fields=fields, label=Label(column="label"), file_format=told)
     paths = named_paths(config, ("train.txt", "train.csv", "train.tsv", "day_*"))
     return FilesSource(paths, plan, (None,) * len(paths), told, config.block_bytes)
 

@@ -14,7 +14,7 @@ import polars as pl
 from thresher.data.fingerprint import files_facts
 from thresher.data.raw_files import RawChunk
 from thresher.data.schema import Field, Label
-from thresher.data.sources import DataConfig, EncodingPlan, plan_settings, register_source
+from thresher.data.sources import DataConfig, EncodingPlan, register_source
 from thresher.errors import ConfigError, DataError
 
 FIELDS = ("timestamp", "gender", "age", "occupation", "zip", "year", "genre")
@@ -50,7 +50,8 @@ def build_movielens_source(config: DataConfig) -> MovieLensSource:
     folder = Path(config.data_dir)
     rows, first_timestamp = read_movielens(folder)
     names = (*FIELDS, *ID_FIELDS) if config.with_ids else FIELDS
-    plan = EncodingPlan(
+    plan = EncodingPlan.of(
+        config,
         fields=tuple(
             Field(
                 name=name,
@@ -61,7 +62,6 @@ def build_movielens_source(config: DataConfig) -> MovieLensSource:
             for name in names
         ),
         label=Label(column="label"),
-        **plan_settings(config),
     )
     return MovieLensSource(folder, plan, rows)
 

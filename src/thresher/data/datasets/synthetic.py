@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from thresher.data.raw_files import RawChunk
 from thresher.data.schema import Field, Label
-from thresher.data.sources import DataConfig, EncodingPlan, SyntheticConfig, plan_settings, register_source
+from thresher.data.sources import DataConfig, EncodingPlan, SyntheticConfig, register_source
 from thresher.errors import ConfigError
 
 _CHUNK_ROWS = 65_536
@@ -98,10 +98,10 @@ def build_synthetic_source(config: DataConfig) -> SyntheticSource:
     made = config.synthetic
     names = [f"signal_{at}" for at in range(made.num_signal_fields)]
     names += [f"noise_{at}" for at in range(made.num_noise_fields)]
-    plan = EncodingPlan(
+    plan = EncodingPlan.of(
+        config,
         fields=tuple(Field(name=name, min_count=config.min_count or 1) for name in names),
         label=Label(column="label"),
-        **plan_settings(config),
     )
     return SyntheticSource(made, plan)
 
