@@ -75,6 +75,7 @@ def compare_method(
     kept |= {_key(point): point for point in map(_content, found.points) if point["model"] in (model, FLOOR)}
     stored["points"] = list(kept.values())
     stored["unmet"] |= {f"{at} {budget}": reason for (_, at, budget), reason in found.unmet.items()}
+    seeds = max(seeds, stored["done"].get(method, done)["seeds"])
     stored["done"][method] = {"seeds": seeds, "budgets": list(budgets), "grid": grid}
     write_result(path, stored, made)
 

@@ -134,12 +134,16 @@ def train_plain(
         training=short.training,
         teacher_share=0.0,
     )
-    content = stored_result(settings, path, plain) or {"config": config_to_mapping(plain), "points": {}}
-    for seed in (seed for seed in seeds if str(seed) not in content["points"]):
+
+    def so_far() -> dict[str, Any]:
+        return stored_result(settings, path, plain) or {"config": config_to_mapping(plain), "points": {}}
+
+    for seed in (seed for seed in seeds if str(seed) not in so_far()["points"]):
         made, config = made_with(), replace(plain, data=settings.data(source), seed=seed)
         with Run.started(settings.temporary / "plain" / digest(config), config, resume=True) as run:
             table = encode_data(run)
         point = train_dense(run, table, batches(run, table))
+        content = so_far()  # others may have added to it meanwhile
         content["points"][str(seed)] = point.to_json()
         write_result(path, content, made)
         print(f"{path.stem} seed {seed}: test AUC {point.test_auc:.4f}", flush=True)
