@@ -125,6 +125,8 @@ class Run:
             resume: go on with a run that was started here with the same settings.
             force: throw away what is here.
         """
+        if resume and force:
+            raise ConfigError("one goes on with a run (resume=True) or throws it away (force=True); choose one of them")
         settings = folder / "config.toml"
         if settings.exists() and force:
             shutil.rmtree(folder)

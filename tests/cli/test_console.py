@@ -7,8 +7,10 @@ import sys
 import time
 
 import pytest
+import typer
 
 from thresher import __version__
+from thresher.cli.console import told_plainly
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "100"}
 
@@ -50,6 +52,18 @@ app(["show", {str(results)!r}])
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=ENVIRONMENT)
     assert done.returncode == 1
     assert "ZeroDivisionError" in done.stderr
+
+
+@pytest.mark.parametrize("words", [["--force"], ["--resume"], ["--force", "--resume"], []])
+def test_the_way_to_go_on_throws_nothing_away(monkeypatch, capsys, words):
+    @told_plainly(resumable=True)
+    def command():
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys, "argv", ["thresher", "prune", *words, "my clicks.csv"])
+    with pytest.raises(typer.Exit):
+        command()
+    assert capsys.readouterr().err.splitlines()[-1] == "  thresher prune 'my clicks.csv' --resume"
 
 
 @pytest.mark.slow

@@ -107,6 +107,8 @@ def test_resume_force_and_neither(finished, thresher, refused):
     assert (out / "results.json").exists()
     assert "seed was 0, is 7" in refused("prune", "--out", out, "--resume", "--seed", "7")
     assert "holds no run to go on with" in refused("prune", "--out", out.parent / "nowhere", "--resume")
+    assert "goes on with a run (--resume) or throws it away (--force)" in refused(*words, "--resume", "--force")
+    assert (out / "results.json").exists()
     assert thresher(*words, "--seed", "7", "--force").exit_code == 0
     assert Run.open(out).config.seed == 7
 

@@ -217,6 +217,6 @@ def _say_error(message: str) -> None:
 
 
 def _resume_hint() -> str:
-    words = ["thresher", *sys.argv[1:]]
-    words += [] if "--resume" in words else ["--resume"]
+    """The interrupted command, going on; without `--force`, which would throw away what there is to go on with."""
+    words = ["thresher", *(word for word in sys.argv[1:] if word not in ("--force", "--resume")), "--resume"]
     return f"Nothing is lost; go on with:\n  {shlex.join(words)}"
