@@ -1,4 +1,7 @@
 import os
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -34,3 +37,55 @@ def test_a_failure_leaves_what_was_there(tmp_path):
         raise OSError("disk full")
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
     assert (tmp_path / "file").read_text() == "before"
+
+
+@pytest.fixture(scope="module")
+def dead() -> int:
+    """The number of a process that is no more."""
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+def test_what_a_killed_process_left_is_removed_when_its_place_is_next_written(tmp_path, dead):
+    kept = [f".other.{dead}.partial", f".file.{os.getppid()}.partial", ".file.partial", ".file.x.partial"]
+    for name in (f".file.{dead}.partial", *kept):
+        (tmp_path / name).write_text("half")
+    (tmp_path / f".folder.{dead}.partial").mkdir()
+    (tmp_path / f".folder.{dead}.partial" / "inner").write_text("half")
+    with replacing_file(tmp_path / "file") as beside:
+        beside.write_text("whole")
+    with replacing_folder(tmp_path / "folder"):
+        pass
+    assert {path.name for path in tmp_path.iterdir()} == {"file", "folder", *kept}
+
+
+def test_a_folder_moved_aside_by_a_killed_process_is_put_back(tmp_path, dead):
+    aside = tmp_path / f".folder.{dead}.old"
+    aside.mkdir()
+    (aside / "file").write_text("before")
+    with pytest.raises(ZeroDivisionError), replacing_folder(tmp_path / "folder") as beside:
+        (beside / "file").write_text(f"half{1 / 0}")
+    assert (tmp_path / "folder" / "file").read_text() == "before"
+    aside.mkdir()  # killed a moment later, when the new folder was in its place
+    with replacing_folder(tmp_path / "folder") as beside:
+        (beside / "file").write_text("after")
+    assert (tmp_path / "folder" / "file").read_text() == "after"
+    assert [path.name for path in tmp_path.iterdir()] == ["folder"]
+
+
+def test_a_folder_that_cannot_take_its_place_leaves_the_old_one_there(tmp_path, monkeypatch):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "file").write_text("before")
+    rename = Path.replace
+
+    def refuse(self, target):
+        if self.name.endswith(".partial"):
+            raise OSError(5, os.strerror(5))
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "replace", refuse)
+    with pytest.raises(ThresherError, match="Input/output error"), replacing_folder(tmp_path / "folder") as beside:
+        (beside / "file").write_text("after")
+    assert (tmp_path / "folder" / "file").read_text() == "before"
+    assert [path.name for path in tmp_path.iterdir()] == ["folder"]

@@ -1,22 +1,30 @@
-"""Nothing is half-written: files and folders are made beside their place, then renamed into it."""
+"""Nothing is half-written: files and folders are made beside their place, then renamed into it.
 
+What a killed process left beside a place is put in order when something is next written there.
+"""
+
+import glob
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from thresher.errors import FormatError, ThresherError
+
+_LEFTOVER = re.compile(r"\.(?P<name>.+)\.(?P<pid>\d+)\.(?P<kind>partial|old)")
 
 
 @contextmanager
 def replacing_file(path: Path) -> Iterator[Path]:
     """Yield a path beside `path` to write to; when the block ends well, it takes the place of `path`."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    beside = _beside(path, "partial")
     with _told_plainly(path):
         path.parent.mkdir(parents=True, exist_ok=True)
+        _tidy(path)
         try:
             beside.touch()
             mode = beside.stat().st_mode
@@ -26,29 +34,29 @@ def replacing_file(path: Path) -> Iterator[Path]:
                 os.fsync(written.fileno())
             beside.replace(path)
         finally:
-            beside.unlink(missing_ok=True)
+            _tidy(path)
 
 
 @contextmanager
 def replacing_folder(path: Path) -> Iterator[Path]:
     """Yield a new folder beside `path`; when the block ends well, it takes the place of `path`."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    beside = _beside(path, "partial")
     with _told_plainly(path):
-        shutil.rmtree(beside, ignore_errors=True)
-        beside.mkdir(parents=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _tidy(path)
+        beside.mkdir()
         try:
             yield beside
+            mode = beside.stat().st_mode & 0o666
             for file in beside.rglob("*"):
                 if file.is_file():
-                    file.chmod(beside.stat().st_mode & 0o666)
+                    file.chmod(mode)
             # a folder cannot be renamed over a full one: the old one steps aside first
-            aside = path.with_name(f".{path.name}.{os.getpid()}.old")
             if path.exists():
-                path.replace(aside)
+                path.replace(_beside(path, "old"))
             beside.replace(path)
-            shutil.rmtree(aside, ignore_errors=True)
         finally:
-            shutil.rmtree(beside, ignore_errors=True)
+            _tidy(path)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -71,6 +79,40 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise FormatError(f"{path} holds no JSON object; make it anew")
     return content
+
+
+def _beside(path: Path, kind: Literal["partial", "old"]) -> Path:
+    return path.with_name(f".{path.name}.{os.getpid()}.{kind}")
+
+
+def _tidy(path: Path) -> None:
+    """Put back a folder that was moved aside for nothing; remove what else this or a killed process left of `path`."""
+    for left in sorted(path.parent.glob(f".{glob.escape(path.name)}.*")):
+        found = _LEFTOVER.fullmatch(left.name)
+        if found is None or found["name"] != path.name or _is_another_alive(int(found["pid"])):
+            continue
+        with suppress(OSError):  # of another user, perhaps: no reason not to write
+            if found["kind"] == "old" and not path.exists():
+                left.replace(path)
+            elif left.is_dir() and not left.is_symlink():
+                shutil.rmtree(left, ignore_errors=True)
+            else:
+                left.unlink()
+
+
+def _is_another_alive(pid: int) -> bool:
+    """Whether this is another process than ours, and it lives."""
+    if pid == os.getpid():
+        return False
+    if os.name != "posix":
+        return True  # there is no asking there: signal 0 would end it
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        pass
+    return True
 
 
 @contextmanager
