@@ -1,4 +1,5 @@
 import os
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -89,3 +90,26 @@ def test_a_folder_that_cannot_take_its_place_leaves_the_old_one_there(tmp_path, 
         (beside / "file").write_text("after")
     assert (tmp_path / "folder" / "file").read_text() == "before"
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]
+
+
+def test_links_leave_the_mode_of_their_originals(tmp_path, umask):
+    original = tmp_path / "original"
+    original.write_text("mine alone")
+    original.chmod(0o600)
+    with replacing_folder(tmp_path / "folder") as beside:
+        os.link(original, beside / "link")
+    assert original.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("replacing", [replacing_file, replacing_folder])
+def test_a_full_disk_is_told_plainly_whoever_finds_it(tmp_path, replacing):
+    """safetensors does not raise an OSError."""
+    told = pytest.raises(ThresherError, match=r"cannot write .*place: .*too large.*free space")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (5_000, before[1]))
+    try:
+        with told, replacing(tmp_path / "place") as beside:
+            save_file({"x": np.zeros(10_000)}, beside if beside.is_file() else beside / "x.safetensors")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert not list(tmp_path.iterdir())

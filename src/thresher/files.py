@@ -13,6 +13,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
 
+from safetensors import SafetensorError
+
 from thresher.errors import FormatError, ThresherError
 
 _LEFTOVER = re.compile(r"\.(?P<name>.+)\.(?P<pid>\d+)\.(?P<kind>partial|old)")
@@ -49,7 +51,7 @@ def replacing_folder(path: Path) -> Iterator[Path]:
             yield beside
             mode = beside.stat().st_mode & 0o666
             for file in beside.rglob("*"):
-                if file.is_file():
+                if file.is_file() and file.stat().st_nlink == 1:  # the mode of a link is that of the original, too
                     file.chmod(mode)
             # a folder cannot be renamed over a full one: the old one steps aside first
             if path.exists():
@@ -119,7 +121,6 @@ def _is_another_alive(pid: int) -> bool:
 def _told_plainly(path: Path) -> Iterator[None]:
     try:
         yield
-    except OSError as error:
-        raise ThresherError(
-            f"cannot write {path}: {error.strerror or error}; free space or choose another folder with --out"
-        ) from error
+    except (OSError, SafetensorError) as error:  # safetensors has an error of its own for a full disk
+        reason = getattr(error, "strerror", None) or error
+        raise ThresherError(f"cannot write {path}: {reason}; free space or choose another folder with --out") from error

@@ -51,12 +51,7 @@ class Checkpoint:
             "crc32": str(_checksum(stored)),
         }
         with replacing_file(path) as beside:
-            try:
-                save_file(stored, beside, metadata)
-            except SafetensorError as error:
-                raise ThresherError(
-                    f"cannot write {path}: {error}; free space or choose another folder with --out"
-                ) from error
+            save_file(stored, beside, metadata)
 
     @classmethod
     def load(cls, path: Path) -> "Checkpoint":
