@@ -29,6 +29,7 @@ LAYERS = [
     "growth",
     "report",
     "testing",
+    "run_folder",
     "runs",
     "stages",
     "run_report",

@@ -61,6 +61,23 @@ def replacing_folder(path: Path) -> Iterator[Path]:
             _tidy(path)
 
 
+def remove(path: Path) -> None:
+    """Remove a file, a link or a whole folder."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
+
+
+def is_leftover(path: Path) -> bool:
+    """Whether this is something half-written, or moved aside, beside its place.
+
+    >>> is_leftover(Path(".config.toml.123.partial")), is_leftover(Path("config.toml"))
+    (True, False)
+    """
+    return _LEFTOVER.fullmatch(path.name) is not None
+
+
 def write_text(path: Path, text: str) -> None:
     with replacing_file(path) as beside:
         beside.write_text(text, encoding="utf-8")
@@ -96,10 +113,8 @@ def _tidy(path: Path) -> None:
         with suppress(OSError):  # of another user, perhaps: no reason not to write
             if found["kind"] == "old" and not path.exists():
                 left.replace(path)
-            elif left.is_dir() and not left.is_symlink():
-                shutil.rmtree(left, ignore_errors=True)
             else:
-                left.unlink()
+                remove(left)
 
 
 def _is_another_alive(pid: int) -> bool:

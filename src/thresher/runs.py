@@ -21,6 +21,7 @@ from thresher.errors import ConfigError, ThresherError
 from thresher.files import read_json
 from thresher.models.base import ModelConfig
 from thresher.models.fm import FmConfig
+from thresher.run_folder import SETTINGS, throw_away
 from thresher.search.config import SearchConfig
 from thresher.tickets.budget import Budget, parse_budgets
 from thresher.tickets.ticket import Rewind
@@ -123,21 +124,21 @@ class Run:
 
         Args:
             resume: go on with a run that was started here with the same settings.
-            force: throw away what is here.
+            force: throw away the run that is here. What is no run, or data this one is to read, is not thrown away.
         """
         if resume and force:
             raise ConfigError("one goes on with a run (resume=True) or throws it away (force=True); choose one of them")
-        settings = folder / "config.toml"
-        if settings.exists() and force:
-            shutil.rmtree(folder)
+        settings = folder / SETTINGS
         if settings.exists():
-            if not resume:
+            stored = _stored(settings)
+            if force:
+                throw_away(folder, config.data)
+            elif not resume:
                 raise ConfigError(
                     f"{folder} already holds a run; go on with it (resume=True), throw it away (force=True), or choose "
                     "another folder (out=…)"
                 )
-            stored = load_toml(RunConfig, settings)
-            if stored != config:
+            elif stored != config:
                 raise ConfigError(
                     f"the run in {folder} was started with other settings ({what_differs(stored, config)}); resume it "
                     f"with those (see {settings}), or choose another folder (out=…)"
@@ -162,9 +163,9 @@ class Run:
     @classmethod
     def open(cls, folder: Path) -> "Run":
         """A run that exists, with the settings it was started with."""
-        if not (folder / "config.toml").exists():
+        if not (folder / SETTINGS).exists():
             raise ConfigError(f"{folder} holds no run (config.toml is missing); start one with: thresher prune … --out")
-        return cls(folder, load_toml(RunConfig, folder / "config.toml"))
+        return cls(folder, load_toml(RunConfig, folder / SETTINGS))
 
     @contextmanager
     def large_tables(self) -> Iterator[None]:
@@ -239,3 +240,14 @@ class Run:
 
     def bundle(self, budget: str | int | Budget) -> Path:
         return self.folder / "bundles" / self.budget(budget).slug
+
+
+def _stored(settings: Path) -> RunConfig:
+    """The settings of the run in a folder; a file of the same name that is no run's is told, never overwritten."""
+    try:
+        return load_toml(RunConfig, settings)
+    except ConfigError as error:
+        raise ConfigError(
+            f"{settings.parent} holds a {settings.name} that is not the settings of a run ({error}); choose another "
+            "folder (out=…)"
+        ) from None

@@ -113,6 +113,13 @@ def test_resume_force_and_neither(finished, thresher, refused):
     assert Run.open(out).config.seed == 7
 
 
+def test_force_keeps_the_table_it_is_to_read(finished, refused, fast):
+    out = finished.out
+    told = refused("prune", out / "encoded", "--budgets", "50", "--out", out, "--force", *fast)
+    assert f"{out / 'encoded'} is to be read, and lies in {out}, which is to be thrown away (--force)" in told
+    assert (out / "results.json").exists()
+
+
 def test_retrain_needs_a_finished_search(refused, tmp_path, finished):
     assert "holds no run" in refused("retrain", tmp_path / "absent")
     (finished.out / "tickets" / "tickets.json").unlink()

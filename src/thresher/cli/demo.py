@@ -8,6 +8,7 @@ import typer
 from thresher.cli import options
 from thresher.cli.console import say, told_plainly
 from thresher.cli.progress import display
+from thresher.errors import ConfigError
 
 if TYPE_CHECKING:
     from thresher.runs import RunConfig
@@ -28,8 +29,9 @@ def demo(
 
     if not as_json:
         say("Made-up clicks: 4 fields decide them, 4 are noise. One search prunes the table to four sizes.")
+    config = demo_config()
     with display(quiet=quiet) as progress:
-        result = prune(demo_config(), out=out, force=True, progress=progress)
+        result = prune(config, out=out, force=_holds_demo(out, config), progress=progress)
     show_result(result, as_json=as_json)
     if not as_json:
         _predict_a_row(result.run.bundle(result.run.config.wanted_budgets()[-1]))
@@ -48,6 +50,21 @@ def demo_config() -> "RunConfig":
         search=SearchConfig(plan_epochs=8),
         budgets=("20%", "10%", "5%", "2%"),
     )
+
+
+def _holds_demo(out: Path, config: "RunConfig") -> bool:
+    """Whether there is an earlier demo to replace. Any other run is not the demo's to throw away."""
+    from thresher.runs import Run, what_differs
+
+    try:
+        stored = Run.open(out).config
+    except ConfigError:
+        return False  # whatever is there instead is told when the run is started
+    if stored != config:
+        raise ConfigError(
+            f"{out} holds another run than the demo's ({what_differs(stored, config)}); choose another folder (--out)"
+        )
+    return True
 
 
 def _predict_a_row(bundle: Path) -> None:

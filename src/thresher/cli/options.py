@@ -181,7 +181,7 @@ Resume = Annotated[
     ),
 ]
 Force = Annotated[
-    bool, typer.Option("--force", metavar="", help="Throw away what is in --out.", rich_help_panel=OUTPUT)
+    bool, typer.Option("--force", metavar="", help="Throw away the run or table in --out.", rich_help_panel=OUTPUT)
 ]
 Json = Annotated[
     bool,

@@ -1,0 +1,83 @@
+"""What `force` throws away: a run, and nothing else."""
+
+from pathlib import Path
+
+import pytest
+
+from thresher.data.sources import DataConfig, SplitConfig
+from thresher.errors import ConfigError
+from thresher.runs import Run, RunConfig
+
+
+@pytest.fixture
+def run(tmp_path) -> Run:
+    """A run that has come some way."""
+    run = Run.start(tmp_path / "run", RunConfig())
+    for part in ("encoded/table.json", "tickets/300/mask.safetensors", "results.json"):
+        (run.folder / part).parent.mkdir(parents=True, exist_ok=True)
+        (run.folder / part).write_text("{}")
+    return run
+
+
+def content(folder):
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
+
+
+def test_force_throws_a_run_away(run):
+    (run.folder / ".results.json.1.partial").write_text("half")
+    Run.start(run.folder, RunConfig(seed=1), force=True)
+    assert content(run.folder) == ["config.toml"]
+    assert Run.open(run.folder).config.seed == 1
+
+
+def test_force_in_the_folder_one_stands_in(run, monkeypatch):
+    monkeypatch.chdir(run.folder)
+    Run.start(run.folder.relative_to(run.folder), RunConfig(seed=1), force=True)
+    assert content(run.folder) == ["config.toml"]
+
+
+def test_what_no_run_wrote_is_not_thrown_away(run):
+    (run.folder / "notes.md").write_text("mine")
+    (run.folder / ".git").mkdir()
+    before = content(run.folder)
+    with pytest.raises(ConfigError, match=r"holds more than a run: \.git, notes\.md; move that elsewhere"):
+        Run.start(run.folder, RunConfig(), force=True)
+    assert content(run.folder) == before
+
+
+@pytest.mark.parametrize("text", ["[server]\nport = 80\n", "no toml at all", "seed = 'x'\n"])
+@pytest.mark.parametrize("how", [{"force": True}, {"resume": True}, {}])
+def test_a_config_file_of_something_else_makes_no_run(tmp_path, text, how):
+    (tmp_path / "config.toml").write_text(text)
+    (tmp_path / "report").mkdir()
+    with pytest.raises(ConfigError, match=r"holds a config\.toml that is not the settings of a run"):
+        Run.start(tmp_path, RunConfig(), **how)
+    assert content(tmp_path) == ["config.toml", "report"]
+
+
+def test_settings_kept_beside_other_files_make_no_run_of_them(tmp_path):
+    (tmp_path / "config.toml").write_text("seed = 1\n")
+    (tmp_path / "clicks.csv").write_text("")
+    with pytest.raises(ConfigError, match=r"holds more than a run: clicks\.csv"):
+        Run.start(tmp_path, RunConfig(), force=True)
+    assert content(tmp_path) == ["clicks.csv", "config.toml"]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"source": "encoded", "paths": ("run/encoded",)},
+        {"source": "encoded", "paths": ("link",)},
+        {"paths": ("*/results.json",)},
+        {"source": "movielens-1m", "data_dir": "run"},
+        {"paths": ("clicks.csv",), "vocabulary_like": "run/encoded"},
+        {"paths": ("clicks.csv",), "split": SplitConfig(by="files", validation_paths=("a",), test_paths=("run/b",))},
+    ],
+)
+def test_data_that_is_to_be_read_is_not_thrown_away_first(run, tmp_path, monkeypatch, data):
+    monkeypatch.chdir(tmp_path)
+    Path("link").symlink_to("run/encoded")
+    before = content(run.folder)
+    with pytest.raises(ConfigError, match=r"is to be read, and lies in .*run, which is to be thrown away"):
+        Run.start(run.folder, RunConfig(data=DataConfig(**data)), force=True)
+    assert content(run.folder) == before
