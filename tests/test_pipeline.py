@@ -21,7 +21,7 @@ from thresher.data.sources import DataConfig, FieldConfig, SyntheticConfig, buil
 from thresher.embeddings.mde import MdeConfig
 from thresher.embeddings.pep import PepConfig
 from thresher.embeddings.uniform import UniformConfig
-from thresher.errors import BudgetError, ConfigError
+from thresher.errors import BudgetError, ConfigError, DataError
 from thresher.export.predictor import load_bundle
 from thresher.files import read_json, write_json
 from thresher.kernels import tables
@@ -162,7 +162,7 @@ def test_a_teacher_that_cannot_take_such_rows_is_refused_before_anything_is_trai
     config = replace(CONFIG, data=data, teacher_models=(AutoIntConfig(deep_term=False, linear_term=False),))
     with pytest.raises(ConfigError, match="dense inputs"):
         prune(config, out=tmp_path / "run")
-    assert not (tmp_path / "run").exists()
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["encoded"]
 
 
 def test_a_teacher_that_helps_is_tried_in_a_second_search(tmp_path, pruned):
@@ -364,7 +364,18 @@ def test_settings_that_cannot_reach_a_budget_are_told_before_the_search(tmp_path
         prune(decay, out=tmp_path / "a")
     with pytest.raises(BudgetError, match="above the"):
         prune(replace(CONFIG, budgets=("1M",)), out=tmp_path / "b")
-    assert not (tmp_path / "b" / "dense").exists()
+    assert [path.name for path in (tmp_path / "b").iterdir()] == ["encoded"]
+
+
+def test_a_refused_run_leaves_its_table_to_the_next(tmp_path, pruned):
+    with pytest.raises(BudgetError, match="above the"):
+        prune(replace(CONFIG, budgets=("1M",)), out=tmp_path)
+    encoded = {path: path.stat().st_mtime_ns for path in (tmp_path / "encoded").rglob("*")}
+    other = replace(CONFIG, data=replace(CONFIG.data, split_seed=1))
+    with pytest.raises(DataError, match=r"encoded from other data or settings: plan.split_seed was 0, is 1.*--force"):
+        prune(other, out=tmp_path)
+    assert prune(CONFIG, out=tmp_path).frontier.points == pruned.frontier.points
+    assert encoded == {path: path.stat().st_mtime_ns for path in (tmp_path / "encoded").rglob("*")}
 
 
 def _masks(folder):

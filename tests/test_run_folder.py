@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from thresher.data.sources import DataConfig, SplitConfig
-from thresher.errors import ConfigError
+from thresher.errors import BudgetError, ConfigError
 from thresher.runs import Run, RunConfig
 
 
@@ -81,3 +81,52 @@ def test_data_that_is_to_be_read_is_not_thrown_away_first(run, tmp_path, monkeyp
     with pytest.raises(ConfigError, match=r"is to be read, and lies in .*run, which is to be thrown away"):
         Run.start(run.folder, RunConfig(data=DataConfig(**data)), force=True)
     assert content(run.folder) == before
+
+
+def test_a_table_that_nothing_was_trained_on_is_no_hindrance(run):
+    for part in ("config.toml", "tickets/300/mask.safetensors", "results.json"):
+        (run.folder / part).unlink()
+    (run.folder / "tickets" / "300").rmdir()
+    with pytest.raises(ConfigError, match="is not empty and holds no run"):
+        Run.start(run.folder, RunConfig())
+    (run.folder / "tickets").rmdir()
+    (run.folder / ".config.toml.1.partial").write_text("half")
+    Run.start(run.folder, RunConfig())
+    assert (run.encoded / "table.json").exists()
+    (run.folder / "config.toml").unlink()
+    Run.start(run.folder, RunConfig(), force=True)
+    assert content(run.folder) == ["config.toml"]
+
+
+def test_a_folder_that_only_bears_the_name_of_a_table_is_none(tmp_path):
+    (tmp_path / "encoded").mkdir()
+    (tmp_path / "encoded" / "letters.txt").write_text("Dear")
+    for force in (False, True):
+        with pytest.raises(ConfigError, match="is not empty and holds no run"):
+            Run.start(tmp_path, RunConfig(), force=force)
+    assert content(tmp_path) == ["encoded", "encoded/letters.txt"]
+
+
+@pytest.mark.parametrize("before", ["nothing", "a folder", "a run"])
+def test_a_run_refused_before_it_trains_leaves_its_table_alone(tmp_path, before):
+    out = tmp_path / "run"
+    if before == "a folder":
+        out.mkdir()
+    elif before == "a run":
+        Run.start(out, RunConfig())
+
+    def refuse(*, encodes: bool) -> None:
+        with Run.started(out, RunConfig(seed=1), force=before == "a run") as run:
+            if encodes:
+                run.encoded.mkdir()
+                (run.encoded / "table.json").write_text("{}")
+            run.tickets.mkdir()
+            raise BudgetError("too much")
+
+    with pytest.raises(BudgetError):
+        refuse(encodes=False)
+    assert out.exists() == (before != "nothing")
+    assert not out.exists() or not content(out)
+    with pytest.raises(BudgetError):
+        refuse(encodes=True)
+    assert content(out) == ["encoded", "encoded/table.json"]

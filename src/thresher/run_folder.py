@@ -12,13 +12,22 @@ from thresher.data.sources import DataConfig
 from thresher.errors import ConfigError
 from thresher.files import is_leftover, remove
 
-SETTINGS = "config.toml"
+SETTINGS, ENCODED = "config.toml", "encoded"
+UNFINISHED = f"{ENCODED}.partial"
 PARTS = {
-    SETTINGS, "encoded", "encoded.partial", "dense", "tables", "tickets", "retrained", "bundles", "report",
+    SETTINGS, ENCODED, UNFINISHED, "dense", "tables", "tickets", "retrained", "bundles", "report",
     "results.json",
 }  # fmt: skip
 """All that runs write in their folder, at its top."""
 SHOWN_NAMES = 5
+
+
+def is_free(folder: Path) -> bool:
+    """Whether a run can start here: there is nothing, or only a table that is encoded and was never trained on."""
+    return not folder.exists() or all(
+        (path.name == ENCODED and (path / "table.json").exists()) or path.name == UNFINISHED or is_leftover(path)
+        for path in folder.iterdir()
+    )
 
 
 def throw_away(folder: Path, data: DataConfig) -> None:

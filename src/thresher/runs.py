@@ -5,9 +5,8 @@
 The folders bear the names of the stages that fill them. Not here: the stages (`thresher.stages`).
 """
 
-import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from thresher.errors import ConfigError, ThresherError
 from thresher.files import read_json
 from thresher.models.base import ModelConfig
 from thresher.models.fm import FmConfig
-from thresher.run_folder import SETTINGS, throw_away
+from thresher.run_folder import ENCODED, SETTINGS, clear, is_free, throw_away
 from thresher.search.config import SearchConfig
 from thresher.tickets.budget import Budget, parse_budgets
 from thresher.tickets.ticket import Rewind
@@ -120,7 +119,7 @@ class Run:
 
     @classmethod
     def start(cls, folder: Path, config: RunConfig, *, resume: bool = False, force: bool = False) -> "Run":
-        """Make the folder, or take up the run that is in it.
+        """Make the folder, or take up the run that is in it. A table that was encoded there is no hindrance.
 
         Args:
             resume: go on with a run that was started here with the same settings.
@@ -129,35 +128,41 @@ class Run:
         if resume and force:
             raise ConfigError("one goes on with a run (resume=True) or throws it away (force=True); choose one of them")
         settings = folder / SETTINGS
-        if settings.exists():
-            stored = _stored(settings)
-            if force:
-                throw_away(folder, config.data)
-            elif not resume:
-                raise ConfigError(
-                    f"{folder} already holds a run; go on with it (resume=True), throw it away (force=True), or choose "
-                    "another folder (out=…)"
-                )
-            elif stored != config:
-                raise ConfigError(
-                    f"the run in {folder} was started with other settings ({what_differs(stored, config)}); resume it "
-                    f"with those (see {settings}), or choose another folder (out=…)"
-                )
-        elif folder.exists() and any(folder.iterdir()):
+        stored = _stored(settings) if settings.exists() else None
+        if stored is None and not is_free(folder):
             raise ConfigError(f"{folder} is not empty and holds no run; choose another folder (out=…)")
+        if force:
+            throw_away(folder, config.data)
+        elif stored is not None and not resume:
+            raise ConfigError(
+                f"{folder} already holds a run; go on with it (resume=True), throw it away (force=True), or choose "
+                "another folder (out=…)"
+            )
+        elif stored is not None and stored != config:
+            raise ConfigError(
+                f"the run in {folder} was started with other settings ({what_differs(stored, config)}); resume it "
+                f"with those (see {settings}), or choose another folder (out=…)"
+            )
         save_toml(config, settings)
         return cls(folder, config)
 
     @classmethod
     @contextmanager
     def started(cls, folder: Path, config: RunConfig, *, resume: bool = False, force: bool = False) -> Iterator["Run"]:
-        """`start`, but a run refused before its first training step leaves no folder in the way of the next."""
-        fresh = not folder.exists()
+        """`start`, but a run refused before its first training step leaves nothing in the way of the next.
+
+        Only its table stays, which may have taken long to encode: the next run here uses it.
+        """
+        existed, fresh = folder.exists(), force or not (folder / SETTINGS).exists()
+        run = cls.start(folder, config, resume=resume, force=force)
         try:
-            yield cls.start(folder, config, resume=resume, force=force)
+            yield run
         except ThresherError:
             if fresh and not any(folder.rglob("history.jsonl")):
-                shutil.rmtree(folder, ignore_errors=True)
+                with suppress(OSError):
+                    clear(folder, keep={ENCODED})
+                    if not existed:
+                        folder.rmdir()  # unless there is a table in it
             raise
 
     @classmethod
@@ -180,7 +185,7 @@ class Run:
 
     @property
     def encoded(self) -> Path:
-        return self.folder / "encoded"
+        return self.folder / ENCODED
 
     @property
     def dense(self) -> Path:

@@ -61,7 +61,6 @@ def test_broken_files(refused, tmp_path, fast, command, content, line, words):
         (["FILE", "--budgets", "200%"], "more than the whole table"),
         (["FILE", "--budgets", "10XB"], "unknown unit 'XB'"),
         (["FILE", "--budgets", ""], "no budget given"),
-        (["FILE", "--budgets", "5M"], "is above the"),
         (["FILE", "--budgets", "10", "--max-auc-drop", "0.1"], "give one of them"),
         (["FILE", "--max-auc-drop", "7"], "such as 0.001"),
         (["FILE", "--model", "fmm"], "did you mean 'fm'?"),
@@ -82,6 +81,14 @@ def test_nonsense_is_named(refused, clicks, tmp_path, fast, monkeypatch, words, 
     message = refused("prune", *words, "--out", "out", *([] if "-d" in words else fast))
     assert told in message
     assert sorted(tmp_path.iterdir()) == [clicks], "something was left behind"
+
+
+def test_a_budget_that_cannot_be_met_costs_no_second_encoding(refused, thresher, clicks, tmp_path, fast):
+    out = tmp_path / "out"
+    assert "is above the" in refused("prune", clicks, "--budgets", "5M", "--out", out, *fast)
+    assert [path.name for path in out.iterdir()] == ["encoded"]
+    clicks.unlink()
+    assert thresher("prune", out / "encoded", "--budgets", "50", "--out", out, *fast).exit_code == 0
 
 
 def test_unknown_keys_in_a_config_file_name_file_and_line(refused, clicks, tmp_path):
