@@ -17,6 +17,7 @@ import torch
 from safetensors.torch import load_file
 
 from thresher.data.data_config import DenseConfig
+from thresher.data.encoded_table import EncodedTable
 from thresher.data.sources import DataConfig, FieldConfig, SyntheticConfig, build_source
 from thresher.embeddings.mde import MdeConfig
 from thresher.embeddings.pep import PepConfig
@@ -27,10 +28,12 @@ from thresher.files import read_json, write_json
 from thresher.kernels import tables
 from thresher.models.autoint import AutoIntConfig
 from thresher.models.deepfm import DeepFmConfig
-from thresher.pipeline import prune
+from thresher.models.logistic_regression import LogisticRegressionConfig
+from thresher.pipeline import prune, retrain_all
 from thresher.runs import Run, RunConfig
 from thresher.search.config import SearchConfig
 from thresher.search.find_tickets import find_tickets
+from thresher.stages import batches
 from thresher.tickets.budget import Budget
 from thresher.tickets.store import load_ticket
 from thresher.training.fit import TrainingConfig
@@ -317,6 +320,29 @@ def test_a_runs_folders_are_found_however_a_budget_is_written(tmp_path):
     assert run.retrained("2.0%") == tmp_path / "retrained" / "2pct"
     assert run.retrained("1000KB") == tmp_path / "retrained" / "1MB"
     assert run.bundle("7000") == tmp_path / "bundles" / "7000"  # none of the run's
+
+
+def test_a_model_of_first_order_weights_alone_can_have_them_pruned(tmp_path):
+    model = LogisticRegressionConfig()
+    with pytest.raises(ConfigError, match=r"'lr' has no embedding to prune; .* embedding\.first_order = true"):
+        prune(replace(CONFIG, model=model), out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    config = replace(CONFIG, model=model, embedding=PepConfig(first_order=True), budgets=("100",), teacher_share=0.0)
+    (point,) = prune(config, out=tmp_path / "run").frontier.points
+    assert point.num_parameters == 100
+    assert point.test_auc > 0.6
+
+
+def test_going_on_from_a_search_that_a_method_does_not_have_is_told_before_anything_is_trained(tmp_path, pruned):
+    config = replace(CONFIG, embedding=MdeConfig(embedding_dim=8), budgets=("50%",), rewind="final")
+    with pytest.raises(ConfigError, match=r"goes on from a search, and method 'mde' has none"):
+        prune(config, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    run = Run.start(tmp_path / "searched", config)  # as after a search of its own
+    table = EncodedTable.open(pruned.run.encoded)
+    with pytest.raises(ConfigError, match="goes on from a search"):
+        retrain_all(run, table, batches(run, table))
+    assert not run.dense.exists()
 
 
 def test_a_run_is_neither_overwritten_nor_mixed(pruned):

@@ -10,6 +10,10 @@ from pathlib import Path
 
 from thresher.data.encoded_table import EncodedTable
 from thresher.data.split_batches import SplitBatches
+from thresher.embeddings.pep import PepConfig
+from thresher.embeddings.registry import method_name
+from thresher.errors import ConfigError
+from thresher.models.registry import has_embedding, model_name
 from thresher.run_report import PruneResult, report
 from thresher.runs import Run, RunConfig
 from thresher.stages import (
@@ -39,6 +43,7 @@ def prune(
         resume: go on with the run in `out`.
         force: throw away the run in `out`.
     """
+    check_settings(config)
     with Run.started(Path(out), config, resume=resume, force=force) as run:
         table = encode_data(run, progress)
         data = batches(run, table)
@@ -47,8 +52,28 @@ def prune(
     return retrain_all(run, table, data, progress)
 
 
+def check_settings(config: RunConfig) -> None:
+    """Raise, before anything is encoded or trained, if no pruned model can come of these settings whatever the data.
+
+    Not part of the settings' own checks: dense models are trained with them, too.
+    """
+    searches_first_order = isinstance(config.embedding, PepConfig) and config.embedding.first_order
+    if not has_embedding(config.model) and not searches_first_order:
+        raise ConfigError(
+            f"model {model_name(config.model)!r} has no embedding to prune; choose another (fm, deepfm, autoint), or "
+            "have its first-order weights pruned: method pep with embedding.first_order = true "
+            "(--set embedding.first_order=true)"
+        )
+    if config.rewind == "final" and not config.is_searched:
+        raise ConfigError(
+            f'rewind = "final" goes on from a search, and method {method_name(config.embedding)!r} has none; '
+            'use rewind = "initial" (--set rewind=initial)'
+        )
+
+
 def retrain_all(run: Run, table: EncodedTable, data: SplitBatches, progress: RunProgress | None = None) -> PruneResult:
     """From the tickets of a search to pruned models: train dense, which may teach another search, retrain, report."""
+    check_settings(run.config)
     dense = train_dense(run, table, data, progress)
     teaching = choose_teaching(run, table, data, progress)
     tickets = search(run, table, data, teaching, progress)

@@ -81,9 +81,13 @@ class RunConfig:
 
     def teachings(self) -> list[Teaching]:
         """How teachers may teach: one way if all is told, else those that validation decides between."""
+        return teachings(self.teacher_share, self.teach_search if self.is_searched else False)
+
+    @property
+    def is_searched(self) -> bool:
+        """Whether the method has a search; else its settings follow from the budget."""
         method = registered_embeddings()[method_name(self.embedding)].embedding
-        is_searched = method.search_algorithm != FieldEmbedding.search_algorithm  # else all settings are known
-        return teachings(self.teacher_share, self.teach_search if is_searched else False)
+        return method.search_algorithm != FieldEmbedding.search_algorithm
 
     @property
     def largest_share(self) -> float:

@@ -64,6 +64,9 @@ def test_broken_files(refused, tmp_path, fast, command, content, line, words):
         (["FILE", "--budgets", "10", "--max-auc-drop", "0.1"], "give one of them"),
         (["FILE", "--max-auc-drop", "7"], "such as 0.001"),
         (["FILE", "--model", "fmm"], "did you mean 'fm'?"),
+        (["FILE", "--model", "lr"], "model 'lr' has no embedding to prune; choose another (fm, "),
+        (["FILE", "--model", "lr", "--method", "mde"], "(--set embedding.first_order=true)"),
+        (["FILE", "--method", "mde", "--set", "rewind=final"], "method 'mde' has none; use rewind = \"initial\""),
         (["FILE", "--teachers", "fm,depfm"], "did you mean 'deepfm'?"),
         (["FILE", "--method", "pepp"], "did you mean 'pep'?"),
         (["FILE", "--set", "training.max_epoch=1"], "--set: unknown key 'training.max_epoch'; did you mean"),
@@ -81,6 +84,13 @@ def test_nonsense_is_named(refused, clicks, tmp_path, fast, monkeypatch, words, 
     message = refused("prune", *words, "--out", "out", *([] if "-d" in words else fast))
     assert told in message
     assert sorted(tmp_path.iterdir()) == [clicks], "something was left behind"
+
+
+def test_what_can_never_be_pruned_is_told_before_a_search_reads_the_data(refused, clicks, tmp_path, fast):
+    words = ["search", clicks, "--out", tmp_path / "out", *fast]
+    assert "has no embedding to prune" in refused(*words, "--model", "lr")
+    assert "goes on from a search" in refused(*words, "--method", "hash", "--set", "rewind=final")
+    assert sorted(tmp_path.iterdir()) == [clicks]
 
 
 def test_a_budget_that_cannot_be_met_costs_no_second_encoding(refused, thresher, clicks, tmp_path, fast):

@@ -276,6 +276,8 @@ def test_unknown_names_are_told_before_anything_runs():
         replace(CONFIG, methods=("peb",))
     with pytest.raises(ConfigError, match="deepfm"):
         replace(CONFIG, models=("deepfn",))
+    with pytest.raises(ConfigError, match="'lr' has no embedding to compare methods in"):
+        replace(CONFIG, models=("fm", "lr"))
     with pytest.raises(ConfigError, match="at least 1"):
         replace(CONFIG, seeds=0)
     with pytest.raises(ConfigError, match="counted from 0"):

@@ -123,8 +123,9 @@ MemoryMb = Annotated[
 Model = Annotated[
     str | None,
     typer.Option(
-        metavar="NAME", help="fm (default), deepfm, autoint, lr, or one you registered.", rich_help_panel=MODEL,
-        show_default=False,
+        metavar="NAME",
+        help="fm (default), deepfm, autoint, or one you registered; lr with --set embedding.first_order=true.",
+        rich_help_panel=MODEL, show_default=False,
     ),
 ]  # fmt: skip
 EmbeddingDim = Annotated[

@@ -91,11 +91,13 @@ def search(
     quiet: options.Quiet = False,
 ) -> None:
     """The search alone, by labels unless told otherwise: one ticket per budget, to be retrained later or elsewhere."""
+    from thresher.pipeline import check_settings
     from thresher.runs import Run
     from thresher.stages import batches, encode_data
     from thresher.stages import search as search_run
 
     settled = _settle(context.params)
+    check_settings(settled)
     with display(quiet=quiet) as progress, Run.started(out, settled, resume=resume, force=force) as run:
         table = encode_data(run, progress)
         say_skipped(table)

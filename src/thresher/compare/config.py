@@ -6,7 +6,7 @@ from thresher.compare.results import FLOOR
 from thresher.data.sources import DataConfig
 from thresher.embeddings.registry import embedding_config
 from thresher.errors import ConfigError
-from thresher.models.registry import model_config, registered_models
+from thresher.models.registry import has_embedding, model_config
 from thresher.search.config import SearchConfig
 from thresher.tickets.budget import Budget, parse_budgets
 from thresher.training.fit import TrainingConfig
@@ -47,8 +47,7 @@ class CompareConfig:
         for method in self.methods:
             embedding_config(method)  # an unknown one is told with the nearest
         for model in self.models:
-            model_config(model)
-            if not registered_models()[model].model.uses_embedding:
+            if not has_embedding(model_config(model)):
                 known = "; it is in every comparison already, as the floor" if model == FLOOR else ""
                 raise ConfigError(f"model {model!r} has no embedding for methods to differ in{known}: leave it out")
         parse_budgets(self.budgets)

@@ -73,6 +73,11 @@ def model_name(config: ModelConfig) -> str:
     raise ConfigError(f"{type(config).__qualname__} belongs to no registered model")
 
 
+def has_embedding(config: ModelConfig) -> bool:
+    """Whether the model has vectors; one that has none has nothing to prune but first-order weights."""
+    return _find(model_name(config)).model.uses_embedding
+
+
 def build_model(embedding: FieldEmbedding, config: ModelConfig, *, num_dense: int = 0) -> CtrModel:
     """Build the model a config describes over a given embedding.
 
