@@ -80,7 +80,7 @@ def test_prune_model_leaves_the_model_alone_and_gives_it_back_at_each_size(tmp_p
     assert isinstance(result.pruned["40"].model.items, CompactEmbedding)
     assert result.pruned["50%"].test.auc > 0.9
     assert result.pruned["40"].storage_bytes < result.pruned["50%"].storage_bytes < result.dense.storage_bytes
-    assert {path.name for path in tmp_path.iterdir()} == {"dense", "tickets", "retrained"}
+    assert {path.name for path in tmp_path.iterdir()} == {"dense", "tickets", "retrained", "given.json"}
 
 
 def test_the_dense_model_teaches_where_the_smallest_size_learns_better(tmp_path):
@@ -150,6 +150,63 @@ def test_models_of_ones_own_can_teach(tmp_path):
         taught(teachers=[Knows(1.0)], teacher_share=0.0, teach_search=None)
     with pytest.warns(UserWarning, match="Squashed gives numbers between 0 and 1"):
         taught(teachers=[Squashed(1.0)], with_dense=False)
+
+
+def test_a_model_of_another_ticket_is_not_taken_for_the_new_ones(tmp_path):
+    """A new search finds a new mask of the same size, which the settings of retraining do not tell from the old."""
+    first = SearchConfig(warmup_epochs=2, plan_epochs=4, clock_steps=2, optimizer=FAST)
+    prune = partial(
+        prune_model, Model(), DATA, "40", training=TrainingConfig(max_epochs=2, optimizer=FAST), with_dense=False
+    )
+    prune(search=first, folder=tmp_path)
+    longer = replace(first, plan_epochs=6)
+    with pytest.raises(ConfigError, match=r"tickets/checkpoint.* \(plan_epochs 4.* → 6\); use the same"):
+        prune(search=longer, folder=tmp_path)
+    (tmp_path / "tickets" / "checkpoint.safetensors").unlink()
+    with pytest.raises(ConfigError, match=r"retrained/40/by-labels/checkpoint.* another ticket.* delete the file"):
+        prune(search=longer, folder=tmp_path)
+    (tmp_path / "retrained" / "40" / "by-labels" / "checkpoint.safetensors").unlink()
+    table = prune(search=longer, folder=tmp_path).pruned["40"].model.users
+    afresh = prune(search=longer).pruned["40"].model.users
+    assert torch.equal(table.positions(), afresh.positions())
+    assert torch.equal(table.values, afresh.values)
+
+
+def test_work_on_another_model_or_other_rows_is_not_taken_up(tmp_path):
+    class Doubled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.users = nn.Embedding(20, 8, _weight=torch.ones(20, 8))
+            self.dropout = nn.Dropout(0.1)
+
+        def forward(self, ids, price):
+            return self.dropout(self.users(ids["user"])).sum(1) + price
+
+        def extra_repr(self):
+            return f"activation={partial}, made={object()}"  # the latter is printed with its place in memory
+
+    def prune(model, data=DATA):
+        prune_model(
+            model, data, "50%", with_dense=False, search=SearchConfig(warmup_epochs=1, plan_epochs=1, clock_steps=2),
+            training=TrainingConfig(max_epochs=1), folder=tmp_path,
+        )  # fmt: skip
+
+    with pytest.raises(AttachError):
+        prune(nn.Linear(2, 1))
+    prune(Doubled())  # nothing had been done
+    prune(Doubled())
+    other = Doubled()
+    other.dropout.p = 0.2
+    with pytest.raises(ConfigError, match=r"another model or other rows \(other: model\)"):
+        prune(other)
+    with pytest.raises(ConfigError, match=r"other: training rows\); choose another folder, or delete"):
+        prune(Doubled(), replace(DATA, train=batches(1, shuffle=1)))
+    with pytest.raises(ConfigError, match="other: validation rows"):
+        prune(Doubled(), replace(DATA, validation=batches(5)))
+    weights = Doubled()
+    weights.users.weight.data[3, 4] = 2.0
+    with pytest.raises(ConfigError, match="began with other weights"):
+        prune(weights)
 
 
 def test_the_dense_model_is_trained_only_if_asked_for():

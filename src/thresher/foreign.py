@@ -4,6 +4,8 @@ Not here: raw files and bundles (`thresher.pipeline`); a foreign model brings it
 """
 
 import copy
+import hashlib
+import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,24 +16,30 @@ from torch import nn
 
 from thresher.attach import AttachedTable, attach_, compact_
 from thresher.attach.find import Where
+from thresher.data.batch_digest import first_batch_digest
 from thresher.data.batches import TeachableSource
 from thresher.data.split_batches import SplitBatches
 from thresher.data.tensor_batches import TensorBatches as TensorBatches
 from thresher.embeddings.base import BYTES_PER_VALUE
 from thresher.embeddings.pep import PepConfig
 from thresher.errors import ConfigError
+from thresher.files import read_json, write_json
 from thresher.retrain import Trained, retrain_ticket, tested, train_model
 from thresher.search.config import SearchConfig
 from thresher.search.find_tickets import find_tickets
 from thresher.tickets.budget import Budget, parse_budgets
 from thresher.tickets.ticket import Ticket
+from thresher.training.epochs import CHECKPOINT
 from thresher.training.fit import TrainingConfig
 from thresher.training.loop import predict
 from thresher.training.progress import Progress
+from thresher.training.seeding import isolated_rng
 from thresher.training.teaching import Lesson, Teaching, check_teaching, teachings, try_teachings
 
 MANY_OUTPUTS = 32
 """So many logits of a trained model do not all lie between 0 and 1."""
+GIVEN = "given.json"
+"""In a folder of `prune_model`: short names of what it was given, so that work on something else is not taken up."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +91,8 @@ def prune_model(
         teach_search: whether it has the same part in the search; by default that is tried, too, where a teacher helps.
         teachers: models you have trained on the same rows, called as `model` is. What teaches is the mean of what they
             and the unpruned model predict.
-        folder: histories, tickets and checkpoints go there; work found there is taken up again.
+        folder: histories, tickets and checkpoints go there; work found there is taken up again, if it is of the same
+            model with the same initial weights (seed its making) and of the same rows; else it is refused.
     """
     if teacher_share and not (with_dense or teachers):
         raise ConfigError(
@@ -106,6 +115,8 @@ def prune_model(
         folder=None if folder is None else Path(folder),
         progress=progress,
     )
+    if run.folder is not None:
+        _check_given(run.folder, model, data)
     dense, lesson, share = None, None, ways[-1].retraining
     for teacher in teachers:
         _warn_of_probabilities(teacher, data)
@@ -209,6 +220,26 @@ class _ForeignRun:
         if self.folder is None:
             return None
         return self.folder / (name if lesson is None else f"{name}-{lesson.digest}")
+
+
+def _check_given(folder: Path, model: nn.Module, data: SplitBatches) -> None:
+    """Refuse a folder with work on another model or other rows, which checkpoints of the same size do not show."""
+    built = re.sub(r" at 0x[0-9a-fA-F]+", "", repr(model))  # functions are printed with where they lie in memory
+    with isolated_rng():
+        given = {
+            "model": hashlib.sha256(built.encode()).hexdigest()[:16],
+            "training rows": first_batch_digest(data.train),
+            "validation rows": first_batch_digest(data.validation),
+        }
+    path, has_work = folder / GIVEN, any(folder.rglob(CHECKPOINT))
+    if has_work and path.exists():
+        before = read_json(path)
+        if others := [name for name, digest in given.items() if before.get(name, digest) != digest]:
+            raise ConfigError(
+                f"{folder} holds work on another model or other rows (other: {', '.join(others)}); choose another "
+                "folder, or delete it to start anew"
+            )
+    write_json(path, given)
 
 
 def _compacted(trained: Trained) -> Trained:

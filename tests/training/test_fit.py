@@ -171,9 +171,20 @@ def test_other_settings_or_a_foreign_checkpoint_are_told(tmp_path):
             seed=9,
             folder=tmp_path,
         )
+    with pytest.raises(ConfigError, match=r"began with other weights.* delete the file to start anew"):
+        fit_toy(tmp_path, model=toy_model(seed=1))
     Checkpoint(facts={"stage": "search"}).save(path)
     with pytest.raises(FormatError, match=r"another stage \(search, not fit\)"):
         fit_toy(tmp_path)
+
+
+def test_a_checkpoint_that_does_not_know_its_initial_weights_is_taken_up(tmp_path, uninterrupted):
+    """Those of the first versions."""
+    fit_toy(tmp_path)
+    checkpoint = Checkpoint.load(tmp_path / "checkpoint.safetensors")
+    assert checkpoint.facts["settings"].pop("initial_weights")
+    checkpoint.save(tmp_path / "checkpoint.safetensors")
+    assert_same_run(*fit_toy(tmp_path), *uninterrupted)
 
 
 def test_watched_splits_are_recorded_and_decide_nothing(uninterrupted):

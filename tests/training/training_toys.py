@@ -87,17 +87,19 @@ def toy_sources() -> tuple[ToySource, ToySource]:
     return ToySource(*toy_rows(640, 1), seed=7), ToySource(*toy_rows(200, 2), batch_size=64)
 
 
-def toy_model(dropout: float = 0.3) -> ToyModel:
+def toy_model(dropout: float = 0.3, seed: int = 0) -> ToyModel:
     with isolated_rng():
-        seed_all(0)
+        seed_all(seed)
         return ToyModel(dropout)
 
 
 TOY_CONFIG = TrainingConfig(max_epochs=9, patience=2, optimizer=OptimizerConfig(learning_rate=0.05))
 
 
-def fit_toy(folder: Path | None, train: ToySource | None = None) -> tuple[ToyModel, FitResult]:
-    model, (default_train, validation) = toy_model(), toy_sources()
+def fit_toy(
+    folder: Path | None, train: ToySource | None = None, model: ToyModel | None = None
+) -> tuple[ToyModel, FitResult]:
+    model, (default_train, validation) = model or toy_model(), toy_sources()
     data = SplitBatches(
         train=default_train if train is None else train,
         validation=validation,

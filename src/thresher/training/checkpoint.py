@@ -87,6 +87,12 @@ def pack_model(checkpoint: Checkpoint, model: nn.Module) -> None:
     checkpoint.add("model", model.state_dict())
 
 
+def weights_digest(model: nn.Module) -> str:
+    """A short name for all a model holds now; it is read once, and nothing of it is copied where it is on the CPU."""
+    state = {name: tensor.detach().cpu() for name, tensor in model.state_dict().items() if isinstance(tensor, Tensor)}
+    return f"{_checksum(state):08x}"
+
+
 def unpack_model_(checkpoint: Checkpoint, model: nn.Module) -> None:
     """Put the stored state into the model; its Parameter objects stay, so that optimizers remain valid."""
     try:

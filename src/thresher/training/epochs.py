@@ -25,6 +25,7 @@ from thresher.training.checkpoint import (
     unpack_model_,
     unpack_optimizer_,
     unpack_rng_,
+    weights_digest,
 )
 from thresher.training.history import History, Record
 from thresher.training.interrupts import SafeInterrupt, deferred_interrupts
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
 CHECKPOINT = "checkpoint.safetensors"
 HISTORY = "history.jsonl"
+INITIAL_WEIGHTS = "initial_weights"
 
 
 class Judge(Protocol):
@@ -99,7 +101,8 @@ def run_epochs(
         title: what to call this training in the progress display, where not by its stage.
         average: what is evaluated, and what the judge sees after an epoch, in place of the last weights.
         folder: where `checkpoint.safetensors` is written after each epoch and on Ctrl-C, and `history.jsonl`, one
-            record per epoch. If the checkpoint exists, training goes on from it.
+            record per epoch. If the checkpoint exists, training goes on from it; one of a model that began with other
+            weights is refused.
         watch: further splits to evaluate after each epoch, only for the record; no decision sees them.
 
     Raises:
@@ -108,6 +111,8 @@ def run_epochs(
     same = {**settings, "seed": seed, "num_steps": len(data.train), "num_rows": data.train.num_rows}
     same = json.loads(json.dumps(same, default=str))  # tuples and paths as a checkpoint will give them back
     checkpoint, history = (None, None) if folder is None else (folder / CHECKPOINT, folder / HISTORY)
+    if folder is not None:  # settings do not tell one ticket, or one model, from another of the same size
+        same[INITIAL_WEIGHTS] = weights_digest(model)
     run = _Run(model, optimizer, judge, average, stage, same, checkpoint, History(history))
     show = StageProgress(progress, stage=title or stage, max_epochs=max_epochs, num_steps=len(data.train))
     with isolated_rng(), deferred_interrupts() as interrupts:
@@ -220,12 +225,18 @@ class _Run:
         changed = [
             f"{name} {stored.get(name)!r} → {value!r}"
             for name, value in self.settings.items()
-            if stored.get(name) != value
+            if name != INITIAL_WEIGHTS and stored.get(name) != value
         ]
         if changed:
             raise ConfigError(
                 f"{path} was written with other settings ({'; '.join(changed)}); "
                 "use the same settings, or delete it to start anew"
+            )
+        began = self.settings[INITIAL_WEIGHTS]
+        if stored.get(INITIAL_WEIGHTS, began) != began:  # absent in files of earlier versions
+            raise ConfigError(
+                f"{path} was written for a model that began with other weights: another model, another ticket, or one "
+                "whose making was not seeded; give that one, or delete the file to start anew"
             )
         unpack_model_(checkpoint, self.model)
         unpack_optimizer_(checkpoint, self.optimizer)
