@@ -309,8 +309,10 @@ def test_first_order_weights_can_be_pruned_and_counted_too(tmp_path):
     assert set(kept) == {"embedding", "linear_term.weights"}
     assert sum(kept.values()) == 100
     assert min(kept.values()) > 0
-    bundle = load_bundle(result.run.bundle("100"))
-    probabilities = bundle.predict(build_source(config.data).frame())
+    predictor = load_bundle(result.run.bundle("100"))
+    assert predictor.bundle.num_parameters == 100
+    assert predictor.bundle.searched_bytes == predictor.bundle.storage_bytes == point.storage_bytes
+    probabilities = predictor.predict(build_source(config.data).frame())
     assert probabilities.std() > 0.02
 
 

@@ -31,7 +31,8 @@ class Trained:
     """A model with its best weights, what it weighs, and how well it predicts.
 
     Attributes:
-        num_parameters: embedding parameters, first-order weights excluded, as the paper counts.
+        num_parameters: embedding parameters; as the paper counts, first-order weights are excluded, unless they were
+            searched too (`PepConfig.first_order`).
         storage_bytes: bytes of everything a lookup of them needs.
         fit: how training went; `fit.validation` is what decisions are made on.
         test: metrics of the test split, read once, after all decisions; None if the data has none.

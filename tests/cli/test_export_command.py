@@ -54,6 +54,23 @@ def test_fewer_bits_are_measured_and_told(finished, thresher, tmp_path, value_ty
     assert f"value type               {value_type}" in thresher("show", out).stdout
 
 
+def test_sizes_are_the_same_everywhere_where_first_order_weights_are_searched(clicks, fast, thresher, tmp_path):
+    run = tmp_path / "run"
+    thresher(
+        "prune", clicks, "--label", "clicked", "--budgets", "50", "--out", run, "--set", "embedding.first_order=true",
+        *fast,
+    )  # fmt: skip
+    (point,) = json.loads((run / "results.json").read_text())["points"]
+    assert point["num_parameters"] == 50
+    shown = json.loads(thresher("show", run / "bundles" / "50", "--json").stdout)
+    assert sum(table["num_parameters"] for table in shown["tables"]) == shown["num_parameters"] == 50
+    words = ["export", run, "--budget", "50", "--value-type", "fp16", "--out", tmp_path / "small", "--json"]
+    assert json.loads(thresher(*words).stdout)["num_parameters"] == 50
+    small = open_bundle(tmp_path / "small")
+    assert small.facts["num_parameters"] == small.num_parameters == 50
+    assert small.facts["storage_bytes"] == small.storage_bytes < point["storage_bytes"]
+
+
 def test_retraining_in_fewer_bits(finished, thresher, tmp_path):
     words = ["export", finished.out, "--budget", "20%", "--value-type", "int4"]
     rounded = json.loads(thresher(*words, "--out", tmp_path / "a", "--json").stdout)

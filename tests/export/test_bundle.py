@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from thresher.compact.embedding import CompactEmbedding
 from thresher.compact.quantised import quantise_aware_
 from thresher.compact.stored import StoredEmbedding
 from thresher.embeddings.registry import build_embedding, embedding_config
@@ -52,6 +53,23 @@ def test_dense_and_searched_embeddings_have_bundles_too(tmp_path, make_encoder, 
     ids = torch.randint(encoder.schema.num_features, (20, 3))
     with torch.no_grad():
         torch.testing.assert_close(open_bundle(tmp_path).model(ids), model(ids))
+
+
+def test_first_order_weights_count_once_they_are_pruned(tmp_path, make_encoder, make_model):
+    encoder = make_encoder()
+    sizes = encoder.schema.field_sizes
+    model, config = make_model(encoder, "fm")
+    whole = open_bundle(save_bundle(tmp_path / "whole", model, config, encoder))
+    assert whole.num_parameters == model.num_parameters()
+    assert whole.searched_bytes == whole.tables["embedding"].storage_bytes < whole.storage_bytes
+    mask = torch.zeros(sum(sizes), 1, dtype=torch.bool)
+    mask[1:4] = True
+    model.linear_term.weights = CompactEmbedding.from_mask(sizes, mask, torch.ones_like(mask, dtype=torch.float32))
+    pruned = open_bundle(save_bundle(tmp_path / "pruned", model, config, encoder))
+    assert pruned.num_parameters == model.num_parameters() + 3
+    assert pruned.searched_bytes == pruned.storage_bytes
+    again = open_bundle(convert_bundle(tmp_path / "pruned", tmp_path / "int8", "int8"))
+    assert again.num_parameters == pruned.num_parameters
 
 
 def test_files_hold_no_pickle(tmp_path, make_encoder, make_model):

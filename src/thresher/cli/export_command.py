@@ -159,8 +159,8 @@ def _in_fewer_bits(
     from thresher.export.bundle import open_bundle, save_bundle
 
     bundle = open_bundle(source)
-    searched = [table for name, table in bundle.tables.items() if name == "embedding"] or bundle.tables.values()
-    if not all(isinstance(table, CompactTable) and table.value_type == "fp32" for table in searched):
+    searched = bundle.searched_tables or bundle.tables
+    if not all(isinstance(table, CompactTable) and table.value_type == "fp32" for table in searched.values()):
         raise ConfigError(f"{source}: its table is no compact one of float32 values; leave --value-type out")
     if run is not None:
         return _measured_bits(bundle, folder, value_type, run, retrain=retrain, progress=progress)
@@ -204,7 +204,7 @@ def _measured_bits(
         label=str(bundle.facts.get("label", "")),
         budget=bundle.facts.get("budget"),
         num_parameters=rounded.num_parameters,
-        storage_bytes=rounded.tables["embedding"].storage_bytes if "embedding" in rounded.tables else 0,
+        storage_bytes=rounded.searched_bytes,
         validation=validation,
         test=test,
         seed=run.config.seed,

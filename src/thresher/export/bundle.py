@@ -9,6 +9,7 @@
 `save_bundle` writes it, `open_bundle` checks it and builds the model from these files alone. Predicting: `predictor`.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,13 +47,27 @@ class Bundle:
 
     @property
     def num_parameters(self) -> int:
-        """Kept embedding parameters, first-order weights excluded."""
-        return self.model.num_parameters()
+        """Kept entries of the searched tables: of the embedding, and of first-order weights if they were pruned."""
+        return sum(table.num_parameters for table in self.searched_tables.values())
 
     @property
     def storage_bytes(self) -> int:
-        """Bytes of all tables: values and everything a lookup reads."""
+        """Bytes of all tables, searched or not: values and everything a lookup reads."""
         return sum(table.storage_bytes for table in self.tables.values())
+
+    @property
+    def searched_tables(self) -> dict[str, AnyTable]:
+        """Those that budgets and results count: the embedding, and any other of which something was left out."""
+        return {
+            name: table
+            for name, table in self.tables.items()
+            if name == "embedding" or table.num_parameters < math.prod(table.shape)
+        }
+
+    @property
+    def searched_bytes(self) -> int:
+        """Bytes of the searched tables, which are the `storage_bytes` of a run's results."""
+        return sum(table.storage_bytes for table in self.searched_tables.values())
 
 
 def save_bundle(

@@ -38,7 +38,7 @@ class FrontierPoint:
     """What made it, e.g. `dense` or `pep`; points of one label are one line of a figure."""
     budget: str | None = None
     num_parameters: int
-    """Embedding parameters kept, first-order weights excluded."""
+    """Embedding parameters kept; first-order weights are among them only where they were searched, too."""
     storage_bytes: int
     """Bytes of everything a lookup needs: values and where they belong."""
     validation_auc: float
