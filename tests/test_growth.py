@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import nn
 
 from thresher.compact.embedding import CompactEmbedding
 from thresher.compact.table import CompactTable
@@ -13,7 +14,7 @@ from thresher.data.row_encoder import RowEncoder
 from thresher.data.schema import Field, Label, Schema
 from thresher.data.vocabulary import Vocabulary
 from thresher.embeddings.pep import PepConfig
-from thresher.embeddings.registry import build_embedding
+from thresher.embeddings.registry import build_embedding, embedding_config
 from thresher.errors import ConfigError, FormatError
 from thresher.export.bundle import open_bundle, save_bundle
 from thresher.export.predictor import load_bundle
@@ -139,7 +140,8 @@ def bundle(tmp_path):
     sizes = before.schema.field_sizes
     embedding = CompactEmbedding.from_mask(sizes, torch.rand(5, 4) < 0.6, torch.randn(5, 4))
     model = build_model(embedding, model_config("deepfm")).eval()
-    return save_bundle(tmp_path / "old", model, model_config("deepfm"), before, facts={"budget": "12"})
+    facts = {"budget": "12", "num_parameters": embedding.num_parameters(), "storage_bytes": embedding.storage_bytes()}
+    return save_bundle(tmp_path / "old", model, model_config("deepfm"), before, facts=facts)
 
 
 ROWS = pl.DataFrame({"f0": ["a", "b", "c", "nobody"], "f1": ["x", "y", "x", "z"]})
@@ -153,8 +155,13 @@ def test_an_extended_bundle_predicts_as_before_until_it_is_refreshed(bundle, tmp
     assert predictor.schema.field_sizes == (4, 4)
     np.testing.assert_allclose(predictor.predict(ROWS), before, rtol=1e-6)
     assert predictor.bundle.facts["budget"] == "12"
+    assert predictor.bundle.facts["num_parameters"] == predictor.bundle.num_parameters
+    assert predictor.bundle.facts["storage_bytes"] == predictor.bundle.searched_bytes
+    assert predictor.bundle.num_parameters > open_bundle(bundle).num_parameters
 
     model = to_trainable(open_bundle(larger))
+    assert model.training
+    assert type(model.linear_term.weights) is nn.Embedding
     ids = torch.from_numpy(predictor.encoder.encode_frame(ROWS).ids)
     torch.testing.assert_close(model.eval()(ids).sigmoid().detach(), torch.from_numpy(before))
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
@@ -173,6 +180,40 @@ def test_zeros_for_new_features_change_only_their_rows(bundle, tmp_path):
     after = load_bundle(extend_bundle(bundle, tmp_path / "new", encoder(*LARGER), "zeros")).predict(ROWS)
     np.testing.assert_allclose(after[:1], before[:1], rtol=1e-6)
     assert not np.allclose(after[1:3], before[1:3], rtol=1e-3)
+
+
+def test_a_table_of_which_nothing_was_pruned_stays_whole(bundle, tmp_path):
+    larger = open_bundle(extend_bundle(bundle, tmp_path / "new", encoder(*LARGER), "zeros"))
+    assert larger.tables["linear_term.weights"].num_parameters == 8
+    assert to_trainable(larger).linear_term.weights.weight.shape == (8, 1)
+
+
+def test_pruned_first_order_weights_do_not_grow_again(bundle, tmp_path):
+    opened = open_bundle(bundle)
+    sizes, mask = opened.encoder.schema.field_sizes, torch.tensor([[1], [0], [0], [1], [0]], dtype=torch.bool)
+    model = to_trainable(opened)
+    model.linear_term.weights = CompactEmbedding.from_mask(sizes, mask, torch.randn(5, 1))
+    pruned = open_bundle(save_bundle(tmp_path / "pruned", model.eval(), model_config("deepfm"), opened.encoder))
+    model, ids = to_trainable(pruned).eval(), torch.tensor([[0, 3], [1, 4], [2, 3]])
+    assert torch.equal(model.linear_term.weights.positions(), torch.tensor([0, 3]))
+    torch.testing.assert_close(model(ids).detach(), pruned.model(ids))
+    model(ids).sum().backward()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter -= 0.1 * parameter.grad
+    assert not torch.equal(model(ids).detach(), pruned.model(ids))  # the bundle's model is another one
+    assert load_bundle(tmp_path / "pruned").bundle.num_parameters == pruned.num_parameters
+
+
+@pytest.mark.parametrize("method", ["hash", "mgqe", "mde"])
+def test_tables_of_methods_with_parts_of_their_own_do_not_train_on(tmp_path, method):
+    before = encoder([str(number) for number in range(40)], ["x"])
+    sizes = before.schema.field_sizes
+    table = build_embedding(sizes, embedding_config(method), feature_counts=list(range(sum(sizes))))
+    model = build_model(table, model_config("fm")).eval()
+    bundle = open_bundle(save_bundle(tmp_path / "bundle", model, model_config("fm"), before))
+    with pytest.raises(FormatError, match=r"table 'embedding' is stored as its method's own form.* train"):
+        to_trainable(bundle)
 
 
 def test_vocabularies_that_do_not_begin_with_the_old_ones_are_refused(bundle, tmp_path):

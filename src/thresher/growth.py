@@ -5,6 +5,7 @@ extended predicts as before, and can be refreshed by a short training. Not here:
 encoded (`vocabulary_like` and `new_values = "append"` in a `DataConfig`).
 """
 
+import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -15,14 +16,13 @@ import torch
 from torch import Tensor, nn
 
 from thresher.compact.embedding import CompactEmbedding
-from thresher.compact.stored import StoredEmbedding
+from thresher.compact.method_table import AnyTable
+from thresher.compact.stored import StoredEmbedding, make_trainable_
 from thresher.compact.table import CompactTable
 from thresher.data.row_encoder import RowEncoder
-from thresher.embeddings.base import FieldEmbedding
 from thresher.errors import ConfigError, FormatError
 from thresher.export.bundle import Bundle, open_bundle, save_bundle
 from thresher.models.base import CtrModel
-from thresher.models.registry import build_model
 from thresher.tickets.ticket import MaskTicket, Weights
 
 StartWord = Literal["unknown", "zeros"]
@@ -117,7 +117,8 @@ def extend_ticket(
     Args:
         growth: table name → how it grew; also of tables that were not searched, such as first-order weights.
         start: table name → what its new features begin with; by default what their unknown feature has, or zeros in a
-            table without one. Of given rows the entries that are not 0 are kept; of zeros there is nothing to train.
+            table without one. Of given rows the entries that are not 0 are kept; of zeros there is nothing to train,
+            unless everything of the table is kept.
     """
     start = {} if start is None else start
     masks, known = dict(ticket.masks), {*ticket.masks, *(key.removesuffix(".weight") for key in ticket.initial.state)}
@@ -151,29 +152,38 @@ def extend_bundle(source: str | Path, folder: str | Path, encoder: RowEncoder, s
         if not new.values.head(len(old.values)).equals(old.values):
             raise FormatError(f"the vocabularies do not begin with those of {source}; encode with those as known ones")
     growth = Growth(bundle.encoder.schema.field_sizes, encoder.schema.field_sizes)
+    tables: dict[str, AnyTable] = {}
     for name, table in bundle.tables.items():
         if not isinstance(table, CompactTable):
             raise FormatError(f"{source}: table {name!r} is not stored row by row, so rows cannot be appended")
         begin = "unknown" if isinstance(start, Tensor) and name != "embedding" else start
-        bundle.model.set_submodule(name, StoredEmbedding(growth.new_sizes, extend_table(table, growth, begin)))
-    return save_bundle(folder, bundle.model, bundle.model_config, encoder, facts=bundle.facts)
+        tables[name] = extend_table(table, growth, begin)
+        bundle.model.set_submodule(name, StoredEmbedding(growth.new_sizes, tables[name]))
+    larger = replace(bundle, tables=tables)
+    sizes = {"num_parameters": larger.num_parameters, "storage_bytes": larger.searched_bytes}
+    facts = {key: sizes.get(key, value) for key, value in bundle.facts.items()}
+    return save_bundle(folder, bundle.model, bundle.model_config, encoder, facts=facts)
 
 
 def to_trainable(bundle: Bundle) -> CtrModel:
-    """The model of a bundle in the form that trains, to refresh it: on the kept values, and on the network."""
-    schema = bundle.encoder.schema
-    tables = {name: table for name, table in bundle.tables.items() if isinstance(table, CompactTable)}
-    if "embedding" in tables:
-        embedding: FieldEmbedding = CompactEmbedding.from_table(schema.field_sizes, tables["embedding"])
-    else:
-        embedding = StoredEmbedding(schema.field_sizes, next(iter(tables.values())))
-    model = build_model(embedding, bundle.model_config, num_dense=schema.num_dense)
-    model.load_state_dict(bundle.model.state_dict(), strict=False)
-    for name, table in tables.items():
-        module = model.get_submodule(name)
-        if isinstance(module, nn.Embedding):
-            module.weight.data.copy_(torch.from_numpy(table.to_dense()))
-    return model
+    """The model of a bundle in the form that trains, to refresh it: on the kept values, and on the network.
+
+    Pruned tables stay pruned; what no search went over, as first-order weights by default, is a plain table again.
+    """
+    for name, table in bundle.tables.items():
+        if not isinstance(table, CompactTable):
+            raise FormatError(
+                f"{bundle.folder}: table {name!r} is stored as its method's own form ({table.form.kind}), which does "
+                "not train on; train the model anew"
+            )
+    model = copy.deepcopy(bundle.model, {id(table): table for table in bundle.tables.values()})  # they are memory maps
+    make_trainable_(model)
+    for name in bundle.tables.keys() - bundle.searched_tables.keys():
+        embedding = model.get_submodule(name)
+        assert isinstance(embedding, CompactEmbedding)
+        N, D = embedding.num_features, embedding.embedding_dim
+        model.set_submodule(name, nn.Embedding(N, D, _weight=embedding.values.detach().view(N, D)))
+    return model.train()
 
 
 def _extend_kept(
@@ -203,6 +213,9 @@ def _extend(positions: Tensor, values: Tensor, D: int, growth: Growth, start: St
             entries = rows == unknown
             places.append((of_field.unsqueeze(1) * D + columns[entries]).flatten())
             parts.append(values[entries].repeat(len(of_field)))
+    elif len(positions) == sum(growth.old_sizes) * D:  # nothing was pruned, so nothing new is
+        places.append((new_rows.unsqueeze(1) * D + torch.arange(D)).flatten())
+        parts.append(values.new_zeros(len(new_rows) * D))
     order = torch.cat(places).argsort()
     return torch.cat(places)[order], torch.cat(parts)[order]
 
