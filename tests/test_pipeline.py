@@ -16,6 +16,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from thresher import stages
 from thresher.data.data_config import DenseConfig
 from thresher.data.encoded_table import EncodedTable
 from thresher.data.sources import DataConfig, FieldConfig, SyntheticConfig, build_source
@@ -37,6 +38,7 @@ from thresher.stages import batches
 from thresher.tickets.budget import Budget
 from thresher.tickets.store import load_ticket
 from thresher.training.fit import TrainingConfig
+from thresher.training.history import read_history
 from thresher.training.optimizers import OptimizerConfig
 from thresher.training.seeding import derive_seed
 from thresher.training.teaching import try_teachings
@@ -80,18 +82,49 @@ def test_every_budget_is_met_and_stored(pruned):
 def test_tables_in_files_give_the_same_run_and_leave_nothing_behind(tmp_path, monkeypatch):
     config = replace(CONFIG, budgets=("300",), search=replace(CONFIG.search, optimizer=replace(FAST, updates="rows")))
     in_memory = prune(config, out=tmp_path / "memory")
-    made, in_file = [], tables._in_file
+    made, in_file, retrained = [], tables._in_file, stages._retrained
+    made_by_retraining = []
+
+    def noting(*args):
+        before = len(made)
+        result = retrained(*args)
+        made_by_retraining.append(made[before:])
+        return result
+
     monkeypatch.setattr(tables, "LARGE_BYTES", 0)  # copies of small tables are not worth a file
-    monkeypatch.setattr(tables, "_in_file", lambda *args: made.append(args[1]) or in_file(*args))
-    in_files = prune(replace(config, map_tables_over_mb=0), out=tmp_path / "files")
-    num_features = in_memory.frontier.facts["num_features"]
-    # the search: weights, deviations, their moments, the initial weights; the dense model: weights, their mean, the
-    # weights held while the mean is judged, and the best
-    assert made.count((num_features, 8)) >= 6 + 4
+    monkeypatch.setattr(tables, "_in_file", lambda *args: made.append(tuple(args[1:])) or in_file(*args))
+    monkeypatch.setattr(stages, "_retrained", noting)
+    mapped, out = replace(config, map_tables_over_mb=0), tmp_path / "files"
+
+    class Killed(Exception):
+        pass
+
+    class KillsTheSearch:
+        def update(self, state):
+            if state.stage == "search" and state.epoch > 3:
+                raise Killed
+
+        def encoding(self, done, total, message):
+            pass
+
+    with pytest.raises(Killed):
+        prune(mapped, out=out, progress=KillsTheSearch())
+    table = (in_memory.frontier.facts["num_features"], 8)
+    # weights, deviations and the initial ones of both; the moments of both, one of the deviations'
+    assert made.count((table, torch.float32)) == 4 + 3
+    made.clear()
+    in_files = prune(mapped, out=out, resume=True)
+    # a search that goes on has all of these again, and the mask of its ticket; the dense model: weights, their mean,
+    # the best, and in each epoch the weights held while the mean is judged; retraining: the searched model it begins as
+    num_epochs = len(read_history(out / "dense" / "history.jsonl"))
+    assert made.count((table, torch.float32)) == 4 + 3 + 3 + num_epochs + 2 * len(made_by_retraining)
+    assert made.count((table, torch.bool)) == 1
+    for shapes in made_by_retraining:
+        assert shapes.count((table, torch.float32)) == 2
     assert [point.test_auc for point in in_files.frontier.points] == [
         point.test_auc for point in in_memory.frontier.points
     ]
-    assert not files_of(tmp_path / "files" / "tables")
+    assert not files_of(out / "tables")
 
 
 def test_validation_decides_by_the_smallest_ticket_whether_the_dense_model_teaches(pruned):

@@ -216,17 +216,18 @@ def _retrained(
     config = run.config
     # rewind = "random" asks for other initial weights than the search had
     fresh = "retrain" if config.rewind == "random" else "initial"
-    return retrain_ticket(
-        ticket,
-        new_model(config, table, ticket.embedding_config(config.embedding), purpose=fresh),
-        data,
-        config.training,
-        rewind=config.rewind,
-        seed=config.seed,
-        folder=run.retrained(ticket.budget) / str(teaching),
-        lesson=run.lesson(teaching.retraining),
-        progress=progress,
-    )
+    with run.large_tables():
+        return retrain_ticket(
+            ticket,
+            new_model(config, table, ticket.embedding_config(config.embedding), purpose=fresh),
+            data,
+            config.training,
+            rewind=config.rewind,
+            seed=config.seed,
+            folder=run.retrained(ticket.budget) / str(teaching),
+            lesson=run.lesson(teaching.retraining),
+            progress=progress,
+        )
 
 
 def new_model(

@@ -3,6 +3,8 @@
 import pytest
 import torch
 from torch.nn import functional
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from thresher.embeddings.granularity import GRANULARITIES
 from thresher.embeddings.pep import PepConfig, PepEmbedding
@@ -73,6 +75,30 @@ def test_an_entry_survives_exactly_while_its_score_is_above_the_clock():
     survives = embedding.pruned_weight() != 0
     assert torch.equal(survives, embedding.scores() > embedding.clock)
     assert embedding.num_parameters() == int(survives.sum())
+
+
+@pytest.mark.parametrize("pressure", ["plan", "decay"])
+@pytest.mark.parametrize("granularity", list(GRANULARITIES))
+def test_a_table_is_counted_and_its_thresholds_told_a_few_rows_at_a_time(pressure, granularity, monkeypatch):
+    embedding = build(pressure, granularity)
+    threshold = embedding.threshold()
+    kept, ends = int((embedding.weight.abs() > threshold).sum()), (threshold.min().item(), threshold.max().item())
+    assert 0 < kept < embedding.weight.numel()
+    monkeypatch.setattr("thresher.embeddings.pep.CHUNK_ENTRIES", 30)  # 5 of 12 rows
+
+    class Largest(TorchDispatchMode):
+        num_entries = 0
+
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            result = function(*args, **(kwargs or {}))
+            made = [part.numel() for part in tree_leaves(result) if isinstance(part, torch.Tensor)]
+            self.num_entries = max([self.num_entries, *made])
+            return result
+
+    with Largest() as largest:
+        assert embedding.num_parameters() == kept
+        assert embedding.threshold_range() == pytest.approx(ends, rel=1e-6)
+    assert largest.num_entries <= 30
 
 
 def test_zeros_unseen_rows_and_padding_score_minus_infinity():

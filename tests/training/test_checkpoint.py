@@ -3,6 +3,7 @@ import os
 import pytest
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 from training_toys import toy_model, toy_sources
 
 from thresher.errors import FormatError, ThresherError
@@ -43,6 +44,33 @@ def test_tensors_and_facts_come_back_as_they_were(tmp_path):
         assert loaded.tensors[name].dtype == tensor.dtype
         assert torch.equal(loaded.tensors[name], tensor)
     assert [entry.name for entry in (tmp_path / "new").iterdir()] == ["c.safetensors"]
+
+
+def test_a_loaded_one_is_its_file_and_what_is_taken_from_it_is_not(tmp_path):
+    weight = nn.Parameter(torch.ones(1000, 8))
+    optimizer = torch.optim.Adam([weight])
+    weight.grad = torch.ones_like(weight)
+    optimizer.step()
+    checkpoint = Checkpoint()
+    pack_optimizer(checkpoint, optimizer)
+    checkpoint.add("twin", {"exp_avg": optimizer.state[weight]["exp_avg"]})
+    checkpoint.save(tmp_path / "c.safetensors")
+
+    class NoCopies(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            assert function not in (torch.ops.aten.clone.default, torch.ops.aten.copy_.default)
+            return function(*args, **(kwargs or {}))
+
+    with NoCopies():
+        loaded = Checkpoint.load(tmp_path / "c.safetensors")
+    expected = optimizer.state[weight]
+    unpack_optimizer_(loaded, optimizer)
+    for key, tensor in loaded.under("optimizer/0").items():
+        assert torch.equal(tensor, expected[key])
+        tensor.zero_()
+        assert torch.equal(optimizer.state[weight][key], expected[key])
+    again = Checkpoint.load(tmp_path / "c.safetensors")
+    assert torch.equal(again.tensors["twin/exp_avg"], expected["exp_avg"])  # not even then is the file changed
 
 
 def test_prefixes_keep_names_apart():

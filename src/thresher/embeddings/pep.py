@@ -23,6 +23,7 @@ from thresher.embeddings.soft_threshold import count_kept, soft_threshold
 from thresher.embeddings.threshold_function import THRESHOLD_FUNCTIONS, ThresholdFunctionName
 from thresher.errors import ConfigError
 from thresher.kernels.tables import new_zeros
+from thresher.kernels.top_scores import CHUNK_ENTRIES
 
 if TYPE_CHECKING:
     from thresher.kernels.distinct import DistinctIds
@@ -183,10 +184,17 @@ class PepEmbedding(RowEmbedding):
             self._score_histogram = known
         return known
 
-    def threshold(self) -> Tensor:
-        """`g(clock + deviation)` or `g(raw_threshold)`, broadcastable to `[N, D]`."""
-        expanded = self.granularity.expand(self.thresholds, self.field_of_feature)
+    def threshold(self, start: int = 0, stop: int | None = None) -> Tensor:
+        """`g(clock + deviation)` or `g(raw_threshold)`, broadcastable to `[N, D]`, or to rows `start … stop − 1`."""
+        rows = slice(start, self.num_features if stop is None else stop)
+        expanded = self.granularity.expand(self.thresholds, self.field_of_feature[rows], rows)
         return self.threshold_function(self.clock + expanded)
+
+    @torch.no_grad()
+    def threshold_range(self) -> tuple[float, float]:
+        """The smallest and the largest threshold: `g` rises, so they are those of the ends of the deviation."""
+        low, high = (float(self.threshold_function(self.clock + end)) for end in self.thresholds.aminmax())
+        return low, high
 
     def pruned_weight(self) -> Tensor:
         """The whole table after Eq. 8, `[N, D]`."""
@@ -216,7 +224,10 @@ class PepEmbedding(RowEmbedding):
 
     @torch.no_grad()
     def num_parameters(self) -> int:
-        return count_kept(self.weight, self.threshold())
+        """What the present threshold keeps, counted a few rows at a time: the table may be larger than the memory."""
+        step = max(1, CHUNK_ENTRIES // self.embedding_dim)
+        starts = range(0, self.num_features, step)
+        return sum(count_kept(self.weight[at : at + step], self.threshold(at, at + step)) for at in starts)
 
     def storage_bytes(self) -> int:
         """The search holds the whole table and its thresholds; what a ticket saves shows after retraining."""

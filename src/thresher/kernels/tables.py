@@ -7,7 +7,7 @@ may be larger than the memory: the system keeps the rows in use and writes the o
 import mmap
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -36,7 +36,8 @@ _mapped: ContextVar[MappedTables | None] = ContextVar("mapped_tables", default=N
 def mapped_tables(folder: Path, over_bytes: int) -> Iterator[None]:
     """Tables and optimizer states made inside are memory maps where they are larger than `over_bytes`.
 
-    The disk must hold them all: 6 tables of `N · D` float32, and the initial one, for a search with a threshold each.
+    The disk must hold them all: 6 tables of `N · D` float32, and the initial one, for a search with a threshold each,
+    and a byte an entry for each ticket's mask.
     """
     token = _mapped.set(MappedTables(folder=folder, over_bytes=over_bytes))
     try:
@@ -61,6 +62,13 @@ def copy_of(values: Tensor) -> Tensor:
     if values.device.type != "cpu" or values.numel() * values.element_size() < LARGE_BYTES:
         return values.detach().clone()
     return new_zeros(*values.shape, dtype=values.dtype).copy_(values.detach())
+
+
+@torch.no_grad()
+def copy_into_(targets: Mapping[str, Tensor], sources: Mapping[str, Tensor]) -> None:
+    """Write every source into the target of its name, one after the other; the memory of the targets stays theirs."""
+    for name, target in targets.items():
+        target.copy_(sources[name])
 
 
 def _in_file(folder: Path, shape: torch.Size, dtype: torch.dtype) -> Tensor:

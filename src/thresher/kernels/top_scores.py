@@ -13,6 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from thresher.kernels.tables import new_zeros
+
 CHUNK_ENTRIES = 1 << 20
 _HALF = 1 << 16
 _BELOW_ALL = -(1 << 31)  # the key no score has: −∞ is above it
@@ -65,7 +67,7 @@ def top_masks(tables: Sequence[ScoredTable], num_kept: int) -> list[Tensor]:
 
     Ties go to the earlier table, then to the lower index.
     """
-    masks = [torch.zeros(table.shape, dtype=torch.bool) for table in tables]
+    masks = [new_zeros(*table.shape, dtype=torch.bool) for table in tables]
     if num_kept == 0:
         return masks
     cut = _kth_key(tables, num_kept)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from thresher.embeddings.base import FieldEmbedding
 from thresher.embeddings.registry import method_name
 from thresher.errors import AttachError, ConfigError
-from thresher.kernels.tables import copy_of
+from thresher.kernels.tables import copy_into_, copy_of
 from thresher.search.cutting import Cutter
 from thresher.search.endless import EndlessBatches
 from thresher.search.registry import SearchTask, register_search
@@ -103,7 +103,7 @@ class BilevelJudge:
     def load(self, facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
         held = Checkpoint(tensors=dict(tensors))
         self.step, self.epoch = facts["step"], facts["epoch"]
-        self.initial_state = held.under("initial")
+        copy_into_(self.initial_state, held.under("initial"))
         self.stopping.load(facts["stopping"], held.under("best"))
         self.batches.go_to(*facts["batches"])
         packed = Checkpoint(tensors=held.under("choices"), facts=dict(facts["optimizer"]))

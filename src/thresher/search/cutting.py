@@ -12,7 +12,7 @@ from torch import Tensor
 from thresher.compact.layouts import compact_bytes
 from thresher.embeddings.base import FieldEmbedding
 from thresher.errors import BudgetError
-from thresher.kernels.tables import copy_of
+from thresher.kernels.tables import copy_into_, copy_of
 from thresher.search.registry import SearchTask
 from thresher.tickets.budget import Budget, check_budgets
 from thresher.tickets.store import load_mask_ticket, save_ticket
@@ -130,4 +130,4 @@ class Cutter:
         """Go on from `facts()` and the `initial_state` of a checkpoint."""
         assert self.task.folder is not None, "only a search with a folder has a checkpoint"
         self.tickets = [load_mask_ticket(self.task.folder / slug) for slug in facts["tickets"]]
-        self.initial_state = dict(initial_state)
+        copy_into_(self.initial_state, initial_state)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from thresher.attach.unlearned import UnlearnedWatch
 from thresher.errors import ConfigError
-from thresher.kernels.tables import copy_of
+from thresher.kernels.tables import copy_into_, copy_of
 from thresher.search.cutting import entries_within, least_entries
 from thresher.search.plan import Plan
 from thresher.search.pressure import DecayPressure, PlanPressure, PressureOn, searched_tables
@@ -166,7 +166,11 @@ class Searcher:
                 f"the state has tickets for {', '.join(foreign)}, this search has the budgets {asked}: it is another "
                 "search's; make the searcher with the budgets it had"
             )
-        if mismatched := sorted(state["initial_state"].keys() ^ self.initial_state.keys()):
+        stored, own = (
+            {(name, value.shape) for name, value in initial.items()}
+            for initial in (state["initial_state"], self.initial_state)
+        )
+        if mismatched := sorted({name for name, _ in stored ^ own}):
             raise ConfigError(f"the state is of a search of another model: {', '.join(mismatched[:3])} differ")
         self.restore(state["position"], state["initial_state"], tickets)
 
@@ -182,5 +186,5 @@ class Searcher:
         self.current_step, self.epoch = int(position["step"] or 0), int(position["epoch"] or 0)
         self._pressing_since = position["pressing_since"]
         self.num_kept = int(position["num_kept"] or 0)
-        self.initial_state = dict(initial_state)
+        copy_into_(self.initial_state, initial_state)
         self.tickets = list(tickets)

@@ -103,13 +103,13 @@ class _SearchJudge:
             if self.warmup.should_stop:
                 searcher.end_warmup()
         tables = [table.holders[0] for table in searcher.tables.values()]
-        thresholds = [table.threshold().detach() for table in tables]
+        lowest, highest = zip(*(table.threshold_range() for table in tables), strict=True)
         return {
             "step": searcher.current_step,
             "num_kept": sum(table.num_parameters() for table in tables),
             "warming_up": searcher.warming_up,
-            "threshold_min": min(float(threshold.min()) for threshold in thresholds),
-            "threshold_max": max(float(threshold.max()) for threshold in thresholds),
+            "threshold_min": min(lowest),
+            "threshold_max": max(highest),
             "tickets": [str(ticket.budget) for ticket in searcher.tickets],
         }
 

@@ -186,7 +186,8 @@ def _flat(weights: Weights) -> dict[str, Tensor]:
 def _weights(tensors: Mapping[str, Tensor], masks: Mapping[str, Tensor]) -> Weights:
     values = {name: tensors[f"values/{name}"] for name in masks}
     for name, mask in masks.items():
-        if values[name].shape != (int(mask.sum()),):
-            raise ValueError(f"{values[name].numel()} values for {int(mask.sum())} kept entries of {name!r}")
+        num_kept = int(mask.count_nonzero())
+        if values[name].shape != (num_kept,):
+            raise ValueError(f"{values[name].numel()} values for {num_kept} kept entries of {name!r}")
     state = {name.removeprefix("state/"): value for name, value in tensors.items() if name.startswith("state/")}
     return Weights(values, state)

@@ -94,11 +94,13 @@ class MaskTicket:
 
     @property
     def num_parameters(self) -> int:
-        return sum(int(mask.sum()) for mask in self.masks.values())
+        # not sum(), for which torch makes whole numbers of all entries first: twice the memory of the table
+        return sum(int(mask.count_nonzero()) for mask in self.masks.values())
 
     def __repr__(self) -> str:
         tables = {
-            name: f"{int(mask.sum()):,} of {mask.shape[0]:,} × {mask.shape[1]}" for name, mask in self.masks.items()
+            name: f"{int(mask.count_nonzero()):,} of {mask.shape[0]:,} × {mask.shape[1]}"
+            for name, mask in self.masks.items()
         }
         return ticket_text(self, tables)
 

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from thresher.kernels.tables import copy_of
+from thresher.kernels.tables import copy_into_, copy_of
 
 ENTRIES_PER_STEP = 1 << 22
 """A model of more entries is taken in only every few steps, so that the mean costs a step no more than this."""
@@ -52,11 +52,11 @@ class WeightAverage:
         if self.num_pending:
             self._take_in()
         held = {name: copy_of(tensor) for name, tensor in self._weights.items()}
-        _copy(self._mean, self._weights)
+        copy_into_(self._weights, self._mean)
         try:
             yield
         finally:
-            _copy(held, self._weights)
+            copy_into_(self._weights, held)
 
     def facts(self) -> dict[str, Any]:
         """Its state but for the mean, as plain data."""
@@ -69,15 +69,9 @@ class WeightAverage:
     def load(self, facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
         """Go on from what `facts()` and `tensors()` gave."""
         self.num_steps, self.num_pending = facts["num_steps"], facts["num_pending"]
-        _copy(tensors, self._mean)
+        copy_into_(self._mean, tensors)
 
     def _take_in(self) -> None:
         decay = min(self.average_decay, (1 + self.num_steps) / (10 + self.num_steps))
         torch._foreach_lerp_(list(self._mean.values()), list(self._weights.values()), 1 - decay**self.num_pending)
         self.num_pending = 0
-
-
-@torch.no_grad()
-def _copy(source: Mapping[str, Tensor], target: Mapping[str, Tensor]) -> None:
-    for name, tensor in target.items():
-        tensor.copy_(source[name])

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from thresher.errors import FormatError, ThresherError
 from thresher.files import replacing_file
+from thresher.kernels.tables import copy_of
 from thresher.training.seeding import capture_rng_state, restore_rng_state
 
 FORMAT = "thresher-checkpoint"
@@ -26,7 +27,11 @@ VERSION = 1
 
 @dataclass
 class Checkpoint:
-    """Everything a training needs to go on: tensors by name and JSON facts, both open to whoever adds theirs."""
+    """Everything a training needs to go on: tensors by name and JSON facts, both open to whoever adds theirs.
+
+    The tensors of a loaded one are its file, mapped: together they may be larger than the memory, so whoever keeps one
+    copies it to where it belongs.
+    """
 
     tensors: dict[str, Tensor] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
@@ -64,7 +69,7 @@ class Checkpoint:
         try:
             with safe_open(path, framework="pt") as file:
                 metadata: dict[str, str] = file.metadata() or {}
-                tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         except FileNotFoundError:
             raise FormatError(f"checkpoint {path} does not exist") from None
         except (SafetensorError, OSError) as error:
@@ -78,7 +83,7 @@ class Checkpoint:
             )
         if int(metadata["crc32"]) != _checksum(tensors):
             raise FormatError(f"checkpoint {path} is damaged (its checksum differs); {remedy}")
-        tensors |= {name: tensors[first].clone() for name, first in json.loads(metadata["same"]).items()}
+        tensors |= {name: tensors[first] for name, first in json.loads(metadata["same"]).items()}
         return cls(tensors=tensors, facts=json.loads(metadata["facts"]))
 
 
@@ -133,9 +138,13 @@ def unpack_optimizer_(checkpoint: Checkpoint, optimizer: torch.optim.Optimizer) 
         for parameter, index in zip(group["params"], indices, strict=False):
             tensors = checkpoint.under(f"optimizer/{index}")
             optimizer.state[parameter] = facts["numbers"][str(index)] | {
-                key: tensor if key == "step" and not step_on_device else tensor.to(parameter.device)
+                key: copy_of(tensor) if key == "step" and not step_on_device else _copy_to(parameter.device, tensor)
                 for key, tensor in tensors.items()
             }
+
+
+def _copy_to(device: torch.device, tensor: Tensor) -> Tensor:
+    return copy_of(tensor) if device == tensor.device else tensor.to(device)
 
 
 def pack_rng(checkpoint: Checkpoint) -> None:
