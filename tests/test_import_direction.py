@@ -24,6 +24,7 @@ LAYERS = [
     "tickets",
     "search",
     "retrain",
+    "teaching",
     "foreign",
     "export",
     "growth",

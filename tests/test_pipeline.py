@@ -35,13 +35,13 @@ from thresher.runs import Run, RunConfig
 from thresher.search.config import SearchConfig
 from thresher.search.find_tickets import find_tickets
 from thresher.stages import batches
+from thresher.teaching import try_teachings
 from thresher.tickets.budget import Budget
 from thresher.tickets.store import load_ticket
 from thresher.training.fit import TrainingConfig
 from thresher.training.history import read_history
 from thresher.training.optimizers import OptimizerConfig
 from thresher.training.seeding import derive_seed
-from thresher.training.teaching import try_teachings
 
 FAST = OptimizerConfig(learning_rate=1e-2)
 CONFIG = RunConfig(

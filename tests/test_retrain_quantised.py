@@ -16,9 +16,9 @@ from thresher.models.fm import FmConfig
 from thresher.models.registry import build_model
 from thresher.retrain import retrain_quantised, short_training, train_model
 from thresher.training.fit import TrainingConfig, fit
+from thresher.training.lesson import Lesson
 from thresher.training.loop import evaluate
 from thresher.training.optimizers import OptimizerConfig
-from thresher.training.teaching import Lesson
 
 
 @pytest.fixture

@@ -27,14 +27,15 @@ from thresher.files import read_json, write_json
 from thresher.retrain import Trained, retrain_ticket, tested, train_model
 from thresher.search.config import SearchConfig
 from thresher.search.find_tickets import find_tickets
+from thresher.teaching import Teaching, check_teaching, teachings, try_teachings
 from thresher.tickets.budget import Budget, parse_budgets
 from thresher.tickets.ticket import Ticket
 from thresher.training.epochs import CHECKPOINT
 from thresher.training.fit import TrainingConfig
+from thresher.training.lesson import Lesson
 from thresher.training.loop import predict
 from thresher.training.progress import Progress
 from thresher.training.seeding import isolated_rng
-from thresher.training.teaching import Lesson, Teaching, check_teaching, teachings, try_teachings
 
 MANY_OUTPUTS = 32
 """So many logits of a trained model do not all lie between 0 and 1."""

@@ -14,10 +14,10 @@ from thresher.embeddings.base import FieldEmbedding
 from thresher.tickets.ticket import Rewind, Ticket
 from thresher.training.early_stopping import EarlyStopping
 from thresher.training.fit import FitResult, TrainingConfig, fit
+from thresher.training.lesson import Lesson
 from thresher.training.loop import evaluate
 from thresher.training.metrics import Metrics
 from thresher.training.progress import Progress
-from thresher.training.teaching import Lesson
 
 if TYPE_CHECKING:
     from thresher.data.batches import BatchSource

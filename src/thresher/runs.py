@@ -22,10 +22,11 @@ from thresher.models.base import ModelConfig
 from thresher.models.fm import FmConfig
 from thresher.run_folder import ENCODED, SETTINGS, clear, is_free, throw_away
 from thresher.search.config import SearchConfig
+from thresher.teaching import Teaching, check_teachers, check_teaching, teachings
 from thresher.tickets.budget import Budget, parse_budgets
 from thresher.tickets.ticket import Rewind
 from thresher.training.fit import TrainingConfig
-from thresher.training.teaching import Lesson, Teaching, check_teachers, check_teaching, teachings
+from thresher.training.lesson import Lesson
 
 LADDER = ("20%", "10%", "5%", "2%", "1%", "0.5%", "0.2%")
 """Sizes that are tried when the user says what may be lost instead of what may stay."""

@@ -30,13 +30,14 @@ from thresher.report.frontier import FrontierPoint
 from thresher.retrain import Trained, retrain_ticket, train_model
 from thresher.runs import Run, RunConfig
 from thresher.search.find_tickets import find_tickets
+from thresher.teaching import Teaching, try_teachings
 from thresher.tickets.budget import Budget
 from thresher.tickets.store import load_ticket
 from thresher.tickets.ticket import Ticket
 from thresher.training.epochs import CHECKPOINT
+from thresher.training.lesson import Lesson
 from thresher.training.progress import Progress
 from thresher.training.seeding import derive_seed, isolated_rng, seed_all
-from thresher.training.teaching import Lesson, Teaching, try_teachings
 
 
 class RunProgress(Progress, Protocol):

@@ -20,8 +20,8 @@ from thresher.errors import BudgetError, ConfigError
 from thresher.search.config import SearchConfig
 from thresher.search.find_tickets import find_tickets
 from thresher.search.magnitude import CubicPlan, rungs
+from thresher.training.lesson import Lesson
 from thresher.training.optimizers import OptimizerConfig, build_optimizer
-from thresher.training.teaching import Lesson
 
 ONE_SHOT = MagnitudeConfig(embedding_dim=8, search_weight_decay=1e-4)
 GRADUAL = GradualMagnitudeConfig(embedding_dim=8)

@@ -14,8 +14,8 @@ from thresher.models.deepfm import DeepFmConfig
 from thresher.search.config import SearchConfig
 from thresher.search.find_tickets import find_tickets
 from thresher.training.history import read_history
+from thresher.training.lesson import Lesson
 from thresher.training.optimizers import OptimizerConfig
-from thresher.training.teaching import Lesson
 
 PLAN = PepConfig(embedding_dim=8)
 DECAY = PepConfig(embedding_dim=8, pressure="decay", raw_threshold_init=-6.0)

@@ -24,11 +24,11 @@ from thresher.models.base import CtrModel
 from thresher.retrain import retrain_ticket
 from thresher.runs import Run, RunConfig
 from thresher.stages import batches, encode_data, new_model, search
+from thresher.teaching import BY_LABELS
 from thresher.tickets.ticket import MaskTicket, kept_weights
 from thresher.training.fit import TrainingConfig
 from thresher.training.loop import train_epoch
 from thresher.training.optimizers import build_optimizer
-from thresher.training.teaching import BY_LABELS
 
 TITLE = "What the defaults rest on"
 PART = "ablation"

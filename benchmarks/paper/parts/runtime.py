@@ -24,8 +24,8 @@ from thresher.report.figures import COLOURS, new_figure, page_style, save_figure
 from thresher.report.frontier import FrontierPoint
 from thresher.runs import Run, RunConfig
 from thresher.stages import batches, encode_data, retrain, search
+from thresher.teaching import BY_LABELS
 from thresher.training.history import read_history
-from thresher.training.teaching import BY_LABELS
 
 TITLE = "Running time, and one search for all budgets"
 MODELS = {"fm": "FM", "deepfm": "DeepFM", "autoint": "AutoInt"}

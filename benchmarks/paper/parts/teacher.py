@@ -28,7 +28,7 @@ from thresher.embeddings.uniform import UniformConfig
 from thresher.retrain import train_model
 from thresher.runs import Run, RunConfig
 from thresher.stages import batches, encode_data, new_model, train_dense
-from thresher.training.teaching import teachings
+from thresher.teaching import teachings
 
 TITLE = "The dense model as a teacher"
 PART = "teacher"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from thresher.compact.value_types import ValueType
     from thresher.export.bundle import Bundle
     from thresher.runs import Run
-    from thresher.training.teaching import Lesson
+    from thresher.training.lesson import Lesson
 
 ENDINGS = {"bundle": "", "onnx": ".onnx", "torch": ".pt2", "compiled": ".pt2", "dense": ".safetensors", "csr": ""}
 """What `--to` knows, and how the file's name must end; those without are folders."""

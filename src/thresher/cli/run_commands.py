@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from thresher.data.encoded_table import EncodedTable
     from thresher.run_report import PruneResult
     from thresher.runs import RunConfig
-    from thresher.training.teaching import Teaching
+    from thresher.teaching import Teaching
 
 Out = Annotated[
     Path, typer.Option("--out", "-o", metavar="FOLDER", help="Folder of the run.", rich_help_panel=options.OUTPUT)

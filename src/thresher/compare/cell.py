@@ -28,9 +28,9 @@ from thresher.tickets.store import load_ticket
 from thresher.tickets.ticket import Ticket
 from thresher.training.epochs import CHECKPOINT, HISTORY
 from thresher.training.history import read_history
+from thresher.training.lesson import Lesson
 from thresher.training.metrics import Metrics
 from thresher.training.seeding import derive_seed
-from thresher.training.teaching import Lesson
 
 TICKETS = "tickets.json"
 

@@ -10,7 +10,7 @@ from thresher.models.registry import has_embedding, model_config
 from thresher.search.config import SearchConfig
 from thresher.tickets.budget import Budget, parse_budgets
 from thresher.training.fit import TrainingConfig
-from thresher.training.teaching import check_share
+from thresher.training.lesson import check_share
 
 
 @dataclass(frozen=True, kw_only=True)

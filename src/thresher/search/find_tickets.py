@@ -12,8 +12,8 @@ from thresher.search.config import SearchConfig
 from thresher.search.registry import SearchTask, search_algorithm
 from thresher.tickets.budget import Budget, parse_budgets
 from thresher.tickets.ticket import Ticket
+from thresher.training.lesson import Lesson
 from thresher.training.progress import Progress, Renamed
-from thresher.training.teaching import Lesson
 
 if TYPE_CHECKING:
     from thresher.data.split_batches import SplitBatches

@@ -1,7 +1,5 @@
 """A dense model's predictions as labels: right rows, right mixture, and something to learn from them."""
 
-from itertools import pairwise
-
 import numpy as np
 import pytest
 import torch
@@ -15,9 +13,9 @@ from thresher.data.tensor_batches import TensorBatches
 from thresher.errors import ConfigError
 from thresher.retrain import train_model
 from thresher.training.fit import TrainingConfig
+from thresher.training.lesson import Lesson
 from thresher.training.loop import evaluate
 from thresher.training.optimizers import OptimizerConfig
-from thresher.training.teaching import Lesson, check_teachers, check_teaching, teachings, try_teachings
 
 IDS = torch.arange(60)
 OPTIMIZER = OptimizerConfig(learning_rate=0.1, weight_decay=0.001)
@@ -132,53 +130,8 @@ def test_labels_of_another_number_of_rows_are_refused(small_table):
             source.with_labels(np.zeros(59, np.float32))
 
 
-@given(st.lists(st.sampled_from([0.5, 0.6, 0.7]), min_size=3, max_size=3))
-def test_teaching_goes_as_far_as_validation_rises(aucs):
-    ways, asked = teachings(None, None), []
-    known = dict(zip(ways, aucs, strict=True))
-
-    def validation_auc(way):
-        asked.append(way)
-        return known[way]
-
-    trial = try_teachings(ways, validation_auc)
-    rises = [later > earlier for earlier, later in pairwise(aucs)]
-    steps = rises.index(False) if False in rises else len(rises)
-    assert trial.best == ways[steps]
-    assert asked == ways[: steps + 2]  # the first that gains nothing is the last that is tried
-    assert trial.validation_aucs == {str(way): known[way] for way in asked}
-    assert trial.failed is None
-
-
-@pytest.mark.parametrize(
-    ("share", "teach_search", "ways"),
-    [
-        (None, True, ["by-labels", "searched-taught-1"]),
-        (None, False, ["by-labels", "taught-1"]),
-        (0.5, None, ["taught-0.5", "searched-taught-0.5"]),
-        (0.0, None, ["by-labels"]),
-    ],
-)
-def test_what_is_told_is_not_tried(share, teach_search, ways):
-    assert [str(way) for way in teachings(share, teach_search)] == ways
-
-
-def test_teachers_are_as_many_as_told_and_have_a_share():
-    with pytest.raises(ConfigError, match="num_teachers is 0"):
-        check_teachers(None, 0, others=0)
-    with pytest.raises(ConfigError, match="num_teachers is 3, but teacher_share is 0"):
-        check_teachers(0.0, 3, others=0)
-    with pytest.raises(ConfigError, match="there are teacher_models, but teacher_share is 0"):
-        check_teachers(0.0, 1, others=1)
-
-
 def test_the_mean_of_lessons_is_that_of_their_labels():
     rows = np.random.default_rng(0).random((3, 50), dtype=np.float32)
     mean = Lesson.mean([Lesson(labels, 0.5) for labels in rows])
     assert (mean.labels.dtype, mean.share) == (np.float32, 0.5)
     np.testing.assert_allclose(mean.labels, rows.mean(axis=0), rtol=1e-6)
-
-
-def test_a_search_without_a_teacher_cannot_be_taught():
-    with pytest.raises(ConfigError, match=r"teach_search is true, but teacher_share is 0"):
-        check_teaching(0.0, True)

@@ -1,4 +1,4 @@
-"""The dense model as a teacher: its predictions become part of what a search and a retraining learn from.
+"""Lesson: a trained model as a teacher, its predictions part of what another training learns from.
 
     target = (1 − share) · label + share · σ(logit of the teacher), the mean of them where there are several
 
@@ -6,11 +6,11 @@ A label says which side of the odds a row fell on, a prediction what the odds we
 dropout and the embeddings' weight decay are there to hinder it; predictions cannot, so both fall by the factor `1 −
 share`; in a search dropout stays, since without it tickets of deep models get worse. Training rows alone are taught:
 validation and test keep their labels. The predictions are made once, in one pass: learning from them costs no more than
-from labels, and the teacher need not stay in memory.
+from labels, and the teacher need not stay in memory. Not here: whether it helps to be taught (`thresher.teaching`).
 """
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,7 +24,7 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from thresher.data.batches import BatchSource, TeachableSource
 from thresher.data.split_batches import EVALUATION_BATCH_SIZE, SplitBatches
-from thresher.errors import BudgetError, ConfigError
+from thresher.errors import ConfigError
 from thresher.files import replacing_file
 from thresher.training.loop import predict
 from thresher.training.optimizers import OptimizerConfig
@@ -137,99 +137,6 @@ class Lesson:
         finally:
             for (module, name), rate in zip(found, before, strict=True):
                 setattr(module, name, rate)
-
-
-@dataclass(frozen=True)
-class Teaching:
-    """A teacher's part in the labels of a search, and of the retraining after it."""
-
-    search: float
-    retraining: float
-
-    def __str__(self) -> str:
-        if not self.retraining:
-            return "by-labels"
-        return f"{'searched-' if self.search else ''}taught-{self.retraining:g}"
-
-    @property
-    def words(self) -> str:
-        if not self.retraining:
-            return "by labels"
-        return "taught by dense predictions" + (", the search, too" if self.search else "")
-
-    @property
-    def tickets(self) -> str:
-        """The folder, inside that of a run, of the tickets its search finds."""
-        return f"tickets/taught-{self.search:g}" if self.search else "tickets"
-
-
-BY_LABELS = Teaching(search=0.0, retraining=0.0)
-
-
-def teachings(teacher_share: float | None, teach_search: bool | None) -> list[Teaching]:
-    """The ways to teach that are left open by what was told, each a step further than the one before.
-
-    >>> [str(teaching) for teaching in teachings(None, None)]
-    ['by-labels', 'taught-1', 'searched-taught-1']
-    >>> [str(teaching) for teaching in teachings(0.5, False)]
-    ['taught-0.5']
-    """
-    shares = (0.0, 1.0) if teacher_share is None else (teacher_share,)
-    searches = (False, True) if teach_search is None else (teach_search,)
-    ways = [Teaching(share if taught else 0.0, share) for share in shares for taught in searches]
-    return list(dict.fromkeys(ways))  # without a teacher there is nothing to teach the search
-
-
-@dataclass(frozen=True)
-class TeachingTrial:
-    """Which of several ways to teach was the best.
-
-    Attributes:
-        validation_aucs: of the smallest ticket, for each way that was tried.
-        failed: why a further way could not be tried; None if none failed.
-    """
-
-    best: Teaching
-    validation_aucs: Mapping[str, float]
-    failed: str | None = None
-
-
-def try_teachings(ways: Sequence[Teaching], validation_auc: Callable[[Teaching], float]) -> TeachingTrial:
-    """Go from way to way while validation AUC rises; a search that cannot be taught costs no more than its try."""
-    best, aucs = ways[0], {str(ways[0]): validation_auc(ways[0])}
-    for way in ways[1:]:
-        try:
-            aucs[str(way)] = validation_auc(way)
-        except BudgetError as error:
-            return TeachingTrial(best, aucs, f"{way}: {error}")
-        if aucs[str(way)] <= aucs[str(best)]:
-            break
-        best = way
-    return TeachingTrial(best, aucs)
-
-
-def check_teaching(teacher_share: float | None, teach_search: bool | None) -> None:
-    """Raise unless the share can be one, and a search is taught by somebody."""
-    check_share(0.0 if teacher_share is None else teacher_share)
-    if teach_search and teacher_share == 0:
-        raise ConfigError("teach_search is true, but teacher_share is 0: nobody teaches; leave one of them out")
-
-
-def check_teachers(teacher_share: float | None, num_teachers: int, *, others: int) -> None:
-    """Raise unless there can be so many, and no more is told of teachers where there is none.
-
-    Args:
-        others: how many models of other kinds teach.
-    """
-    if num_teachers < 1:
-        raise ConfigError(f"num_teachers is {num_teachers}; it must be at least 1; for none: teacher_share = 0")
-    if num_teachers > 1 and teacher_share == 0:
-        raise ConfigError(f"num_teachers is {num_teachers}, but teacher_share is 0: nobody teaches; leave one out")
-    if others and teacher_share == 0:
-        raise ConfigError(
-            "there are teacher_models, but teacher_share is 0: nobody teaches; leave one out (on the command line: "
-            "--teachers '')"
-        )
 
 
 def check_share(share: float) -> None:
