@@ -1,6 +1,6 @@
 """Dropout drawn in lots: random numbers of 16 bits, four from each draw of 64.
 
-Torch draws a number of its own for every entry, which on a CPU costs a small perceptron more than its matrix products.
+Torch draws a number of its own for every entry, which on a CPU takes a small perceptron nearly as long as its products.
 The generator is torch's, so a seed repeats what is dropped. Rates are multiples of 1/65536.
 """
 
