@@ -21,7 +21,7 @@ from thresher.tickets.budget import Budget
 ROOT = Path(__file__).parent.parent.parent
 EXPERIMENTS = ROOT / "benchmarks" / "experiments"
 MADE_WITH = [{"commit": "abc1234", "changed_tree": False, "machine": {"cores": 2, "threads": 1}}]
-MINE = ("frontier", "criteo_small", "pep0_and_lr", "runtime", "data_statistics", "methods_table")
+MINE = ("frontier", "frontier_small", "criteo_small", "pep0_and_lr", "runtime", "data_statistics", "methods_table")
 
 
 def paper(name):
@@ -89,6 +89,21 @@ def results(settings):
     write_json(
         folder / "frontier/fm.json",
         {"config": {}, "done": {}, "points": compared, "unmet": {"mgqe 6541": "why"}, "made_with": MADE_WITH},
+    )
+    small = [
+        point(auc, label=label, budget=budget, size=size, seed=seed, model="fm")
+        for label, budget, size, aucs in (
+            ("pep", "40k", 40_000, (0.767, 0.768)),
+            ("pep", "4k", 4_000, (0.765, 0.766)),
+            ("uniform", "40k", 39_000, (0.763, 0.764)),
+            ("mde", "40k", 5_000, (0.765, 0.766)),
+        )
+        for seed, auc in enumerate(aucs)
+    ]
+    small.append(point(0.764, label="lr", size=0, model="lr"))
+    write_json(
+        folder / "frontier_small/criteo-fm.json",
+        {"config": {}, "done": {}, "points": small, "unmet": {"mde 4k": "why"}, "made_with": MADE_WITH},
     )
     for source in ("movielens-1m", "criteo", "avazu"):
         write_json(folder / f"lr/{source}.json", {"points": {"0": point(0.76, label="dense", size=0)}})
@@ -177,6 +192,15 @@ def test_where_pep_is_not_ahead_the_page_says_so_and_by_how_much(settings, resul
         "with one seed so far higher by 0.001 or more in 0 of 1 (not: gradual-magnitude at 20k (-0.0030 (1)))."
     ) in lines
     assert not [line for line in lines if line.startswith("| mde | 9,000")]  # there is no smaller table of PEP
+
+
+def test_the_small_files_are_compared_as_the_large_one_is(settings, results):
+    text = part("frontier_small").page(settings)
+    assert "| uniform | – | – | +0.0040 ± 0.0000 (2) | – | – | – |" in text  # of six budgets at the third alone
+    assert "| mde | 5,000 | 0.7655 ± 0.0007 (2) | 4k | +0.0000 ± 0.0000 (2) |" in text
+    assert "Out of reach: mde 4k." in text
+    (claim,) = part("frontier_small").claims(settings)
+    assert claim.holds == "in part"  # ahead of the uniform table, level with MDE
 
 
 def test_the_page_begins_with_what_holds_of_the_paper_and_links_to_where_it_is_shown(settings, results):
