@@ -153,6 +153,30 @@ def test_what_the_search_docs_say_of_mixed_teachers_is_what_was_measured():
     assert fm["20k"]["seeds"] == 3
 
 
+def test_what_is_said_of_a_taught_dense_model_is_what_was_measured():
+    docs, readme = (
+        " ".join((REPOSITORY / name).read_text(encoding="utf-8").split()) for name in ("docs/search.md", "README.md")
+    )
+    seeds = read_json(RESULTS / "paper/teacher/taught-dense-fm.json")["seeds"]
+    tickets = read_json(RESULTS / "movielens-1m/fm/pep-plan-mixed-teachers.json")["seeds"]
+    told = f"{fmean(found['taught']['test_auc'] for found in seeds.values()):.4f}"
+    assert f"(with those teachers a dense FM comes to {told})" in readme
+    costs = [
+        fmean(
+            point["test_auc"] - found["taught"]["test_auc"]
+            for seed, found in seeds.items()
+            for point in tickets[seed]["points"]
+            if point["budget"] == budget
+        )
+        for budget in ("50k", "20k", "6541")
+    ]
+    words = "{:+.4f}, {:+.4f} and {:+.4f}".format(*costs).replace("-", "−")
+    assert (
+        f"comes to {told} (three seeds): against it, which is what pruning alone costs, the tickets are {words}" in docs
+    )
+    assert len(seeds) == 3
+
+
 def test_every_result_of_an_experiment_is_of_the_settings_it_has_now():
     stored = [path for path in RESULTS.glob("*/*/*.json") if path.relative_to(RESULTS).parts[0] != "paper"]
     assert stored

@@ -66,8 +66,9 @@ decay under our protocol, 64 wide, by labels (`…/pep-decay.toml`), asked for n
 26,000. *Mixed teachers*: PEP plan again, taught by the mean of three dense models, one of each kind: FM, DeepFM and
 AutoInt (`…/pep-plan-mixed-teachers.toml`); what is measured is the one model of the row, for FM with all trained at
 AutoInt's rate, and what it is measured against is that model dense, trained on labels: the difference is what teachers
-and pruning come to together. Differences are paired over seeds. The paper's AutoInt has 9,281 parameters. *–* is what
-was not published, not run, or out of the published search's reach.""",
+and pruning come to together ([a dense FM with the same teachers](#the-dense-model-as-a-teacher)). Differences are
+paired over seeds. The paper's AutoInt has 9,281 parameters. *–* is what was not published, not run, or out of the
+published search's reach.""",
                 table(
                     [
                         "test AUC",
