@@ -11,7 +11,7 @@ from typing import Any
 from made_with import made_with
 from paper.experiments import digest, load_experiment
 from paper.settings import PaperSettings
-from paper.stored import read_result, stored_result, write_result
+from paper.stored import read_result, so_far, write_result
 from thresher.cli.progress import display
 from thresher.compare.config import CompareConfig
 from thresher.compare.grids import method_grid
@@ -55,8 +55,7 @@ def compare_method(
         training=replace(plan.training, min_delta=MIN_DELTA),
     )
     shared = replace(config.shared(), data=plan.data)  # without the place of the data on this machine
-    empty = {"config": config_to_mapping(shared), "done": {}, "points": [], "unmet": {}}
-    stored = stored_result(settings, path, shared) or empty
+    stored = so_far(settings, path, shared, done={}, points=[], unmet={})
     grid = [config_to_mapping(embedding) for embedding in method_grid(method)[: config.trials]]
     done = stored["done"].get(method, {"seeds": 0, "budgets": list(budgets), "grid": grid})
     if done["grid"] != grid:
@@ -70,7 +69,7 @@ def compare_method(
     with display() as progress:
         folder = settings.temporary / path.parent.name / f"{path.stem}-{digest(shared)}"
         found = compare(config, out=folder, progress=progress)
-    stored = stored_result(settings, path, shared) or empty  # others may have added to it meanwhile
+    stored = so_far(settings, path, shared, done={}, points=[], unmet={})
     kept = {_key(point): point for point in stored["points"]}
     kept |= {_key(point): point for point in map(_content, found.points) if point["model"] in (model, FLOOR)}
     stored["points"] = list(kept.values())

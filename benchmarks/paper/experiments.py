@@ -12,7 +12,7 @@ from typing import Any
 
 from made_with import made_with
 from paper.settings import EXPERIMENTS, QUICK_EPOCHS, PaperSettings
-from paper.stored import stored_result, write_result
+from paper.stored import so_far, write_result
 from run import run_seed, still_holds
 from thresher.compare.config import CompareConfig, with_epochs
 from thresher.config import config_to_mapping, load_toml
@@ -134,16 +134,12 @@ def train_plain(
         training=short.training,
         teacher_share=0.0,
     )
-
-    def so_far() -> dict[str, Any]:
-        return stored_result(settings, path, plain) or {"config": config_to_mapping(plain), "points": {}}
-
-    for seed in (seed for seed in seeds if str(seed) not in so_far()["points"]):
+    for seed in (seed for seed in seeds if str(seed) not in so_far(settings, path, plain, points={})["points"]):
         made, config = made_with(), replace(plain, data=settings.data(source), seed=seed)
         with Run.started(settings.temporary / "plain" / digest(config), config, resume=True) as run:
             table = encode_data(run)
         point = train_dense(run, table, batches(run, table))
-        content = so_far()  # others may have added to it meanwhile
+        content = so_far(settings, path, plain, points={})
         content["points"][str(seed)] = point.to_json()
         write_result(path, content, made)
         print(f"{path.stem} seed {seed}: test AUC {point.test_auc:.4f}", flush=True)

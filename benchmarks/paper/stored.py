@@ -27,6 +27,11 @@ def stored_result(settings: PaperSettings, path: Path, config: object) -> dict[s
     raise ConfigError(f"{path} was made with other settings; delete it to have it made again")
 
 
+def so_far(settings: PaperSettings, path: Path, config: object, **empty: Any) -> dict[str, Any]:
+    """What is in a result file, or how it begins; asked again before writing, since others may have added to it."""
+    return stored_result(settings, path, config) or {"config": config_to_mapping(config), **empty}
+
+
 def write_result(path: Path, content: dict[str, Any], made: dict[str, object]) -> None:
     """Write a result that has grown; `made` says of what it grew, those before it stay told."""
     told = content.setdefault("made_with", [])
@@ -37,15 +42,11 @@ def write_result(path: Path, content: dict[str, Any], made: dict[str, object]) -
 
 def add_seeds(settings: PaperSettings, path: Path, config: object, compute: Callable[[int], dict[str, Any]]) -> None:
     """Compute what a result file lacks, seed by seed, and write it as it comes."""
-
-    def so_far() -> dict[str, Any]:
-        return stored_result(settings, path, config) or {"config": config_to_mapping(config), "seeds": {}}
-
     for seed in settings.seeds:
-        if str(seed) not in so_far()["seeds"]:
+        if str(seed) not in so_far(settings, path, config, seeds={})["seeds"]:
             made = made_with()  # before a long run: the tree may change meanwhile
             computed = compute(seed)
-            content = so_far()  # others may have added to it meanwhile
+            content = so_far(settings, path, config, seeds={})
             content["seeds"][str(seed)] = computed
             write_result(path, content, made)
 

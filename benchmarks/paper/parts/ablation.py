@@ -12,10 +12,10 @@ from made_with import made_with
 from paper.experiments import digest, load_experiment
 from paper.page import command, made_from, mean_sd, not_run_yet, table
 from paper.settings import PaperSettings
-from paper.stored import stored_result, write_result
+from paper.stored import so_far, write_result
 from paper.variants import DEFAULT, VARIANTS, Variant
 from paper.verdicts import by_seed, is_ahead, signed
-from thresher.config import config_to_mapping, override
+from thresher.config import override
 from thresher.data.encoded_table import EncodedTable
 from thresher.data.split_batches import SplitBatches
 from thresher.embeddings.uniform import UniformConfig
@@ -40,16 +40,12 @@ QUICK_VARIANTS = 3
 def run(settings: PaperSettings) -> None:
     base = replace(load_experiment(settings, EXPERIMENT), budgets=BUDGETS, teacher_share=0.0)
     path = _path(settings)
-
-    def so_far() -> dict[str, Any]:
-        return stored_result(settings, path, base) or {"config": config_to_mapping(base), "variants": {}}
-
     for seed in settings.seeds:
         for variant in VARIANTS[:QUICK_VARIANTS] if settings.quick else VARIANTS:
-            if str(seed) not in so_far()["variants"].get(variant.name, {}):
+            if str(seed) not in so_far(settings, path, base, variants={})["variants"].get(variant.name, {}):
                 made = made_with()
                 aucs = validation_aucs(settings, replace(base, seed=seed), variant)
-                content = so_far()  # others may have added to it meanwhile
+                content = so_far(settings, path, base, variants={})
                 content["variants"].setdefault(variant.name, {})[str(seed)] = aucs
                 write_result(path, content, made)
                 print(f"{variant.name} seed {seed}: {aucs}", flush=True)

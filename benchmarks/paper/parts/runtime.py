@@ -15,10 +15,9 @@ from made_with import made_with
 from paper.experiments import aucs_of, digest, load_experiment
 from paper.page import ABSENT, Claim, command, made_from, mean_sd, not_run_yet, picture, table
 from paper.settings import BENCHMARKS, PaperSettings
-from paper.stored import read_result, stored_result, write_result
+from paper.stored import read_result, so_far, write_result
 from paper.verdicts import told_size
 from thresher.cli.progress import display
-from thresher.config import config_to_mapping
 from thresher.embeddings.darts_emb import DartsEmbConfig
 from thresher.report.figures import COLOURS, new_figure, page_style, save_figure
 from thresher.report.frontier import FrontierPoint
@@ -47,14 +46,10 @@ def run(settings: PaperSettings) -> None:
     told = replace(told, budgets=tuple(SPACES))
 
     def add(side: str, seed: int, name: str, config: RunConfig) -> None:
-        """Time one run unless it is done; others may add to the file meanwhile."""
-
-        def so_far() -> dict[str, Any]:
-            return stored_result(settings, path, told) or {"config": config_to_mapping(told), "pep": {}, "darts": {}}
-
-        if name not in so_far()[side].get(str(seed), {}):
+        """Time one run unless it is done."""
+        if name not in so_far(settings, path, told, pep={}, darts={})[side].get(str(seed), {}):
             made, times = made_with(), _times(settings, config)
-            content = so_far()
+            content = so_far(settings, path, told, pep={}, darts={})
             content[side].setdefault(str(seed), {})[name] = times
             write_result(path, content, made)
 
