@@ -2,8 +2,10 @@
 
 import pytest
 
+import thresher.report.comparison
+from thresher.embeddings.registry import registered_embeddings
 from thresher.errors import ThresherError
-from thresher.report.comparison import comparison_table, plot_comparison
+from thresher.report.comparison import LOOKS, comparison_table, plot_comparison
 from thresher.report.frontier import FrontierPoint
 
 
@@ -40,3 +42,49 @@ def test_the_figure_shows_every_method_and_the_floor(tmp_path):
         assert text in svg
     with pytest.raises(ThresherError, match="no point"):
         plot_comparison([], tmp_path / "none")
+
+
+@pytest.fixture
+def panels(monkeypatch):
+    """The two panels of what is drawn, in the place of files."""
+    drawn = []
+    monkeypatch.setattr(thresher.report.comparison, "save_figure", lambda figure, _: drawn.extend(figure.axes) or ())
+    return drawn
+
+
+def labels_in(axes):
+    return set(axes.get_legend_handles_labels()[1])
+
+
+def test_a_method_can_be_left_out_by_parameters_and_numbers_of_others_are_marks(panels):
+    mark = point("paper", None, 2000, 0.81)
+    plot_comparison(POINTS, "unused", by_bytes_alone=["uniform"], marks=[mark])
+    left, right = panels
+    assert labels_in(left) == {"pep", "paper"}
+    assert labels_in(right) == {"pep", "uniform"}
+    assert {text.get_text() for text in right.get_legend().get_texts()} == {"pep", "uniform", "paper"}
+    (star,) = (line for line in left.lines if line.get_label() == "paper")
+    assert (list(star.get_xdata()), list(star.get_ydata())) == ([2000], [0.81])
+
+
+def test_a_figure_ends_so_many_times_peps_range_below_it(panels):
+    plot_comparison(POINTS, "unused", depth=0.5)  # from 0.79 to 0.82
+    assert panels[0].get_ylim()[0] == pytest.approx(0.775)
+    panels.clear()
+    plot_comparison(POINTS, "unused", depth=50)  # no lower than the lowest point
+    assert panels[0].get_ylim()[0] == pytest.approx(0.749)
+
+
+def test_every_method_of_ours_looks_like_no_other():
+    ours = {
+        name for name, found in registered_embeddings().items() if found.embedding.__module__.startswith("thresher.")
+    }
+    assert ours
+    assert ours <= set(LOOKS)
+    looks = [look for label, look in LOOKS.items() if label != "dense"]  # a uniform table by another name
+    assert len(set(looks)) == len(looks)
+
+
+def test_methods_from_outside_are_drawn_too(panels):
+    plot_comparison([*POINTS, point("mine", "1k", 1000, 0.8), point("yours", "1k", 1000, 0.8)], "unused")
+    assert {"mine", "yours"} <= labels_in(panels[0])
