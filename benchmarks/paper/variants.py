@@ -89,7 +89,7 @@ class Variant:
             yield
 
 
-VARIANTS = (
+_FM = (
     Variant(about=""),
     Variant(about="deviation", changes=("embedding.learn_deviation=false",)),
     Variant(about="rewinding", rewind_epochs=1),
@@ -117,3 +117,20 @@ VARIANTS = (
     Variant(about="rate in retraining", changes=("training.optimizer.learning_rate=0.003",)),
     Variant(about="running mean", changes=("training.average_decay=0",)),
 )
+
+_DEEP = (
+    Variant(about=""),
+    Variant(about="dropout", changes=("model.dropout=0",)),
+    Variant(about="dropout", changes=("model.dropout=0.2",)),
+    Variant(about="length of retraining", changes=("training.patience=1",)),
+    Variant(about="length of retraining", changes=("training.patience=10",)),
+    Variant(about="width", changes=("embedding.embedding_dim=32",)),
+    Variant(about="width", changes=("embedding.embedding_dim=128",)),
+    Variant(about="rate in retraining", changes=("training.optimizer.learning_rate=0.001",)),
+)
+VARIANTS: Mapping[str, tuple[Variant, ...]] = {
+    "fm": _FM,
+    "deepfm": (*_DEEP, Variant(about="plan", changes=("search.plan_epochs=20",))),
+    "autoint": (*_DEEP, Variant(about="plan", changes=("search.plan_epochs=40",))),
+}
+"""Model → what is changed of its experiment."""

@@ -4,8 +4,9 @@ import pytest
 import torch
 
 from paper.parts import ablation
-from paper.variants import HasteningPlan, SlowingPlan, Variant, hard_when_late
-from thresher.config import override
+from paper.settings import EXPERIMENTS
+from paper.variants import DEFAULT, VARIANTS, HasteningPlan, SlowingPlan, Variant, hard_when_late
+from thresher.config import load_toml, override
 from thresher.data.split_batches import SplitBatches
 from thresher.embeddings.pep import PepConfig
 from thresher.embeddings.soft_threshold import soft_threshold
@@ -21,15 +22,21 @@ from thresher.training.loop import train_epoch
 from thresher.training.optimizers import build_optimizer
 
 
-def test_every_variant_changes_one_thing_and_bears_its_name():
-    base, names = RunConfig(), [variant.name for variant in ablation.VARIANTS]
-    assert names[0] == ablation.DEFAULT
+@pytest.mark.parametrize("model", ablation.BUDGETS)
+def test_every_variant_changes_one_thing_and_bears_its_name(model):
+    base = load_toml(RunConfig, EXPERIMENTS / f"movielens-1m/{model}/pep-plan.toml")
+    variants = VARIANTS[model]
+    names = [variant.name for variant in variants]
+    assert names[0] == DEFAULT
     assert len(set(names)) == len(names)
-    for variant in ablation.VARIANTS[1:]:
+    for variant in variants[1:]:
         put_in = (variant.plan is not Plan) + (variant.thresholding is not soft_threshold)
         assert len(variant.changes) + bool(variant.rewind_epochs) + put_in == 1
         assert not variant.changes or override(base, variant.changes) != base
-    slugs = [variant.slug for variant in ablation.VARIANTS if variant.slug]
+
+
+def test_searches_with_something_put_in_have_folders_of_their_own():
+    slugs = [variant.slug for variant in VARIANTS["fm"] if variant.slug]
     assert len(set(slugs)) == len(slugs) == 4
 
 
@@ -66,12 +73,12 @@ def test_what_is_put_in_is_what_a_search_uses(small_table):
 
 def test_differences_are_paired_and_the_verdict_names_who_is_ahead(settings):
     aucs = {
-        ablation.DEFAULT: {"0": (0.850, 0.840), "1": (0.854, 0.844)},
+        DEFAULT: {"0": (0.850, 0.840), "1": (0.854, 0.844)},
         "search.plan_epochs=40": {"0": (0.852, 0.842), "1": (0.857, 0.845)},  # ahead at both sizes
         "search.plan_epochs=10": {"1": (0.855, 0.834)},  # one seed, ahead at one size alone
     }
     variants = {
-        name: {seed: dict(zip(ablation.BUDGETS, pair, strict=True)) for seed, pair in seeds.items()}
+        name: {seed: dict(zip(ablation.BUDGETS["fm"], pair, strict=True)) for seed, pair in seeds.items()}
         for name, seeds in aucs.items()
     }
     write_json(settings.results / "ablation/fm.json", {"variants": variants})
@@ -81,6 +88,7 @@ def test_differences_are_paired_and_the_verdict_names_who_is_ahead(settings):
     assert "| plan: `search.plan_epochs=10` | +0.0010 (1) | -0.0100 (1) |" in text
     told = "Ahead of the defaults: `search.plan_epochs=40`. Behind at one size or both: `search.plan_epochs=10`."
     assert told in text
+    assert "`rewind=final`" in text.split("Not run yet: ")[1]
 
 
 def test_early_weights_are_those_the_search_passed_through(small_table):
@@ -112,7 +120,8 @@ def test_the_part_is_made_from_start_to_page(settings):
     ablation.run(settings)  # nothing is done twice
     assert path.read_bytes() == before
     variants = read_json(path)["variants"]
-    assert list(variants) == [variant.name for variant in ablation.VARIANTS[: ablation.QUICK_VARIANTS]]
+    assert list(variants) == [variant.name for variant in VARIANTS["fm"][: ablation.QUICK_VARIANTS["fm"]]]
     assert len({str(seeds) for seeds in variants.values()}) == len(variants)  # every change changes something
-    assert len(runs) == 2  # rewinding shares the defaults' search
+    assert list(read_json(path.with_name("deepfm.json"))["variants"]) == [DEFAULT, "model.dropout=0"]
+    assert len(runs) == 4  # rewinding shares the defaults' search
     assert "`embedding.learn_deviation=false`" in ablation.page(settings)

@@ -1,9 +1,11 @@
 """What the defaults rest on: one setting of the search or of retraining changed at a time, judged on validation.
 
-MovieLens-1M, FM, tickets retrained on labels alone. Settings that matter only after the search share it, and the test
-split is not read: these are the numbers choices are made by.
+MovieLens-1M, tickets retrained on labels alone; under FM all that the library has a default for, under DeepFM and
+AutoInt what a network adds. Settings that matter only after the search share it, and the test split is not read: these
+are the numbers choices are made by.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,23 +34,32 @@ from thresher.training.optimizers import build_optimizer
 
 TITLE = "What the defaults rest on"
 PART = "ablation"
-EXPERIMENT = "movielens-1m/fm/pep-plan"
-BUDGETS = ("20k", "6541")
-QUICK_VARIANTS = 3
+BUDGETS = {"fm": ("20k", "6541"), "deepfm": ("8604",), "autoint": ("9000",)}
+"""Model → the sizes its tickets are judged at."""
+QUICK_VARIANTS = {"fm": 3, "deepfm": 2, "autoint": 0}
 
 
 def run(settings: PaperSettings) -> None:
-    base = replace(load_experiment(settings, EXPERIMENT), budgets=BUDGETS, teacher_share=0.0)
-    path = _path(settings)
-    for seed in settings.seeds:
-        for variant in VARIANTS[:QUICK_VARIANTS] if settings.quick else VARIANTS:
-            if str(seed) not in so_far(settings, path, base, variants={})["variants"].get(variant.name, {}):
-                made = made_with()
-                aucs = validation_aucs(settings, replace(base, seed=seed), variant)
-                content = so_far(settings, path, base, variants={})
-                content["variants"].setdefault(variant.name, {})[str(seed)] = aucs
-                write_result(path, content, made)
-                print(f"{variant.name} seed {seed}: {aucs}", flush=True)
+    for model in (model for model in BUDGETS if model in settings.models):
+        base = load_experiment(settings, f"movielens-1m/{model}/pep-plan")
+        base = replace(base, budgets=BUDGETS[model], teacher_share=0.0)
+        variants = VARIANTS[model][: QUICK_VARIANTS[model]] if settings.quick else VARIANTS[model]
+        for seed in settings.seeds:
+            for variant in variants:
+                _add(settings, _path(settings, model), replace(base, seed=seed), variant)
+
+
+def _add(settings: PaperSettings, path: Path, base: RunConfig, variant: Variant) -> None:
+    """Compute what the result file of a model lacks, with the seed of `base`."""
+    stored, seed = replace(base, seed=0), str(base.seed)
+    if seed in so_far(settings, path, stored, variants={})["variants"].get(variant.name, {}):
+        return
+    made = made_with()  # before a long run: the tree may change meanwhile
+    aucs = validation_aucs(settings, base, variant)
+    content = so_far(settings, path, stored, variants={})
+    content["variants"].setdefault(variant.name, {})[seed] = aucs
+    write_result(path, content, made)
+    print(f"{path.stem} {variant.name} seed {seed}: {aucs}", flush=True)
 
 
 def validation_aucs(settings: PaperSettings, base: RunConfig, variant: Variant) -> dict[str, float]:
@@ -87,32 +98,41 @@ def draw(settings: PaperSettings) -> list[Path]:
 
 
 def page(settings: PaperSettings) -> str:
-    if not _path(settings).exists():
+    told = [_section(settings, model) for model in BUDGETS if _path(settings, model).exists()]
+    if not told:
         return not_run_yet(PART)
-    content = read_json(_path(settings))
+    about = f"""One setting changed at a time; MovieLens-1M, D = 64, by labels, *validation* AUC: the defaults' own, and
+below it each change's difference, paired over seeds. Made by {command(PART)}. Granularities have a table of their own,
+and so has [the teacher](#the-dense-model-as-a-teacher). Rows that name no setting put into the search what the library
+has none for (`benchmarks/paper/variants.py`): plans that fall at another pace between the same ends, and a threshold
+that is hard once less than a fifth of a batch's entries is left. Soft thresholds on a cubic plan are a row here; hard
+ones throughout, on a cubic plan, are `gradual-magnitude` among the methods at equal parameters. For DeepFM and AutoInt
+*the defaults* are the settings of `benchmarks/experiments/movielens-1m/<model>/pep-plan.toml`, and what FM has decided
+is not asked again."""
+    return "\n\n".join([about, *told])
+
+
+def _section(settings: PaperSettings, model: str) -> str:
+    content, budgets = read_json(_path(settings, model)), BUDGETS[model]
     variants: dict[str, dict[str, Any]] = content["variants"]
     rows = []
-    for variant in (variant for variant in VARIANTS if variant.name in variants):
+    for variant in (variant for variant in VARIANTS[model] if variant.name in variants):
         own = variants[variant.name]
         if variant.name == DEFAULT:
-            told = [mean_sd([aucs[budget] for aucs in own.values()]) for budget in BUDGETS]
+            told = [mean_sd([aucs[budget] for aucs in own.values()]) for budget in budgets]
             rows.append([f"**{DEFAULT}**", *told])
         else:
-            gains = [signed(_gains(variants, own, budget)) for budget in BUDGETS]
+            gains = [signed(_gains(variants, own, budget)) for budget in budgets]
             rows.append([f"{variant.about}: `{variant.name}`", *gains])
-    return "\n\n".join(
-        [
-            f"""One setting changed at a time; MovieLens-1M, FM, D = 64, by labels, *validation* AUC: the defaults' own,
-and below it each change's difference, paired over seeds. Made by {command(PART)}. Granularities have a table of their
-own, and so has [the teacher](#the-dense-model-as-a-teacher). Rows that name no setting put into the search what the
-library has none for (`benchmarks/paper/variants.py`): plans that fall at another pace between the same ends, and a
-threshold that is hard once less than a fifth of a batch's entries is left. Soft thresholds on a cubic plan are a row
-here; hard ones throughout, on a cubic plan, are `gradual-magnitude` among the methods at equal parameters.""",
-            table(["change", *BUDGETS], rows),
-            _verdict(variants),
-            made_from(content),
-        ]
-    )
+    missing = [f"`{variant.name}`" for variant in VARIANTS[model] if variant.name not in variants]
+    parts = [
+        f"### {model}, one change at a time",
+        table(["change", *budgets], rows),
+        _verdict(variants, budgets),
+        f"Not run yet: {', '.join(missing)}." if missing else "",
+        made_from(content),
+    ]
+    return "\n\n".join(part for part in parts if part)
 
 
 def _gains(variants: dict[str, dict[str, Any]], own: dict[str, Any], budget: str) -> list[float]:
@@ -120,18 +140,19 @@ def _gains(variants: dict[str, dict[str, Any]], own: dict[str, Any], budget: str
     return by_seed(*({seed: aucs[budget] for seed, aucs in side.items()} for side in (own, variants.get(DEFAULT, {}))))
 
 
-def _verdict(variants: dict[str, dict[str, Any]]) -> str:
-    """Which changes are ahead of the defaults at one size and not behind at the other, and which are behind."""
+def _verdict(variants: dict[str, dict[str, Any]], budgets: Sequence[str]) -> str:
+    """Which changes are ahead of the defaults at one size and not behind at another, and which are behind."""
     better, worse = [], []
     for name, own in variants.items():
-        gains = [gains for budget in BUDGETS if name != DEFAULT and (gains := _gains(variants, own, budget))]
+        gains = [gains for budget in budgets if name != DEFAULT and (gains := _gains(variants, own, budget))]
         if any(is_ahead([-gain for gain in each]) for each in gains):
             worse.append(f"`{name}`")
         elif any(map(is_ahead, gains)):
             better.append(f"`{name}`")
     told = f"Ahead of the defaults: {', '.join(better)}" if better else "No change is ahead of the defaults"
-    return f"{told}. Behind at one size or both: {', '.join(worse) or 'none'}. All others are level."
+    where = " at one size or both" if len(budgets) > 1 else ""
+    return f"{told}. Behind{where}: {', '.join(worse) or 'none'}. All others are level."
 
 
-def _path(settings: PaperSettings) -> Path:
-    return settings.results / PART / "fm.json"
+def _path(settings: PaperSettings, model: str) -> Path:
+    return settings.results / PART / f"{model}.json"
