@@ -3,6 +3,7 @@
 Data, search and training are those of the experiment, so that all share one protocol.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -80,14 +81,36 @@ def compare_method(
 
 
 def points(path: Path) -> list[dict[str, Any]]:
-    """The points of a model and of the floor, each a frontier point's JSON with `model`, `config` and seconds."""
+    """The points of a model and of the floor, as JSON with `model`, `config`, seconds and epochs."""
     found: list[dict[str, Any]] = read_result(path).get("points", [])
     return found
 
 
+def cut_off(content: Mapping[str, Any]) -> str:
+    """Which retrainings ended at the last epoch they may have, of those whose epochs were counted."""
+    counted = [point for point in content.get("points", []) if "retrain_epochs" in point]
+    if not counted:
+        return ""
+    last = content["config"]["training"]["max_epochs"]
+    methods = Counter(point["label"] for point in counted)
+    ended = Counter(point["label"] for point in counted if point["retrain_epochs"] >= last)
+    told = ", ".join(f"`{method}` {ended[method]} of {methods[method]}" for method in methods if ended[method])
+    return (
+        f"Of {len(counted)} trainings whose epochs were counted {ended.total() or 'none'} went on to the last, the "
+        f"{last}th{f': {told}' if told else ''}; patience ended the others."
+    )
+
+
 def _content(point: ComparedPoint) -> dict[str, Any]:
-    seconds = {"search_seconds": point.search_seconds, "retrain_seconds": point.retrain_seconds}
-    return {**point.frontier_point().to_json(), "model": point.model, "config": dict(point.config), **seconds}
+    return {
+        **point.frontier_point().to_json(),
+        "model": point.model,
+        "config": dict(point.config),
+        "search_seconds": point.search_seconds,
+        "search_epochs": point.search_epochs,
+        "retrain_seconds": point.retrain_seconds,
+        "retrain_epochs": point.retrain_epochs,
+    }
 
 
 def _key(point: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -88,7 +88,13 @@ def results(settings):
     ]
     write_json(
         folder / "frontier/fm.json",
-        {"config": {}, "done": {}, "points": compared, "unmet": {"mgqe 6541": "why"}, "made_with": MADE_WITH},
+        {
+            "config": {"training": {"max_epochs": 60}},
+            "done": {},
+            "points": compared,
+            "unmet": {"mgqe 6541": "why"},
+            "made_with": MADE_WITH,
+        },
     )
     small = [
         point(auc, label=label, budget=budget, size=size, seed=seed, model="fm")
@@ -183,6 +189,16 @@ def test_figures_and_page_come_from_result_files_alone(settings, results):
         assert path.suffix != ".png" or f"(images/{path.name})" in text
     assert "25.00×" in text  # the authors' step over the dense base
     assert "100 (1)" in text
+
+
+def test_the_page_says_which_trainings_the_last_epoch_cut_off():
+    counted = [("pep", 60), ("pep", 59), ("mde", 12), ("nis", 60)]
+    points = [{"label": "hash"}, *({"label": label, "retrain_epochs": epochs} for label, epochs in counted)]
+    content = {"config": {"training": {"max_epochs": 60}}, "points": points}
+    told = "Of 4 trainings whose epochs were counted 2 went on to the last, the 60th: `pep` 1 of 2, `nis` 1 of 1; "
+    assert paper("compared").cut_off(content) == told + "patience ended the others."
+    assert "none went on" in paper("compared").cut_off(content | {"points": points[2:4]})
+    assert not paper("compared").cut_off(content | {"points": points[:1]})
 
 
 def test_where_pep_is_not_ahead_the_page_says_so_and_by_how_much(settings, results):
@@ -476,5 +492,6 @@ def test_a_comparison_gets_further_seeds_from_its_result_file_alone(settings):
     shutil.rmtree(settings.temporary)
     both = compare_mde(2)
     assert both[: len(first)] == first
+    assert all(1 <= at["retrain_epochs"] <= 4 for at in both)  # as many as a quick one may have
     assert [(at["label"], at["seed"]) for at in both] == [("mde", 0), ("lr", 0), ("mde", 1), ("lr", 1)]
     assert not list(settings.temporary.rglob("*seed0*"))  # the first was not trained again

@@ -94,6 +94,7 @@ def test_every_point_is_measured_once_and_nothing_twice(tmp_path, reads_of_test_
             200 if point.budget == "200" else 0.4 * max(point.num_parameters for point in own)
         )
         assert point.seconds == point.search_seconds + point.retrain_seconds
+        assert 1 <= point.retrain_epochs <= CONFIG.training.max_epochs
     assert {path.name for path in (tmp_path / "c").iterdir()} == {
         "settings.toml", "encoded", "cells", "points", "frontier-fm.png", "frontier-fm.svg"
     }  # fmt: skip

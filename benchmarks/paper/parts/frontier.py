@@ -143,6 +143,7 @@ def _section(settings: PaperSettings, model: str, points: Sequence[FrontierPoint
         at_equal_budgets([point for point in points if point.label != QUANTISED], PLAN, budgets),
         at_equal_bytes(points, PLAN),
         _eight_bits(settings) if model == "fm" else "",
+        compared.cut_off(content),
         _unmet(content.get("unmet", {})),
         _missing(model, content.get("done", {}), has_decay=any(point.label == DECAY for point in points)),
         made_from(content, read_result(result_path(settings, f"movielens-1m/{model}/pep-decay"))),

@@ -92,6 +92,7 @@ def _section(settings: PaperSettings, source: str) -> str:
         f"{_best_dense(points)}.",
         at_equal_budgets(points, "pep", budgets),
         f"Out of reach: {unmet}." if unmet else "",
+        compared.cut_off(content),
         made_from(content),
     ]
     return "\n\n".join(part for part in parts if part)

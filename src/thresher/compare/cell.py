@@ -37,13 +37,14 @@ TICKETS = "tickets.json"
 
 @dataclass(frozen=True)
 class Outcome:
-    """A training of a cell: its size, its validation metrics, and those of test where they were asked for."""
+    """A training of a cell: its size, its validation metrics, those of test where they were asked for, and its cost."""
 
     num_parameters: int
     storage_bytes: int
     validation: Metrics
     test: Metrics | None
     seconds: float
+    num_epochs: int
 
 
 @dataclass(frozen=True)
@@ -131,7 +132,12 @@ class Cell:
         """
         trained = self._trained(ticket, test=test)
         return Outcome(
-            trained.num_parameters, trained.storage_bytes, trained.fit.validation, trained.test, trained.fit.seconds
+            num_parameters=trained.num_parameters,
+            storage_bytes=trained.storage_bytes,
+            validation=trained.fit.validation,
+            test=trained.test,
+            seconds=trained.fit.seconds,
+            num_epochs=trained.fit.num_epochs,
         )
 
     def teach(self) -> Path:

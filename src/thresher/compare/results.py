@@ -25,6 +25,7 @@ class ComparedPoint:
         config: the method's settings, the best on validation of those tried.
         budget: absent for a width of the plain table that is a point of its own, and for the embedding-free floor.
         seconds: of search and retraining together; a search's time counts in full for each of its budgets.
+        retrain_epochs: `training.max_epochs` where that cut retraining off; else patience ended it.
         teacher_share: the teacher's part in the labels; its own training counts in no point's seconds.
         trials: what was tried on the first seed: settings and validation AUC, or why they do not fit the budget.
     """
@@ -45,6 +46,7 @@ class ComparedPoint:
     search_seconds: float
     search_epochs: int
     retrain_seconds: float
+    retrain_epochs: int
     teacher_share: float
     trials: list[Mapping[str, Any]]
     versions: Mapping[str, str]

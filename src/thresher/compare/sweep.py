@@ -198,6 +198,7 @@ class _Sweep:
                 search_seconds=searched[0],
                 search_epochs=searched[1],
                 retrain_seconds=outcome.seconds,
+                retrain_epochs=outcome.num_epochs,
                 teacher_share=0.0 if cell.soft_labels is None else self.config.teacher_share,
                 trials=[] if budget is None else choices[budget].trials,
                 versions=versions(),
