@@ -178,11 +178,16 @@ def _eight_bits(settings: PaperSettings) -> str:
 def read_points(settings: PaperSettings, model: str) -> list[FrontierPoint]:
     """The points of all methods under a model that were compared, and those of PEP decay; the floor left out."""
     decay = read_experiment(settings, f"movielens-1m/{model}/pep-decay")
-    stored = compared.points(path(settings, model))
-    return [
+    points = [
         *pruned_points(decay.values(), DECAY),
-        *(FrontierPoint.from_json(point) for point in stored if point["model"] == model),
+        *(
+            FrontierPoint.from_json(point)
+            for point in compared.points(path(settings, model))
+            if point["model"] == model
+        ),
     ]
+    order = (PLAN, DECAY, *METHODS["fm"])  # not the one they were run in
+    return sorted(points, key=lambda point: order.index(point.label))
 
 
 def path(settings: PaperSettings, model: str) -> Path:
