@@ -10,6 +10,7 @@ import thresher
 
 LAYERS = [
     "errors",
+    "announced",
     "files",
     "toml_text",
     "config_values",

@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
+from thresher.announced import why_missing
 from thresher.errors import ConfigError
 from thresher.toml_text import format_value, read_value
 
@@ -68,9 +69,9 @@ def _choose_variant(cls: Any, mapping: Mapping[str, Any], key: str, default: Any
         return chosen, mapping
     name = mapping[tag]
     if not isinstance(name, str) or name not in allowed:
+        hint = why_missing(name) or _nearest(name, allowed)
         raise KeyProblemError(
-            _join(key, tag),
-            f"{_join(key, tag)}: expected {_one_of(allowed)}, got {_show(name)}{_nearest(name, allowed)}",
+            _join(key, tag), f"{_join(key, tag)}: expected {_one_of(allowed)}, got {_show(name)}{hint}"
         )
     return allowed[name], {other: value for other, value in mapping.items() if other != tag}
 

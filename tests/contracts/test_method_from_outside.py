@@ -15,14 +15,20 @@ CODE = re.search(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)[1]
 
 
 @pytest.fixture
-def python(tmp_path):
-    """Run Python in a process of its own that sees an installed package with the method of the page."""
+def site(tmp_path):
+    """A folder with an installed package that has the method of the page."""
     site = tmp_path / "site"
     announced = site / "outside_method-1.0.dist-info"
     announced.mkdir(parents=True)
     (site / "outside_method.py").write_text(CODE)
     (announced / "METADATA").write_text("Metadata-Version: 2.1\nName: outside-method\nVersion: 1.0\n")
     (announced / "entry_points.txt").write_text("[thresher.embeddings]\nscaled = outside_method:ScaledEmbedding\n")
+    return site
+
+
+@pytest.fixture
+def python(tmp_path, site):
+    """Run Python in a process of its own that sees that package."""
     paths = [str(site), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
 
@@ -74,6 +80,22 @@ def test_by_decorator_it_is_there_at_once(python):
     )
     result = python("-c", script)
     assert result.returncode == 0, result.stderr
+
+
+def test_one_that_cannot_be_imported_is_told_when_asked_for_and_harms_no_other(python, site, tmp_path):
+    (site / "outside_method.py").write_text("import no_such_module\n")
+    words = [
+        "-m", "thresher", "prune", "synthetic", "--budgets", "200", "--out", tmp_path / "r", "-q",
+        "--set", "data.synthetic.num_rows=2000", "--set", "data.synthetic.field_size=20",
+        "--set", "training.max_epochs=1",
+    ]  # fmt: skip
+    asked = python(*words, "--method", "scaled")
+    assert asked.returncode == 2
+    assert "the package 'outside-method' announces 'scaled' as 'outside_method:ScaledEmbedding'" in asked.stderr
+    assert "No module named 'no_such_module'" in asked.stderr
+    assert "Traceback" not in asked.stderr
+    other = python(*words, "--method", "uniform", "--set", "embedding.embedding_dim=4")
+    assert other.returncode == 0, other.stderr
 
 
 def test_every_method_has_its_row_in_the_docs():

@@ -2,10 +2,9 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
-from importlib.metadata import entry_points
 from typing import Literal, Protocol, TypeVar, cast
 
+from thresher.announced import load_announced, unknown_name
 from thresher.embeddings.base import EmbeddingConfig, FieldEmbedding
 from thresher.errors import ConfigError
 
@@ -52,9 +51,7 @@ def registered_embeddings() -> Mapping[str, RegisteredEmbedding]:
     """All methods, ours and those other packages announce by entry point, by name."""
     import thresher.embeddings.methods  # noqa: F401  (registers ours)
 
-    for entry_point in entry_points(group=ENTRY_POINT_GROUP):
-        if entry_point.name not in _registered:
-            entry_point.load()
+    load_announced(ENTRY_POINT_GROUP, _registered)
     return dict(sorted(_registered.items()))
 
 
@@ -93,7 +90,5 @@ def build_embedding(
 def _find(method: str) -> RegisteredEmbedding:
     known = registered_embeddings()
     if method not in known:
-        nearest = get_close_matches(method, known, n=1)
-        hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
-        raise ConfigError(f"unknown embedding method {method!r}{hint} Known: {', '.join(known)}")
+        raise unknown_name("embedding method", method, known)
     return known[method]

@@ -2,10 +2,9 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
-from importlib.metadata import entry_points
 from typing import Protocol, TypeVar, cast
 
+from thresher.announced import load_announced, unknown_name
 from thresher.embeddings.base import FieldEmbedding
 from thresher.errors import ConfigError
 from thresher.models.base import CtrModel, ModelConfig
@@ -47,9 +46,7 @@ def registered_models() -> Mapping[str, RegisteredModel]:
     """All models, ours and those other packages announce by entry point, by name."""
     import thresher.models.shipped  # noqa: F401  (registers ours)
 
-    for entry_point in entry_points(group=ENTRY_POINT_GROUP):
-        if entry_point.name not in _registered:
-            entry_point.load()
+    load_announced(ENTRY_POINT_GROUP, _registered)
     return dict(sorted(_registered.items()))
 
 
@@ -93,7 +90,5 @@ def build_model(embedding: FieldEmbedding, config: ModelConfig, *, num_dense: in
 def _find(name: str) -> RegisteredModel:
     known = registered_models()
     if name not in known:
-        nearest = get_close_matches(name, known, n=1)
-        hint = f"; did you mean {nearest[0]!r}?" if nearest else "."
-        raise ConfigError(f"unknown model {name!r}{hint} Known: {', '.join(known)}")
+        raise unknown_name("model", name, known)
     return known[name]
