@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors import safe_open
 from safetensors.numpy import save, save_file
 
 from thresher.compact.file import FORMAT, VERSION, load_table, save_table
@@ -173,3 +174,13 @@ def test_a_failed_write_leaves_the_old_file(tmp_path):
         save_table(Layout(**asdict(TABLES[0].layout)), {"values": object()}, path)
     assert path.read_bytes() == before
     assert [file.name for file in tmp_path.iterdir()] == ["table.safetensors"]
+
+
+@pytest.mark.parametrize("table", TABLES[:2])
+def test_equal_tables_are_equal_files(table, tmp_path):
+    paths = [tmp_path / f"{at}.safetensors" for at in range(6)]
+    for path in paths:
+        save_table(table.layout, table.arrays, path)
+    assert len({path.read_bytes() for path in paths}) == 1
+    assert np.array_equal(CompactTable.load(paths[0]).to_dense(), table.to_dense())
+    assert set(safe_open(paths[0], framework="np").keys()) == set(table.arrays)  # for other readers, too

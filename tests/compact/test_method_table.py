@@ -83,3 +83,10 @@ def test_the_checksum_is_compared_unless_told_not_to(table, tmp_path):
     with pytest.raises(FormatError, match="checksum"):
         load_any_table(path)
     assert load_any_table(path, verify=False).shape == table.shape
+
+
+def test_equal_tables_are_equal_files(table, tmp_path):
+    paths = [tmp_path / f"{at}.safetensors" for at in range(6)]
+    for path in paths:
+        table.save(path)
+    assert len({path.read_bytes() for path in paths}) == 1

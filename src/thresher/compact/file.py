@@ -53,6 +53,7 @@ def save_table(layout: Layout, arrays: Mapping[str, Array], path: Path) -> None:
     }
     with replacing_file(path) as beside:
         save_file(ordered, beside, metadata)
+        order_metadata_(beside)
 
 
 def load_table(path: Path, *, verify: bool = True) -> tuple[Layout, dict[str, Array]]:
@@ -72,6 +73,18 @@ def load_table(path: Path, *, verify: bool = True) -> tuple[Layout, dict[str, Ar
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise FormatError(f"{path}: not a compact table: {error}; copy or export it again") from error
     return layout, arrays
+
+
+def order_metadata_(path: Path) -> None:
+    """Put the metadata of a safetensors file in order, which its writer draws: equal tables are equal files."""
+    with path.open("r+b") as file:
+        header_bytes = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(header_bytes))
+        header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+        text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+        if len(text) <= header_bytes:  # arrays begin where they did
+            file.seek(8)
+            file.write(text.ljust(header_bytes))
 
 
 def checksum(arrays: Mapping[str, Array]) -> str:

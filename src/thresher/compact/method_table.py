@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from thresher.compact.convert import has_compact_form, to_compact
 from thresher.compact.file import FORMAT as COMPACT_FORMAT
-from thresher.compact.file import checksum, map_safetensors
+from thresher.compact.file import checksum, map_safetensors, order_metadata_
 from thresher.compact.stored import StoredEmbedding
 from thresher.compact.table import CompactTable, OutOfRange
 from thresher.embeddings.base import FieldEmbedding
@@ -91,6 +91,7 @@ class MethodTable:
         }
         with replacing_file(Path(path)) as beside:
             save_file(tensors, beside, metadata)
+            order_metadata_(beside)
 
     @classmethod
     def load(cls, path: str | Path, *, verify: bool = True) -> "MethodTable":
