@@ -5,7 +5,7 @@ import pytest
 
 from thresher.errors import ThresherError
 from thresher.report.frontier import Frontier, FrontierPoint
-from thresher.report.plots import plot_frontier, plot_kept
+from thresher.report.plots import label_places, plot_frontier, plot_kept
 
 
 def point(num_parameters: int, test_auc: float | None, label: str = "pep", **more) -> FrontierPoint:
@@ -64,3 +64,12 @@ def test_kept_parameters_over_steps(tmp_path):
     assert not re.search(r"<dc:date>", svg.read_text())
     with pytest.raises(ThresherError, match="4 steps and 0 counts"):
         plot_kept(steps, [], tmp_path / "bad", budgets={})
+
+
+def test_labels_that_would_lie_on_one_another_share_a_place():
+    counts = {"2%": 39_000, "10%": 196_000, "200KB": 46_000, "3000": 3_000}
+    (first, at), (both, between), (last, _) = label_places(counts, apart=0.3)
+    assert (first, both, last) == ("10%", "200KB, 2%", "3000")
+    assert at == pytest.approx(196_000)
+    assert 39_000 < between < 46_000
+    assert len(label_places(counts, apart=0.1)) == 4

@@ -1,6 +1,7 @@
 """The figures of a run: the frontier, and the kept parameters over a search. How figures look: `figures`."""
 
 from collections.abc import Mapping, Sequence
+from math import exp, log
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 DENSE_COLOUR = "#555555"
+LABEL_HEIGHT = 0.06
+"""Of a line of small print, as a share of an axis."""
 
 
 def plot_frontier(
@@ -78,10 +81,12 @@ def plot_kept(
     with page_style():
         figure = new_figure(6.9, 2.9)
         axes = figure.subplots()
-        for name, count in budgets.items():
+        for count in budgets.values():
             axes.axhline(count, color="#bbbbbb", linewidth=0.8, zorder=1)
+        counts = [max(1, count) for count in (*kept, *budgets.values())]
+        for names, place in label_places(budgets, LABEL_HEIGHT * log(max(counts) / min(counts))):
             axes.annotate(
-                name, (1, count), (4, 0), xycoords=("axes fraction", "data"), textcoords="offset points", va="center",
+                names, (1, place), (4, 0), xycoords=("axes fraction", "data"), textcoords="offset points", va="center",
                 fontsize=8, color=DENSE_COLOUR,
             )  # fmt: skip
         axes.plot(steps, kept, color=COLOURS[0], linewidth=1.6, label="kept")
@@ -93,6 +98,17 @@ def plot_kept(
         axes.set_ylabel("parameters kept")
         axes.legend(loc="upper right", fontsize=8)
         return save_figure(figure, stem)
+
+
+def label_places(counts: Mapping[str, int], apart: float) -> list[tuple[str, float]]:
+    """Labels on a log axis and where they stand: those nearer than `apart` to one another share a place."""
+    places: list[list[str]] = []
+    for name in sorted(counts, key=lambda name: -counts[name]):
+        if places and log(counts[places[-1][0]]) - log(counts[name]) < apart:
+            places[-1].append(name)
+        else:
+            places.append([name])
+    return [(", ".join(names), exp(fmean(log(counts[name]) for name in names))) for names in places]
 
 
 def _draw_lines(axes: "Axes", points: Sequence[FrontierPoint], size: str, split: Split) -> None:
