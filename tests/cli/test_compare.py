@@ -16,7 +16,12 @@ def test_compares_and_prints_its_points_as_the_last_line(thresher, clicks, tmp_p
     assert {"source", "model", "config", "seed", "test_auc", "seconds", "versions", "machine"} <= set(points[0])
     assert "test AUC by budget" in result.stderr
     assert "embedding_dim 4 is what shares are of" in result.stderr
-    assert "  hash     embedding_dim 16; 2 more" in result.stderr  # what is tried, whatever the width asked for
+    # what is tried, whatever the width asked for
+    assert "  hash     embedding_dim 16; 2 more" in result.stderr
+    assert "'more' are left out by --trials 1" in result.stderr
+    num_epochs = {point["method"]: point["retrain_epochs"] for point in points}
+    assert set(num_epochs.values()) == {1}
+    assert "Trained to the last of 1 epochs" in result.stderr
     assert (tmp_path / "c" / "frontier-fm.png").exists()
     plain = thresher(*words[:-1], "--out", tmp_path / "c", *FAST)
     assert plain.stdout.splitlines()[0].startswith("fm: test AUC by budget")

@@ -1,6 +1,7 @@
 """compare: many methods under one protocol, in one table and one figure."""
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -103,6 +104,8 @@ def compare(
     for figure in found.figures:
         say(f"Figure   {figure}")
     say(f"Results  {out / 'points'}")
+    if cut_off := _cut_off(found.points, compared.training.max_epochs):
+        say(cut_off)
     if not found.finished:
         say("The time limit came before the end; the same command goes on from here.")
     if as_json:
@@ -156,7 +159,8 @@ def _say_grids(config: "CompareConfig") -> None:
     from thresher.compare.describe import describe_grid
 
     say(
-        f"Tried on seed {config.first_seed}, the best on validation kept; widths come from these grids, and "
+        f"Tried on seed {config.first_seed}, the best on validation kept, 'more' are left out by --trials "
+        f"{config.trials}; widths come from these grids, and "
         f"embedding_dim {config.embedding_dim} is what shares are of:"
     )
     width = max(map(len, config.methods))
@@ -176,6 +180,15 @@ def comparison_tables(points: "Sequence[ComparedPoint]", budgets: Sequence[str])
         title = f"{model}: test AUC by budget, best of each starred{_floor_note(floor)}"
         blocks.append(f"{title}\n{comparison_table(of_model, budgets)}")
     return "\n\n".join(blocks)
+
+
+def _cut_off(points: "Sequence[ComparedPoint]", max_epochs: int) -> str:
+    """Which methods had trainings that the last epoch ended, not validation, and how many."""
+    methods = Counter(point.method for point in points if point.retrain_epochs >= max_epochs)
+    if not methods:
+        return ""
+    told = ", ".join(f"{method} ({count})" for method, count in sorted(methods.items()))
+    return f"Trained to the last of {max_epochs} epochs (training.max_epochs), with more they may change places: {told}"
 
 
 def _floor_note(floor: Sequence[Any]) -> str:
