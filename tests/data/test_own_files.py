@@ -195,6 +195,19 @@ def test_split_by_time(tmp_path: Path) -> None:
     assert table.facts["rows"]["validation"] == 4 * 24
 
 
+@pytest.mark.parametrize("said", [{}, {"validation_from": "480", "test_from": "540"}])
+def test_a_broken_moment_costs_its_own_row_and_no_other(tmp_path: Path, said: dict[str, str]) -> None:
+    moments = [str(at) for at in range(ROWS)]
+    moments.insert(300, "soon")
+    data = pl.DataFrame({"click": ["0", "1"] * (ROWS // 2) + ["1"], "site": "a", "moment": moments})
+    split = SplitConfig(by="time", column="moment", **said)
+    table = make(tmp_path, data, split=split, bad_rows="skip")
+    assert table.facts["rows"] == {"train": 480, "validation": 60, "test": 60}
+    assert [line for _, line, _ in table.facts["skipped_samples"]] == [302]
+    with pytest.raises(DataError, match=r"rows\.csv:302: column 'moment' is neither a number nor a date"):
+        make(tmp_path, data, split=split)
+
+
 def test_split_by_files(tmp_path: Path) -> None:
     data = frame()
     for name, rows in (("a.csv", data[:400]), ("b.csv", data[400:500]), ("c.csv", data[500:])):

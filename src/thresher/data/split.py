@@ -91,16 +91,21 @@ class TimeSplit:
 
 
 def read_moments(column: "pl.Series", date_format: str) -> NDArray[np.float64]:
-    """A time column as numbers: itself if it is numeric, else seconds since 1970; NaN where it is neither."""
+    """A time column as numbers: a number is itself, a date its seconds since 1970; NaN for what is neither.
+
+    Each value is read by itself: what it means must not depend on the others of its chunk. A `date_format` says that
+    all of them are dates.
+    """
     from thresher.data.dates import parse_dates
     from thresher.data.transforms import as_numbers
 
+    moments, no_number = np.full(len(column), np.nan), np.ones(len(column), bool)
     if not column.dtype.is_temporal() and not date_format:
-        numbers, broken = as_numbers(column)
-        if not broken.any():
-            return numbers
-    dates = parse_dates(column, date_format)
-    return dates.dt.epoch("ms").cast(float).fill_null(float("nan")).to_numpy() / 1000
+        moments, no_number = as_numbers(column)
+    if no_number.any():
+        seconds = parse_dates(column, date_format).dt.epoch("ms").cast(float).fill_null(float("nan")).to_numpy() / 1000
+        moments = np.where(no_number, seconds, moments)
+    return moments
 
 
 class MomentSample:
