@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from thresher.errors import BudgetError
@@ -12,7 +12,8 @@ from thresher.tickets.budget import Budget, check_budgets, parse_budgets
      ("1.5M", "parameters", 1_500_000), ("25,000", "parameters", 25_000), ("2%", "share", 0.02),
      ("0.5 %", "share", 0.005),
      ("1MB", "bytes", 1_000_000), ("1mb", "bytes", 1_000_000), ("512KiB", "bytes", 524_288), ("1.5GB", "bytes", 1.5e9),
-     ("100B", "bytes", 100), ("1,500 B", "bytes", 1500)],
+     ("100B", "bytes", 100), ("1,500 B", "bytes", 1500),
+     ("16.1k", "parameters", 16_100), ("2.01M", "parameters", 2_010_000), ("8.03KB", "bytes", 8_030)],
 )  # fmt: skip
 def test_reads_budgets_as_people_write_them(text, unit, amount):
     budget = Budget.parse(text)
@@ -28,6 +29,14 @@ def test_refuses_nonsense_and_says_how_to_write_it(text):
 @given(st.integers(1, 10**12))
 def test_whole_numbers_are_parameters(count):
     assert Budget.parse(count).max_entries(10**13) == count
+
+
+@settings(max_examples=500)
+@given(st.integers(1, 10**12), st.sampled_from([("k", 3), ("M", 6), ("KB", 3), ("GB", 9)]))
+def test_decimals_are_read_exactly(count, scale):
+    unit, num_decimals = scale
+    whole, part = divmod(count, 10**num_decimals)
+    assert Budget.parse(f"{whole}.{part:0{num_decimals}}{unit}").amount == count
 
 
 @given(st.integers(1, 100), st.integers(1, 10**9))

@@ -6,6 +6,7 @@
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Literal
 
 from thresher.errors import BudgetError
@@ -41,18 +42,19 @@ class Budget:
         form = _FORM.fullmatch(written)
         if form is None:
             raise BudgetError(f"budget {written!r} cannot be read; {_EXAMPLES}")
-        number, suffix = float(form["number"].replace(",", "").replace("_", "")), form["suffix"]
+        # exact, since 16.1 · 1000 is no whole number of floats
+        number, suffix = Fraction(form["number"].replace(",", "").replace("_", "")), form["suffix"]
         if number <= 0:
             raise BudgetError(f"budget {written!r} keeps nothing; it must be above 0")
         if suffix == "%":
             if number > 100:
                 raise BudgetError(f"budget {written!r} is more than the whole table; a share ends at 100%")
-            return cls("share", number / 100, written)
+            return cls("share", float(number / 100), written)
         # "30K", "30m" and "30B" are clear enough; "30b" might be bits, bytes or billions
         suffix = {"K": "k", "m": "M"}.get(suffix, suffix)
         if suffix in _PARAMETER_FACTORS:
             parameters = number * _PARAMETER_FACTORS[suffix]
-            if parameters != int(parameters):
+            if parameters.denominator != 1:
                 raise BudgetError(f"budget {written!r} is not a whole number of parameters; {_EXAMPLES}")
             return cls("parameters", int(parameters), written)
         spelled = {known.lower(): known for known in _BYTE_FACTORS if known != "B"} | {"B": "B"}
