@@ -11,7 +11,7 @@ from thresher.compact import CompactEmbedding
 from thresher.embeddings.feature_groups import FeatureRuns
 from thresher.embeddings.pep import PepConfig, PepEmbedding
 from thresher.embeddings.uniform import UniformConfig
-from thresher.errors import FormatError, ThresherError
+from thresher.errors import ConfigError, FormatError, ThresherError
 from thresher.tickets.budget import Budget
 from thresher.tickets.settings import SettingsTicket
 from thresher.tickets.sizes import SizeTicket, TableSizes
@@ -121,16 +121,27 @@ def test_a_ticket_prints_in_a_line_without_its_tensors(ticket):
     assert str(many).endswith("t3: 4 of 2 × 2, 46 more])")
 
 
-def test_tickets_of_the_other_kinds_print_in_a_line_too():
+@pytest.fixture
+def other_kinds():
     runs = FeatureRuns(np.array([0, 4]), np.array([0, 1]), np.array([0, 0]), (4, 5))
     budget, origin = Budget.parse("2%"), Provenance("autodim", 0, 0, 0)
     sizes = SizeTicket(budget, {"table": TableSizes(8, (2, 8), runs)}, {"a": torch.zeros(9)}, {}, 1048, origin)
+    return sizes, SettingsTicket(budget, UniformConfig(embedding_dim=3), 27, 108, replace(origin, method="uniform"))
+
+
+def test_a_misspelled_rewind_is_refused_by_tickets_of_every_kind(ticket, other_kinds):
+    for kind in (ticket, *other_kinds):
+        with pytest.raises(ConfigError, match="rewind is 'intial'; it must be one of initial, random, final"):
+            kind.apply_(Model(), rewind="intial")
+
+
+def test_tickets_of_the_other_kinds_print_in_a_line_too(other_kinds):
+    sizes, settings = other_kinds
     assert repr(sizes) == (
         "SizeTicket(budget='2%', method='autodim', num_parameters=1,048, "
         "tables=[table: 1 groups of width 2, 1 groups of width 8])"
     )
     assert "array" not in repr(sizes.tables["table"])
-    settings = SettingsTicket(budget, UniformConfig(embedding_dim=3), 27, 108, replace(origin, method="uniform"))
     assert repr(settings) == (
         "SettingsTicket(budget='2%', method='uniform', num_parameters=27, embedding=UniformConfig(embedding_dim=3))"
     )

@@ -11,7 +11,7 @@ from torch import nn
 from thresher.embeddings.base import EmbeddingConfig, FieldEmbedding
 from thresher.errors import ConfigError, ThresherError
 from thresher.tickets.budget import Budget
-from thresher.tickets.ticket import Provenance, Rewind
+from thresher.tickets.ticket import Provenance, Rewind, check_rewind
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,7 @@ class SettingsTicket:
 
     def apply_(self, model: nn.Module, *, rewind: Rewind = "initial") -> Sequence[str]:
         """Check that `model` was built with these settings; its fresh weights are where training starts."""
+        check_rewind(rewind)
         if rewind == "final":
             raise ConfigError(
                 f'rewind = "final" goes on from a search, and method {self.provenance.method!r} has none; '

@@ -10,7 +10,7 @@ from thresher.embeddings.feature_groups import FeatureRuns
 from thresher.embeddings.mixed_dimension import MixedDimensionEmbedding
 from thresher.errors import ThresherError
 from thresher.tickets.budget import Budget
-from thresher.tickets.ticket import Provenance, Rewind, ticket_text
+from thresher.tickets.ticket import Provenance, Rewind, check_rewind, ticket_text
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,7 @@ class SizeTicket:
 
     def apply_(self, model: nn.Module, *, rewind: Rewind = "initial") -> Sequence[str]:
         """Put tables of these widths into `model`, and rewind the whole of it; `random` leaves all weights fresh."""
+        check_rewind(rewind)
         for name, sizes in self.tables.items():
             table = dict(model.named_modules()).get(name)
             if not isinstance(table, FieldEmbedding) or table.num_features != sum(sizes.runs.group_sizes):

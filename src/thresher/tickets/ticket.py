@@ -117,8 +117,7 @@ class MaskTicket:
         With `rewind="random"` the model's own present weights are kept (masked): build it anew with another seed.
         Returns the names of the tables it replaced.
         """
-        if rewind not in get_args(Rewind):
-            raise ConfigError(f"rewind is {rewind!r}; it must be one of {', '.join(get_args(Rewind))}")
+        check_rewind(rewind)
         for name, mask in self.masks.items():
             _check_table(model, name, mask)
         present = kept_weights(model, self.masks)
@@ -128,6 +127,12 @@ class MaskTicket:
             put_compact_(model, name, mask.reshape(-1).nonzero().squeeze(1), weights.values[name])
         model.load_state_dict(dict(weights.state), strict=False)
         return list(self.masks)
+
+
+def check_rewind(rewind: str) -> None:
+    """Refuse a misspelled rewind, which would start from other weights than were asked for."""
+    if rewind not in get_args(Rewind):
+        raise ConfigError(f"rewind is {rewind!r}; it must be one of {', '.join(get_args(Rewind))}")
 
 
 def ticket_text(ticket: Ticket, tables: Mapping[str, str]) -> str:
