@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
 from thresher.data.encode import encode
 from thresher.data.sources import DataConfig, SyntheticConfig, build_source
@@ -14,6 +15,9 @@ from thresher.models.fm import FmConfig
 from thresher.models.registry import build_model
 from thresher.search.config import SearchConfig
 from thresher.search.find_tickets import find_tickets
+from thresher.search.registry import SearchTask
+from thresher.tickets.budget import parse_budgets
+from thresher.training.metrics import Metrics
 from thresher.training.optimizers import OptimizerConfig
 
 SEARCH = SearchConfig(
@@ -73,6 +77,34 @@ class Planted:
         """Sizes `[N]` → (entries of signal fields, entries of noise fields)."""
         kept = torch.stack([part.sum() for part in sizes.split(list(self.table.schema.field_sizes))])
         return int(kept[self.is_signal].sum()), int(kept[~self.is_signal].sum())
+
+
+class Untrained:
+    """What a judge is given, for tests that play the training: a table of 10 × 4, seen, and epochs of ten steps."""
+
+    def __init__(self, embedding, *, budgets="8", **settings):
+        torch.manual_seed(0)
+        self.table = build_embedding((10,), embedding)
+        self.table.seen.fill_(True)
+        self.tables = {"table": self.table}
+        self.task = SearchTask(
+            model=nn.ModuleDict(self.tables),
+            data=SplitBatches(train=range(10), validation=None),
+            budgets=parse_budgets(budgets),
+            config=replace(SearchConfig(warmup_epochs=1, plan_epochs=2, max_epochs=3, clock_steps=7), **settings),
+            seed=0,
+        )
+
+
+@pytest.fixture
+def untrained():
+    return Untrained
+
+
+@pytest.fixture
+def metrics():
+    """Of a validation split, by their AUC."""
+    return lambda auc: Metrics(auc=auc, logloss=0.5, mean_prediction=0.5, mean_label=0.5, rare_auc=None, num_rows=1)
 
 
 @pytest.fixture(scope="session")

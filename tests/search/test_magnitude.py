@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import nn
 
 import thresher.search.magnitude
 from thresher.embeddings.magnitude import (
@@ -18,8 +19,9 @@ from thresher.embeddings.magnitude import (
 )
 from thresher.errors import BudgetError, ConfigError
 from thresher.search.config import SearchConfig
+from thresher.search.cutting import Cutter
 from thresher.search.find_tickets import find_tickets
-from thresher.search.magnitude import CubicPlan, rungs
+from thresher.search.magnitude import CubicPlan, Gradual, Iterative, OneShot, rungs
 from thresher.training.lesson import Lesson
 from thresher.training.optimizers import OptimizerConfig, build_optimizer
 
@@ -80,6 +82,71 @@ def test_one_shot_keeps_the_largest_of_the_trained_table(planted):
     smallest_kept = model.embedding.values.abs().min()
     assert mask.sum() == 100
     assert smallest_kept > 0.1  # fresh weights reach 0.15 at most, and are mostly below 0.1: it was trained
+
+
+def test_one_shot_prunes_the_weights_of_the_best_epoch(untrained, metrics):
+    search = untrained(MagnitudeConfig(embedding_dim=4))
+    judge = OneShot(search.task, search.tables, "magnitude")
+    for epoch, auc in enumerate([0.6, 0.8, 0.7], 1):
+        nn.init.constant_(search.table.weight, epoch)
+        judge.after_epoch(epoch, metrics(auc))
+    (ticket,) = judge.cutter.tickets
+    assert ticket.final.values["table"].tolist() == [2.0] * 8
+
+
+def test_gradual_pruning_masks_the_table_while_it_trains_to_the_plans_very_last_step(untrained):
+    search = untrained(GradualMagnitudeConfig(embedding_dim=4))
+    judge, kept = Gradual(search.task, search.tables, "gradual-magnitude"), []
+    for _ in range(30):
+        judge.after_step()
+        kept.append(search.table.num_parameters())
+    # pressed after 0, 7 and 14 of the plan's 20 steps, and at its end
+    assert kept == [40] * 16 + [8 + round(32 * 0.65**3)] * 7 + [8 + round(32 * 0.3**3)] * 6 + [8]
+    assert judge.finished
+
+
+@pytest.mark.parametrize(("told", "since"), [(None, 30), (5, None)])
+def test_a_warm_up_ends_when_validation_stops_improving_unless_its_length_was_told(untrained, metrics, told, since):
+    search = untrained(GradualMagnitudeConfig(embedding_dim=4), warmup_epochs=told, max_warmup_epochs=9)
+    judge = Gradual(search.task, search.tables, "gradual-magnitude")
+    for epoch, auc in enumerate([0.6, 0.7, 0.7], 1):
+        assert judge.pressing_since is None
+        for _ in range(10):
+            judge.after_step()
+        judge.after_epoch(epoch, metrics(auc))
+    assert judge.pressing_since == since
+
+
+@pytest.mark.parametrize("round_epochs", [2, None])
+def test_a_round_prunes_its_best_epoch_and_the_next_begins_with_the_initial_weights(untrained, metrics, round_epochs):
+    config = IterativeMagnitudeConfig(embedding_dim=4, round_keep_share=0.5, round_epochs=round_epochs)
+    search = untrained(config)
+    table, start = search.table, search.table.weight.detach().clone()
+    optimizer = torch.optim.Adam(table.parameters())
+    judge = Iterative(search.task, search.tables, "iterative-magnitude", optimizer)
+    best = torch.arange(1.0, 41).view(10, 4)
+
+    def train_a_round(*epochs):
+        for weight, auc in epochs:
+            table.weight.data.copy_(weight)
+            optimizer.state[table.weight] = {"step": 1}
+            judge.after_epoch(judge.epoch + 1, metrics(auc))
+
+    train_a_round((best, 0.8), (best.flip(0), 0.7))  # it ends by count, or because validation got no better
+    assert judge.num_kept == judge.rungs[0] < 40
+    assert torch.equal(table.mask, best > 40 - judge.rungs[0])
+    assert torch.equal(table.weight, start)
+    assert not optimizer.state
+    first = table.mask.clone()
+    train_a_round((best.flip(0), 0.6), (best, 0.5))  # what was pruned is the largest now, and stays pruned
+    assert table.num_parameters() == judge.rungs[1]
+    assert not (table.mask & ~first).any()
+
+
+def test_budgets_are_cut_largest_first(untrained):
+    search = untrained(MagnitudeConfig(embedding_dim=4), budgets="4,50%,12")
+    cutter = Cutter(search.task, search.tables, "magnitude")
+    assert [str(budget) for budget in cutter.open_budgets()] == ["50%", "12", "4"]
 
 
 def test_pruned_entries_are_zero_and_get_no_gradient():

@@ -13,6 +13,7 @@ from thresher.embeddings.l1_projection import (
     radius_keeping,
 )
 from thresher.errors import ConfigError
+from thresher.search.projection import Projecting
 from thresher.training.history import read_history
 
 CONFIG = L1ProjectionConfig(embedding_dim=8, projection_steps=10)
@@ -74,6 +75,18 @@ def test_a_search_killed_in_an_epoch_ends_the_same(planted, killed_and_resumed):
     for one, other in zip(whole, resumed, strict=True):
         assert torch.equal(one.masks["embedding"], other.masks["embedding"])
         assert torch.equal(one.final.values["embedding"], other.final.values["embedding"])
+
+
+def test_a_projection_is_written_into_the_table_and_unseen_rows_use_up_nothing(untrained):
+    search = untrained(L1ProjectionConfig(embedding_dim=4), warmup_epochs=0)
+    table = search.table
+    table.seen[0] = False
+    table.weight.data[0] = 100.0
+    judge = Projecting(search.task, search.tables, every=20)
+    for _ in range(20):
+        judge.after_step()
+    assert table.weight[0].count_nonzero() == 0
+    assert table.weight[1:].count_nonzero() == 8
 
 
 def test_counts_and_bytes_of_the_searched_table():

@@ -9,8 +9,10 @@ from torch import nn
 from thresher.compact import compact_bytes
 from thresher.embeddings.pep import PepConfig, PepEmbedding
 from thresher.errors import AttachError, BudgetError, ConfigError
+from thresher.search.cutting import least_entries
 from thresher.search.pressure import clock_for
 from thresher.search.searcher import Searcher
+from thresher.tickets.budget import Budget
 
 
 class TwoTables(nn.Module):
@@ -144,6 +146,53 @@ def test_warm_up_can_be_ended_early_and_the_plan_keeps_its_length():
     assert not searcher.finished
     run(model, searcher, steps=1)
     assert searcher.finished
+
+
+def test_a_third_of_the_steps_is_warm_up():
+    searcher = Searcher(TwoTables(), ["10"], steps=30)
+    assert searcher.plan.num_steps == 20
+    warm = []
+    for _ in range(11):
+        warm.append(searcher.warming_up)
+        searcher.step()
+    assert warm == [True] * 10 + [False]
+
+
+def test_a_search_without_warm_up_presses_at_once():
+    model = TwoTables()
+    searcher = Searcher(model, ["10"], steps=4, warmup_steps=0, every=1)
+    assert not searcher.warming_up
+    run(model, searcher, steps=4)
+    assert searcher.finished
+
+
+def test_what_comes_before_a_cut_is_done_once_and_its_effect_is_cut():
+    model, steps = TwoTables(), []
+
+    def catch_up():
+        steps.append(searcher.current_step)
+        nn.init.zeros_(model.left.weight)
+
+    searcher = Searcher(model, ["50"], steps=40, warmup_steps=20, every=5, before_cut=catch_up)
+    run(model, searcher, steps=40)
+    assert steps == [40]
+    (ticket,) = searcher.tickets
+    assert not ticket.masks["left"].any()
+
+
+def test_a_byte_budget_holds_the_index_and_the_dearest_first_entry():
+    tables = [torch.zeros(300, 64), torch.zeros(5, 2)]
+    empty, costs = 0, []
+    for table in tables:
+        mask = torch.zeros_like(table, dtype=torch.bool)
+        empty += (alone := compact_bytes(mask))
+        mask[0, 0] = True
+        costs.append(compact_bytes(mask) - alone)
+    assert costs[0] != costs[1]
+    least = empty + max(costs)
+    assert least_entries(Budget.parse(f"{least}B"), tables, num_entries=19_210) >= 1
+    with pytest.raises(BudgetError, match=f"less than the {least} bytes of an index with one entry"):
+        least_entries(Budget.parse(f"{least - 1}B"), tables, num_entries=19_210)
 
 
 def test_decay_pressure_watches_the_count_and_cuts_exactly():

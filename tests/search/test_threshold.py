@@ -51,6 +51,17 @@ def test_killed_and_resumed_cuts_the_same_tickets(planted, killed_and_resumed):
         assert (one.final.values["embedding"] == other.final.values["embedding"]).all()
 
 
+@pytest.mark.parametrize(("told", "num_warm"), [(None, 1), (3, 2)])
+def test_a_warm_up_ends_when_validation_stops_improving_unless_its_length_was_told(
+    planted, metrics, monkeypatch, tmp_path, told, num_warm
+):
+    monkeypatch.setattr("thresher.training.epochs.evaluate", lambda *_, **__: metrics(0.6))
+    config = SearchConfig(warmup_epochs=told, max_warmup_epochs=9, plan_epochs=1)
+    planted.search(PLAN, ["500"], folder=tmp_path, config=config)
+    warm = [record["warming_up"] for record in read_history(tmp_path / "history.jsonl")]
+    assert warm == [True] * num_warm + [False] * 2  # the epoch at whose end it was over, and the plan's
+
+
 def test_a_search_is_not_taken_up_with_other_thresholds(planted, killed_and_resumed, tmp_path):
     killed_and_resumed(PLAN, ["500"], killed_in=2)
     with pytest.raises(ConfigError, match=r"other settings \(tables "):
