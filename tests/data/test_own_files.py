@@ -156,6 +156,19 @@ def test_dense_columns_and_weights(tmp_path: Path) -> None:
         make(tmp_path, frame().with_columns(weight=pl.Series(["1", "-1"] * (ROWS // 2))), weight="weight")
 
 
+def test_a_log_scaled_column_has_its_sign_and_is_standardised_after_the_logarithm(tmp_path: Path) -> None:
+    data = frame().with_columns(balance=pl.Series([str(at - 200) for at in range(ROWS)]))
+    table = make(tmp_path, data, dense=(DenseConfig(name="balance", scaling="log"),))
+    (column,) = table.schema.dense
+    rows = pl.DataFrame({"site": "a", "balance": ["-7", "0", "7"]})
+    dense = RowEncoder.load(table.folder).encode_frame(rows).dense
+    assert dense is not None
+    np.testing.assert_allclose(dense[:, 0] * column.scale + column.mean, np.log([1 / 8, 1, 8]), atol=1e-5)
+    train = table.split("train").dense
+    assert train is not None
+    assert np.isclose(train.std(), 1, atol=1e-5)
+
+
 @pytest.mark.parametrize("value", ["12,5", "inf", [1.0], b"1"])
 def test_a_broken_dense_value_is_no_average_one(tmp_path: Path, value: Any) -> None:
     table = make(tmp_path, frame(), dense=(DenseConfig(name="cost", column="price"),))
@@ -248,6 +261,32 @@ def test_bad_rows_are_skipped_counted_and_shown(tmp_path: Path) -> None:
     ]
     for name in SPLITS:
         assert np.array_equal(tables["good"].split(name).ids, tables["bad"].split(name).ids)
+
+
+def test_rows_left_out_take_their_bags_and_their_split_with_them(tmp_path: Path) -> None:
+    """A bad number, a bad value in a bag, a split nobody knows: what is left is as if they had never been."""
+    columns = ["click", "n", "tags", "part"]
+    tags = ["", "0", "0|1", "0|1|2"]
+    rows = [(str(at % 2), str(at % 5), tags[at % 4], ("train", "valid", "test")[at % 3]) for at in range(90)]
+    bad = [("1", "many", "1|2|3", "train"), ("1", "2", "3|x|3", "train"), ("1", "2", "0|1", "never")]
+    mixed = [*rows[:40], bad[0], *rows[40:60], *bad[1:], *rows[60:]]
+    fields = (
+        FieldConfig(name="n", transform="log2"),
+        FieldConfig(name="tags", separator="|", pooling="sum", transform="log2"),
+    )
+    split, tables = SplitConfig(by="column", column="part"), []
+    for name, some in (("clean", rows), ("mixed", mixed)):
+        (tmp_path / name).mkdir()
+        data = pl.DataFrame(some, schema=columns, orient="row")
+        tables.append(make(tmp_path / name, data, *fields, split=split, bad_rows="skip"))
+    clean, left = tables
+    assert left.facts["skipped"] == 3
+    for name in SPLITS:
+        one, other = clean.split(name), left.split(name)
+        assert np.array_equal(one.ids, other.ids)
+        assert np.array_equal(one.labels, other.labels)
+        assert np.array_equal(one.bags[0].values, other.bags[0].values)
+        assert np.array_equal(one.bags[0].offsets, other.bags[0].offsets)
 
 
 @pytest.mark.parametrize("new_values", ["unknown", "append"])
