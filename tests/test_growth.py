@@ -84,13 +84,30 @@ def test_growth_that_is_not_of_the_table_is_refused():
             extend(it, Growth.of_table(3, 5), "zero")
 
 
-def test_a_ticket_names_tables_it_does_not_have():
+@pytest.fixture
+def ticket():
     model, masks = new_model(OLD), {"embedding": torch.rand(9, 4) < 0.5}
     weights = kept_weights(model, masks)
-    ticket = MaskTicket(Budget.parse("18"), masks, weights, weights, Provenance("pep", 0, 1, 1))
+    return MaskTicket(Budget.parse("18"), masks, weights, weights, Provenance("pep", 0, 1, 1))
+
+
+def test_a_ticket_names_tables_it_does_not_have(ticket):
     for words in ({"growth": {"nope": Growth(OLD, NEW)}}, {"growth": {}, "start": {"nope": "zeros"}}):
         with pytest.raises(ConfigError, match="the ticket has no table nope; it prunes embedding"):
             extend_ticket(ticket, **words)
+
+
+def test_a_table_a_ticket_keeps_whole_takes_given_rows_and_zeros(ticket):
+    name, growth = "linear_term.weights", Growth(OLD, NEW)
+    given = torch.arange(1.0, 6)[:, None]
+    for start, rows in ((given, given), ("zeros", torch.zeros(5, 1))):
+        extended = extend_ticket(ticket, {name: growth}, {name: start})
+        for weights in (extended.initial, extended.final):
+            assert torch.equal(weights.state[f"{name}.weight"][growth.new_rows()], rows)
+    with pytest.raises(ConfigError, match=r"\[3, 1\] rows were given for 5 new features of width 1"):
+        extend_ticket(ticket, {name: growth}, {name: torch.ones(3, 1)})
+    with pytest.raises(ConfigError, match="the table has 9 rows, the growth begins with 4"):
+        extend_ticket(ticket, {name: Growth.of_table(4, 5)})
 
 
 @pytest.mark.parametrize(("value_type", "step"), [("fp16", 0.0), ("int8", 1 / 127), ("int4", 1 / 7)])
@@ -180,6 +197,20 @@ def test_zeros_for_new_features_change_only_their_rows(bundle, tmp_path):
     after = load_bundle(extend_bundle(bundle, tmp_path / "new", encoder(*LARGER), "zeros")).predict(ROWS)
     np.testing.assert_allclose(after[:1], before[:1], rtol=1e-6)
     assert not np.allclose(after[1:3], before[1:3], rtol=1e-3)
+
+
+def test_given_rows_are_for_the_embedding_and_other_tables_start_from_their_unknown_feature(bundle, tmp_path):
+    growth, rows, old = Growth((3, 2), (4, 4)), torch.randn(3, 4), open_bundle(bundle).tables
+    new = open_bundle(extend_bundle(bundle, tmp_path / "new", encoder(*LARGER), rows)).tables
+    assert np.array_equal(new["embedding"].to_dense()[growth.new_rows()], rows.numpy())
+    first_order = [tables["linear_term.weights"].to_dense() for tables in (old, new)]
+    assert np.array_equal(first_order[1][growth.new_rows()], first_order[0][growth.unknown_rows()])
+
+
+def test_zeros_for_new_features_are_zeros_in_every_table(bundle, tmp_path):
+    larger = open_bundle(extend_bundle(bundle, tmp_path / "new", encoder(*LARGER), "zeros"))
+    for table in larger.tables.values():
+        assert not table.to_dense()[Growth((3, 2), (4, 4)).new_rows()].any()
 
 
 def test_a_table_of_which_nothing_was_pruned_stays_whole(bundle, tmp_path):

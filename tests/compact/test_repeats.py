@@ -5,9 +5,10 @@ from thresher.compact.repeats import distinct_rows
 from thresher.compact.table import CompactTable
 
 
-def repeated(num_features=2000, num_distinct=10, density=0.5):
+def repeated(num_features=2000, num_distinct=10, density=0.5, width=32, num_full=0):
     generator = np.random.default_rng(0)
-    mask = generator.random((num_distinct, 32)) < density
+    mask = generator.random((num_distinct, width)) < density
+    mask[:num_full] = True
     values = generator.standard_normal(mask.shape).astype(np.float32)
     rows = generator.integers(0, num_distinct, num_features)
     return mask[rows], values[rows]
@@ -24,6 +25,17 @@ def test_rows_that_repeat_are_stored_once_and_read_alike(density, value_type):
     np.testing.assert_array_equal(table.mask(), mask)
     np.testing.assert_array_equal(table.lookup(np.arange(2000)), table.to_dense())
     np.testing.assert_allclose(table.to_dense(), np.where(mask, values, 0), atol=0.03)
+
+
+@pytest.mark.parametrize(("width", "density", "content"), [(4, 0.9, "masks"), (64, 0.05, "columns")])
+def test_a_pool_with_full_rows_is_read_back_from_its_file(tmp_path, width, density, content):
+    mask, values = repeated(3000, 40, density=density, width=width, num_full=14)
+    table = CompactTable.from_mask(mask, values)
+    assert (table.layout.has_pool, table.layout.content) == (True, content)
+    assert table.layout.num_full_rows > 0
+    table.save(tmp_path / "table.safetensors")
+    loaded = CompactTable.load(tmp_path / "table.safetensors")
+    np.testing.assert_array_equal(loaded.to_dense(), np.where(mask, values, 0))
 
 
 def test_rows_that_differ_in_one_column_or_one_bit_are_told_apart():
