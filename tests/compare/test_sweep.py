@@ -102,6 +102,10 @@ def test_every_point_is_measured_once_and_nothing_twice(tmp_path, reads_of_test_
         )
         assert point.seconds == point.search_seconds + point.retrain_seconds
         assert 1 <= point.retrain_epochs <= CONFIG.training.max_epochs
+    for point in points:
+        searched = point.budget is not None and point.method in ("pep", "magnitude")
+        assert (point.search_seconds > 0) == searched
+        assert point.search_epochs == (0 if not searched else 3 if point.method == "pep" else 2)
     assert {path.name for path in (tmp_path / "c").iterdir()} == {
         "settings.toml", "encoded", "cells", "points", "frontier-fm.png", "frontier-fm.svg"
     }  # fmt: skip
@@ -248,6 +252,25 @@ def test_budgets_a_method_cannot_meet_are_told_and_others_are_met(tmp_path):
     methods = [(point.method, point.budget) for point in found.points]
     assert ("darts-emb", "40%") in methods
     assert ("pep", "200") in methods
+
+
+def test_a_method_that_meets_no_budget_at_all_is_told(tmp_path):
+    config = replace(CONFIG, methods=("darts-emb",), budgets=("200", "100"), seeds=1, trials=1)
+    found = compare(config, out=tmp_path / "c")
+    assert set(found.unmet) == {("fm", "darts-emb", "200"), ("fm", "darts-emb", "100")}
+    assert [point.method for point in found.points] == ["lr"]
+
+
+def test_ctrl_c_is_an_interrupt_and_no_time_limit(tmp_path):
+    class Pressed:
+        def update(self, state):
+            raise KeyboardInterrupt
+
+        def encoding(self, done, total, message):
+            pass
+
+    with pytest.raises(KeyboardInterrupt):
+        compare(CONFIG, out=tmp_path / "c", time_limit=1_000_000.0, progress=Pressed())
 
 
 @pytest.mark.usefixtures("slow_clock")
