@@ -114,6 +114,13 @@ def test_zeros_unseen_rows_and_padding_score_minus_infinity():
     assert embedding.num_entries() == 11 * 6
 
 
+@pytest.mark.parametrize(("start", "stop"), [(0, 4), (3, 7), (4, 5), (5, None)])
+def test_scores_of_some_rows_are_those_of_the_whole_table(start, stop):
+    embedding = PepEmbedding(FIELD_SIZES, PepConfig(embedding_dim=6), padding_id=4)
+    embedding(torch.arange(12))
+    assert torch.equal(embedding.scores(start, stop), embedding.scores()[start:stop])
+
+
 def test_evaluation_does_not_mark_rows_as_seen():
     embedding = build()
     embedding.eval()

@@ -1,3 +1,4 @@
+import itertools
 import os
 import signal
 
@@ -82,6 +83,18 @@ def test_a_judge_is_asked_after_each_step_and_its_state_goes_on_exactly(tmp_path
     assert torch.equal(resumed_judge.sum, judge.sum)
     for name, tensor in model.state_dict().items():
         assert torch.equal(resumed.state_dict()[name], tensor), name
+
+
+def test_seconds_add_up_over_epochs_and_leave_out_interruptions(tmp_path, monkeypatch):
+    looks = itertools.count()
+    monkeypatch.setattr("thresher.training.epochs.perf_counter", looks.__next__)  # a second passes at each look
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, press_at=(2, 5))
+    next(itertools.islice(looks, 1000, None))  # nobody trains
+    _, _, result = run(tmp_path)
+    seconds = [record["seconds"] for record in result.history]
+    assert min(seconds) > 0
+    assert sum(seconds) <= result.seconds < 1000
 
 
 def test_ctrl_c_in_the_last_step_of_an_epoch_is_a_plain_interrupt_with_its_checkpoint(tmp_path):

@@ -167,6 +167,19 @@ def test_gradient_of_a_sparse_embedding_is_taken_as_it_is():
     assert (table.weight.detach() != before).any(1).nonzero().flatten().tolist() == [2, 5]
 
 
+def test_a_closure_is_called_with_gradients_and_its_loss_returned():
+    table = nn.Embedding(4, 2, sparse=True)
+    optimizer, before = RowAdam(table.parameters(), lr=0.1), table.weight.detach().clone()
+
+    def closure():
+        loss = table(torch.tensor([1, 2])).square().sum()
+        loss.backward()
+        return loss
+
+    assert optimizer.step(closure).item() == pytest.approx(before[1:3].square().sum().item())
+    assert (table.weight.detach() != before).any(1).nonzero().flatten().tolist() == [1, 2]
+
+
 def test_clipping_is_by_the_norm_of_all_gradients_together():
     def steps(max_grad_norm, by_hand):
         table, network = nn.Parameter(torch.ones(4, 2)), nn.Parameter(torch.ones(3))
