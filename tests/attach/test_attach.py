@@ -311,6 +311,15 @@ def test_max_norm_is_refused_with_the_reason(model):
     assert len(attach_(model, where="nested*")) == 2
 
 
+def test_a_frozen_table_is_refused_unless_it_is_trained(model):
+    model.user.weight.requires_grad_(False)
+    with pytest.raises(AttachError, match=r"user \[20 × 4\] is frozen.*where=….*trained=True"):
+        attach_(model)
+    assert type(model.user) is nn.Embedding
+    assert "user" not in [table.name for table in attach_(model, where="nested*")]
+    assert attach_(model, where="user", trained=True) == [AttachedTable("user", 20, 4)]
+
+
 def test_a_forward_of_its_own_is_refused(model):
     class Scaled(nn.Embedding):
         def forward(self, input):

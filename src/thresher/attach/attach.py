@@ -54,7 +54,8 @@ def attach_(
         min_features: only tables of at least so many rows: small ones hold little.
         min_embedding_dim: tables of width 1 (first-order weights) are left alone; 1 asks for them too.
         trained: the model has been trained already, so that rows the search does not meet may be kept too. Without it,
-            rows never looked up while training are taken to carry no information, and go first.
+            rows never looked up while training are taken to carry no information, and go first, and a frozen table is
+            refused.
 
     Returns:
         What was touched. Each table once, whatever the number of modules that hold it.
@@ -63,7 +64,7 @@ def attach_(
         AttachError: nothing matched, or a matching table cannot be pruned faithfully; nothing has been changed then.
     """
     config = PepConfig() if config is None else config
-    found = find_tables(model, where, min_features, min_embedding_dim)
+    found = find_tables(model, where, min_features, min_embedding_dim, trained=trained)
     _check_width(found, config)
     shared = _shared_thresholds(model, config)
     for table in found:

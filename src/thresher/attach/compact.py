@@ -60,6 +60,7 @@ def put_compact_(model: nn.Module, name: str, positions: Tensor, values: Tensor)
     """Replace the table called `name`, wherever `model` holds it, by a trainable compact one.
 
     The table may be under any method that prunes, or plain: a ticket also serves a model that was never attached.
+    A frozen table stays frozen.
 
     Args:
         positions: which entries stay, as flat positions `row · D + column` `[K]`, ascending.
@@ -75,6 +76,7 @@ def put_compact_(model: nn.Module, name: str, positions: Tensor, values: Tensor)
     ):
         raise AttachError(f"{name} is not an embedding table, or shares its weight with a module that is none")
     compact = [_compact(module, positions, values) for module in lookups]
+    compact[0].values.requires_grad_(weight.requires_grad)
     for module, replacement in zip(lookups, compact, strict=True):
         replacement.values = compact[0].values  # several modules, one table
         become_(module, replacement, remember=False)

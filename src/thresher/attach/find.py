@@ -36,7 +36,9 @@ class FoundTable:
         return f"{self.name} [{num_features} × {embedding_dim}]"
 
 
-def find_tables(model: nn.Module, where: Where | None, min_features: int, min_embedding_dim: int) -> list[FoundTable]:
+def find_tables(
+    model: nn.Module, where: Where | None, min_features: int, min_embedding_dim: int, *, trained: bool
+) -> list[FoundTable]:
     """The plain tables of `model` that the user chose, checked; raises with the reason when one cannot be pruned."""
     if isinstance(model, nn.Embedding | nn.EmbeddingBag):
         raise AttachError(
@@ -54,6 +56,8 @@ def find_tables(model: nn.Module, where: Where | None, min_features: int, min_em
         raise AttachError(_nothing_matched(model, every, where, min_features, min_embedding_dim))
     for table in chosen:
         _check(table)
+        if not trained:
+            _check_learns(table)
     return chosen
 
 
@@ -100,6 +104,14 @@ def _check(table: FoundTable) -> None:
                 f"table {table} has max_norm={module.max_norm}: each lookup would rescale rows behind the thresholds' "
                 f"back; set max_norm to None, {leave_out}"
             )
+
+
+def _check_learns(table: FoundTable) -> None:
+    if not table.weight.requires_grad:
+        raise AttachError(
+            f"table {table} is frozen (requires_grad is False): entries that nothing trains lose to those of other "
+            "tables; unfreeze it, leave it out with where=…, or say trained=True to prune its values as they are"
+        )
 
 
 def _nothing_matched(
