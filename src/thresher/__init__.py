@@ -7,7 +7,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from thresher.attach.attach import attach_, detach_
+    from thresher.attach.attach import attach_
+    from thresher.attach.detach import detach_
     from thresher.compact.convert import to_compact
     from thresher.data.encoded_table import EncodedTable
     from thresher.data.sources import DataConfig
@@ -46,7 +47,7 @@ _HOMES = {
     "attach_": "thresher.attach.attach",
     "build_embedding": "thresher.embeddings.registry",
     "build_model": "thresher.models.registry",
-    "detach_": "thresher.attach.attach",
+    "detach_": "thresher.attach.detach",
     "find_tickets": "thresher.search.find_tickets",
     "load_bundle": "thresher.export.predictor",
     "load_ticket": "thresher.tickets.store",

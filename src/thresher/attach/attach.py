@@ -1,16 +1,16 @@
-"""attach_ and detach_: PEP in and out of any PyTorch model, in place.
+"""attach_: PEP on the tables of any PyTorch model, in place. The way back is `detach_`, in `detach`.
 
 The model keeps its type, its Parameters and its `state_dict` names; a few entries for the thresholds are added. An
 optimizer made before goes on working; give it the thresholds too: `optimizer.add_param_group(threshold_group(model))`.
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import nn
 
-from thresher.attach.become import become_, become_again_
+from thresher.attach.become import become_
 from thresher.attach.find import FoundTable, Where, find_tables
 from thresher.attach.tables import ForeignTable, foreign_table
 from thresher.embeddings.granularity import GRANULARITIES
@@ -31,6 +31,12 @@ class AttachedTable:
     num_features: int
     embedding_dim: int
     other_names: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, found: FoundTable) -> Self:
+        name, *other_names = found.modules
+        num_features, embedding_dim = found.weight.shape
+        return cls(name, num_features, embedding_dim, tuple(other_names))
 
 
 def attach_(
@@ -73,34 +79,7 @@ def attach_(
             attached = foreign_table(module, config, thresholds, table.padding_id)
             attached.seen.fill_(trained)
             become_(module, attached, remember=True)
-    return [_touched(table) for table in found]
-
-
-def detach_(model: nn.Module, *, prune: bool = True) -> list[AttachedTable]:
-    """Give `model` its plain modules back, in place, with the same Parameters.
-
-    Args:
-        model: a model that was attached before.
-        prune: write the thresholded values into the tables, so that outputs stay as they are; False leaves the tables
-            as trained, unpruned.
-
-    Returns:
-        What was touched.
-    """
-    holders: dict[nn.Parameter, dict[str, nn.Module]] = {}
-    for name, module in model.named_modules(remove_duplicate=False):
-        if isinstance(module, ForeignTable):
-            holders.setdefault(module.weight, {})[name] = module
-    if not holders:
-        raise AttachError(f"{type(model).__qualname__} has no attached table; there is nothing to detach")
-    found = [FoundTable(weight, modules) for weight, modules in holders.items()]
-    for table in found:
-        modules = list(dict.fromkeys(table.modules.values()))
-        if prune:
-            _write_pruned_(modules[0])
-        for module in modules:
-            become_again_(module)
-    return [_touched(table) for table in found]
+    return [AttachedTable.of(table) for table in found]
 
 
 def threshold_group(model: nn.Module, *, learning_rate: float = 1e-3, decay: float = 0.0) -> dict[str, Any]:
@@ -148,15 +127,3 @@ def _kind(config: PepConfig) -> tuple[str, str]:
 
 def _sharing(weight: nn.Parameter) -> tuple[Any, ...]:
     return weight.shape[1], weight.dtype, weight.device
-
-
-@torch.no_grad()
-def _write_pruned_(table: nn.Module) -> None:
-    assert isinstance(table, ForeignTable)
-    table.weight.copy_(table.pruned_weight())
-
-
-def _touched(table: FoundTable) -> AttachedTable:
-    name, *other_names = table.modules
-    num_features, embedding_dim = table.weight.shape
-    return AttachedTable(name, num_features, embedding_dim, tuple(other_names))

@@ -40,9 +40,7 @@ class CompactLinear(nn.Module):
         self.table, self.bias = table, bias
 
     def forward(self, input: Tensor) -> Tensor:
-        cells = self.table.values.new_zeros(self.table.num_features * self.table.embedding_dim)
-        rows = cells.scatter(0, self.table.positions(), self.table.values).view(-1, self.table.embedding_dim)  # [N, D]
-        return functional.linear(input, rows, self.bias)
+        return functional.linear(input, self.table.to_dense(), self.bias)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,10 +77,10 @@ def put_compact_(model: nn.Module, name: str, positions: Tensor, values: Tensor)
     compact[0].values.requires_grad_(weight.requires_grad)
     for module, replacement in zip(lookups, compact, strict=True):
         replacement.values = compact[0].values  # several modules, one table
-        become_(module, replacement, remember=False)
+        _become_compact_(module, replacement)
     table = cast(CompactEmbedding, lookups[0])
     for layer in tied:
-        become_(layer, CompactLinear(table, layer._parameters["bias"]), remember=False)
+        _become_compact_(layer, CompactLinear(table, layer._parameters["bias"]))
     return table
 
 
@@ -115,6 +113,12 @@ def compact_(model: nn.Module) -> list[CompactedTable]:
         )
         for name, table in tables.values()
     ]
+
+
+def _become_compact_(module: nn.Module, replacement: nn.Module) -> None:
+    """Foreign modules remember what they were, for `detach_`, but for the dense table."""
+    foreign = isinstance(module, nn.Embedding | nn.EmbeddingBag | nn.Linear)
+    become_(module, replacement, remember=foreign, forget=["weight"])
 
 
 def _compact(table: nn.Module, positions: Tensor, values: Tensor) -> CompactEmbedding:

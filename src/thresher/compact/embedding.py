@@ -93,6 +93,11 @@ class CompactEmbedding(RowEmbedding):
         mask[self.positions()] = True
         return mask.view(self.num_features, self.embedding_dim)
 
+    def to_dense(self) -> Tensor:
+        """The dense table `[N, D]`, differentiable in the values; lookups do without it."""
+        cells = self.values.new_zeros(self.num_features * self.embedding_dim)
+        return cells.scatter(0, self.positions(), self.values).view(-1, self.embedding_dim)
+
     def num_parameters(self) -> int:
         return len(self.values)
 
