@@ -8,7 +8,9 @@ from torch import nn
 
 from thresher.attach import AttachedTable, attach_, compact_, detach_, threshold_group
 from thresher.attach.compact import put_compact_
+from thresher.compact.convert import to_compact
 from thresher.compact.embedding import CompactEmbedding
+from thresher.compact.table import CompactTable
 from thresher.embeddings.pep import PepEmbedding
 
 IDS = torch.tensor([[1, 2], [5, 5]])
@@ -89,6 +91,19 @@ def test_compact_form_keeps_outputs_and_the_tie(model):
     assert table.num_parameters == len(model.source.values) < 48
     assert not model.source.values.requires_grad
     assert model.out.bias.requires_grad
+
+
+def test_holders_of_a_compact_table_share_its_index_and_its_bytes_are_told_as_they_are(model, tmp_path):
+    attach_(model)
+    press(model, -1.0)
+    [table] = compact_(model)
+    for holders in (model, copy.deepcopy(model)):
+        for name in ("values", "row_starts", "columns"):
+            assert getattr(holders.source, name).data_ptr() == getattr(holders.bag, name).data_ptr()
+    state = {value.data_ptr(): value.nbytes for name, value in model.state_dict().items() if name != "out.bias"}
+    assert table.memory_bytes == sum(state.values()) == 4 * table.num_parameters + table.num_parameters + 4 * 13
+    to_compact(model.source).save(tmp_path / "source.safetensors")
+    assert table.storage_bytes == CompactTable.load(tmp_path / "source.safetensors").storage_bytes
 
 
 def test_a_trainable_compact_table_gets_gradients_from_all_holders(model):

@@ -4,6 +4,7 @@
 is called (bags), who else holds it (shared modules) and what is tied to it (linear layers).
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import cast
 
@@ -45,12 +46,18 @@ class CompactLinear(nn.Module):
 
 @dataclass(frozen=True, kw_only=True)
 class CompactedTable:
-    """One compact table of a model: its name, the size it had, and what is left."""
+    """One compact table of a model: its name, the size it had, and what is left.
+
+    Attributes:
+        memory_bytes: what it takes in this model: its values and an index that is quick to read.
+        storage_bytes: what `to_compact(module).save(…)` writes, and byte budgets count: the index is the smallest.
+    """
 
     name: str
     num_features: int
     embedding_dim: int
     num_parameters: int
+    memory_bytes: int
     storage_bytes: int
 
 
@@ -76,7 +83,7 @@ def put_compact_(model: nn.Module, name: str, positions: Tensor, values: Tensor)
     compact = [_compact(module, positions, values) for module in lookups]
     compact[0].values.requires_grad_(weight.requires_grad)
     for module, replacement in zip(lookups, compact, strict=True):
-        replacement.values = compact[0].values  # several modules, one table
+        replacement.share_(compact[0])  # several modules, one table
         _become_compact_(module, replacement)
     table = cast(CompactEmbedding, lookups[0])
     for layer in tied:
@@ -95,24 +102,28 @@ def compact_(model: nn.Module) -> list[CompactedTable]:
             pruned = module.pruned_weight().detach().reshape(-1)  # [N·D]
             positions = pruned.nonzero().squeeze(1)
             put_compact_(model, name, positions, pruned[positions])
-    tables: dict[nn.Parameter, tuple[str, CompactEmbedding]] = {}  # two modules may hold one table
+    tables: dict[nn.Parameter, dict[str, CompactEmbedding]] = {}  # two modules may hold one table
     for name, module in model.named_modules():
         if isinstance(module, CompactEmbedding):
-            tables.setdefault(module.values, (name, module))
+            tables.setdefault(module.values, {})[name] = module
     if not tables:
         raise AttachError(f"{type(model).__qualname__} has no table under PEP; attach_ and search it first")
     for values in tables:
         values.requires_grad_(False)
-    return [
-        CompactedTable(
-            name=name,
-            num_features=table.num_features,
-            embedding_dim=table.embedding_dim,
-            num_parameters=table.num_parameters(),
-            storage_bytes=table.storage_bytes(),
-        )
-        for name, table in tables.values()
-    ]
+    return [_compacted(holders) for holders in tables.values()]
+
+
+def _compacted(holders: Mapping[str, CompactEmbedding]) -> CompactedTable:
+    name, table = next(iter(holders.items()))
+    tensors = {tensor for holder in holders.values() for tensor in (*holder.parameters(), *holder.buffers())}
+    return CompactedTable(
+        name=name,
+        num_features=table.num_features,
+        embedding_dim=table.embedding_dim,
+        num_parameters=table.num_parameters(),
+        memory_bytes=sum(tensor.nbytes for tensor in tensors),
+        storage_bytes=table.storage_bytes(),
+    )
 
 
 def _become_compact_(module: nn.Module, replacement: nn.Module) -> None:

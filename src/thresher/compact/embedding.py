@@ -67,6 +67,10 @@ class CompactEmbedding(RowEmbedding):
         positions, values = table.entries()
         return cls(field_sizes, table.embedding_dim, torch.from_numpy(positions), torch.from_numpy(values))
 
+    def share_(self, other: Self) -> None:
+        """Hold the very tensors of `other`, which is of the same entries: one table in two modules."""
+        self.values, self.row_starts, self.columns = other.values, other.row_starts, other.columns
+
     def forward(self, ids: Tensor) -> Tensor:
         return compact_lookup(self.values, self.row_starts, self.columns, ids, self.embedding_dim)  # [..., D]
 
