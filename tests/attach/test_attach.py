@@ -255,6 +255,31 @@ def test_sparse_tables_keep_sparse_gradients():
     assert (table.weight != before).any(dim=1).nonzero().flatten().tolist() == [3, 7]
 
 
+def test_thresholds_go_to_the_optimizer_that_takes_their_gradients():
+    model = nn.ModuleList([nn.Embedding(40, 4, sparse=True), nn.Embedding(30, 4)])
+    attach_(model)
+    press(model, -2.0)
+    for_sparse = torch.optim.SparseAdam([model[0].weight])
+    for_sparse.add_param_group(threshold_group(model, sparse=True))
+    for_dense = torch.optim.Adam([model[1].weight])
+    for_dense.add_param_group(threshold_group(model, sparse=False))
+    before = [table.deviation.detach().clone() for table in model]
+    sum(table(torch.tensor([3, 7])).square().sum() for table in model).backward()
+    for_sparse.step()
+    for_dense.step()
+    assert not any(map(torch.equal, before, [table.deviation for table in model]))
+    assert len(threshold_group(model)["params"]) == 2
+
+
+def test_thresholds_of_a_kind_that_is_not_there_are_told_of():
+    model = nn.ModuleList([nn.Embedding(40, 4, sparse=True), nn.EmbeddingBag(40, 4)])
+    model[1].weight = model[0].weight  # whose gradients are dense makes the sum dense
+    attach_(model)
+    assert len(threshold_group(model, sparse=False)["params"]) == 1
+    with pytest.raises(AttachError, match="no thresholds of ModuleList get sparse gradients, all get dense ones"):
+        threshold_group(model, sparse=True)
+
+
 def test_scaling_by_frequency_is_kept():
     plain = nn.Sequential(nn.Embedding(10, 3, scale_grad_by_freq=True))
     attached = copy.deepcopy(plain)

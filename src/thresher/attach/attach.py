@@ -82,13 +82,26 @@ def attach_(
     return [AttachedTable.of(table) for table in found]
 
 
-def threshold_group(model: nn.Module, *, learning_rate: float = 1e-3, decay: float = 0.0) -> dict[str, Any]:
+def threshold_group(
+    model: nn.Module, *, learning_rate: float = 1e-3, decay: float = 0.0, sparse: bool | None = None
+) -> dict[str, Any]:
     """The thresholds of attached tables as a group for the optimizer you have: `add_param_group(threshold_group(…))`.
 
     The name of the learning rate is PyTorch's (`lr`); decay is off unless asked for, whatever your optimizer's default.
+
+    Args:
+        sparse: True only those whose gradients are sparse, for `SparseAdam`: they are where the tables' own are
+            (`sparse=True`), unless rows share thresholds; False only the others, for `Adam`; all when absent.
     """
-    tables = [module for module in model.modules() if isinstance(module, ForeignTable)]
-    parameters = list(dict.fromkeys(table.thresholds for table in tables if table.thresholds.requires_grad))
+    gradients_are_sparse: dict[nn.Parameter, bool] = {}
+    for table in model.modules():
+        if isinstance(table, ForeignTable) and table.thresholds.requires_grad:
+            others = gradients_are_sparse.get(table.thresholds, True)  # one dense holder makes the sum dense
+            gradients_are_sparse[table.thresholds] = others and table.has_sparse_thresholds
+    if sparse is not None and sparse not in gradients_are_sparse.values() and gradients_are_sparse:
+        kind, other = ("sparse", "dense") if sparse else ("dense", "sparse")
+        raise AttachError(f"no thresholds of {type(model).__qualname__} get {kind} gradients, all get {other} ones")
+    parameters = [one for one, is_sparse in gradients_are_sparse.items() if sparse is None or is_sparse == sparse]
     if not parameters:
         raise AttachError(f"{type(model).__qualname__} has no thresholds to learn; call attach_ on it first")
     return {"name": "thresholds", "params": parameters, "lr": learning_rate, "weight_decay": decay}

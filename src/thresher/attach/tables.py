@@ -51,9 +51,13 @@ class ForeignTable(PepEmbedding):
             self.seen[distinct] = True
         values = functional.embedding(distinct, self.weight, self.padding_idx, sparse=self.sparse)  # [U, D]
         rows = self.granularity.rows_of(distinct, self.field_of_feature)  # [U]
-        sparse = self.sparse and self.granularity.rows == "feature"
-        raw = functional.embedding(rows, self.thresholds, sparse=sparse)  # [U, 1 | D]
+        raw = functional.embedding(rows, self.thresholds, sparse=self.has_sparse_thresholds)  # [U, 1 | D]
         return cut(values, self.threshold_function(self.clock + raw))
+
+    @property
+    def has_sparse_thresholds(self) -> bool:
+        """Whether gradients of the thresholds are row-sparse, as the table's own: where each row has its own."""
+        return self.sparse and self.granularity.rows == "feature"
 
     def pruned_weight(self) -> Tensor:
         return cut(self.weight, self.threshold())
