@@ -317,6 +317,9 @@ def test_a_ticket_that_does_not_fit_changes_nothing(change):
     assert all(torch.equal(value, before[name]) for name, value in other.state_dict().items())
     with pytest.raises(ConfigError, match="rewind is 'frist'"):
         searcher.tickets[0].apply_(Model(), rewind="frist")
+    searcher.tickets[0].apply_(pruned := Model())
+    with pytest.raises(ThresherError, match=r"'first' of this model is compact.*apply this one to a fresh model"):
+        searcher.tickets[0].apply_(pruned)
 
 
 def test_a_searcher_refuses_the_state_of_another_search():

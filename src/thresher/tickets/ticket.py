@@ -12,6 +12,7 @@ from typing import Literal, Protocol, get_args
 from torch import Tensor, nn
 
 from thresher.attach.compact import put_compact_
+from thresher.compact.embedding import CompactEmbedding
 from thresher.embeddings.base import EmbeddingConfig, FieldEmbedding
 from thresher.errors import ConfigError, ThresherError
 from thresher.kernels.top_scores import ScoredTable, ScoresInMemory, top_masks
@@ -168,9 +169,15 @@ def _is_table_alone(holder: nn.Module) -> bool:
 
 def _check_table(model: nn.Module, name: str, mask: Tensor) -> None:
     try:
-        weight = getattr(model.get_submodule(name), "weight", None)
+        table: nn.Module | None = model.get_submodule(name)
     except AttributeError:
-        weight = None
+        table = None
+    if isinstance(table, CompactEmbedding):
+        raise ThresherError(
+            f"table {name!r} of this model is compact: a ticket has been applied to it already, or compact_; apply "
+            "this one to a fresh model"
+        )
+    weight = getattr(table, "weight", None)
     if not isinstance(weight, Tensor) or weight.shape != mask.shape:
         raise ThresherError(
             f"the ticket prunes a table {name!r} of {mask.shape[0]} × {mask.shape[1]}, which this model does not have; "
