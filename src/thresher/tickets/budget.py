@@ -16,6 +16,7 @@ Unit = Literal["parameters", "share", "bytes"]
 _PARAMETER_FACTORS = {"": 1, "k": 1_000, "M": 1_000_000}
 _BYTE_FACTORS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 _FORM = re.compile(r"(?P<number>\d[\d_,]*(?:\.\d+)?)\s*(?P<suffix>%|[A-Za-z]*)")
+_BYTES_PER_VALUE = 4
 _EXAMPLES = "write parameters as 30k or 25000, a share as 2%, bytes as 1MB"
 
 
@@ -68,7 +69,7 @@ class Budget:
         if self.unit == "parameters":
             return int(self.amount)
         # the small term undoes float error: 2% of 50 is one entry, not 0.99…
-        return int(self.amount * num_entries + 1e-9) if self.unit == "share" else int(self.amount // 4)
+        return int(self.amount * num_entries + 1e-9) if self.unit == "share" else int(self.amount // _BYTES_PER_VALUE)
 
     @property
     def slug(self) -> str:
@@ -101,8 +102,10 @@ def check_budgets(budgets: Iterable[Budget], num_entries: int) -> None:
             raise BudgetError(
                 f"budget {budget} leaves not one of {num_entries:,} entries; raise it", budget=budget.text
             )
-        if most > num_entries and budget.unit != "bytes":
+        if most > num_entries:
+            # all entries together need no index: their bytes are those of the dense table
+            in_bytes = budget.unit == "bytes"
+            whole = f"{_BYTES_PER_VALUE * num_entries:,} bytes" if in_bytes else f"{num_entries:,} entries"
             raise BudgetError(
-                f"budget {budget} is above the {num_entries:,} entries of the searched tables; lower it",
-                budget=budget.text,
+                f"budget {budget} is above the {whole} of the searched tables; lower it", budget=budget.text
             )
