@@ -85,6 +85,8 @@ def test_predict_reads_parquet_and_keeps_columns(finished, thresher, refused, tm
     assert shown[0] == "request,probability"
     as_json = [json.loads(line) for line in thresher("predict", bundle, rows, "--json").stdout.splitlines()]
     assert np.float32(as_json[3]["probability"]) == expected[3]
+    frame.with_columns(at=pl.datetime(2024, 3, 5, 0, 25, 58)).write_parquet(rows)
+    assert thresher("predict", bundle, rows, "--keep", "at").stdout.splitlines()[1].startswith("2024-03-05 00:25:58,")
     assert "request" in refused("predict", bundle, rows, "--keep", "reqest")
     assert "name of the answer" in refused("predict", bundle, rows, "--keep", "probability")
 

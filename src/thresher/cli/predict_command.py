@@ -162,11 +162,15 @@ def _write_file(frames: Iterator["pl.DataFrame"], out: Path, *, as_json: bool) -
 def _write_part(frame: "pl.DataFrame", file: IO[str], *, as_json: bool, header: bool) -> None:
     import polars as pl
 
+    from thresher.data.dates import temporal_text
+
     if as_json:
         file.write(frame.write_ndjson())
         return
     lists = [name for name, kind in frame.schema.items() if isinstance(kind, pl.List)]
     flat = frame.with_columns(pl.col(name).cast(pl.List(pl.String)).list.join("|") for name in lists)
+    # a moment is written as the model reads it
+    flat = flat.with_columns(temporal_text(flat[name]) for name, kind in flat.schema.items() if kind.is_temporal())
     file.write(flat.write_csv(include_header=header))
 
 

@@ -1,4 +1,4 @@
-"""Dates and times in raw columns → numbers: parts of a date for a field, seconds for a split by time."""
+"""Dates and times in raw columns → numbers (parts of a date for a field, seconds for a split by time), or text."""
 
 from typing import assert_never
 
@@ -9,7 +9,9 @@ from thresher.data.schema import DatePart
 
 def parse_dates(column: pl.Series, date_format: str) -> pl.Series:
     """Datetime series, null where the value is missing or no date in this format (empty: ISO 8601, `unix`: seconds)."""
-    if column.dtype in (pl.Date, pl.Datetime):
+    if column.dtype == pl.Datetime:  # the wall clock of the place counts, as in text
+        return column.dt.replace_time_zone(None).cast(pl.Datetime("us"))
+    if column.dtype == pl.Date:
         return column.cast(pl.Datetime("us"))
     if date_format == "unix":
         seconds = column.cast(pl.Float64, strict=False)
@@ -49,3 +51,22 @@ def date_part(dates: pl.Series, part: DatePart) -> pl.Series:
         case _:
             assert_never(part)
     return found.cast(pl.Int32)
+
+
+def temporal_text(column: pl.Series) -> pl.Series:
+    """A column of dates, moments or times of day as Python and pandas write them with `str()`, null where missing.
+
+    A fraction of a second has six digits, or nine where nanoseconds count, and none when it is zero.
+
+    >>> from datetime import datetime
+    >>> temporal_text(pl.Series([datetime(2024, 3, 5, 9, 30), datetime(2024, 3, 5, 9, 30, 0, 500_000)])).to_list()
+    ['2024-03-05 09:30:00', '2024-03-05 09:30:00.500000']
+    """
+    if column.dtype == pl.Datetime:
+        zone = "" if column.dtype.time_zone is None else "%:z"  # type: ignore[attr-defined]
+        text = column.dt.strftime(f"%Y-%m-%d %H:%M:%S%.f{zone}")
+    elif column.dtype == pl.Time:
+        text = column.dt.strftime("%H:%M:%S%.f")
+    else:
+        return column.dt.to_string()
+    return text.str.replace(r"(\.\d{3})([+-]|$)", "${1}000${2}")  # three digits where they are enough

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from thresher.data.dates import date_part, parse_dates
+from thresher.data.dates import date_part, parse_dates, temporal_text
 from thresher.data.numeric_buckets import log2_buckets, quantile_buckets
 from thresher.data.schema import DenseColumn, Field
 
@@ -75,7 +75,10 @@ def scale_dense(columns: Sequence[DenseColumn], numbers: NDArray[np.float32]) ->
 
 def as_text(column: pl.Series) -> pl.Series:
     """Any column as text, missing as `""`; a whole float as `3`, not `3.0`: a gap makes floats of a column of ids."""
-    text = column if column.dtype == pl.String else column.cast(pl.String)
+    if column.dtype == pl.String:
+        text = column
+    else:
+        text = temporal_text(column) if column.dtype.is_temporal() else column.cast(pl.String)
     if column.dtype.is_float():
         whole = column.is_finite() & (column == column.round()) & (column.abs() < EXACT_INTEGERS)
         text = text.zip_with(~whole.fill_null(False), column.cast(pl.Int64, strict=False).cast(pl.String))

@@ -1,0 +1,65 @@
+"""A moment has one text, whatever holds it: polars, pandas, Python's own objects, and the CSV file of any of them."""
+
+from datetime import date, datetime, time, timedelta, timezone
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from thresher.data.dates import parse_dates, temporal_text
+from thresher.data.encode import encode
+from thresher.data.row_encoder import RowEncoder
+from thresher.data.schema import Field, Label, Schema
+from thresher.data.sources import DataConfig, FieldConfig, build_source
+from thresher.data.transforms import as_text
+from thresher.export.raw_rows import rows_to_frame
+
+WHOLE = datetime(2024, 3, 5, 0, 25, 58)
+MOMENTS = [WHOLE, WHOLE.replace(microsecond=500_000), WHOLE.replace(microsecond=1_000), datetime(2024, 3, 5)]
+
+
+@pytest.mark.parametrize("zone", [None, "UTC", "Europe/Berlin", "America/New_York"])
+@pytest.mark.parametrize("unit", ["ms", "us", "ns"])
+def test_moments_are_written_as_python_and_pandas_do(unit, zone):
+    column = pl.Series("at", [*MOMENTS, None], pl.Datetime(unit)).dt.replace_time_zone(zone)
+    expected = [str(moment) for moment in column.to_list()[:-1]]
+    assert as_text(column).to_list() == [*expected, ""]
+    assert [str(moment) for moment in column.to_pandas()][:-1] == expected
+
+
+def test_nanoseconds_days_and_times_of_day():
+    assert temporal_text(pl.Series([5], dtype=pl.Datetime("ns"))).to_list() == ["1970-01-01 00:00:00.000000005"]
+    for values in ([date(2024, 3, 5)], [time(1, 2, 3), time(1, 2, 3, 500_000), time(1, 2, 3, 7)]):
+        assert as_text(pl.Series(values)).to_list() == [str(value) for value in values]
+    assert as_text(pl.Series([timedelta(hours=1), None])).to_list() == ["PT1H", ""]
+
+
+def test_every_form_of_rows_gives_a_moment_the_same_value():
+    schema = Schema(fields=(Field(name="at", size=5),), label=Label(column="clicked"))
+    frame = pl.DataFrame({"at": MOMENTS})
+    expected = [str(moment) for moment in MOMENTS]
+    for rows in (frame, frame.to_dicts(), frame.to_pandas(), frame.with_columns(pl.col("at").cast(pl.Datetime("ns")))):
+        assert as_text(rows_to_frame(rows, schema)["at"]).to_list() == expected
+
+
+def test_a_table_from_csv_knows_the_moments_of_parquet(tmp_path: Path):
+    moments = [WHOLE + timedelta(minutes=7 * row) for row in range(60)]
+    frame = pl.DataFrame({"click": [row % 2 for row in range(60)], "at": moments})
+    frame.with_columns(pl.Series("at", map(str, moments))).write_csv(tmp_path / "rows.csv")
+    frame.write_parquet(tmp_path / "rows.parquet")
+    values = []
+    for name in ("rows.csv", "rows.parquet"):
+        config = DataConfig(paths=(str(tmp_path / name),), label="click", fields=(FieldConfig(name="at"),))
+        table = encode(build_source(config), tmp_path / f"encoded {name}")
+        encoder = RowEncoder.load(table.folder)
+        values.append(encoder.vocabularies[0].values.to_list())
+        known = frame.filter(as_text(frame["at"]).is_in(values[-1]))
+        assert len(known) == table.split("train").num_rows
+        assert encoder.encode_frame(known).ids.min() > 0
+    assert values[0] == values[1]
+
+
+def test_the_hour_is_that_of_the_place_in_text_and_in_columns():
+    moment = datetime(2024, 3, 5, 0, 25, tzinfo=timezone(timedelta(hours=1)))
+    column = pl.Series([moment]).dt.convert_time_zone("Europe/Berlin")
+    assert parse_dates(column, "").dt.hour().to_list() == parse_dates(as_text(column), "").dt.hour().to_list() == [0]
