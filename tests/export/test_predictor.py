@@ -67,6 +67,17 @@ def test_values_never_seen_count_as_unknown(served):
     assert predictor.predict([row | {"city": None}]) == predictor.predict([row | {"city": ""}])
 
 
+def test_a_field_without_any_known_value_is_warned_of_once(tmp_path, make_encoder, make_model, raw_frame):
+    encoder = make_encoder()
+    predictor = load_bundle(save_bundle(tmp_path, *make_model(encoder), encoder))
+    strange = raw_frame(100).with_columns(city=pl.lit("KÖLN"))
+    predictor.predict(strange.head(99))
+    predictor.predict(strange.with_row_index().with_columns(city=pl.when(pl.col("index") > 98).then(pl.lit("Ulm"))))
+    with pytest.warns(UserWarning, match=r"no value of column 'city' in these 100 rows: .*'KÖLN', .* 'Köln'; write"):
+        predictor.predict(strange)
+    predictor.predict(strange)
+
+
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [

@@ -1,5 +1,6 @@
 """Predictor: raw rows in, probabilities out, from a bundle and nothing else."""
 
+import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self, overload
@@ -12,23 +13,28 @@ import torch
 from thresher.data.batches import Bag
 from thresher.data.row_encoder import EncodedRows
 from thresher.data.schema import Schema
+from thresher.data.statistics import count_unknown
+from thresher.data.transforms import as_text
 from thresher.export.bundle import Bundle, open_bundle
 from thresher.export.raw_rows import Row, Rows, read_frames, rows_to_frame
 from thresher.models.registry import model_name
 
 Probabilities = npt.NDArray[np.float32]
 BATCH_ROWS = 8192  # bounds the vectors held at once, whatever the number of rows
+MANY_ROWS = 100  # whose values of a field are all unknown are no chance
 
 
 class Predictor:
     """A trained model with its encoder: give it raw rows, as they were before encoding.
 
-    Values training never saw are fine: they get their field's unknown feature. Safe under any number of threads.
+    Values training never saw are fine: they get their field's unknown feature. Where all values of a field are such, in
+    a hundred rows or more, a warning says so, once. Safe under any number of threads.
     """
 
     def __init__(self, bundle: Bundle) -> None:
         self.bundle = bundle
         self.model, self.encoder = bundle.model, bundle.encoder
+        self._warned = False
 
     def __repr__(self) -> str:
         about = f"model={model_name(self.bundle.model_config)!r}, fields={len(self.schema.fields)}"
@@ -70,7 +76,10 @@ class Predictor:
 
     def predict_frame(self, frame: pl.DataFrame) -> Probabilities:
         """Probabilities of a frame that has the raw columns."""
-        return self.predict_rows(self.encoder.encode_frame(frame))
+        rows = self.encoder.encode_frame(frame)
+        if not self._warned and len(frame) >= MANY_ROWS:
+            self._warn_of_unknown(frame, rows)
+        return self.predict_rows(rows)
 
     @torch.inference_mode()
     def predict_rows(self, rows: EncodedRows) -> Probabilities:
@@ -84,6 +93,21 @@ class Predictor:
     def predict_ids(self, ids: npt.NDArray[np.int32], dense: npt.NDArray[np.float32] | None = None) -> Probabilities:
         """Probabilities of encoded rows without multi-valued fields: global ids `[n, F]`, dense inputs `[n, K]`."""
         return self.predict_rows(EncodedRows(ids, dense))
+
+    def _warn_of_unknown(self, frame: pl.DataFrame, rows: EncodedRows) -> None:
+        """Warn once of a field none of whose values the model knows: they may be written otherwise than in training."""
+        counts = count_unknown(rows.ids, self.schema)
+        for field, count, vocabulary in zip(self.schema.single_fields, counts, self.encoder.vocabularies, strict=False):
+            if count < len(frame) or not len(vocabulary.values) or self._warned:
+                continue
+            self._warned = True
+            found = as_text(frame[field.column].head(1))[0]
+            usual = "" if field.transform != "none" else f", training had for instance {vocabulary.values[0]!r}"
+            warnings.warn(
+                f"the model knows no value of column {field.column!r} in these {len(frame):,} rows: found for instance "
+                f"{found!r}{usual}; write them as in training",
+                stacklevel=4,
+            )
 
     def _inputs(self, rows: EncodedRows, part: slice) -> tuple[Any, ...]:
         """What the model takes: `(ids,)`, `(ids, dense)` or `(ids, dense or None, bags)`."""
