@@ -1,12 +1,14 @@
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import polars as pl
 import pytest
 
+from thresher.data.encode import encode
 from thresher.data.guess import guess_fields
 from thresher.data.raw_files import resolve_format
 from thresher.data.schema import FileFormat
-from thresher.data.sources import DataConfig, DenseConfig, SplitConfig
+from thresher.data.sources import DataConfig, DenseConfig, SplitConfig, build_source
 from thresher.errors import DataError
 
 
@@ -95,3 +97,35 @@ def test_text_that_is_no_category_is_noticed(tmp_path: Path) -> None:
     assert "numbers but for 'NA'?" in reasons["price"]
     assert "--drop" in reasons["session"]
     assert reasons["city"] == "categorical: text, 9 distinct values in 200 rows"
+
+
+def test_dates_in_parquet_are_dates_and_seconds_since_1970_are_noticed(tmp_path: Path) -> None:
+    rows = range(400)
+    moments = [datetime(2024, 3, 5) + timedelta(hours=5 * row) for row in rows]
+    frame = pl.DataFrame(
+        {
+            "click": [row % 2 for row in rows],
+            "at": [None, *moments[1:]],
+            "there": pl.Series(moments, dtype=pl.Datetime("ns")).dt.replace_time_zone("UTC"),
+            "day": pl.Series(moments).dt.date(),
+            "midnight": pl.Series(moments).dt.date().cast(pl.Datetime),
+            "seconds": [1_709_600_000 + 977 * row for row in rows],
+            "amount": [1_000_000_000 - 1 + 977 * row for row in rows],
+        }
+    )
+    frame.write_parquet(path := tmp_path / "rows.parquet")
+    found = guess_fields(path, resolve_format(path, FileFormat()))
+    taken = {field.name: (field.transform, field.date_part) for field in found.fields if field.transform == "date"}
+    assert taken == {
+        "at": ("date", "hour"),
+        "there": ("date", "hour"),
+        "day": ("date", "weekday"),
+        "midnight": ("date", "weekday"),
+    }
+    reasons = dict(found.reasons)
+    assert reasons["at"].startswith("date: ")
+    assert 'date_format = "unix"' in reasons["seconds"]
+    assert "1970" not in reasons["amount"]
+    table = encode(build_source(DataConfig(paths=(str(path),))), tmp_path / "encoded")
+    sizes = {field.name: field.size - 1 for field in table.schema.fields}
+    assert (sizes["at"], sizes["there"], sizes["day"]) == (25, 24, 7)

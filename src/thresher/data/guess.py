@@ -7,9 +7,10 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from thresher.data.dates import parse_dates
 from thresher.data.labels import label_of
 from thresher.data.raw_files import read_chunks, resolve_format
-from thresher.data.schema import FileFormat
+from thresher.data.schema import DatePart, FileFormat
 from thresher.data.sources import DataConfig, FieldConfig
 from thresher.data.transforms import as_numbers, as_text
 from thresher.errors import DataError
@@ -20,6 +21,8 @@ MANY_VALUES = 256
 FEW_ROWS = 50
 """Fewer than this say nothing about what a column looks like."""
 NEARLY_ALL, OFTEN = 0.9, 0.4
+UNIX_SECONDS = 1_000_000_000, 2_000_000_000
+"""From 2001 to 2033; nearly all different, such numbers are hardly anything else."""
 SEPARATORS = ("|", ";", ",")
 _LABEL_NAMES = (
     "label",
@@ -108,6 +111,8 @@ def _guess_column(name: str, column: pl.Series) -> tuple[FieldConfig | None, str
         return FieldConfig(name=name, pooling="mean"), "multi-valued: a list column, the mean of its values' vectors"
     if column.dtype.is_nested():
         return None, "left out: a struct column"
+    if column.dtype in (pl.Date, pl.Datetime):
+        return _guess_date(name, column)
     text = as_text(column)
     distinct, rows = text.n_unique(), len(text)
     if name.lower() in _ROW_ID_NAMES and rows > 1 and distinct == rows:
@@ -124,8 +129,19 @@ def _guess_column(name: str, column: pl.Series) -> tuple[FieldConfig | None, str
     if not np.array_equal(present, np.floor(present)):
         return FieldConfig(name=name, transform="quantiles"), f"numeric: fractions, buckets of equal size; {said}"
     if distinct > MANY_VALUES:
-        return FieldConfig(name=name, transform="log2"), f"numeric: many whole numbers, log² buckets; {said}"
+        hint = ""
+        if UNIX_SECONDS[0] <= present.min() and present.max() < UNIX_SECONDS[1] and distinct >= NEARLY_ALL * rows:
+            hint = '; seconds since 1970? then transform = "date", date_format = "unix" in the settings'
+        return FieldConfig(name=name, transform="log2"), f"numeric: many whole numbers, log² buckets; {said}{hint}"
     return FieldConfig(name=name), f"categorical: few whole numbers, {said}"
+
+
+def _guess_date(name: str, column: pl.Series) -> tuple[FieldConfig, str]:
+    """The hour of a moment, the weekday where it is always midnight: neither grows with the time that passes."""
+    hours = parse_dates(column, "").dt.hour()
+    part: DatePart = "hour" if (hours != 0).any() else "weekday"
+    field = FieldConfig(name=name, transform="date", date_part=part)
+    return field, f"date: a column of dates, the {part}; other parts with date_part in the settings"
 
 
 def _hint(text: pl.Series, broken: npt.NDArray[np.bool_]) -> str:
