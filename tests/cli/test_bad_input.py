@@ -108,6 +108,13 @@ def test_unknown_keys_in_a_config_file_name_file_and_line(refused, clicks, tmp_p
     assert f"{config}:4: unknown key 'training.batch_sise'; did you mean 'training.batch_size'?" in message
 
 
+def test_names_in_messages_stay_as_they_are(refused, thresher, clicks, tmp_path):
+    assert "b:smile:" in refused("encode", clicks, "--fields", "b:smile::date", "--dry-run")
+    renamed = tmp_path / "renamed.csv"
+    renamed.write_text(clicks.read_text().replace("user_id", "b:smile:"))
+    assert "  b:smile:  categorical" in thresher("encode", renamed, "--dry-run").stderr
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_unwritable_folder(refused, clicks, tmp_path, fast):
     folder = tmp_path / "locked"

@@ -62,6 +62,13 @@ def test_bars_show_loss_kept_next_budget_and_time_left(monkeypatch):
     assert not [line for line in shown.splitlines() if "…" in line]
 
 
+def test_names_are_shown_as_they_are():
+    out = io.StringIO()
+    with Bars(Console(file=out, width=120, force_terminal=True, color_system=None)) as bars:
+        bars.update(state(stage="a:smile: [b]", epoch=1, step=50))
+    assert "a:smile: [b]" in out.getvalue()
+
+
 def test_bars_of_many_stages_fit_a_terminal():
     out = io.StringIO()
     with Bars(Console(file=out, width=120, force_terminal=True, color_system=None)) as bars:

@@ -40,11 +40,11 @@ class Shown:
 
 
 def stdout() -> Console:
-    return Console(highlight=False, soft_wrap=True)
+    return Console(highlight=False, emoji=False, soft_wrap=True)
 
 
 def stderr() -> Console:
-    return Console(stderr=True, highlight=False, soft_wrap=True)
+    return Console(stderr=True, highlight=False, emoji=False, soft_wrap=True)
 
 
 def say(text: str) -> None:
@@ -76,7 +76,7 @@ def show_frontier(frontier: Frontier, *, title: str | None = None) -> None:
     """The table of results; plain where it is piped or the terminal is narrow."""
     console = stdout()
     if console.is_terminal and console.width >= 80:
-        Console(highlight=False).print(rich_table(frontier, title=title))
+        Console(highlight=False, emoji=False, markup=False).print(rich_table(frontier, title=title))
     else:
         console.print(*([title] if title else []), plain_table(frontier), sep="\n", markup=False)
 

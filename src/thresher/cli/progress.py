@@ -33,7 +33,7 @@ def display(*, quiet: bool = False) -> Iterator[Display]:
     if quiet:
         yield Display()
     elif console.is_terminal:
-        with Bars(Console(stderr=True, highlight=False)) as bars:
+        with Bars(Console(stderr=True, highlight=False, emoji=False)) as bars:
             yield bars
     else:
         yield Lines(console)
@@ -44,10 +44,10 @@ class Bars(Display):
 
     def __init__(self, console: Console) -> None:
         self._bars = Progress(
-            TextColumn("[bold]{task.description:<14}"),
+            TextColumn("{task.description:<14}", style="bold", markup=False),
             BarColumn(bar_width=16),
-            TextColumn("{task.fields[position]}"),
-            TextColumn("[dim]{task.fields[facts]}"),
+            TextColumn("{task.fields[position]}", markup=False),
+            TextColumn("{task.fields[facts]}", style="dim", markup=False),
             _TimeColumn(),
             console=console,
         )
