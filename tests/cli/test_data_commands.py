@@ -95,6 +95,44 @@ def test_a_dry_run_shows_bad_rows(thresher, damaged):
     assert "bad labels      1" in printed.stdout
 
 
+@pytest.fixture
+def answers(tmp_path):
+    path = tmp_path / "answers.csv"
+    rows = [f"{'yes' if at % 3 else 'no'},u{at % 7}" for at in range(90)]
+    path.write_text("\n".join(["bought,user", *rows, "maybe,u1", ",u2"]) + "\n")
+    return path
+
+
+def test_what_label_values_mean_is_said_before_anything_is_made(thresher, refused, answers, tmp_path):
+    words = ["encode", answers, "--label", "bought", "--dry-run"]
+    shown = thresher(*words, "--positive", "yes")
+    assert "label values    yes (60) → 1; no (30), maybe (1) → 0; empty (1) → no label\n" in shown.stdout
+    assert "bought  label: as said; yes (60) → 1; no (30), maybe (1) → 0" in shown.stderr
+    assert "positive share  0.6593" in shown.stdout  # of the 91 rows that have a label
+    assert "bad labels      1; say" in shown.stdout
+    values = json.loads(thresher(*words, "--positive", "yes", "--json").stdout)["label_values"]
+    assert values[:2] == [{"value": "yes", "count": 60, "meaning": 1}, {"value": "no", "count": 30, "meaning": 0}]
+    shown = thresher(*words)
+    assert "nothing → 1; yes (60), no (30), empty (1), maybe (1) → no label" in shown.stdout
+    assert "say which values mean 1 with --positive" in shown.stderr
+    assert "(--positive" in refused("encode", answers, "--label", "bought", "--out", tmp_path / "out")
+    assert "(--positive" in refused("encode", answers, "--dry-run")
+
+
+@pytest.mark.parametrize("fields", [[], ["--fields", "user"]], ids=["guessed", "said"])
+def test_positive_values_that_are_not_there_are_told_early(thresher, refused, answers, tmp_path, fields):
+    words = ["encode", answers, "--label", "bought", *fields]
+    told = refused(*words, "--positive", "YES", "--out", tmp_path / "out")
+    assert "answers.csv: column 'bought': no value is 'YES'" in told
+    assert "it holds 'yes', 'no', '', 'maybe'; did you mean 'yes'?" in told
+    assert not (tmp_path / "out").exists()
+    told = thresher(*words, "--positive", "si", "--dry-run").stderr
+    assert "No label in the first rows is 'si' (--positive); there are 'yes', 'no', '', 'maybe'." in told
+    assert "No label" not in thresher(*words, "--positive", "yes", "--dry-run").stderr
+    answers.write_text(answers.read_text().replace("yes", "1.0").replace("no", "0.0"))
+    assert "did you mean '1.0'?" in refused(*words, "--positive", "1", "--dry-run")
+
+
 def test_later_files_take_an_earlier_tables_vocabulary(thresher, refused, clicks, tmp_path):
     earlier = tmp_path / "earlier"
     assert thresher("encode", clicks, *LABEL, "--out", earlier).exit_code == 0

@@ -8,6 +8,7 @@ from typing import Any
 
 from thresher.cli.console import say
 from thresher.config import config_from_mapping, load_toml, override
+from thresher.data.labels import SHOWN_VALUES
 from thresher.data.sources import DataConfig, FieldConfig, build_source, source_names
 from thresher.errors import ConfigError
 from thresher.models.registry import model_config
@@ -83,7 +84,11 @@ def run_config(flags: Flags) -> RunConfig:
 
 def show_guess(data: DataConfig) -> None:
     """Say what had to be guessed about one's own files, and why, so that a wrong guess is seen before it costs time."""
-    guess = getattr(build_source(data), "guess", None)
+    source = build_source(data)
+    guess, labels = getattr(source, "guess", None), getattr(source, "labels", ())
+    if labels and data.positive and not any(each.meaning for each in labels):
+        found = ", ".join(repr(each.value) for each in labels[:SHOWN_VALUES])
+        say(f"No label in the first rows is {' or '.join(map(repr, data.positive))} (--positive); there are {found}.")
     if guess is None:
         return
     rows, left = list(guess.reasons), []

@@ -149,14 +149,17 @@ def _show_tail(statistics: "TableStatistics") -> None:
 
 def show_preview(found: "Preview") -> None:
     """What `encode --dry-run` says."""
+    from thresher.data.labels import label_words
+
     of = "" if found.rows_estimated is None else f" of about {found.rows_estimated:,}"
     facts: Facts = {
         "first_rows": f"{found.rows_seen:,}{of}",
         "label": found.label,
+        "label_values": label_words(found.label_values),
         "positive_share": round(found.positive_share, 4),
     }
     if found.bad_labels:
-        facts["bad_labels"] = found.bad_labels
+        facts["bad_labels"] = f"{found.bad_labels:,}; say which values mean 1 (--positive), or mend or drop the rows"
     facts |= {f"dense {name}": f"mean {mean:.4g}, deviation {spread:.4g}" for name, mean, spread in found.dense}
     show_facts(facts)
     samples = [{"file": "line", "line": line, "reason": reason} for line, reason in found.skipped]

@@ -8,7 +8,7 @@ import numpy.typing as npt
 import polars as pl
 
 from thresher.data.dates import parse_dates
-from thresher.data.labels import label_of
+from thresher.data.labels import LabelValue, count_labels, label_of, label_words
 from thresher.data.raw_files import read_chunks, resolve_format
 from thresher.data.schema import DatePart, FileFormat
 from thresher.data.sources import DataConfig, FieldConfig
@@ -47,19 +47,17 @@ class Guess:
     label: str
     fields: tuple[FieldConfig, ...]
     reasons: tuple[tuple[str, str], ...]  # (column, what it is taken for and why)
+    labels: tuple[LabelValue, ...] = ()
+    """What the label column holds in the first rows."""
 
 
 def guess_fields(path: Path, file_format: FileFormat, config: DataConfig | None = None) -> Guess:
     """Guess label and fields of a file; what `config` says (label, fields, drop, positive) is taken as said."""
     config = config or DataConfig()
-    header = not config.columns
-    resolved = resolve_format(path, file_format if not header else config.file_format)
-    chunk = next(read_chunks(path, resolved, header=header, block_bytes=1 << 22, bad_rows=config.bad_rows), None)
-    if chunk is None or not len(chunk.frame):
-        raise DataError("there are no rows", file=path)
-    sample = chunk.frame.head(SAMPLE_ROWS)
+    sample = first_rows(path, file_format, config)
     label, why = _guess_label(sample, config, path)
-    reasons = [(label, f"label: {why}")]
+    labels = count_labels(sample[label], config.positive)
+    reasons = [(label, f"label: {why}{_doubtful(labels, config.positive)}")]
     fields = []
     told = {config.weight: "sample weight: as said", config.split.column: "left out: it decides the split"}
     told |= {dense.column or dense.name: "dense: as said" for dense in config.dense}
@@ -76,7 +74,25 @@ def guess_fields(path: Path, file_format: FileFormat, config: DataConfig | None 
             fields.append(field)
     if not fields and not config.fields:
         raise DataError("no column is left to be a field; name the fields", file=path)
-    return Guess(label, tuple(fields), tuple(reasons))
+    return Guess(label, tuple(fields), tuple(reasons), labels)
+
+
+def first_rows(path: Path, file_format: FileFormat, config: DataConfig) -> pl.DataFrame:
+    """The rows a guess looks at."""
+    header = not config.columns
+    resolved = resolve_format(path, file_format if not header else config.file_format)
+    chunk = next(read_chunks(path, resolved, header=header, block_bytes=1 << 22, bad_rows=config.bad_rows), None)
+    if chunk is None or not len(chunk.frame):
+        raise DataError("there are no rows", file=path)
+    return chunk.frame.head(SAMPLE_ROWS)
+
+
+def _doubtful(labels: tuple[LabelValue, ...], positive: tuple[str, ...]) -> str:
+    """What the label's values mean, where that is not plain."""
+    if not positive and all(each.meaning is not None for each in labels):
+        return ""
+    choose = "" if positive else "; say which values mean 1 with --positive"
+    return f"; {label_words(labels)}{choose}"
 
 
 def _guess_label(sample: pl.DataFrame, config: DataConfig, path: Path) -> tuple[str, str]:
@@ -93,7 +109,11 @@ def _guess_label(sample: pl.DataFrame, config: DataConfig, path: Path) -> tuple[
         if name in binary:
             return name, f"the {place} column is 0/1"
     found = f"several are 0/1: {', '.join(binary[:8])}" if binary else "none is 0/1"
-    raise DataError(f"cannot tell which column is the label ({found}); name it (--label, label = …)", file=path)
+    raise DataError(
+        f"cannot tell which column is the label ({found}); name it (--label, label = …), "
+        "and the values that mean 1 if it is not 0/1 (--positive, positive = …)",
+        file=path,
+    )
 
 
 def _binary(column: pl.Series, positive: tuple[str, ...]) -> bool:

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from thresher.data.fingerprint import files_facts
-from thresher.data.guess import Guess, guess_fields
+from thresher.data.guess import Guess, first_rows, guess_fields
+from thresher.data.labels import LabelValue, check_positive, count_labels
 from thresher.data.raw_blocks import BLOCK_BYTES, packing_of
 from thresher.data.raw_files import RawChunk, expand_paths, is_parquet, read_chunks, resolve_format
 from thresher.data.row_encoder import RowEncoder, unknown_column
@@ -29,6 +30,8 @@ class FilesSource:
     block_bytes: int = BLOCK_BYTES
     guess: Guess | None = None
     """What was guessed, when something was."""
+    labels: tuple[LabelValue, ...] = ()
+    """What the label column holds in the first rows, where that was looked at."""
 
     @property
     def num_bytes(self) -> int | None:
@@ -84,7 +87,11 @@ def build_files_source(config: DataConfig) -> FilesSource:
         if name not in columns:
             raise DataError(unknown_column(name, columns), file=paths[0])
     plan, guess = _plan(config, paths[0], file_format)
-    return FilesSource(paths, plan, splits, config.file_format, config.block_bytes, guess)
+    labels, label = () if guess is None else guess.labels, plan.label
+    if guess is None and label.positive and label.column in columns:
+        labels = count_labels(first_rows(paths[0], file_format, config)[label.column], label.positive)
+    check_positive(labels, label.positive, file=paths[0], column=label.column)
+    return FilesSource(paths, plan, splits, config.file_format, config.block_bytes, guess, labels)
 
 
 def _plan(config: DataConfig, path: Path, file_format: FileFormat) -> tuple[EncodingPlan, Guess | None]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import polars as pl
 
-from thresher.data.labels import read_labels
+from thresher.data.labels import LabelValue, count_labels, read_labels
 from thresher.data.numeric_buckets import quantile_edges
 from thresher.data.raw_files import RawChunk
 from thresher.data.row_encoder import raw_column
@@ -15,6 +15,7 @@ from thresher.data.transforms import BROKEN, as_numbers, as_text, bag_values, de
 from thresher.errors import DataError
 
 PREVIEW_ROWS = 10_000
+LABEL_VALUES = 100
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,10 @@ class Preview:
     """Of the whole source, from its size; None where that cannot be told."""
     label: str
     positive_share: float
+    """Of the rows that have a label."""
     bad_labels: int
+    label_values: tuple[LabelValue, ...]
+    """What the label column holds, the most frequent first, and what each value means."""
     fields: tuple[FieldPreview, ...]
     dense: tuple[tuple[str, float, float], ...]  # (name, mean, standard deviation)
     skipped: tuple[tuple[int, str], ...]
@@ -71,13 +75,15 @@ def preview(source: DataSource, num_rows: int = PREVIEW_ROWS, *, examples: int =
     estimated = None
     if chunks[-1].bytes_done and source.num_bytes:
         estimated = round(rows_read * source.num_bytes / chunks[-1].bytes_done)
+    labelled = ~np.any([np.zeros(len(frame), bool), *(mask for mask, _ in bad)], axis=0)
     guess = getattr(source, "guess", None)
     return Preview(
         rows_seen=len(frame),
         rows_estimated=estimated,
         label=plan.label.column,
-        positive_share=float(labels.mean()),
-        bad_labels=int(sum(mask.sum() for mask, _ in bad)),
+        positive_share=float(labels[labelled].mean()) if labelled.any() else 0.0,
+        bad_labels=int((~labelled).sum()),
+        label_values=count_labels(raw_column(frame, plan.label.column), plan.label.positive)[:LABEL_VALUES],
         fields=tuple(_preview_field(field, raw_column(frame, field.column), examples) for field in plan.fields),
         dense=tuple((d.name, *_spread(dense_values(d, raw_column(frame, d.column))[0])) for d in plan.dense),
         skipped=tuple(skipped for chunk in chunks for skipped in chunk.skipped),
