@@ -108,6 +108,37 @@ def test_unknown_keys_in_a_config_file_name_file_and_line(refused, clicks, tmp_p
     assert f"{config}:4: unknown key 'training.batch_sise'; did you mean 'training.batch_size'?" in message
 
 
+@pytest.mark.parametrize(
+    ("change", "setting", "told"),
+    [
+        (
+            lambda text: text.replace(",", ";"),
+            'data.delimiter=";"',
+            "no column 'clicked'; the column names look separated",
+        ),
+        (lambda text: text.replace(",", "\t"), r'data.delimiter="\t"', "the column names look separated by '\\t'"),
+        (lambda text: text.replace("u1,", "ü1,"), "data.encoding=latin-1", "a byte that is not UTF-8"),
+        (lambda text: text.replace("user_id", "üser"), "data.encoding=latin-1", "the column names are not UTF-8"),
+        (lambda text: text.replace("u1,", '"u1"x,'), "data.quote=", "if quotes are ordinary text"),
+    ],
+    ids=["semicolon", "tab", "Latin-1", "Latin-1 names", "quotes"],
+)
+def test_a_file_written_otherwise_is_told_with_the_setting_that_reads_it(
+    refused, thresher, clicks, change, setting, told
+):
+    clicks.write_text(change(clicks.read_text()), encoding="latin-1")
+    words = ["encode", clicks, "--label", "clicked", "--dry-run"]
+    message = refused(*words)
+    assert told in message
+    assert setting in message
+    assert thresher(*words, "--set", setting).exit_code == 0
+
+
+def test_a_file_in_one_column_is_told_without_a_label(refused, clicks):
+    clicks.write_text(clicks.read_text().replace(",", ";"))
+    assert "it looks separated by ';'; then say delimiter" in refused("encode", clicks, "--dry-run")
+
+
 def test_names_in_messages_stay_as_they_are(refused, thresher, clicks, tmp_path):
     assert "b:smile:" in refused("encode", clicks, "--fields", "b:smile::date", "--dry-run")
     renamed = tmp_path / "renamed.csv"

@@ -10,7 +10,7 @@ from thresher.data.guess import Guess, first_rows, guess_fields
 from thresher.data.labels import LabelValue, check_positive, count_labels
 from thresher.data.raw_blocks import BLOCK_BYTES, packing_of
 from thresher.data.raw_files import RawChunk, expand_paths, is_parquet, read_chunks, resolve_format
-from thresher.data.row_encoder import RowEncoder, unknown_column
+from thresher.data.row_encoder import RowEncoder, delimiter_advice, unknown_column
 from thresher.data.schema import DenseColumn, Field, FileFormat, Label
 from thresher.data.sources import DataConfig, EncodingPlan, register_source
 from thresher.data.split import SplitName
@@ -71,7 +71,7 @@ class FilesSource:
         needed = [*(field.column for field in plan.fields), *(dense.column for dense in plan.dense), plan.label.column]
         for name in [*needed, *filter(None, [plan.weight, plan.split.column])]:
             if name not in resolved.columns:
-                raise DataError(unknown_column(name, resolved.columns), file=path)
+                raise DataError(unknown_column(name, resolved.columns) + delimiter_advice(resolved.columns), file=path)
         return resolved
 
 
@@ -85,7 +85,7 @@ def build_files_source(config: DataConfig) -> FilesSource:
     said += [*(dense.column or dense.name for dense in config.dense), config.weight, config.split.column]
     for name in filter(None, said):
         if name not in columns:
-            raise DataError(unknown_column(name, columns), file=paths[0])
+            raise DataError(unknown_column(name, columns) + delimiter_advice(columns), file=paths[0])
     plan, guess = _plan(config, paths[0], file_format)
     labels, label = () if guess is None else guess.labels, plan.label
     if guess is None and label.positive and label.column in columns:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import polars as pl
 
-from thresher.data.raw_blocks import BLOCK_BYTES, read_blocks
+from thresher.data.raw_blocks import BLOCK_BYTES, IF_LATIN_1, read_blocks
 from thresher.data.raw_rows import parse_rows
 from thresher.data.schema import FileFormat
 from thresher.data.split import SplitName
@@ -165,7 +165,9 @@ def _decode(data: bytes, path: Path, file_format: FileFormat) -> str:
         return data.decode(file_format.encoding)
     except UnicodeDecodeError as error:
         raise DataError(
-            "the column names are not UTF-8; if the file is Latin-1, say encoding = 'latin-1'", file=path, line=1
+            f"the column names are not UTF-8; {IF_LATIN_1}",
+            file=path,
+            line=1,
         ) from error
 
 

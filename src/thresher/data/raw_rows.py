@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from thresher.data.raw_blocks import count_sign
+from thresher.data.raw_blocks import IF_LATIN_1, WITHOUT_QUOTES, count_sign
 from thresher.data.schema import FileFormat
 from thresher.errors import DataError
 
@@ -84,7 +84,7 @@ def _parse_lines(
     skipped: Skipped = []
     for at in np.flatnonzero(bad):
         if broken[at]:
-            what = "a byte that is not UTF-8; if the file is Latin-1, say encoding = 'latin-1'"
+            what = f"a byte that is not UTF-8; {IF_LATIN_1}"
         elif nul[at]:
             what = "a NUL byte: the file is binary or damaged"
         else:
@@ -134,13 +134,16 @@ def _parse_quoted(
         except StopIteration:
             break
         except csv.Error as error:
-            row, what = [], f"{error}; if quotes are ordinary text here, read the file with quote = ''"
+            row, what = (
+                [],
+                f"{error}; if quotes are ordinary text here, {WITHOUT_QUOTES}",
+            )
         if row and len(row) != expected:
             what = f"{len(row)} columns, expected {expected}; mend the line"
         elif any("\0" in cell for cell in row):
             what = "a NUL byte: the file is binary or damaged"
         elif row and not data.isascii() and not _encodes(row):
-            what = "a byte that is not UTF-8; if the file is Latin-1, say encoding = 'latin-1'"
+            what = f"a byte that is not UTF-8; {IF_LATIN_1}"
         if what and not skip:
             raise DataError(what, file=path, line=line)
         if what:
