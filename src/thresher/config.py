@@ -81,7 +81,8 @@ def override(config: T, assignments: Iterable[str], *, where: str = "--set") -> 
         key, equals, value = assignment.partition("=")
         path = key.strip().split(".")
         if not equals or not all(path):
-            raise ConfigError(f"{where}: {assignment!r} is not of the form key=value, e.g. training.learning_rate=0.01")
+            form = "key=value, e.g. training.optimizer.learning_rate=0.01"
+            raise ConfigError(f"{where}: {assignment!r} is not of the form {form}")
         table = changes
         for name in path[:-1]:
             table = table.setdefault(name, {})

@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from thresher.config import override
+from thresher.runs import RunConfig
+
 HEAD = "clicked,user_id,item_id,price\n"
 ROWS = "".join(f"{i % 2},u{i % 7},i{i % 11},{i}\n" for i in range(200))
 
@@ -84,6 +87,12 @@ def test_nonsense_is_named(refused, clicks, tmp_path, fast, monkeypatch, words, 
     message = refused("prune", *words, "--out", "out", *([] if "-d" in words else fast))
     assert told in message
     assert sorted(tmp_path.iterdir()) == [clicks], "something was left behind"
+
+
+def test_the_example_of_a_setting_is_one(refused, clicks):
+    told = refused("encode", clicks, "--dry-run", "--set", "nonsense")
+    example = told.rpartition("e.g. ")[2]
+    assert override(RunConfig(), [example]) != RunConfig()
 
 
 def test_what_can_never_be_pruned_is_told_before_a_search_reads_the_data(refused, clicks, tmp_path, fast):
