@@ -88,11 +88,15 @@ def test_text_that_is_no_category_is_noticed(tmp_path: Path) -> None:
             "price": ["NA" if row % 20 == 0 else str(row / 7) for row in rows],
             "session": [f"s{row:x}" for row in rows],
             "city": [f"city {row % 9}" for row in rows],
+            "note": [f"note {row % 2}" if row % 3 == 0 else "" for row in rows],
+            "often": ["" if row % 3 == 0 else f"2024-01-{row % 28 + 1:02}" for row in rows],
         }
     )
     frame.write_csv(path := tmp_path / "rows.csv")
     reasons = dict(guess_fields(path, resolve_format(path, FileFormat())).reasons)
-    assert 'transform = "date"' in reasons["seen_at"]
+    assert 'dates? then "seen_at:date" in --fields, or transform = "date" in the settings' in reasons["seen_at"]
+    assert "dates?" in reasons["often"]
+    assert reasons["note"] == "categorical: text, 3 distinct values in 200 rows"
     assert "separator = '|'" in reasons["tags"]
     assert "numbers but for 'NA'?" in reasons["price"]
     assert "--drop" in reasons["session"]

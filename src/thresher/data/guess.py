@@ -147,7 +147,7 @@ def _guess_column(name: str, column: pl.Series) -> tuple[FieldConfig | None, str
     present = numbers[~np.isnan(numbers)]
     said = f"{distinct:,} distinct values in {rows:,} rows"
     if broken.any() or not len(present):
-        hint = _hint(text, broken)
+        hint = _hint(name, text, len(present), broken)
         return FieldConfig(name=name), f"categorical: text, {said}" + (f"; {hint}" if hint else "")
     lowered = name.lower().replace("-", "_")
     if lowered.endswith(_CODE_ENDINGS):
@@ -170,17 +170,17 @@ def _guess_date(name: str, column: pl.Series) -> tuple[FieldConfig, str]:
     return field, f"date: a column of dates, the {part}; other parts with date_part in the settings"
 
 
-def _hint(text: pl.Series, broken: npt.NDArray[np.bool_]) -> str:
+def _hint(name: str, text: pl.Series, num_numbers: int, broken: npt.NDArray[np.bool_]) -> str:
     """What a text column looks like besides: taken as plain categories it would make a large and useless table."""
-    present = text.drop_nulls()
+    present = text.filter(text != "")
     if len(present) < FEW_ROWS:
         return ""
     if _share(present.str.contains(r"^\d{4}-\d\d-\d\d")) >= NEARLY_ALL:
-        return 'dates? then transform = "date" in the settings'
+        return f'dates? then "{name}:date" in --fields, or transform = "date" in the settings'
     for separator in SEPARATORS:
         if _share(present.str.contains(separator, literal=True)) >= OFTEN:
             return f"several values with {separator!r} between? then separator = {separator!r} in the settings"
-    if 0 < broken.mean() <= 1 - OFTEN:
+    if num_numbers >= OFTEN * len(present):
         words = text.filter(pl.Series(broken)).value_counts(sort=True)[:, 0].head(3).to_list()
         return f"numbers but for {', '.join(map(repr, words))}? leave those cells empty, and it is numeric"
     if present.n_unique() >= NEARLY_ALL * len(present):
