@@ -52,7 +52,9 @@ def build(cls: Any, mapping: Mapping[str, Any], key: str, default: Any) -> Any:
     try:
         return cls(**values)
     except ConfigError as error:  # from __post_init__: say which table it speaks of
-        raise KeyProblemError(key, f"[{key}] {error}" if key else str(error)) from error
+        told = str(error)
+        named = not key or told.startswith(f"{key}.")  # the message says already where
+        raise KeyProblemError(key, told if named else f"[{key}] {told}") from error
 
 
 def _choose_variant(cls: Any, mapping: Mapping[str, Any], key: str, default: Any) -> tuple[Any, Mapping[str, Any]]:

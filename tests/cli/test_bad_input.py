@@ -74,6 +74,7 @@ def test_broken_files(refused, tmp_path, fast, command, content, line, words):
         (["FILE", "--method", "pepp"], "did you mean 'pep'?"),
         (["FILE", "--set", "training.max_epoch=1"], "--set: unknown key 'training.max_epoch'; did you mean"),
         (["FILE", "--set", "training.batch_size=many"], "--set: training.batch_size: expected an integer"),
+        (["FILE", "--set", "data.memory_mb=5"], "--set: data.memory_mb is 5; at least 100 are needed"),
         (["FILE", "--set", "nonsense"], "not of the form key=value"),
         (["FILE", "--config", "absent.toml"], "absent.toml: no such config file"),
         (["FILE", "-d", "0"], "embedding_dim is 0; it must be at least 1"),

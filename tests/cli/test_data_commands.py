@@ -95,6 +95,12 @@ def test_a_dry_run_shows_bad_rows(thresher, damaged):
     assert "bad labels      1" in printed.stdout
 
 
+def test_help_offers_what_a_command_takes(thresher):
+    told = {verb: " ".join(thresher(verb, "--help").stdout.split()) for verb in ("encode", "prune")}
+    assert "that thresher encode made" in told["prune"].replace(" │ │ ", " ")
+    assert "encode made" not in told["encode"].replace(" │ │ ", " ")
+
+
 @pytest.fixture
 def answers(tmp_path):
     path = tmp_path / "answers.csv"

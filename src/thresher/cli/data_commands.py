@@ -15,7 +15,7 @@ from thresher.errors import ConfigError
 @told_plainly(skip_flag="--bad-rows skip")
 def encode(
     context: typer.Context,
-    sources: options.Sources = None,
+    sources: options.RawSources = None,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", metavar="FOLDER", help="Where the encoded table goes.")
     ] = None,

@@ -7,15 +7,14 @@ import typer
 
 DATA, MODEL, OUTPUT = "Data", "Model and search", "Run and output"
 
+_RAW = (
+    "Your files (CSV, TSV, Parquet, also .gz or .zst; several or a 'glob*'), or a data set by name: "
+    "movielens-1m, criteo, avazu (with --data-dir, or followed by its files), synthetic"
+)
+RawSources = Annotated[list[str] | None, typer.Argument(metavar="DATA", help=f"{_RAW}.", show_default=False)]
 Sources = Annotated[
     list[str] | None,
-    typer.Argument(
-        metavar="DATA",
-        help="Your files (CSV, TSV, Parquet, also .gz or .zst; several or a 'glob*'), or a data set by name: "
-        "movielens-1m, criteo, avazu (with --data-dir, or followed by its files), synthetic; or a folder that "
-        "thresher encode made.",
-        show_default=False,
-    ),
+    typer.Argument(metavar="DATA", help=f"{_RAW}; or a folder that thresher encode made.", show_default=False),
 ]
 ConfigFile = Annotated[
     Path | None,
