@@ -55,7 +55,8 @@ Fields = Annotated[
     str | None,
     typer.Option(
         metavar="A,B:log2",
-        help="The columns to use, each with an optional transform (log2, quantiles, date); guessed when absent.",
+        help="The columns to use, bare for their values as they are, or with a transform: log2, quantiles, date (hash "
+        "is for --config). Without this flag columns and transforms are guessed.",
         rich_help_panel=DATA, show_default=False,
     ),
 ]  # fmt: skip
