@@ -1,6 +1,7 @@
 """encode: what it makes, what it says of bad rows and of data that came later, and a dry run that writes nothing."""
 
 import json
+import re
 
 import pytest
 
@@ -99,6 +100,16 @@ def test_help_offers_what_a_command_takes(thresher):
     told = {verb: " ".join(thresher(verb, "--help").stdout.split()) for verb in ("encode", "prune")}
     assert "that thresher encode made" in told["prune"].replace(" │ │ ", " ")
     assert "encode made" not in told["encode"].replace(" │ │ ", " ")
+    assert "bare for their values as they are" in " ".join(re.sub("[│-]", " ", told["encode"]).split())
+
+
+def test_a_nan_in_text_is_missing_where_a_number_is_meant(thresher, tmp_path):
+    (path := tmp_path / "rows.csv").write_text("click,price,word\n" + "0,NaN,NaN\n1,NaN,NaN\n0,2.5,\n1,9.5,b\n")
+    found = json.loads(thresher("encode", path, "--fields", "price:log2,word", "--dry-run", "--json").stdout)
+    assert [field["missing_share"] for field in found["fields"]] == [0.5, 0.25]
+    shown = thresher("encode", path, "--fields", "price:log2,word", "--dry-run").stdout
+    assert "NaN → missing, " in shown
+    assert " NaN, (empty), b" in shown
 
 
 @pytest.fixture

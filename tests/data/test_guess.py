@@ -133,3 +133,11 @@ def test_dates_in_parquet_are_dates_and_seconds_since_1970_are_noticed(tmp_path:
     table = encode(build_source(DataConfig(paths=(str(path),))), tmp_path / "encoded")
     sizes = {field.name: field.size - 1 for field in table.schema.fields}
     assert (sizes["at"], sizes["there"], sizes["day"]) == (25, 24, 7)
+
+
+def test_a_last_line_without_its_end_is_looked_at(tmp_path: Path) -> None:
+    (path := tmp_path / "rows.csv").write_text("click,site\n0,a\n1,b\n0,c")
+    found = guess_fields(path, resolve_format(path, FileFormat()))
+    assert dict(found.reasons)["site"] == "categorical: text, 3 distinct values in 3 rows"
+    path.write_text("click,site\n0,a")
+    assert guess_fields(path, resolve_format(path, FileFormat()), DataConfig(label="click")).fields[0].name == "site"

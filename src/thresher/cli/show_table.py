@@ -178,7 +178,9 @@ def _preview_row(field: "FieldPreview") -> Facts:
         "missing": _percent(field.missing_share),
         "rare": _percent(field.rare_share),
         "broken": field.broken,
-        "examples": [_named(raw) if raw == value else f"{_named(raw)} → {value}" for raw, value in field.examples],
+        "examples": [
+            _named(raw) if raw == value else f"{_named(raw)} → {value or 'missing'}" for raw, value in field.examples
+        ],
     }
 
 

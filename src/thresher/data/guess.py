@@ -1,6 +1,7 @@
 """What a file's columns probably are, from its first rows, with the reason for each guess so that it can be shown."""
 
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -82,10 +83,16 @@ def first_rows(path: Path, file_format: FileFormat, config: DataConfig) -> pl.Da
     """The rows a guess looks at."""
     header = not config.columns
     resolved = resolve_format(path, file_format if not header else config.file_format)
-    chunk = next(read_chunks(path, resolved, header=header, block_bytes=1 << 22, bad_rows=config.bad_rows), None)
-    if chunk is None or not len(chunk.frame):
+    frames, num_rows = list[pl.DataFrame](), 0
+    # two, since a last line without its end is a chunk of its own
+    for chunk in islice(read_chunks(path, resolved, header=header, block_bytes=1 << 22, bad_rows=config.bad_rows), 2):
+        frames.append(chunk.frame)
+        num_rows += len(chunk.frame)
+        if num_rows >= SAMPLE_ROWS:
+            break
+    if not num_rows:
         raise DataError("there are no rows", file=path)
-    return chunk.frame.head(SAMPLE_ROWS)
+    return pl.concat(frames).head(SAMPLE_ROWS)
 
 
 def _doubtful(labels: tuple[LabelValue, ...], positive: tuple[str, ...]) -> str:

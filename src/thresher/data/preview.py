@@ -108,7 +108,7 @@ def _preview_field(field: Field, column: pl.Series, examples: int) -> FieldPrevi
         transform=field.transform,
         multi_valued=field.pooling is not None,
         distinct=len(counts),
-        missing_share=float((raw == "").sum() / total),
+        missing_share=float((values == "").sum() / total),
         rare_share=float(rare / total),
         broken=int((values == BROKEN).sum()),
         examples=tuple((row["raw"], row["value"]) for row in counts.head(examples).to_dicts()),
