@@ -74,9 +74,14 @@ def scale_dense(columns: Sequence[DenseColumn], numbers: NDArray[np.float32]) ->
 
 
 def as_text(column: pl.Series) -> pl.Series:
-    """Any column as text, missing as `""`; a whole float as `3`, not `3.0`: a gap makes floats of a column of ids."""
+    """Any column as text, as Python and pandas write its values, missing as `""`.
+
+    A whole float is `3`, not `3.0`: a gap makes floats of a column of ids.
+    """
     if column.dtype == pl.String:
         text = column
+    elif column.dtype == pl.Boolean:
+        text = column.replace_strict({True: "True", False: "False"}, default=None, return_dtype=pl.String)
     else:
         text = temporal_text(column) if column.dtype.is_temporal() else column.cast(pl.String)
     if column.dtype.is_float():

@@ -1,4 +1,4 @@
-"""A moment has one text, whatever holds it: polars, pandas, Python's own objects, and the CSV file of any of them."""
+"""A value has one text, whatever holds it: polars, pandas, Python's own objects, and the CSV file of any of them."""
 
 from datetime import date, datetime, time, timedelta, timezone
 from pathlib import Path
@@ -40,6 +40,13 @@ def test_every_form_of_rows_gives_a_moment_the_same_value():
     expected = [str(moment) for moment in MOMENTS]
     for rows in (frame, frame.to_dicts(), frame.to_pandas(), frame.with_columns(pl.col("at").cast(pl.Datetime("ns")))):
         assert as_text(rows_to_frame(rows, schema)["at"]).to_list() == expected
+
+
+def test_every_form_of_rows_gives_a_truth_the_same_value():
+    schema = Schema(fields=(Field(name="member", size=3),), label=Label(column="clicked"))
+    frame = pl.DataFrame({"member": [True, False, None]})
+    for rows in (frame, frame.to_dicts(), frame.to_pandas()):
+        assert as_text(rows_to_frame(rows, schema)["member"]).to_list() == ["True", "False", ""]
 
 
 def test_a_table_from_csv_knows_the_moments_of_parquet(tmp_path: Path):
