@@ -94,10 +94,12 @@ def cut_off(content: Mapping[str, Any]) -> str:
     last = content["config"]["training"]["max_epochs"]
     methods = Counter(point["label"] for point in counted)
     ended = Counter(point["label"] for point in counted if point["retrain_epochs"] >= last)
+    if not ended:
+        return f"Patience ended all of the {len(counted)} trainings whose epochs were counted, before the {last}th."
     told = ", ".join(f"`{method}` {ended[method]} of {methods[method]}" for method in methods if ended[method])
     return (
-        f"Of {len(counted)} trainings whose epochs were counted {ended.total() or 'none'} went on to the last, the "
-        f"{last}th{f': {told}' if told else ''}; patience ended the others."
+        f"Of {len(counted)} trainings whose epochs were counted {ended.total()} went on to the last, the {last}th: "
+        f"{told}; patience ended the others."
     )
 
 

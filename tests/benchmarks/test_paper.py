@@ -197,7 +197,7 @@ def test_the_page_says_which_trainings_the_last_epoch_cut_off():
     content = {"config": {"training": {"max_epochs": 60}}, "points": points}
     told = "Of 4 trainings whose epochs were counted 2 went on to the last, the 60th: `pep` 1 of 2, `nis` 1 of 1; "
     assert paper("compared").cut_off(content) == told + "patience ended the others."
-    assert "none went on" in paper("compared").cut_off(content | {"points": points[2:4]})
+    assert "Patience ended all of the 2 trainings" in paper("compared").cut_off(content | {"points": points[2:4]})
     assert not paper("compared").cut_off(content | {"points": points[:1]})
 
 
