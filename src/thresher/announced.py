@@ -9,19 +9,19 @@ from importlib.metadata import entry_points
 
 from thresher.errors import ConfigError
 
-_broken: dict[str, str] = {}
-"""Announced name → why it cannot be had."""
+_broken: dict[tuple[str, str], str] = {}
+"""Entry-point group and announced name → why it cannot be had."""
 
 
 def load_announced(group: str, known: Container[str]) -> None:
     """Import what is announced in an entry-point group, but for names that are known."""
     for entry_point in entry_points(group=group):
-        if entry_point.name not in known and entry_point.name not in _broken:
+        if entry_point.name not in known and (group, entry_point.name) not in _broken:
             try:
                 entry_point.load()
             except Exception as error:  # anybody's code, run by commands that did not ask for it
                 package = entry_point.dist.name if entry_point.dist is not None else "a package"
-                _broken[entry_point.name] = (
+                _broken[group, entry_point.name] = (
                     f"the package {package!r} announces {entry_point.name!r} as {entry_point.value!r}, which cannot be "
                     f"imported: {type(error).__name__}: {error}"
                 )
@@ -29,7 +29,7 @@ def load_announced(group: str, known: Container[str]) -> None:
 
 def why_missing(name: object) -> str:
     """Why an announced name cannot be had, after a semicolon; empty where none is announced."""
-    return f"; {_broken[name]}" if isinstance(name, str) and name in _broken else ""
+    return next((f"; {why}" for (_, announced), why in _broken.items() if announced == name), "")
 
 
 def unknown_name(what: str, name: str, known: Iterable[str]) -> ConfigError:

@@ -19,8 +19,7 @@ def test_compares_and_prints_its_points_as_the_last_line(thresher, clicks, tmp_p
     # what is tried, whatever the width asked for
     assert "  hash     embedding_dim 16; 2 more" in result.stderr
     assert "'more' are left out by --trials 1" in result.stderr
-    num_epochs = {point["method"]: point["retrain_epochs"] for point in points}
-    assert set(num_epochs.values()) == {1}
+    assert {point["retrain_epochs"] for point in points} == {1}
     assert "Trained to the last of 1 epochs" in result.stderr
     assert (tmp_path / "c" / "frontier-fm.png").exists()
     plain = thresher(*words[:-1], "--out", tmp_path / "c", *FAST)

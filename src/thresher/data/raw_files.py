@@ -164,11 +164,7 @@ def _decode(data: bytes, path: Path, file_format: FileFormat) -> str:
     try:
         return data.decode(file_format.encoding)
     except UnicodeDecodeError as error:
-        raise DataError(
-            f"the column names are not UTF-8; {IF_LATIN_1}",
-            file=path,
-            line=1,
-        ) from error
+        raise DataError(f"the column names are not UTF-8; {IF_LATIN_1}", file=path, line=1) from error
 
 
 def _guess_delimiter(path: Path, line: str) -> str:

@@ -134,10 +134,7 @@ def _parse_quoted(
         except StopIteration:
             break
         except csv.Error as error:
-            row, what = (
-                [],
-                f"{error}; if quotes are ordinary text here, {WITHOUT_QUOTES}",
-            )
+            row, what = [], f"{error}; if quotes are ordinary text here, {WITHOUT_QUOTES}"
         if row and len(row) != expected:
             what = f"{len(row)} columns, expected {expected}; mend the line"
         elif any("\0" in cell for cell in row):
