@@ -86,6 +86,13 @@ class FieldEmbedding(nn.Module, ABC):
     def forward(self, ids: Tensor) -> Tensor:
         """Look up ids `[...]` (int32 or int64) → vectors `[..., D]`."""
 
+    def distinct_rows(self, ids: Tensor) -> "tuple[Tensor, DistinctIds]":
+        """Ids `[...]` → the batch's distinct rows `[U, D]` and where each stands; rows all 0 may be left out."""
+        from thresher.kernels.distinct import find_distinct
+
+        distinct = find_distinct(ids, self.num_features)
+        return self(distinct.ids), distinct
+
     @abstractmethod
     def num_parameters(self) -> int:
         """Embedding parameters as the method's paper counts them, first-order weights excluded."""
@@ -100,16 +107,12 @@ class FieldEmbedding(nn.Module, ABC):
 
 
 class RowEmbedding(RowGradients, FieldEmbedding):
-    """An embedding whose batch can be had as distinct rows, each looked up and differentiated once."""
+    """An embedding whose distinct rows can have gradients that name them alone."""
 
     @property
     def prefers_distinct_rows(self) -> bool:
         """Whether a model that can do with distinct rows should ask for them, and not for a vector per place."""
         return self.row_gradients
-
-    @abstractmethod
-    def distinct_rows(self, ids: Tensor) -> "tuple[Tensor, DistinctIds]":
-        """Ids `[...]` → the batch's distinct rows `[U, D]` and where each stands; rows all 0 may be left out."""
 
 
 def new_table(num_features: int, embedding_dim: int) -> nn.Parameter:

@@ -137,8 +137,10 @@ class PepEmbedding(RowEmbedding):
     def distinct_rows(self, ids: Tensor) -> "tuple[Tensor, DistinctIds]":
         """The distinct rows of a batch, each once, after Eq. 8, `[U, D]`; those known to be all 0 are left out.
 
-        Gradients are row-sparse, and no temporary is larger than the batch's rows.
+        No temporary is larger than the batch's rows.
         """
+        if not self.row_gradients:
+            return super().distinct_rows(ids)
         from thresher.kernels.distinct import find_distinct, mark_
         from thresher.kernels.rows import lookup_rows
         from thresher.kernels.threshold_lookup import threshold_lookup

@@ -38,7 +38,9 @@ class UniformEmbedding(RowEmbedding):
         return functional.embedding(ids, self.weight)  # [..., D]
 
     def distinct_rows(self, ids: Tensor) -> "tuple[Tensor, DistinctIds]":
-        """Each distinct row of a batch once, `[U, D]`; the table's gradient is row-sparse."""
+        """Each distinct row of a batch once, `[U, D]`."""
+        if not self.row_gradients:
+            return super().distinct_rows(ids)
         from thresher.kernels.distinct import find_distinct
         from thresher.kernels.rows import lookup_rows
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from thresher.embeddings.base import FieldEmbedding
 from thresher.models.bags import Bag, embed_fields
+from thresher.models.repeated_vectors import RepeatedVectors
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +51,15 @@ class CtrModel(nn.Module, ABC):
         """The embedded row, multi-valued fields pooled: `[B, F, D]`."""
         assert self.embedding is not None, f"{type(self).__qualname__} has no embedding"
         return embed_fields(self.embedding, ids, bags)
+
+    def repeated_vectors(self, ids: Tensor, bags: Sequence[Bag] = ()) -> Tensor | RepeatedVectors:
+        """The same, each distinct vector once where that is faster: in training, on CPU kernels, without bags."""
+        from thresher.kernels.parallel import runs_on_kernels
+
+        if bags or self.embedding is None or not self.training or not runs_on_kernels(ids):
+            return self.vectors(ids, bags)
+        rows, distinct = self.embedding.distinct_rows(ids)
+        return RepeatedVectors(rows, distinct, self.embedding.field_sizes)
 
     def num_parameters(self) -> int:
         """Embedding parameters as papers count them: first-order weights and network excluded."""

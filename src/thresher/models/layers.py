@@ -12,6 +12,7 @@ from thresher.embeddings.base import Role, RowGradients
 from thresher.errors import ConfigError
 from thresher.models.bags import Bag, embed_fields
 from thresher.models.base import ModelConfig
+from thresher.models.repeated_vectors import RepeatedVectors
 
 if TYPE_CHECKING:
     from thresher.kernels.distinct import DistinctIds
@@ -69,8 +70,10 @@ class LinearTerm(RowGradients, nn.Module):
         return {} if declared else {"embeddings": list(self.weights.parameters())}
 
 
-def fm_term(vectors: Tensor) -> Tensor:
+def fm_term(vectors: Tensor | RepeatedVectors) -> Tensor:
     """Sum of the dot products of all pairs of fields, as `½ Σ_d ((Σ_f v)² − Σ_f v²)`. Vectors `[B, F, D]` → `[B]`."""
+    if isinstance(vectors, RepeatedVectors):
+        return vectors.pairs()
     if torch.compiler.is_compiling():  # the compiler fuses the plain formula
         return 0.5 * (vectors.sum(1).square() - vectors.square().sum(1)).sum(1)
     if not (torch.is_grad_enabled() and vectors.requires_grad):
@@ -156,11 +159,22 @@ class DeepTerm(nn.Module):
             width = size
         self.layers = nn.Sequential(*layers, nn.Linear(width, 1))
 
-    def forward(self, vectors: Tensor, dense: Tensor | None = None) -> Tensor:
+    def forward(self, vectors: Tensor | RepeatedVectors, dense: Tensor | None = None) -> Tensor:
         check_dense(dense, self.num_dense)
+        if isinstance(vectors, RepeatedVectors):
+            logits: Tensor = self.layers[1:](self._first_layer(vectors, dense))  # [B, 1]
+            return logits.squeeze(1)
         inputs = vectors.flatten(1)  # [B, F·D]
-        logits: Tensor = self.layers(inputs if dense is None else torch.cat((inputs, dense), dim=1))  # [B, 1]
+        logits = self.layers(inputs if dense is None else torch.cat((inputs, dense), dim=1))  # [B, 1]
         return logits.squeeze(1)
+
+    def _first_layer(self, vectors: RepeatedVectors, dense: Tensor | None) -> Tensor:
+        """`W · (v_1, …, v_F, dense) + b` `[B, H]`."""
+        layer = self.layers[0]
+        assert isinstance(layer, nn.Linear)
+        of_vectors, of_dense = layer.weight.tensor_split([layer.in_features - self.num_dense], dim=1)
+        hidden = vectors.joined(of_vectors) + layer.bias
+        return hidden if dense is None else hidden + functional.linear(dense, of_dense)
 
 
 class SelfAttention(nn.Module):
@@ -176,13 +190,19 @@ class SelfAttention(nn.Module):
         self.query, self.key, self.value = (nn.Linear(width, attention_dim, bias=False) for _ in range(3))
         self.residual = nn.Linear(width, attention_dim, bias=False) if residual else None
 
-    def forward(self, vectors: Tensor) -> Tensor:
+    def forward(self, vectors: Tensor | RepeatedVectors) -> Tensor:
         from thresher.kernels.attention import attend
 
-        query, key, value = self.query(vectors), self.key(vectors), self.value(vectors)  # [B, F, A]
+        query, key, value = (_project(layer, vectors) for layer in (self.query, self.key, self.value))  # [B, F, A]
         dropout = self.dropout.p if self.training else 0.0
         joined = attend(query, key, value, self.num_heads, dropout=dropout)  # [B, F, A]
-        return functional.relu(joined if self.residual is None else joined + self.residual(vectors))
+        return functional.relu(joined if self.residual is None else joined + _project(self.residual, vectors))
+
+
+def _project(layer: nn.Linear, vectors: Tensor | RepeatedVectors) -> Tensor:
+    """`[B, F, D]` → `[B, F, A]`."""
+    projected: Tensor = vectors.projected(layer) if isinstance(vectors, RepeatedVectors) else layer(vectors)
+    return projected
 
 
 def check_dense(dense: Tensor | None, num_dense: int) -> None:
