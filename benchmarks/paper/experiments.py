@@ -29,7 +29,7 @@ from thresher.training.fit import TrainingConfig
 QUICK_DECAY_EPOCHS, QUICK_DECAY_RATE = 25, 0.05
 THREE_TEACHERS, MIXED_TEACHERS = "three-teachers", "mixed-teachers"
 HAVE_MORE_TEACHERS: Mapping[str, Sequence[str]] = {
-    THREE_TEACHERS: ("fm", "autoint"),
+    THREE_TEACHERS: ("fm",),
     MIXED_TEACHERS: ("fm", "deepfm", "autoint"),
 }
 """Which models have an experiment like their PEP plan, but with other teachers: `more_teachers(model, which)`."""
