@@ -17,10 +17,11 @@ from torch import Tensor, nn
 
 from thresher.compact.method_table import has_table, to_table
 from thresher.config import config_from_mapping, config_to_mapping
-from thresher.embeddings.base import EmbeddingConfig, FieldEmbedding, Role
+from thresher.embeddings.base import EmbeddingConfig, FieldEmbedding, Role, RowEmbedding
 from thresher.embeddings.registry import EmbeddingClass
 from thresher.embeddings.uniform import UniformConfig, UniformEmbedding
 from thresher.errors import ThresherError
+from thresher.kernels.rows import expand_rows
 from thresher.models.base import CtrModel, ModelConfig
 from thresher.models.registry import ModelClass
 from thresher.search.registry import search_algorithm
@@ -98,6 +99,9 @@ def check_embedding(embedding: EmbeddingClass | type[FieldEmbedding], config: Em
     _require_close(table(batch.ids[:, 1]), vectors[:, 1], "one column [B] must give the vectors it has in a batch")
     _require_close(table(batch.ids.flip(0)), vectors.flip(0), "a vector must depend on its id alone, not on the batch")
     _require(table(batch.ids[:0]).shape == (0, len(FIELD_SIZES), D), "an empty batch must give [0, F, D]")
+    if isinstance(table, RowEmbedding) and table.has_distinct_rows:
+        spread = expand_rows(*table.distinct_rows(batch.ids))
+        _require_close(spread, vectors, "distinct_rows spread to their places must be what forward gives")
     _check_copies(table, new(seed=1), (batch.ids,))
     if has_table(table):
         _check_stored(table, batch.ids, vectors)

@@ -83,6 +83,12 @@ class HiddenState(UniformEmbedding):
         return super().forward(ids) + self.shift
 
 
+class OtherRows(UniformEmbedding):
+    def distinct_rows(self, ids):
+        rows, distinct = super().distinct_rows(ids)
+        return 2 * rows, distinct
+
+
 class Forgetful(HashEmbedding):
     """Stores the rows of other features."""
 
@@ -128,6 +134,7 @@ def test_a_stored_form_must_tell_ids_outside_the_table(monkeypatch):
         (TinyBytes, r"storage_bytes\(\) must hold num_parameters"),
         (NoGroups, "which parameters are embeddings"),
         (NoSearch, "no search algorithm is called 'nonexistent'"),
+        (OtherRows, "distinct_rows spread to their places must be what forward gives"),
         (HiddenState, "state_dict must hold all"),
     ],
 )

@@ -13,6 +13,7 @@ from thresher.compact.layouts import choose_layout
 from thresher.compact.table import CompactTable
 from thresher.embeddings.base import RowEmbedding
 from thresher.kernels.compact_lookup import compact_lookup
+from thresher.kernels.distinct import DistinctIds, find_distinct
 
 
 class CompactEmbedding(RowEmbedding):
@@ -76,6 +77,10 @@ class CompactEmbedding(RowEmbedding):
     @property
     def prefers_distinct_rows(self) -> bool:
         return self.training and torch.is_grad_enabled()
+
+    def distinct_rows(self, ids: Tensor) -> tuple[Tensor, DistinctIds]:
+        distinct = find_distinct(ids, self.num_features)
+        return self(distinct.ids), distinct
 
     def positions(self) -> Tensor:
         """Flat positions `row · D + column` of the kept entries `[K]`, ascending."""

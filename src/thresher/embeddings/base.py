@@ -86,13 +86,6 @@ class FieldEmbedding(nn.Module, ABC):
     def forward(self, ids: Tensor) -> Tensor:
         """Look up ids `[...]` (int32 or int64) → vectors `[..., D]`."""
 
-    def distinct_rows(self, ids: Tensor) -> "tuple[Tensor, DistinctIds]":
-        """Ids `[...]` → the batch's distinct rows `[U, D]` and where each stands; rows all 0 may be left out."""
-        from thresher.kernels.distinct import find_distinct
-
-        distinct = find_distinct(ids, self.num_features)
-        return self(distinct.ids), distinct
-
     @abstractmethod
     def num_parameters(self) -> int:
         """Embedding parameters as the method's paper counts them, first-order weights excluded."""
@@ -107,12 +100,25 @@ class FieldEmbedding(nn.Module, ABC):
 
 
 class RowEmbedding(RowGradients, FieldEmbedding):
-    """An embedding whose distinct rows can have gradients that name them alone."""
+    """An embedding whose batch can be had as distinct rows, each looked up and differentiated once."""
 
     @property
     def prefers_distinct_rows(self) -> bool:
         """Whether a model that can do with distinct rows should ask for them, and not for a vector per place."""
         return self.row_gradients
+
+    @abstractmethod
+    def distinct_rows(self, ids: Tensor) -> "tuple[Tensor, DistinctIds]":
+        """Ids `[...]` → the batch's distinct rows `[U, D]` and where each stands; rows all 0 may be left out.
+
+        Spread to their places they are what `forward` gives, and they have the gradients `row_gradients` tells.
+        """
+
+    @property
+    def has_distinct_rows(self) -> bool:
+        """Whether `distinct_rows` can be had in place of `forward`: a subclass may have changed the latter alone."""
+        first = next(cls for cls in type(self).__mro__ if {"forward", "distinct_rows"} & cls.__dict__.keys())
+        return "distinct_rows" in first.__dict__
 
 
 def new_table(num_features: int, embedding_dim: int) -> nn.Parameter:

@@ -129,18 +129,19 @@ class PepEmbedding(RowEmbedding):
         distinct, places = torch.unique(ids, return_inverse=True)  # [U], [...]
         if self.training:
             self.seen[distinct.long()] = True
-        values = functional.embedding(distinct, self.weight)  # [U, D]
-        raw = functional.embedding(self.granularity.rows_of(distinct, self.field_of_feature), self.thresholds)
-        pruned = soft_threshold(values, self.threshold_function(self.clock + raw))  # [U, D]
-        return functional.embedding(places, pruned)  # [..., D]
+        return functional.embedding(places, self._pruned_rows_of(distinct))  # [..., D]
+
+    def _pruned_rows_of(self, ids: Tensor) -> Tensor:
+        """Eq. 8 for ids `[U]` → `[U, D]`, in operations of torch."""
+        values = functional.embedding(ids, self.weight)
+        raw = functional.embedding(self.granularity.rows_of(ids, self.field_of_feature), self.thresholds)
+        return soft_threshold(values, self.threshold_function(self.clock + raw))
 
     def distinct_rows(self, ids: Tensor) -> "tuple[Tensor, DistinctIds]":
         """The distinct rows of a batch, each once, after Eq. 8, `[U, D]`; those known to be all 0 are left out.
 
         No temporary is larger than the batch's rows.
         """
-        if not self.row_gradients:
-            return super().distinct_rows(ids)
         from thresher.kernels.distinct import find_distinct, mark_
         from thresher.kernels.rows import lookup_rows
         from thresher.kernels.threshold_lookup import threshold_lookup
@@ -148,6 +149,8 @@ class PepEmbedding(RowEmbedding):
         distinct = find_distinct(ids, self.num_features)
         if self.training:
             mark_(self.seen, distinct.ids)
+        if not self.row_gradients:
+            return self._pruned_rows_of(distinct.ids), distinct
         clock, by_feature = float(self.clock), self.granularity.rows == "feature"
         if clock == -torch.inf:
             rows, live = lookup_rows(self.weight, distinct), distinct

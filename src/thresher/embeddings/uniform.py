@@ -39,12 +39,12 @@ class UniformEmbedding(RowEmbedding):
 
     def distinct_rows(self, ids: Tensor) -> "tuple[Tensor, DistinctIds]":
         """Each distinct row of a batch once, `[U, D]`."""
-        if not self.row_gradients:
-            return super().distinct_rows(ids)
         from thresher.kernels.distinct import find_distinct
         from thresher.kernels.rows import lookup_rows
 
         distinct = find_distinct(ids, self.num_features)
+        if not self.row_gradients:
+            return functional.embedding(distinct.ids, self.weight), distinct
         return lookup_rows(self.weight, distinct), distinct
 
     def num_parameters(self) -> int:

@@ -7,7 +7,6 @@ import torch
 from numba import prange
 from numpy import float32
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from thresher.kernels.distinct import DistinctIds
 from thresher.kernels.parallel import parallel_kernel, runs_on_kernels
@@ -19,6 +18,11 @@ def fm_from_rows(rows: Tensor, distinct: DistinctIds) -> Tensor:
     if runs_on_kernels(rows, distinct.places):
         term: Tensor = _FmFromRows.apply(rows, distinct)  # type: ignore[no-untyped-call]
         return term
+    return _formula(rows, distinct)
+
+
+def _formula(rows: Tensor, distinct: DistinctIds) -> Tensor:
+    """The same in operations of torch, which can be differentiated twice."""
     vectors = expand_rows(rows, distinct)  # [B, F, D]
     return 0.5 * (vectors.sum(1).square() - vectors.square().sum(1)).sum(1)
 
@@ -27,7 +31,7 @@ class _FmFromRows(torch.autograd.Function):
     @staticmethod
     def forward(ctx, rows, distinct):  # type: ignore[no-untyped-def]
         num_samples = distinct.places.shape[0]
-        totals, term = torch.empty(num_samples, rows.shape[1]), torch.empty(num_samples)
+        totals, term = rows.new_empty(num_samples, rows.shape[1]), rows.new_empty(num_samples)
         work = distinct.places.numel() * rows.shape[1]
         _fm_forward.for_work(work)(rows.detach().numpy(), distinct.places.numpy(), totals.numpy(), term.numpy())
         ctx.save_for_backward(rows, totals)
@@ -35,9 +39,10 @@ class _FmFromRows(torch.autograd.Function):
         return term
 
     @staticmethod
-    @once_differentiable
     def backward(ctx, grad):  # type: ignore[no-untyped-def]
         rows, totals = ctx.saved_tensors
+        if torch.is_grad_enabled():  # somebody wants second derivatives
+            return *torch.autograd.grad(_formula(rows, ctx.distinct), rows, grad, create_graph=True), None
         starts, positions = ctx.distinct.occurrences
         row_grads = torch.empty_like(rows)
         num_chunks = CHUNKS_PER_THREAD * torch.get_num_threads()

@@ -1,6 +1,6 @@
 """Distinct rows and the batch: each row looked up once, spread to every place where its id stands, gradients back.
 
-Not here: thresholds (`threshold_lookup`), and sums over the batch that never spread the rows (`fm`).
+Not here: thresholds (`threshold_lookup`), and sums over a sample that never spread the rows (`fm`, `joined`, `linear`).
 """
 
 import torch
@@ -46,7 +46,7 @@ class _LookupRows(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, weight, ids):  # type: ignore[no-untyped-def]
-        rows = torch.empty(ids.numel(), weight.shape[1])
+        rows = weight.new_empty(ids.numel(), weight.shape[1])
         _gather.for_work(rows.numel())(weight.detach().numpy(), ids.numpy(), rows.numpy())
         ctx.save_for_backward(ids)
         ctx.shape = weight.shape
@@ -62,28 +62,51 @@ class _ExpandRows(torch.autograd.Function):
     @staticmethod
     def forward(ctx: FunctionCtx, rows: Tensor, distinct: DistinctIds) -> Tensor:
         ctx.distinct = distinct  # type: ignore[attr-defined]
-        vectors = torch.empty(*distinct.places.shape, rows.shape[1])
+        vectors = rows.new_empty(*distinct.places.shape, rows.shape[1])
         flat = vectors.view(-1, rows.shape[1]).numpy()
         _expand.for_work(flat.size)(rows.detach().numpy(), distinct.places.view(-1).numpy(), flat)
         return vectors
 
     @staticmethod
-    @once_differentiable
     def backward(ctx, grad):  # type: ignore[no-untyped-def]
         return collect_rows(grad, ctx.distinct), None
 
 
-def collect_rows(grad: Tensor, distinct: DistinctIds) -> Tensor:
-    """The transpose of `expand_rows`: `[..., D]` → the sum over each id's places, `[U, D]`."""
-    grad = grad.reshape(-1, grad.shape[-1]).contiguous()
-    if not runs_on_kernels(grad):
-        padded = grad.new_zeros(distinct.num_ids + 1, grad.shape[-1])
-        return padded.index_add_(0, distinct.places.flatten(), grad)[:-1]
-    collected = torch.empty(distinct.num_ids, grad.shape[-1])
-    starts, positions = distinct.occurrences
-    num_chunks = CHUNKS_PER_THREAD * torch.get_num_threads()
-    _collect.for_work(grad.numel())(grad.numpy(), starts.numpy(), positions.numpy(), num_chunks, collected.numpy())
-    return collected
+def collect_rows(grad: Tensor, distinct: DistinctIds, *, from_samples: bool = False) -> Tensor:
+    """The transpose of `expand_rows`: `[..., D]` → the sum over each id's places, `[U, D]`.
+
+    Args:
+        from_samples: `grad` is `[B, D]`, and stands for all places of a sample alike.
+    """
+    if runs_on_kernels(distinct.places) and grad.dtype == torch.float32 and grad.device.type == "cpu":
+        collected: Tensor = _CollectRows.apply(grad, distinct, from_samples)  # type: ignore[no-untyped-call]
+        return collected
+    if from_samples:
+        grad = grad.unsqueeze(1).expand(*distinct.places.shape, -1)
+    padded = grad.new_zeros(distinct.num_ids + 1, grad.shape[-1])
+    return padded.index_add(0, distinct.places.flatten(), grad.reshape(-1, grad.shape[-1]))[:-1]
+
+
+class _CollectRows(torch.autograd.Function):
+    """Expanding and collecting are each other's gradient, as often as one likes."""
+
+    @staticmethod
+    def forward(ctx, grad, distinct, from_samples):  # type: ignore[no-untyped-def]
+        ctx.distinct, ctx.from_samples = distinct, from_samples
+        flat = grad.reshape(-1, grad.shape[-1]).contiguous()
+        collected = flat.new_empty(distinct.num_ids, flat.shape[1])
+        starts, positions = distinct.occurrences
+        num_places = distinct.places.shape[-1] if from_samples else 1
+        num_chunks = CHUNKS_PER_THREAD * torch.get_num_threads()
+        _collect.for_work(positions.numel() * flat.shape[1])(
+            flat.numpy(), starts.numpy(), positions.numpy(), num_places, num_chunks, collected.numpy()
+        )
+        return collected
+
+    @staticmethod
+    def backward(ctx, grad):  # type: ignore[no-untyped-def]
+        expanded = expand_rows(grad.contiguous(), ctx.distinct)
+        return (expanded.sum(-2) if ctx.from_samples else expanded), None, None
 
 
 @parallel_kernel
@@ -123,7 +146,8 @@ def first_row_of_chunk(starts, chunk, num_chunks):  # type: ignore[no-untyped-de
 
 
 @parallel_kernel
-def _collect(grad, starts, positions, num_chunks, collected):  # type: ignore[no-untyped-def]
+def _collect(grad, starts, positions, num_places, num_chunks, collected):  # type: ignore[no-untyped-def]
+    """A row of `grad` is for `num_places` places, one after the other."""
     for chunk in prange(num_chunks):
         first = first_row_of_chunk(starts, chunk, num_chunks)
         last = first_row_of_chunk(starts, chunk + 1, num_chunks)
@@ -131,6 +155,6 @@ def _collect(grad, starts, positions, num_chunks, collected):  # type: ignore[no
             out = collected[u]
             out[:] = float32(0.0)
             for k in range(starts[u], starts[u + 1]):
-                added = grad[positions[k]]
+                added = grad[positions[k] // num_places]
                 for j in range(out.shape[0]):
                     out[j] += added[j]

@@ -53,7 +53,7 @@ class AutoInt(CtrModel):
         self.linear_term = LinearTerm(embedding.num_features, num_dense) if config.linear_term else None
 
     def forward(self, ids: Tensor, dense: Tensor | None = None, bags: Sequence[Bag] = ()) -> Tensor:
-        vectors = self.repeated_vectors(ids, bags)  # [B, F, D]
+        vectors = self.distinct_vectors(ids, bags, self.attention, self.deep_term)  # [B, F, D]
         logits: Tensor = self.output(self.attention(vectors).flatten(1)).squeeze(1)  # [B]
         if self.deep_term is not None:
             logits = logits + self.deep_term(vectors, dense)

@@ -8,11 +8,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
 from torch import Tensor, nn
 
-from thresher.embeddings.base import FieldEmbedding
+from thresher.embeddings.base import FieldEmbedding, RowEmbedding
 from thresher.models.bags import Bag, embed_fields
-from thresher.models.repeated_vectors import RepeatedVectors
+from thresher.models.distinct_vectors import DistinctVectors, has_hooks, takes_distinct
+
+MOST_DISTINCT_SHARE = 0.5
+"""Of the places of a batch: where more features are distinct, multiplying each once saves less than spreading costs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +37,8 @@ class CtrModel(nn.Module, ABC):
     """Ids `[B, F]`, dense inputs `[B, K]`, multi-valued fields → logits `[B]`.
 
     A model is built as `cls(embedding, config, num_dense=K)`. It takes from the embedding its `field_sizes` and
-    `embedding_dim`, and calls it; nothing else, so that every method works under every model.
+    `embedding_dim`, and calls it; nothing else, so that every method works under every model. (In training it may ask a
+    `RowEmbedding` for each vector once instead, which is the same but faster.)
     """
 
     uses_embedding: ClassVar[bool] = True
@@ -52,14 +57,41 @@ class CtrModel(nn.Module, ABC):
         assert self.embedding is not None, f"{type(self).__qualname__} has no embedding"
         return embed_fields(self.embedding, ids, bags)
 
-    def repeated_vectors(self, ids: Tensor, bags: Sequence[Bag] = ()) -> Tensor | RepeatedVectors:
-        """The same, each distinct vector once where that is faster: in training, on CPU kernels, without bags."""
+    def distinct_vectors(self, ids: Tensor, bags: Sequence[Bag], *blocks: nn.Module | None) -> Tensor | DistinctVectors:
+        """The same, each distinct vector once, where training on a CPU is faster so and no block was changed.
+
+        Args:
+            blocks: what will be handed the vectors.
+        """
+        if bags or not self._may_be_distinct(ids) or not all(map(takes_distinct, blocks)):
+            return self.vectors(ids, bags)
+        from thresher.kernels.distinct import find_distinct
         from thresher.kernels.parallel import runs_on_kernels
 
-        if bags or self.embedding is None or not self.training or not runs_on_kernels(ids):
-            return self.vectors(ids, bags)
+        assert isinstance(self.embedding, RowEmbedding)
+        if find_distinct(ids, self.embedding.num_features).num_ids > MOST_DISTINCT_SHARE * ids.numel():
+            return self.vectors(ids)
         rows, distinct = self.embedding.distinct_rows(ids)
-        return RepeatedVectors(rows, distinct, self.embedding.field_sizes)
+        vectors = DistinctVectors(rows, distinct, self.embedding.field_sizes)
+        return vectors if runs_on_kernels(rows) else vectors.spread()
+
+    def _may_be_distinct(self, ids: Tensor) -> bool:
+        """Whether this is a training on CPU kernels, and model and embedding look up vectors as ours do."""
+        from thresher.kernels.parallel import runs_on_kernels
+
+        embedding = self.embedding
+        return (
+            self.training
+            and getattr(self.vectors, "__func__", None) is CtrModel.vectors
+            and isinstance(embedding, RowEmbedding)
+            and embedding.has_distinct_rows
+            and not has_hooks(embedding)
+            and ids.shape[1:] == (embedding.num_fields,)
+            and type(ids) is Tensor
+            and runs_on_kernels(ids)
+            and not torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
+            and not torch.is_autocast_enabled("cpu")
+        )
 
     def num_parameters(self) -> int:
         """Embedding parameters as papers count them: first-order weights and network excluded."""

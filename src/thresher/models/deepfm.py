@@ -27,6 +27,6 @@ class DeepFm(CtrModel):
         self.deep_term = DeepTerm(embedding.num_fields, embedding.embedding_dim, num_dense, config)
 
     def forward(self, ids: Tensor, dense: Tensor | None = None, bags: Sequence[Bag] = ()) -> Tensor:
-        vectors = self.repeated_vectors(ids, bags)  # [B, F, D]
+        vectors = self.distinct_vectors(ids, bags, self.deep_term)  # [B, F, D]
         logits: Tensor = self.linear_term(ids, dense, bags) + fm_term(vectors) + self.deep_term(vectors, dense)  # [B]
         return logits

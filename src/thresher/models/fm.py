@@ -31,8 +31,9 @@ class Fm(CtrModel):
 
     def _pairs(self, ids: Tensor, bags: Sequence[Bag]) -> Tensor:
         """`Σ_{f<g} ⟨v_f, v_g⟩` `[B]`; from distinct rows where the embedding gives them, so that none is copied."""
-        if isinstance(self.embedding, RowEmbedding) and self.embedding.prefers_distinct_rows and not bags:
+        table = self.embedding
+        if isinstance(table, RowEmbedding) and table.has_distinct_rows and table.prefers_distinct_rows and not bags:
             from thresher.kernels.fm import fm_from_rows
 
-            return fm_from_rows(*self.embedding.distinct_rows(ids))
+            return fm_from_rows(*table.distinct_rows(ids))
         return fm_term(self.vectors(ids, bags))

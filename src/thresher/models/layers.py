@@ -12,7 +12,7 @@ from thresher.embeddings.base import Role, RowGradients
 from thresher.errors import ConfigError
 from thresher.models.bags import Bag, embed_fields
 from thresher.models.base import ModelConfig
-from thresher.models.repeated_vectors import RepeatedVectors
+from thresher.models.distinct_vectors import DistinctVectors, is_untouched, reads_distinct
 
 if TYPE_CHECKING:
     from thresher.kernels.distinct import DistinctIds
@@ -70,9 +70,9 @@ class LinearTerm(RowGradients, nn.Module):
         return {} if declared else {"embeddings": list(self.weights.parameters())}
 
 
-def fm_term(vectors: Tensor | RepeatedVectors) -> Tensor:
+def fm_term(vectors: Tensor | DistinctVectors) -> Tensor:
     """Sum of the dot products of all pairs of fields, as `½ Σ_d ((Σ_f v)² − Σ_f v²)`. Vectors `[B, F, D]` → `[B]`."""
-    if isinstance(vectors, RepeatedVectors):
+    if isinstance(vectors, DistinctVectors):
         return vectors.pairs()
     if torch.compiler.is_compiling():  # the compiler fuses the plain formula
         return 0.5 * (vectors.sum(1).square() - vectors.square().sum(1)).sum(1)
@@ -140,6 +140,7 @@ class Dropout(nn.Dropout):
         return drop_out(values, self.p) if self.training else values
 
 
+@reads_distinct
 class DeepTerm(nn.Module):
     """A perceptron over all vectors of a row, dense inputs appended. Vectors `[B, F, D]` → `[B]`.
 
@@ -159,24 +160,34 @@ class DeepTerm(nn.Module):
             width = size
         self.layers = nn.Sequential(*layers, nn.Linear(width, 1))
 
-    def forward(self, vectors: Tensor | RepeatedVectors, dense: Tensor | None = None) -> Tensor:
+    def forward(self, vectors: Tensor | DistinctVectors, dense: Tensor | None = None) -> Tensor:
         check_dense(dense, self.num_dense)
-        if isinstance(vectors, RepeatedVectors):
-            logits: Tensor = self.layers[1:](self._first_layer(vectors, dense))  # [B, 1]
-            return logits.squeeze(1)
+        if isinstance(vectors, DistinctVectors):
+            if (hidden := self._first_layer(vectors, dense)) is not None:
+                for layer in list(self.layers)[1:]:
+                    hidden = layer(hidden)
+                return hidden.squeeze(1)
+            vectors = vectors.spread()
         inputs = vectors.flatten(1)  # [B, F·D]
-        logits = self.layers(inputs if dense is None else torch.cat((inputs, dense), dim=1))  # [B, 1]
+        logits: Tensor = self.layers(inputs if dense is None else torch.cat((inputs, dense), dim=1))  # [B, 1]
         return logits.squeeze(1)
 
-    def _first_layer(self, vectors: RepeatedVectors, dense: Tensor | None) -> Tensor:
-        """`W · (v_1, …, v_F, dense) + b` `[B, H]`."""
+    def _first_layer(self, vectors: DistinctVectors, dense: Tensor | None) -> Tensor | None:
+        """`W · (v_1, …, v_F, dense) + b` `[B, H]`; None where the layers are not as they were made."""
         layer = self.layers[0]
+        if not is_untouched(self.layers, nn.Sequential) or not is_untouched(layer, nn.Linear):
+            return None
         assert isinstance(layer, nn.Linear)
         of_vectors, of_dense = layer.weight.tensor_split([layer.in_features - self.num_dense], dim=1)
-        hidden = vectors.joined(of_vectors) + layer.bias
+        hidden = vectors.joined(of_vectors)
+        if hidden is None:
+            return None
+        if layer.bias is not None:
+            hidden = hidden + layer.bias
         return hidden if dense is None else hidden + functional.linear(dense, of_dense)
 
 
+@reads_distinct
 class SelfAttention(nn.Module):
     """One interacting layer of AutoInt (Song et al. 2019, Eq. 5–8). Vectors `[B, F, D]` → `[B, F, A]`.
 
@@ -190,18 +201,18 @@ class SelfAttention(nn.Module):
         self.query, self.key, self.value = (nn.Linear(width, attention_dim, bias=False) for _ in range(3))
         self.residual = nn.Linear(width, attention_dim, bias=False) if residual else None
 
-    def forward(self, vectors: Tensor | RepeatedVectors) -> Tensor:
+    def forward(self, vectors: Tensor | DistinctVectors) -> Tensor:
         from thresher.kernels.attention import attend
 
         query, key, value = (_project(layer, vectors) for layer in (self.query, self.key, self.value))  # [B, F, A]
         dropout = self.dropout.p if self.training else 0.0
-        joined = attend(query, key, value, self.num_heads, dropout=dropout)  # [B, F, A]
-        return functional.relu(joined if self.residual is None else joined + _project(self.residual, vectors))
+        attended = attend(query, key, value, self.num_heads, dropout=dropout)  # [B, F, A]
+        return functional.relu(attended if self.residual is None else attended + _project(self.residual, vectors))
 
 
-def _project(layer: nn.Linear, vectors: Tensor | RepeatedVectors) -> Tensor:
+def _project(layer: nn.Linear, vectors: Tensor | DistinctVectors) -> Tensor:
     """`[B, F, D]` → `[B, F, A]`."""
-    projected: Tensor = vectors.projected(layer) if isinstance(vectors, RepeatedVectors) else layer(vectors)
+    projected: Tensor = vectors.projected(layer) if isinstance(vectors, DistinctVectors) else layer(vectors)
     return projected
 
 

@@ -1,0 +1,112 @@
+"""A training step of DeepFM and AutoInt: each distinct vector of a batch multiplied once, or at every place it stands.
+
+    python benchmarks/speed/distinct_vectors.py [--quick]
+
+Batches of 1,024 rows, 64 wide, in two shapes: MovieLens-1M's seven small fields, and Criteo's 39 with ids of a long
+tail. There most vectors of a batch stand in one place, and the model takes all place by place of its own accord: the
+two sides should be equal. Networks as recorded for the two data sets; row updates.
+"""
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MethodType
+
+import torch
+from search_step import field_sizes
+from sides import RESULTS, keep_pages, write_result
+from torch import nn
+from torch.nn.functional import binary_cross_entropy_with_logits
+from turns import Side, print_table, take_turns, touch_state, warm_up
+
+from thresher.embeddings.registry import build_embedding
+from thresher.embeddings.uniform import UniformConfig
+from thresher.models.bags import Bag
+from thresher.models.base import CtrModel
+from thresher.models.registry import build_model, model_config
+from thresher.training.optimizers import OptimizerConfig, build_optimizer
+
+BATCH_SIZE, EMBEDDING_DIM = 1024, 64
+ONCE, EVERYWHERE = "once", "at every place"
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Fields of a data set, and how far its ids crowd at a field's start."""
+
+    dataset: str
+    field_sizes: Sequence[int]
+    skew: float
+
+    def draw(self, generator: torch.Generator) -> torch.Tensor:
+        sizes = torch.tensor(self.field_sizes)
+        uniform = torch.rand(BATCH_SIZE, len(sizes), generator=generator)
+        return ((uniform**self.skew * sizes).long() + sizes.cumsum(0) - sizes).int()
+
+
+SHAPES = (
+    Shape("movielens-1m", (279, 3, 8, 22, 3440, 82, 302), 2.0),
+    Shape("criteo", field_sizes(), 6.0),
+)
+
+
+def place_by_place(model: CtrModel, ids: torch.Tensor, bags: Sequence[Bag], *blocks: nn.Module | None) -> torch.Tensor:
+    return model.vectors(ids, bags)
+
+
+class Training:
+    """A model that takes a step on one batch after another."""
+
+    def __init__(self, shape: Shape, model_name: str, way: str) -> None:
+        embedding = build_embedding(shape.field_sizes, UniformConfig(embedding_dim=EMBEDDING_DIM))
+        self.model = build_model(embedding, model_config(model_name, dataset=shape.dataset)).train()
+        if way == EVERYWHERE:
+            self.model.distinct_vectors = MethodType(place_by_place, self.model)  # type: ignore[method-assign]
+        self.optimizer = build_optimizer(self.model, OptimizerConfig(updates="rows"))
+        self.shape, self.generator = shape, torch.Generator().manual_seed(0)
+        self.labels = torch.rand(BATCH_SIZE, generator=self.generator).round()
+        self.ids = torch.empty(0)
+
+    def draw(self) -> None:
+        self.ids = self.shape.draw(self.generator)
+
+    def step(self) -> None:
+        self.optimizer.zero_grad(set_to_none=True)
+        binary_cross_entropy_with_logits(self.model(self.ids), self.labels).backward()
+        self.optimizer.step()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="fewer rounds")
+    parser.add_argument("--out", type=Path, default=RESULTS / "distinct_vectors.json")
+    arguments = parser.parse_args()
+    num_rounds = 4 if arguments.quick else 15
+    figures, ratios = {}, {}
+    for shape in SHAPES:
+        distinct = len(shape.draw(torch.Generator().manual_seed(0)).unique())
+        ratios[f"places_over_distinct_{shape.dataset}"] = round(BATCH_SIZE * len(shape.field_sizes) / distinct, 3)
+        for model_name in ("deepfm", "autoint"):
+            sides = {}
+            for way in (EVERYWHERE, ONCE):
+                training = Training(shape, model_name, way)
+                side = Side(training.step, training.draw, runs_per_turn=3)
+                warm_up(side)
+                touch_state(training.optimizer)
+                sides[f"{shape.dataset}, {model_name}, {way}"] = side
+            take_turns(sides, num_rounds)
+            figures |= {name: {"milliseconds": side.median_seconds * 1e3} for name, side in sides.items()}
+            everywhere, once = (side.median_seconds for side in sides.values())
+            ratios[f"everywhere_over_once_{model_name}_{shape.dataset}"] = round(everywhere / once, 3)
+    print_table(figures)
+    settings = {
+        "batch_size": BATCH_SIZE, "embedding_dim": EMBEDDING_DIM, "rounds": num_rounds,
+        "threads": torch.get_num_threads(),
+    }  # fmt: skip
+    write_result("distinct_vectors", settings, figures, ratios, arguments.out)
+
+
+if __name__ == "__main__":
+    keep_pages()
+    main()
