@@ -15,8 +15,8 @@ from thresher.embeddings.base import FieldEmbedding, RowEmbedding
 from thresher.models.bags import Bag, embed_fields
 from thresher.models.distinct_vectors import DistinctVectors, has_hooks, takes_distinct
 
-MOST_DISTINCT_SHARE = 0.5
-"""Of the places of a batch: where more features are distinct, multiplying each once saves less than spreading costs."""
+MOST_DISTINCT_SHARE = 0.25
+"""Of the places of a batch: where more are distinct, multiplying each once may save less than spreading costs."""
 
 
 @dataclass(frozen=True, kw_only=True)
