@@ -132,6 +132,15 @@ def test_joined_is_the_product_with_all_vectors_end_to_end(num_rows, width, seed
         )  # fmt: skip
 
 
+@pytest.mark.parametrize("config", MODELS, ids=repr)
+def test_logits_are_the_same_in_evaluation(config, monkeypatch):
+    model, ids = new_model(config).eval(), ids_of_fields(60)
+    with torch.inference_mode():
+        found = model(ids)
+        monkeypatch.setattr(CtrModel, "distinct_vectors", lambda self, ids, bags, *blocks: self.vectors(ids, bags))
+        torch.testing.assert_close(found, model(ids), rtol=1e-5, atol=1e-6)
+
+
 def test_features_in_columns_of_other_fields_are_multiplied_by_the_column_s_weights(monkeypatch):
     ids = ids_of_fields(40).flip(1).contiguous()
     assert_same_either_way(new_model(), monkeypatch, ids)
@@ -173,7 +182,7 @@ def test_models_can_be_differentiated_twice(config):
     assert second.abs().sum() > 0
 
 
-def test_vectors_come_once_each_in_training_alone_and_where_many_repeat():
+def test_vectors_come_once_each_where_many_repeat_and_the_table_is_not_large_beside_the_batch():
     model, ids = new_model(), ids_of_fields(50)
     blocks = (model.deep_term,)
     found = model.distinct_vectors(ids, (), *blocks)
@@ -184,7 +193,10 @@ def test_vectors_come_once_each_in_training_alone_and_where_many_repeat():
     with torch.autocast("cpu", torch.bfloat16):
         assert isinstance(model.distinct_vectors(ids, (), *blocks), torch.Tensor)
     assert isinstance(copy.deepcopy(model).double().distinct_vectors(ids, (), *blocks), torch.Tensor)
-    assert isinstance(model.eval().distinct_vectors(ids, (), *blocks), torch.Tensor)
+    found = model.eval().distinct_vectors(ids, (), *blocks)
+    assert isinstance(found, DistinctVectors)
+    few = ids[[0] * 3]  # 12 places of 4 features, in a table of 14
+    assert isinstance(model.distinct_vectors(few, (), *blocks), torch.Tensor)
 
 
 class ScaledTable(UniformEmbedding):

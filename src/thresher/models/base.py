@@ -58,7 +58,7 @@ class CtrModel(nn.Module, ABC):
         return embed_fields(self.embedding, ids, bags)
 
     def distinct_vectors(self, ids: Tensor, bags: Sequence[Bag], *blocks: nn.Module | None) -> Tensor | DistinctVectors:
-        """The same, each distinct vector once, where training on a CPU is faster so and no block was changed.
+        """The same, each distinct vector once, where that is faster on a CPU and no block was changed.
 
         Args:
             blocks: what will be handed the vectors.
@@ -76,14 +76,18 @@ class CtrModel(nn.Module, ABC):
         return vectors if runs_on_kernels(rows) else vectors.spread()
 
     def _may_be_distinct(self, ids: Tensor) -> bool:
-        """Whether this is a training on CPU kernels, and model and embedding look up vectors as ours do."""
+        """Whether CPU kernels serve, and model and embedding look up vectors as ours do.
+
+        Finding distinct ids passes over a bit per row of the table: a step of training does not notice, a request to a
+        served model would. So outside of training a batch must have more places than the table has rows.
+        """
         from thresher.kernels.parallel import runs_on_kernels
 
         embedding = self.embedding
         return (
-            self.training
+            isinstance(embedding, RowEmbedding)
+            and (self.training or ids.numel() > embedding.num_features)
             and getattr(self.vectors, "__func__", None) is CtrModel.vectors
-            and isinstance(embedding, RowEmbedding)
             and embedding.has_distinct_rows
             and not has_hooks(embedding)
             and ids.shape[1:] == (embedding.num_fields,)
