@@ -2,10 +2,10 @@
 
     python benchmarks/speed/distinct_vectors.py [--quick]
 
-Batches of 1,024 rows in three shapes: MovieLens-1M's seven small fields; Criteo's 39 with ids of a long tail, where
-most vectors of a batch stand in one place, and a model takes all place by place of its own accord, so that both sides
-should be equal; and 39 small fields with vectors of 16 numbers and Criteo's large network, which just come to each
-vector once, and gain least by it. Networks as recorded for the data sets; row updates.
+Batches of 1,024 rows in these shapes: MovieLens-1M's seven small fields, vectors of 64 numbers and of 128; Criteo's 39
+with ids of a long tail, where most vectors of a batch stand in one place, and a model takes all place by place of its
+own accord, so that both sides should be equal; and 39 small fields with vectors of 32 numbers and Criteo's large
+network, which just come to each vector once, and gain least by it. Networks as recorded for the data sets; row updates.
 """
 
 import argparse
@@ -50,8 +50,9 @@ class Shape:
 
 SHAPES = (
     Shape("movielens-1m", "movielens-1m", (279, 3, 8, 22, 3440, 82, 302), 2.0, 64),
+    Shape("movielens-1m-wide", "movielens-1m", (279, 3, 8, 22, 3440, 82, 302), 2.0, 128),
     Shape("criteo", "criteo", field_sizes(), 6.0, 64),
-    Shape("small-fields", "criteo", [250] * 39, 1.5, 16),
+    Shape("small-fields", "criteo", [250] * 39, 1.5, 32),
 )
 
 

@@ -47,7 +47,7 @@ def ids_of_fields(num_rows, *, dtype=torch.int32):
 
 def new_model(config=DEEPFM, embedding=None, **settings):
     torch.manual_seed(0)
-    table = build_embedding(FIELD_SIZES, UniformConfig(embedding_dim=6)) if embedding is None else embedding
+    table = build_embedding(FIELD_SIZES, UniformConfig(embedding_dim=32)) if embedding is None else embedding
     return build_model(table, config, **settings).train()
 
 
@@ -94,7 +94,7 @@ def test_logits_and_gradients_are_those_of_vectors_place_by_place(config, num_de
 @pytest.mark.parametrize("row_gradients", [False, True])
 @pytest.mark.parametrize("config", [DEEPFM, AUTOINT], ids=repr)
 def test_rows_that_are_pruned_altogether_count_as_zeros(config, row_gradients, monkeypatch):
-    embedding = PepEmbedding(FIELD_SIZES, PepConfig(embedding_dim=4))
+    embedding = PepEmbedding(FIELD_SIZES, PepConfig(embedding_dim=32))
     embedding.weight.data[::3] *= 1e-4
     embedding.clock.fill_(-4.0)
     embedding.row_gradients = row_gradients
@@ -108,7 +108,7 @@ def test_rows_that_are_pruned_altogether_count_as_zeros(config, row_gradients, m
 
 @pytest.mark.parametrize("config", [DEEPFM, AUTOINT], ids=repr)
 def test_retraining_takes_each_vector_once_too(config, monkeypatch):
-    weight = torch.randn(sum(FIELD_SIZES), 4)
+    weight = torch.randn(sum(FIELD_SIZES), 32)
     embedding = CompactEmbedding.from_mask(FIELD_SIZES, weight.abs() > 0.7, weight)
     assert_same_either_way(new_model(config, embedding), monkeypatch, ids_of_fields(25))
 
@@ -190,6 +190,8 @@ def test_vectors_come_once_each_where_many_repeat_and_the_table_is_not_large_bes
     assert len(found.rows) == len(ids.unique())
     torch.testing.assert_close(found.spread(), model.vectors(ids))
     assert isinstance(model.distinct_vectors(ids[:1], (), *blocks), torch.Tensor)  # all distinct
+    narrow = new_model(embedding=build_embedding(FIELD_SIZES, UniformConfig(embedding_dim=31)))
+    assert isinstance(narrow.distinct_vectors(ids, (), narrow.deep_term), torch.Tensor)
     with torch.autocast("cpu", torch.bfloat16):
         assert isinstance(model.distinct_vectors(ids, (), *blocks), torch.Tensor)
     assert isinstance(copy.deepcopy(model).double().distinct_vectors(ids, (), *blocks), torch.Tensor)
@@ -220,7 +222,7 @@ class DoubledLinear(nn.Linear):
 
 
 def scaled_table():
-    return new_model(embedding=ScaledTable(FIELD_SIZES, UniformConfig(embedding_dim=6)))
+    return new_model(embedding=ScaledTable(FIELD_SIZES, UniformConfig(embedding_dim=32)))
 
 
 def scaled_table_of_row_gradients():
@@ -230,12 +232,12 @@ def scaled_table_of_row_gradients():
 
 
 def scaled_vectors():
-    return ScaledVectors(build_embedding(FIELD_SIZES, UniformConfig(embedding_dim=6)), DEEPFM)
+    return ScaledVectors(build_embedding(FIELD_SIZES, UniformConfig(embedding_dim=32)), DEEPFM)
 
 
 def own_deep_term():
     model = new_model()
-    model.deep_term = DoubledTerm(4, 6, 0, DEEPFM)
+    model.deep_term = DoubledTerm(4, 32, 0, DEEPFM)
     return model
 
 
@@ -299,4 +301,4 @@ def test_blocks_that_read_distinct_vectors_are_ours_alone():
     assert takes_distinct(None)
     assert takes_distinct(nn.Sequential(attention, nn.Identity()))
     assert not takes_distinct(nn.Sequential(nn.Identity(), attention))
-    assert not takes_distinct(DoubledTerm(4, 6, 0, DEEPFM))
+    assert not takes_distinct(DoubledTerm(4, 32, 0, DEEPFM))

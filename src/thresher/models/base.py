@@ -15,8 +15,8 @@ from thresher.embeddings.base import FieldEmbedding, RowEmbedding
 from thresher.models.bags import Bag, embed_fields
 from thresher.models.distinct_vectors import DistinctVectors, has_hooks, takes_distinct
 
-MOST_DISTINCT_SHARE = 0.25
-"""Of the places of a batch: where more are distinct, multiplying each once may save less than spreading costs."""
+MOST_DISTINCT_SHARE, LEAST_WIDTH = 0.25, 32
+"""Of the places of a batch, and of a vector: beyond, multiplying each once may save less than spreading costs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,6 +86,7 @@ class CtrModel(nn.Module, ABC):
         embedding = self.embedding
         return (
             isinstance(embedding, RowEmbedding)
+            and embedding.embedding_dim >= LEAST_WIDTH
             and (self.training or ids.numel() > embedding.num_features)
             and getattr(self.vectors, "__func__", None) is CtrModel.vectors
             and embedding.has_distinct_rows
