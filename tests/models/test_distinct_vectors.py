@@ -301,4 +301,5 @@ def test_blocks_that_read_distinct_vectors_are_ours_alone():
     assert takes_distinct(None)
     assert takes_distinct(nn.Sequential(attention, nn.Identity()))
     assert not takes_distinct(nn.Sequential(nn.Identity(), attention))
+    assert not takes_distinct(nn.Sequential())
     assert not takes_distinct(DoubledTerm(4, 32, 0, DEEPFM))

@@ -37,7 +37,7 @@ class CtrModel(nn.Module, ABC):
     """Ids `[B, F]`, dense inputs `[B, K]`, multi-valued fields → logits `[B]`.
 
     A model is built as `cls(embedding, config, num_dense=K)`. It takes from the embedding its `field_sizes` and
-    `embedding_dim`, and calls it; nothing else, so that every method works under every model. (In training it may ask a
+    `embedding_dim`, and calls it; nothing else, so that every method works under every model. (On a CPU it may ask a
     `RowEmbedding` for each vector once instead, which is the same but faster.)
     """
 

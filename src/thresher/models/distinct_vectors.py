@@ -95,7 +95,8 @@ def takes_distinct(block: nn.Module | None) -> bool:
     if block is None:
         return True
     if is_untouched(block, nn.Sequential):
-        return takes_distinct(next(block.children(), None))
+        first = next(block.children(), None)
+        return first is not None and takes_distinct(first)  # an empty one would hand them on
     return type(block) in _READERS and not has_hooks(block)
 
 
