@@ -31,6 +31,38 @@ def test_compares_and_prints_its_points_as_the_last_line(thresher, clicks, tmp_p
     assert json.loads(again.stdout.splitlines()[-1])["points"] == points
 
 
+def test_a_comparison_goes_on_by_its_folder_alone_and_may_grow(thresher, clicks, tmp_path):
+    words = ["compare", clicks, "--label", "clicked", "--methods", "hash", "--budgets", "50%", *FAST]
+    assert thresher(*words, "--out", tmp_path / "c").exit_code == 0
+    points = [path for path in (tmp_path / "c" / "points").rglob("*.json") if "hash" in str(path)]
+    points[0].unlink()
+    go_on = ["compare", "--out", tmp_path / "c", "--resume", "-q", "--json"]
+
+    def seen(*more):
+        result = thresher(*go_on, *more)
+        assert result.exit_code == 0, result.stderr
+        found = json.loads(result.stdout.splitlines()[-1])["points"]
+        return {(point["method"], point["budget"], point["seed"]) for point in found}
+
+    assert seen() == {("lr", None, 0), ("hash", "50%", 0)}
+    grown = seen("--methods", "hash,uniform", "--budgets", "50%,25%", "--seeds", "2")
+    assert {("uniform", "25%", 1), ("hash", "50%", 1), ("lr", None, 1)} <= grown
+    points[0].unlink()
+    assert seen() == grown  # as it was asked for last
+
+
+def test_going_on_alone_is_refused_where_it_would_pass_over_what_was_said(thresher, clicks, tmp_path):
+    result = thresher("compare", "--out", tmp_path / "c", "--resume")
+    assert result.exit_code == 2
+    assert "no comparison to go on with" in " ".join(result.stderr.split())
+    words = ["compare", clicks, "--label", "clicked", "--methods", "hash", "--budgets", "50%", *FAST]
+    assert thresher(*words, "--out", tmp_path / "c").exit_code == 0
+    for more in (["--label", "clicked"], ["--epochs", "2"], ["--set", "training.batch_size=64"]):
+        result = thresher("compare", "--out", tmp_path / "c", "--resume", *more)
+        assert result.exit_code == 2
+        assert "name the data, too" in " ".join(result.stderr.split())
+
+
 def test_an_unknown_method_is_told_before_anything_is_read(thresher, clicks, tmp_path):
     result = thresher("compare", clicks, "--label", "clicked", "--methods", "peb", "--out", tmp_path / "c")
     assert result.exit_code == 2

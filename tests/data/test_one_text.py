@@ -3,6 +3,7 @@
 from datetime import date, datetime, time, timedelta, timezone
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -40,6 +41,21 @@ def test_every_form_of_rows_gives_a_moment_the_same_value():
     expected = [str(moment) for moment in MOMENTS]
     for rows in (frame, frame.to_dicts(), frame.to_pandas(), frame.with_columns(pl.col("at").cast(pl.Datetime("ns")))):
         assert as_text(rows_to_frame(rows, schema)["at"]).to_list() == expected
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_a_moment_of_numpy_has_the_same_value(unit):
+    schema = Schema(fields=(Field(name="at", size=5),), label=Label(column="clicked"))
+    moments = [np.datetime64(WHOLE, unit), np.datetime64("NaT"), np.datetime64("2024-03-05"), None]
+    frame = rows_to_frame([{"at": moment} for moment in moments], schema)
+    assert as_text(frame["at"]).to_list() == [str(WHOLE), "", "2024-03-05", ""]
+
+
+def test_numbers_of_numpy_have_the_values_of_pythons():
+    schema = Schema(fields=(Field(name="n", size=5),), label=Label(column="clicked"))
+    for plain, kind in ([3, -1], np.int32), ([0.5, float("nan")], np.float64), ([0.5, float("nan")], np.float32):
+        own, numpys = ([{"n": one} for one in values] for values in (plain, map(kind, plain)))
+        assert as_text(rows_to_frame(numpys, schema)["n"]).equals(as_text(rows_to_frame(own, schema)["n"]))
 
 
 def test_every_form_of_rows_gives_a_truth_the_same_value():

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,6 +15,7 @@ from thresher.cli.progress import display
 from thresher.errors import ConfigError
 
 if TYPE_CHECKING:
+    from thresher.cli.settings import Flags
     from thresher.compare.config import CompareConfig
     from thresher.compare.results import ComparedPoint
     from thresher.runs import RunConfig
@@ -25,28 +26,41 @@ def compare(
     context: typer.Context,
     sources: options.Sources = None,
     methods: Annotated[
-        str, typer.Option(metavar="A,B", help="Methods by name, or all.", rich_help_panel=options.MODEL)
-    ] = "pep,uniform,mde,magnitude,quantised",
-    models: Annotated[
-        str, typer.Option(metavar="A,B", help="Models by name: fm, deepfm, autoint.", rich_help_panel=options.MODEL)
-    ] = "fm",
-    budgets: options.Budgets = None,
-    seeds: Annotated[
-        int, typer.Option(metavar="N", help="How many seeds, from --first-seed on.", rich_help_panel=options.MODEL)
-    ] = 3,
-    first_seed: Annotated[
-        int,
+        str | None,
         typer.Option(
-            metavar="S", help="The one settings are tried on; above 0 for further seeds made elsewhere.",
+            metavar="A,B", help="Methods by name, or all; default pep,uniform,mde,magnitude,quantised.",
+            show_default=False, rich_help_panel=options.MODEL,
+        ),
+    ] = None,
+    models: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A,B", help="Models by name: fm (default), deepfm, autoint.", show_default=False,
             rich_help_panel=options.MODEL,
         ),
-    ] = 0,
-    trials: Annotated[
-        int,
+    ] = None,
+    budgets: options.Budgets = None,
+    seeds: Annotated[
+        int | None,
         typer.Option(
-            metavar="N", help="Settings each method may try, chosen on validation.", rich_help_panel=options.MODEL
+            metavar="N", help="How many seeds, from --first-seed on; default 3.", show_default=False,
+            rich_help_panel=options.MODEL,
         ),
-    ] = 3,
+    ] = None,
+    first_seed: Annotated[
+        int | None,
+        typer.Option(
+            metavar="S", help="The one settings are tried on; above 0 for further seeds made elsewhere.",
+            show_default=False, rich_help_panel=options.MODEL,
+        ),
+    ] = None,
+    trials: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", help="Settings each method may try, chosen on validation; default 3.", show_default=False,
+            rich_help_panel=options.MODEL,
+        ),
+    ] = None,
     epochs: Annotated[
         int | None,
         typer.Option(
@@ -80,7 +94,7 @@ def compare(
     resume: Annotated[
         bool,
         typer.Option(
-            "--resume", metavar="", help="Go on with what is in --out, as the command does anyway.",
+            "--resume", metavar="", help="Go on with what is in --out; alone, as it was last asked for.",
             rich_help_panel=options.OUTPUT,
         ),
     ] = False,
@@ -112,29 +126,64 @@ def compare(
         print(json.dumps({"points": [asdict(point) for point in found.points]}))  # noqa: T201
 
 
-def _settle(params: dict[str, Any]) -> "CompareConfig":
-    from thresher.cli.settings import Flags, run_config, show_guess
-    from thresher.compare.config import CompareConfig, with_epochs
-    from thresher.embeddings.registry import registered_embeddings
+def _settle(params: Mapping[str, Any]) -> "CompareConfig":
+    from thresher.cli.settings import Flags, show_guess
+    from thresher.compare.config import with_epochs
 
-    run = run_config(Flags.of({name: value for name, value in params.items() if name != "model"}))
-    methods = _parts(params["methods"])
+    flags = Flags.of(params)
+    goes_on = params["resume"] and not flags.sources and flags.config is None
+    config = _asked_before(params["out"], flags, params["epochs"]) if goes_on else _asked_now(flags)
+    said = {name: params[name] for name in ("seeds", "first_seed", "trials") if params[name] is not None}
+    if params["methods"] is not None:
+        said["methods"] = _methods(params["methods"])
+    if params["models"] is not None:
+        said["models"] = tuple(_parts(params["models"]))
+    config = replace(config, **said)
+    show_guess(config.data)
+    return config if params["epochs"] is None else with_epochs(config, params["epochs"])
+
+
+def _asked_before(out: Path, flags: "Flags", epochs: int | None) -> "CompareConfig":
+    """What the comparison in a folder was last asked for, at other budgets if such were said."""
+    from thresher.cli.settings import Flags
+    from thresher.compare.config import CompareConfig
+    from thresher.compare.sweep import SETTINGS
+    from thresher.config import load_toml
+    from thresher.tickets.budget import parse_budgets
+
+    if not (out / SETTINGS).exists():
+        raise ConfigError(f"{out} holds no comparison to go on with; name its data, and leave --resume out")
+    if replace(flags, budgets=None) != Flags() or epochs is not None:
+        raise ConfigError(
+            "--resume without data goes on with the data and settings of the folder; methods, models, budgets and "
+            "seeds may be said beside it. To say more, name the data, too"
+        )
+    asked = load_toml(CompareConfig, out / SETTINGS)
+    return asked if flags.budgets is None else replace(asked, budgets=tuple(map(str, parse_budgets(flags.budgets))))
+
+
+def _asked_now(flags: "Flags") -> "CompareConfig":
+    from thresher.cli.settings import run_config
+    from thresher.compare.config import CompareConfig
+
+    run = run_config(flags)
     config = CompareConfig(
         data=run.data,
-        methods=tuple(registered_embeddings()) if methods == ["all"] else tuple(methods),
-        models=tuple(_parts(params["models"])),
         budgets=run.budgets,
         embedding_dim=run.embedding.embedding_dim,
-        seeds=params["seeds"],
-        first_seed=params["first_seed"],
-        trials=params["trials"],
         search=run.search,
         training=run.training,
         teacher_share=run.teacher_share or 0.0,
     )
     _refuse_what_is_not_shared(run, config)
-    show_guess(run.data)
-    return config if params["epochs"] is None else with_epochs(config, params["epochs"])
+    return config
+
+
+def _methods(text: str) -> tuple[str, ...]:
+    from thresher.embeddings.registry import registered_embeddings
+
+    names = _parts(text)
+    return tuple(registered_embeddings()) if names == ["all"] else tuple(names)
 
 
 def _refuse_what_is_not_shared(run: "RunConfig", config: "CompareConfig") -> None:

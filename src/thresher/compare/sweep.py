@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from thresher.stages import RunProgress
 
 TEACHER = "teacher"
+SETTINGS = "settings.toml"
+"""In the folder of a comparison: what it was last asked for."""
 NO_CHOICE: Mapping[Budget, Choice] = {}
 
 
@@ -94,7 +96,8 @@ class _Sweep:
         self.together: Mapping[Budget, Sequence[Budget]] = {}  # budget → all that share its search
         self.unmet: dict[tuple[str, str, str], str] = {}
         self.place = ""  # which of how many, among models, methods and seeds
-        _check_same(config, out / "settings.toml")
+        _check_same(config, out / SETTINGS)
+        save_toml(config, out / SETTINGS)
 
     def run(self) -> None:
         table = encode(build_source(self.config.data), self.out / "encoded", progress=self.deadline.encoding)
@@ -247,12 +250,11 @@ def _by_ticket(tickets: Mapping[Budget, Ticket | None]) -> list[tuple[Ticket, li
 
 
 def _check_same(config: CompareConfig, path: Path) -> None:
-    """Results of one folder must be comparable."""
+    """Results of one folder must be comparable; `path` has the settings they were last asked for with."""
     if not path.exists():
         if path.parent.exists() and any(path.parent.iterdir()):
             raise ConfigError(f"{path.parent} is not empty and holds no comparison; choose another folder (out=…)")
-        save_toml(config.shared(), path)
-    elif (stored := load_toml(CompareConfig, path)) != config.shared():
+    elif (stored := load_toml(CompareConfig, path).shared()) != config.shared():
         raise ConfigError(
             f"the comparison in {path.parent} was begun with other settings that all methods share, or other trials "
             f"({what_differs(stored, config.shared())}); go on with those (see {path}), or choose another folder "

@@ -12,8 +12,10 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, Any, TypeAlias
 
+import numpy as np
 import polars as pl
 
+from thresher.data.dates import temporal_text
 from thresher.data.raw_blocks import read_blocks
 from thresher.data.raw_files import expand_paths, is_parquet, read_chunks, resolve_format
 from thresher.data.row_encoder import check_dense, unknown_column
@@ -94,6 +96,7 @@ def _from_dicts(rows: Sequence[Any], schema: Schema, columns: Sequence[str]) -> 
 
 
 def _from_values(name: str, values: list[Any], is_single: bool = False) -> pl.Series:
+    values = [_without_numpy(value) for value in values]
     kinds = {type(value) for value in values if value is not None}
     if is_single and (several := kinds & {list, tuple, dict}):
         row = next(at for at, value in enumerate(values) if type(value) in several)
@@ -106,6 +109,15 @@ def _from_values(name: str, values: list[Any], is_single: bool = False) -> pl.Se
         lists = [None if value is None else [None if one is None else str(one) for one in value] for value in values]
         return pl.Series(name, lists, pl.List(pl.String))
     return pl.Series(name, [None if value is None else str(value) for value in values], pl.String)
+
+
+def _without_numpy(value: Any) -> Any:
+    """A numpy scalar as the Python value it stands for, a moment as the text it has in every other form of rows."""
+    if isinstance(value, np.datetime64):
+        unit, _ = np.datetime_data(value)
+        known = value if unit in ("D", "ms", "us", "ns") else value.astype("datetime64[us]")
+        return temporal_text(pl.Series(np.array([known]))).item()
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def _from_pandas(name: str, column: Any) -> pl.Series:
