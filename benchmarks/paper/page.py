@@ -10,6 +10,7 @@ from typing import Any, Literal
 from paper.settings import PaperSettings
 
 ABSENT = "–"
+SHOWN_COMMITS = 3
 
 Holds = Literal["yes", "in part", "no"]
 
@@ -67,7 +68,7 @@ def picture(settings: PaperSettings, stem: str, alt: str) -> str:
 
 
 def made_from(*contents: Mapping[str, Any]) -> str:
-    """Commits and machine of what results were made with, in a few words."""
+    """Commits and machine of what results were made with, in a few words; of many commits the first and the last."""
     runs = [run for content in contents for run in content.get("made_with", [])]
     seeds = [seed for content in contents for seed in content.get("seeds", {}).values()]
     runs += [seed["made_with"] for seed in seeds if "made_with" in seed]
@@ -76,4 +77,13 @@ def made_from(*contents: Mapping[str, Any]) -> str:
     commits = list(dict.fromkeys(run["commit"] + (" (changed tree)" if run["changed_tree"] else "") for run in runs))
     machines = dict.fromkeys((run["machine"]["cores"], run["machine"]["threads"]) for run in runs)
     where = " and ".join(f"{cores} cores, {threads} in use" for cores, threads in machines)
-    return f"Made at commit{'s' if len(commits) > 1 else ''} {', '.join(commits)} on {where}."
+    if len(commits) <= SHOWN_COMMITS:
+        return f"Made at commit{'s' if len(commits) > 1 else ''} {', '.join(commits)} on {where}."
+    changed = sum(commit.endswith(")") for commit in commits)
+    told = f", {changed} of them with a changed tree" if changed else ""
+    return f"Made at {len(commits)} commits{told}, which the result files name, on {where}."
+
+
+def folded(summary: str, text: str) -> str:
+    """What most readers pass over, behind a line that opens it."""
+    return f"<details>\n<summary>{summary}</summary>\n\n{text}\n\n</details>"

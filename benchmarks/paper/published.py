@@ -1,6 +1,6 @@
 """What was published of MovieLens-1M, Criteo and Avazu: the paper's numbers, and those of the authors' code re-run.
 
-Both were picked on the test split, with an AUC averaged over batches.
+The authors' code picks its numbers on the test split, with an AUC averaged over batches.
 """
 
 from collections.abc import Mapping

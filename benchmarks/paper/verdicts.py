@@ -10,7 +10,7 @@ from math import sqrt
 from statistics import fmean, stdev
 
 from paper.experiments import aucs_of
-from paper.page import ABSENT, mean_sd, table
+from paper.page import ABSENT, folded, mean_sd, table
 from thresher.report.frontier import FrontierPoint
 from thresher.tickets.budget import Budget
 
@@ -171,16 +171,14 @@ def at_equal_budgets(points: Sequence[FrontierPoint], own: str, budgets: Sequenc
         ]
     if others:
         heads = ["cannot use its budget", "parameters", "test AUC", f"`{own}` at", "difference"]
+        rows = [
+            [one.other, f"{one.size:,}", mean_sd(aucs_of(one.points)), one.budget, signed(one.differences)]
+            for one in others
+        ]
         parts += [
-            f"Methods whose settings cannot use a budget, against the largest table of `{own}` that is no larger:",
-            table(
-                heads,
-                [
-                    [one.other, f"{one.size:,}", mean_sd(aucs_of(one.points)), one.budget, signed(one.differences)]
-                    for one in others
-                ],
-            ),
-            f"`{own}` is {counted(others)}.",
+            f"Against methods whose settings cannot use a budget the largest table of `{own}` that is no larger is "
+            f"{counted(others)}.",
+            folded("each of them", table(heads, rows)),
         ]
     return "\n\n".join(parts)
 

@@ -196,7 +196,7 @@ def _published(model: str) -> list[FrontierPoint]:
     told = {"paper": PEP_0["movielens-1m"][model], "authors' code": AUTHORS_CODE[model]}
     return [
         FrontierPoint(
-            label=f"{name}, picked on test", budget=None, num_parameters=size, storage_bytes=0, test_auc=auc,
+            label=name, budget=None, num_parameters=size, storage_bytes=0, test_auc=auc,
             validation_auc=auc, validation_logloss=0.0,
         )
         for name, (auc, size) in told.items()

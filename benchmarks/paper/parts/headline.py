@@ -149,7 +149,7 @@ def _against_dense(
 
 
 def _published(model: str, size: str) -> list[str]:
-    """The paper's AUC at a size, and that of the authors' code; both were picked on the test split."""
+    """The paper's AUC at a size, and that of the authors' code."""
     paper = PEP_0["movielens-1m"][model][0] if size == SIZES[model][0] else None
     authors = AUTHORS_CODE[model][0] if size == "20k" else AUTHORS_DENSE.get(model) if size == DENSE else None
     return [ABSENT if auc is None else f"{auc:.4f}" for auc in (paper, authors)]

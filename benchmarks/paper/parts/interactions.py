@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from paper.page import Claim, command, holds, made_from, not_run_yet, picture, table
+from paper.page import Claim, command, folded, holds, made_from, not_run_yet, picture, table
 from paper.searches import WatchedConfig, search, search_config
 from paper.settings import PaperSettings
 from paper.stored import add_seeds
@@ -146,7 +146,7 @@ them that weak pairs fade while strong ones stay.""",
                 picture(settings, f"{PART}_{budget}", f"Interaction matrices at {budget} parameters")
                 for budget in budgets
             ],
-            table(["pair", "dense", *budgets], rows),
+            folded("all pairs of fields", table(["pair", "dense", *budgets], rows)),
             *(_fading(before, afters[budget], budget) for budget in budgets),
             made_from(content),
         ]
