@@ -1,5 +1,6 @@
 """The paper's page and figures: made from result files alone, honest about what is missing and where PEP is behind."""
 
+import hashlib
 import re
 import shutil
 from dataclasses import replace
@@ -477,6 +478,19 @@ def test_results_of_data_hold_no_values_of_it(settings, monkeypatch):
     content = read_json(settings.results / "data_statistics" / "movielens-1m.json")
     assert content["num_features"] > 0
     assert {key for field in content["fields"] for key in field} == {"name", "num_features", "unknown_share"}
+    assert content["files"] == []  # made-up rows
+
+
+def test_the_page_tells_the_files_by_rows_and_checksum(settings, results, tmp_path):
+    statistics, path = part("data_statistics"), settings.results / "data_statistics" / "avazu.json"
+    assert "SHA-256" not in statistics.page(settings)  # a result from before they were kept
+    content = b"id,click\n1,0\n2,1\n"
+    (tmp_path / "avazu").mkdir()
+    (tmp_path / "avazu" / "train.csv").write_bytes(content)
+    files = statistics.file_facts(replace(settings, quick=False, data_dir=tmp_path), "avazu")
+    write_json(path, read_json(path) | {"files": files})
+    checksum = hashlib.sha256(content).hexdigest()
+    assert f"| `avazu/train.csv` | 2 | `{checksum}` |" in statistics.page(settings)
 
 
 def test_a_comparison_gets_further_seeds_from_its_result_file_alone(settings):
