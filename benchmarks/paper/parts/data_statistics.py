@@ -104,7 +104,8 @@ def page(settings: PaperSettings) -> str:
         [
             f"Command: {command('data_statistics')}. Features here include an unknown one per field, and are "
             "those of the training split, where the paper counts the whole file. Values seen fewer "
-            "than ten times are unknown on Criteo and Avazu, as in the paper.",
+            "than ten times are unknown on Criteo and Avazu, as in the paper: what lies below ten in their curves are "
+            "the unknown features of single fields.",
             table(heads, rows),
             picture(settings, "data-statistics", "how often features are seen"),
             *filter(None, [_files(found)]),
