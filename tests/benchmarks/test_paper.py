@@ -192,6 +192,21 @@ def test_figures_and_page_come_from_result_files_alone(settings, results):
     assert "100 (1)" in text
 
 
+def test_methods_beyond_the_papers_have_a_figure_of_their_own_beside_pep(settings, results):
+    path = results / "frontier/fm.json"
+    content = read_json(path)
+    content["points"].append(point(0.83, label="hash", budget="20k", size=20_000, model="fm"))
+    write_json(path, content)
+    frontier = part("frontier")
+    drawn = {path.stem: path.read_text() for path in frontier.draw(settings) if path.suffix == ".svg"}
+    assert list(drawn) == ["frontier-fm", "frontier-fm-further"]
+    first, further = ({label for label in ("pep", "mde", "hash") if f">{label}<" in svg} for svg in drawn.values())
+    assert (first, further) == ({"pep", "mde"}, {"pep", "hash"})
+    assert all("MovieLens-1M, FM" in svg for svg in drawn.values())
+    text = frontier.page(settings)
+    assert text.index("(images/frontier-fm.png)") < text.index("(images/frontier-fm-further.png)")
+
+
 def test_the_page_says_which_trainings_the_last_epoch_cut_off():
     counted = [("pep", 60), ("pep", 59), ("mde", 12), ("nis", 60)]
     points = [{"label": "hash"}, *({"label": label, "retrain_epochs": epochs} for label, epochs in counted)]
