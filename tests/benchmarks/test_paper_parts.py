@@ -146,6 +146,13 @@ def test_every_feature_is_in_the_density_histogram_once():
     assert histogram[:, 4].tolist() == [0] * 8 + [1] + [0] * 7
 
 
+def test_a_group_that_begins_below_one_is_explained():
+    fallen, whole = ({"groups_by_epoch": [[{"mean": mean}]]} for mean in (0.7, 1.0))
+    assert "the group of 1–9 rows is then at 0.70" in frequency._begins([fallen])
+    assert not frequency._begins([whole])
+    assert not frequency._begins([])
+
+
 def test_a_part_is_told_at_the_first_epoch_with_so_little_left():
     searched = {"kept": [100, 60, 40, 10], "parts": [None, {"kept": 1}, {"kept": 2}, {"kept": 3}]}
     assert thresholds.part_at(searched, 0.5) == {"kept": 2}
