@@ -10,8 +10,8 @@ from thresher.errors import ConfigError
 from thresher.teaching import check_teachers, check_teaching, teachings, try_teachings
 
 
-@given(st.lists(st.sampled_from([0.5, 0.6, 0.7]), min_size=3, max_size=3))
-def test_teaching_goes_as_far_as_validation_rises(aucs):
+@given(st.lists(st.sampled_from([0.5, 0.5009, 0.6, 0.7]), min_size=3, max_size=3))
+def test_teaching_goes_as_far_as_validation_rises_by_more_than_noise(aucs):
     ways, asked = teachings(None, None), []
     known = dict(zip(ways, aucs, strict=True))
 
@@ -20,7 +20,7 @@ def test_teaching_goes_as_far_as_validation_rises(aucs):
         return known[way]
 
     trial = try_teachings(ways, validation_auc)
-    rises = [later > earlier for earlier, later in pairwise(aucs)]
+    rises = [later >= earlier + 0.001 for earlier, later in pairwise(aucs)]
     steps = rises.index(False) if False in rises else len(rises)
     assert trial.best == ways[steps]
     assert asked == ways[: steps + 2]  # the first that gains nothing is the last that is tried

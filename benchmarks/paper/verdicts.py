@@ -1,7 +1,7 @@
 """Who is ahead: methods paired over seeds at equal budgets, and against each other at equal bytes, in tables and words.
 
-Pure functions of frontier points. A difference counts where all seeds agree on its sign, and it is at least `LEVEL` or,
-with three seeds or more, one that chance would hardly make (Student's t, one in twenty).
+Pure functions of frontier points. A difference counts where all seeds agree on its sign, and chance would hardly make
+it (Student's t, one case in twenty); with fewer seeds than `min(STUDENT)` where it is at least `LEVEL`, told apart.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,9 +18,10 @@ LEVEL = 0.001
 """Test AUCs closer than this differ no more than seeds do."""
 STUDENT = {3: 4.303, 4: 3.182, 5: 2.776}
 """Seeds → the t that chance exceeds in one of twenty cases, on both sides."""
-RULE = f"""Methods are compared seed by seed. One is *ahead* where it is so with every seed, and on average by at least
-{LEVEL} or, from three seeds on, by more than chance would make of seeds that vary as these do (Student's t, one case in
-twenty); *level* are all others. What rests on one seed is told apart."""
+RULE = f"""Methods are compared seed by seed. One is *ahead* where it is so with every seed, and on average by more than
+chance would make of seeds that vary as these do (Student's t, one case in twenty); *level* are all others. What rests
+on one seed or two has no such test: it is told apart, and counts where every seed says so and the mean is at least
+{LEVEL}."""
 
 FILLED = 0.95
 """A method that uses less of its budget is one of another size."""
@@ -46,13 +47,16 @@ def signed(differences: Sequence[float]) -> str:
 
 
 def is_ahead(differences: Sequence[float]) -> bool:
-    mean = fmean(differences)
-    num_seeds = len(differences)
+    mean, num_seeds = fmean(differences), len(differences)
     if min(differences) <= 0:
         return False
-    if mean >= LEVEL or num_seeds < min(STUDENT):
+    if num_seeds < min(STUDENT):
         return mean >= LEVEL
     return mean >= STUDENT[min(num_seeds, max(STUDENT))] * stdev(differences) / sqrt(num_seeds)
+
+
+def is_behind(differences: Sequence[float]) -> bool:
+    return is_ahead([-difference for difference in differences])
 
 
 @dataclass(frozen=True)
@@ -81,7 +85,7 @@ class SideBySide:
         """At which sizes the first way, called `subject`, is ahead, and at which behind."""
         shared = {budget: each for budget, each in self.differences.items() if each}
         ahead = [budget for budget, each in shared.items() if is_ahead(each)]
-        behind = [budget for budget, each in shared.items() if is_ahead([-one for one in each])]
+        behind = [budget for budget, each in shared.items() if is_behind(each)]
         told = f"{subject} is ahead at {', '.join(ahead) or 'no size'}, behind at {', '.join(behind) or 'none'}."
         return told if shared else "They have no seed in common."
 
@@ -133,7 +137,7 @@ class Compared:
 
     @property
     def is_behind(self) -> bool:
-        return is_ahead([-difference for difference in self.differences])
+        return is_behind(self.differences)
 
 
 def comparisons(points: Sequence[FrontierPoint], own: str, budgets: Sequence[str]) -> list[Compared]:
@@ -182,9 +186,9 @@ def at_equal_budgets(points: Sequence[FrontierPoint], own: str, budgets: Sequenc
 
 
 def counted(compared: Sequence[Compared]) -> str:
-    """In how many it is ahead, and which those are in which it is not; what rests on one seed apart."""
-    several = [one for one in compared if len(one.differences) > 1]
-    single = [one for one in compared if len(one.differences) == 1]
+    """In how many it is ahead, and which those are in which it is not; what rests on few seeds apart."""
+    several = [one for one in compared if len(one.differences) >= min(STUDENT)]
+    few = [one for one in compared if len(one.differences) < min(STUDENT)]
     told = []
     if several:
         level = [one for one in several if not one.is_ahead and not one.is_behind]
@@ -192,31 +196,48 @@ def counted(compared: Sequence[Compared]) -> str:
         told.append(f"ahead in {sum(one.is_ahead for one in several)} of {len(several)} comparisons")
         told += [f"level with {', '.join(map(str, level))}"] if level else []
         told.append(f"behind {', '.join(map(str, behind))}" if behind else "behind in none")
-    if single:
-        lower = [one for one in single if not one.is_ahead]
-        told.append(f"with one seed so far higher by {LEVEL} or more in {len(single) - len(lower)} of {len(single)}")
+    if few:
+        lower = [one for one in few if not one.is_ahead]
+        told.append(f"with one or two seeds higher by {LEVEL} or more in {len(few) - len(lower)} of {len(few)}")
         told[-1] += f" (not: {', '.join(map(str, lower))})" if lower else ""
     return "; ".join(told)
 
 
-def at_equal_bytes(points: Sequence[FrontierPoint], own: str) -> str:
-    """Each size of one method beside the best that any other has with no more bytes."""
-    mine = _groups(point for point in points if point.label == own and point.budget is not None)
-    others = _groups(point for point in points if point.label != own)
+def at_equal_bytes(points: Sequence[FrontierPoint], own: Sequence[str], *, turned: Sequence[str] = ()) -> str:
+    """Each size of one method, stored in one or several ways, beside the best of the others with no more bytes.
+
+    Args:
+        turned: others that no equal number of parameters compares with: each of their sizes, too, beside the best of
+            the one method with no more bytes, so that not only its own sizes are asked for.
+    """
+    mine = _groups(point for point in points if point.label in own and point.budget is not None)
+    others = _groups(point for point in points if point.label not in own)
     rows = []
     for group in mine:
         rivals = [rival for rival in others if _bytes(rival) <= _bytes(group)]
-        if not rivals:
-            rows.append([group[0].budget, f"{_bytes(group):,.0f}", f"{_auc(group):.4f}", ABSENT, ABSENT, ABSENT])
-            continue
-        best = max(rivals, key=_auc)
-        name = f"{best[0].label}, {best[0].num_parameters:,} parameters"
-        told = [f"{_bytes(best):,.0f}", f"{_auc(best):.4f} ({signed(paired(group, best))})"]
-        rows.append([group[0].budget, f"{_bytes(group):,.0f}", f"{_auc(group):.4f}", name, *told])
+        told = [f"{group[0].label} at {group[0].budget}", f"{_bytes(group):,.0f}", f"{_auc(group):.4f}"]
+        if rivals:
+            best = max(rivals, key=_auc)
+            told += [f"{best[0].label}, {best[0].num_parameters:,} parameters", f"{_bytes(best):,.0f}"]
+            rows.append([*told, f"{_auc(best):.4f} ({signed(paired(group, best))})"])
+        else:
+            rows.append([*told, ABSENT, ABSENT, ABSENT])
     if not rows:
         return ""
-    heads = [f"`{own}` at", "bytes", "test AUC", "best of the others with no more bytes", "bytes", "test AUC"]
-    return f"In bytes, all values of `{own}` in float32:\n\n{table(heads, rows)}"
+    heads = ["in bytes", "bytes", "test AUC", "best of the others with no more bytes", "bytes", "test AUC (difference)"]
+    found = [one for rival in others if rival[0].label in turned and (one := _within(rival, mine))]
+    names = " and ".join(f"`{label}`" for label in turned)
+    words = f"\n\nTurned round, the best of these with no more bytes than each size of {names}: {counted(found)}."
+    return table(heads, rows) + (words if found else "")
+
+
+def _within(rival: Sequence[FrontierPoint], mine: Sequence[Sequence[FrontierPoint]]) -> Compared | None:
+    """The best of some groups that has no more bytes than another, against it."""
+    fitting = [group for group in mine if _bytes(group) <= _bytes(rival)]
+    best = max(fitting, key=_auc, default=None)
+    if best is None or not (differences := paired(best, rival)):
+        return None
+    return Compared(str(best[0].budget), rival[0].label, _size(rival), False, rival, differences)
 
 
 def auc_standard_error(auc: float, num_positive: int, num_negative: int) -> float:

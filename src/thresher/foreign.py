@@ -86,9 +86,9 @@ def prune_model(
         budgets: parameters (`30k`), shares (`5%`) or bytes (`1MB`) over all its searched tables together.
         where: which tables, as for `attach_`; so is `min_features`.
         with_dense: train the unpruned model too.
-        teacher_share: the part of each training label that a teacher's prediction makes up in retraining; by default 0
-            or 1, whichever retrains the smallest budget to the higher validation AUC, and 0 where there is no teacher
-            or the batches cannot be relabelled (`TensorBatches` can).
+        teacher_share: the part of each training label that a teacher's prediction makes up in retraining; by default 1
+            if that retrains the smallest budget to a validation AUC at least 0.001 higher, else 0; and 0 where there is
+            no teacher or the batches cannot be relabelled (`TensorBatches` can).
         teach_search: whether it has the same part in the search; by default that is tried, too, where a teacher helps.
         teachers: models you have trained on the same rows, called as `model` is. What teaches is the mean of what they
             and the unpruned model predict.

@@ -43,10 +43,10 @@ class RunConfig:
             searched, and the smallest within it is recommended.
         rewind: where retraining starts; the paper's is `initial`.
         teacher_share: the part of each training label that is the teachers' prediction when tickets are retrained
-            (docs/search.md); 0 for labels alone, as in the paper. Absent: 0 or 1, whichever retrains the smallest
-            ticket to the higher validation AUC.
+            (docs/search.md); 0 for labels alone, as in the paper. Absent: 1 if that retrains the smallest ticket to a
+            validation AUC at least 0.001 higher, else 0.
         teach_search: whether the teacher has the same part in the search. Absent: where a teacher helps, there is a
-            second search, with it, and the tickets of the one whose smallest is better on validation are taken.
+            second search, with it, whose tickets are taken if its smallest is better by as much again.
         num_teachers: dense models of each kind whose predictions are averaged: the one pruning is measured against, and
             others of other seeds. Each costs another dense training, also where labels then prove better.
         teacher_models: models of other kinds that teach beside the dense one, with plain tables as wide, each

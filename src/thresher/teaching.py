@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from thresher.errors import BudgetError, ConfigError
 from thresher.training.lesson import check_share
 
+MIN_GAIN = 0.001
+"""A further way to teach is taken where it gains so much validation AUC: differences below are noise."""
+
 
 @dataclass(frozen=True)
 class Teaching:
@@ -67,14 +70,14 @@ class TeachingTrial:
 
 
 def try_teachings(ways: Sequence[Teaching], validation_auc: Callable[[Teaching], float]) -> TeachingTrial:
-    """Go from way to way while validation AUC rises; a search that cannot be taught costs no more than its try."""
+    """Go from way to way while validation AUC rises by `MIN_GAIN`; a search that cannot be taught costs but its try."""
     best, aucs = ways[0], {str(ways[0]): validation_auc(ways[0])}
     for way in ways[1:]:
         try:
             aucs[str(way)] = validation_auc(way)
         except BudgetError as error:
             return TeachingTrial(best, aucs, f"{way}: {error}")
-        if aucs[str(way)] <= aucs[str(best)]:
+        if aucs[str(way)] < aucs[str(best)] + MIN_GAIN:
             break
         best = way
     return TeachingTrial(best, aucs)

@@ -86,7 +86,10 @@ def test_differences_are_paired_and_the_verdict_names_who_is_ahead(settings):
     assert "| 0.8520 ± 0.0028 (2) | 0.8420 ± 0.0028 (2) |" in text
     assert "| plan: `search.plan_epochs=40` | +0.0025 ± 0.0007 (2) | +0.0015 ± 0.0007 (2) |" in text
     assert "| plan: `search.plan_epochs=10` | +0.0010 (1) | -0.0100 (1) |" in text
-    told = "Ahead of the defaults: `search.plan_epochs=40`. Behind at one size or both: `search.plan_epochs=10`."
+    told = (
+        "Ahead of the defaults: `search.plan_epochs=40` (2 seeds). "
+        "Behind at one size or both: `search.plan_epochs=10` (1 seed)."
+    )
     assert told in text
     assert "`rewind=final`" in text.split("Not run yet: ")[1]
 

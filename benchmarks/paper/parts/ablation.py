@@ -16,7 +16,7 @@ from paper.page import command, made_from, mean_sd, not_run_yet, table
 from paper.settings import PaperSettings
 from paper.stored import so_far, write_result
 from paper.variants import DEFAULT, VARIANTS, Variant
-from paper.verdicts import by_seed, is_ahead, signed
+from paper.verdicts import STUDENT, by_seed, is_ahead, is_behind, signed
 from thresher.config import override
 from thresher.data.encoded_table import EncodedTable
 from thresher.data.split_batches import SplitBatches
@@ -36,6 +36,8 @@ TITLE = "What the defaults rest on"
 PART = "ablation"
 BUDGETS = {"fm": ("20k", "6541"), "deepfm": ("8604",), "autoint": ("9000",)}
 """Model → the sizes its tickets are judged at."""
+ENOUGH = min(STUDENT)
+"""Seeds a verdict needs to be told without their number."""
 QUICK_VARIANTS = {"fm": 3, "deepfm": 2, "autoint": 0}
 
 
@@ -145,10 +147,11 @@ def _verdict(variants: dict[str, dict[str, Any]], budgets: Sequence[str]) -> str
     better, worse = [], []
     for name, own in variants.items():
         gains = [gains for budget in budgets if name != DEFAULT and (gains := _gains(variants, own, budget))]
-        if any(is_ahead([-gain for gain in each]) for each in gains):
-            worse.append(f"`{name}`")
+        told = f"`{name}`" + ("" if len(own) >= ENOUGH else f" ({len(own)} seed{'s' if len(own) > 1 else ''})")
+        if any(map(is_behind, gains)):
+            worse.append(told)
         elif any(map(is_ahead, gains)):
-            better.append(f"`{name}`")
+            better.append(told)
     told = f"Ahead of the defaults: {', '.join(better)}" if better else "No change is ahead of the defaults"
     where = " at one size or both" if len(budgets) > 1 else ""
     return f"{told}. Behind{where}: {', '.join(worse) or 'none'}. All others are level."

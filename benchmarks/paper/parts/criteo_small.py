@@ -23,7 +23,7 @@ from paper.page import ABSENT, command, made_from, mean_sd, not_run_yet, picture
 from paper.parts.data_statistics import auc_error
 from paper.settings import PaperSettings
 from paper.stored import read_result
-from paper.verdicts import is_ahead, paired, signed
+from paper.verdicts import is_ahead, is_behind, paired, signed
 from thresher.models.registry import model_config
 from thresher.report.comparison import plot_comparison
 from thresher.report.frontier import FrontierPoint
@@ -82,15 +82,14 @@ def _section(settings: PaperSettings, model: str, floor: Sequence[FrontierPoint]
         [f"PEP plan at {budget}", _size([p for p in pruned if p.budget == budget]), mean_sd(aucs_of(pruned, budget))]
         for budget in budgets
     ]
-    # by validation, as one would choose a size or a width
+    # by validation, as one would choose a size
     best = max(budgets, key=lambda at: _validation(p for p in pruned if p.budget == at), default=None)
-    widest = max((width for width in WIDTHS if dense[width]), key=lambda width: _validation(dense[width]), default=None)
     verdict = ""
-    if best is not None and widest is not None:
+    if best is not None:
         chosen = [point for point in pruned if point.budget == best]
-        rivals = {"logistic regression": floor, f"the dense table {widest} wide, the best there": dense[widest]}
+        rivals = {"logistic regression": floor} | {f"{at} wide": points for at, points in dense.items() if points}
         told = [_against(chosen, others, name) for name, others in rivals.items()]
-        verdict = f"PEP plan at {best}, the best on validation, against {'; against '.join(told)}."
+        verdict = f"PEP plan at {best}, the best on validation, against {'; '.join(told)}."
     shown = picture(settings, f"criteo-small-{model}", f"test AUC on Criteo in small, {model}")
     made = made_from(
         read_result(result_path(settings, f"criteo-small/{model}/pep-plan")),
@@ -102,7 +101,7 @@ def _section(settings: PaperSettings, model: str, floor: Sequence[FrontierPoint]
 def _against(points: Sequence[FrontierPoint], others: Sequence[FrontierPoint], name: str) -> str:
     """On test, seed by seed, and on validation: with so few rows one split may say what the other does not."""
     differences = paired(points, others)
-    word = "ahead" if is_ahead(differences) else "behind" if is_ahead([-one for one in differences]) else "level"
+    word = "ahead" if is_ahead(differences) else "behind" if is_behind(differences) else "level"
     on_validation = _validation(points) - _validation(others)
     return f"{name}: {word}, {signed(differences)} on test, {on_validation:+.4f} on validation"
 

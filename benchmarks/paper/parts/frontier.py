@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 
-from paper import compared
+from paper import compared, eight_bits
 from paper.compared import compare_method
 from paper.experiments import (
     aucs_of,
@@ -25,7 +25,6 @@ from paper.settings import MODEL_NAMES, PaperSettings
 from paper.stored import read_result
 from paper.verdicts import at_equal_budgets, at_equal_bytes, comparisons, counted, method_rows
 from thresher.compare.results import FLOOR
-from thresher.files import read_json
 from thresher.report.comparison import plot_comparison
 from thresher.report.frontier import FrontierPoint
 
@@ -33,7 +32,11 @@ PART = "frontier"
 TITLE = "AUC against parameters and bytes"
 PLAN, DECAY, QUANTISED = "pep", "pep-decay", "quantised"
 MODELS = ("fm", "deepfm", "autoint")
+NAMES: Mapping[str, str] = {"fm": "FM", "deepfm": "DeepFM", "autoint": "AutoInt"}
 IN_PAPER = ("uniform", "mgqe", "mde", "darts-emb")
+MAGNITUDES = ("magnitude", "gradual-magnitude", "iterative-magnitude")
+BY_BYTES_ALONE = (QUANTISED, eight_bits.LABEL)
+"""At equal parameters they are `uniform` and `pep`."""
 _FEW = ("pep", "uniform", "magnitude", "mde")
 METHODS: Mapping[str, tuple[str, ...]] = {
     "fm": (
@@ -79,6 +82,8 @@ def run(settings: PaperSettings) -> None:
                     settings, path(settings, model), f"movielens-1m/{model}/pep-plan", method, BUDGETS[model],
                     seeds=seeds, trials=TRIALS,
                 )  # fmt: skip
+        if model == "fm":
+            eight_bits.run(settings, BUDGETS[model])
     for model in _models(settings):
         run_experiment(settings, f"movielens-1m/{model}/pep-decay", settings.seeds)
 
@@ -93,7 +98,7 @@ def draw(settings: PaperSettings) -> list[Path]:
         further = [point for point in points if point.label in (PLAN, *FURTHER)]
         if first:
             written += plot_comparison(
-                first, settings.images / f"frontier-{model}", by_bytes_alone=[QUANTISED], marks=_published(model),
+                first, settings.images / f"frontier-{model}", by_bytes_alone=BY_BYTES_ALONE, marks=_published(model),
                 title=title + (f" (LR, no embedding: {fmean(floor):.4f})" if floor else ""), depth=DEPTH,
             )  # fmt: skip
         if any(point.label in FURTHER for point in points):
@@ -104,14 +109,15 @@ def draw(settings: PaperSettings) -> list[Path]:
 
 def page(settings: PaperSettings) -> str:
     sections = [
-        f"Command: {command('frontier')}. Methods and their grids: [methods.md](methods.md). `pep` is PEP plan, "
-        "`pep-decay` the published search. Each method has the first setting of its grid, PEP too; all share "
-        "warm-up, plan, retraining on labels alone, and seeds. PEP, magnitude pruning, L1 projection and DNIS search "
-        "tables 128 wide; `pep-decay`, an experiment of its own, one of 64. With one trial each, a method whose first "
-        "setting is small cannot use a large budget: then its size stands beside its AUC. At equal parameters "
-        "`quantised` is the table of `uniform`, and is compared in bytes alone. With [the deviation fixed at "
-        "0](#the-deviation-fixed-at-0) `pep` is one more schedule of magnitude pruning, with a soft threshold."
-        + _learning(settings)
+        f"""Made by {command("frontier")}; methods and their grids: [methods.md](methods.md).
+
+- `pep` is PEP plan, `pep-decay` the published search, an experiment of its own, 64 wide.
+- All others share data, warm-up, plan, retraining on labels alone, and seeds. Each has the first setting of its grid,
+  PEP too: PEP, magnitude pruning, L1 projection and DNIS search tables 128 wide. With one trial each, a method whose
+  first setting is small cannot use a large budget: then its size stands beside its AUC, and more trials might do more.
+- `quantised` is the table of `uniform`, and `pep, int8` that of `pep`, with values in eight bits: compared in bytes.
+- With [the deviation fixed at 0](#the-deviation-fixed-at-0) `pep` is one more schedule of magnitude pruning, with a
+  soft threshold.{_learning(settings)}"""
     ]
     for model in MODELS:
         points = read_points(settings, model)
@@ -120,22 +126,29 @@ def page(settings: PaperSettings) -> str:
 
 
 def claims(settings: PaperSettings) -> list[Claim]:
-    """PEP against the methods the paper has in its figures, under every model."""
+    """PEP against the methods the paper has in its figures, and against magnitude pruning, under every model."""
+    return [
+        *_claim(settings, "At equal size it is ahead of uniform tables, MGQE, MDE and DartsEmb", IN_PAPER),
+        *_claim(settings, "Not asked there: at equal size it is ahead of magnitude pruning", MAGNITUDES),
+    ]
+
+
+def _claim(settings: PaperSettings, said: str, methods: Sequence[str]) -> list[Claim]:
     told, found = [], []
     for model in MODELS:
-        points = [point for point in read_points(settings, model) if point.label in (PLAN, *IN_PAPER)]
+        points = [point for point in read_points(settings, model) if point.label in (PLAN, *methods)]
         compared_here = comparisons(points, PLAN, BUDGETS[model])
         if compared_here:
-            told.append(f"{model}: {counted(compared_here)}")
+            others = ", ".join(dict.fromkeys(one.other for one in compared_here))
+            told.append(f"{NAMES[model]} ({others}): {counted(compared_here)}")
             found += [one.is_ahead for one in compared_here]
-    said = "At equal size it is ahead of uniform tables, MGQE, MDE and DartsEmb"
     return [Claim(said, holds(found), f"MovieLens-1M, {'; '.join(told)}")] if told else []
 
 
 def _learning(settings: PaperSettings) -> str:
     """Nothing here may be credited to learned thresholds unless the ablation shows that they matter."""
     if any(claim.holds == "no" for claim in deviation.claims(settings)):
-        return " It is no worse then: what `pep` is ahead by is owed to that schedule, not to thresholds being learned."
+        return " It is no worse then: what `pep` is ahead by is owed to that schedule, not to learned thresholds."
     return ""
 
 
@@ -148,9 +161,8 @@ def _section(settings: PaperSettings, model: str, points: Sequence[FrontierPoint
         table(["test AUC", *budgets], method_rows(points, budgets)),
         *(_widths(points, label) for label in ("uniform", QUANTISED)),
         f"Logistic regression: {mean_sd(aucs_of(floor_points(settings, model)))}.",
-        at_equal_budgets([point for point in points if point.label != QUANTISED], PLAN, budgets),
-        at_equal_bytes(points, PLAN),
-        _eight_bits(settings) if model == "fm" else "",
+        at_equal_budgets([point for point in points if point.label not in BY_BYTES_ALONE], PLAN, budgets),
+        at_equal_bytes(points, (PLAN, eight_bits.LABEL), turned=[QUANTISED]),
         compared.cut_off(content),
         _unmet(content.get("unmet", {})),
         _missing(model, content.get("done", {}), has_decay=any(point.label == DECAY for point in points)),
@@ -167,22 +179,6 @@ def _widths(points: Sequence[FrontierPoint], label: str) -> str:
     return f"`{label}` at whole widths from 64 down, by parameters: {'; '.join(told)}." if own else ""
 
 
-def _eight_bits(settings: PaperSettings) -> str:
-    """Tickets stored in int8, from the benchmark of the value types."""
-    stored = settings.experiment_results / "quantised.json"
-    sides = read_json(stored)["sides"] if stored.exists() else {}
-    told = [
-        f"{name.removesuffix(', int8')} {side['storage_bytes']:,} bytes, {side['test_auc']:.4f}"
-        for name, side in sides.items()
-        if name.endswith(", int8")
-    ]
-    return (
-        f"With values in int8, too, tables of PEP 64 wide come to (one seed, `{stored.name}`): {'; '.join(told)}."
-        if told
-        else ""
-    )
-
-
 def read_points(settings: PaperSettings, model: str) -> list[FrontierPoint]:
     """The points of all methods under a model that were compared, and those of PEP decay; the floor left out."""
     decay = read_experiment(settings, f"movielens-1m/{model}/pep-decay")
@@ -193,8 +189,9 @@ def read_points(settings: PaperSettings, model: str) -> list[FrontierPoint]:
             for point in compared.points(path(settings, model))
             if point["model"] == model
         ),
+        *(eight_bits.points(settings) if model == "fm" else []),
     ]
-    order = (PLAN, DECAY, *METHODS["fm"])  # not the one they were run in
+    order = (PLAN, eight_bits.LABEL, DECAY, *METHODS["fm"])  # not the one they were run in
     return sorted(points, key=lambda point: order.index(point.label))
 
 

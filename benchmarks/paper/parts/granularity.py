@@ -14,7 +14,7 @@ from paper.searches import WatchedConfig, search, search_config, short
 from paper.settings import PaperSettings
 from paper.stored import add_seeds, read_result, read_seeds
 from paper.trainings import retrain, training_config
-from paper.verdicts import by_seed, is_ahead
+from paper.verdicts import by_seed, is_ahead, is_behind
 from thresher.embeddings.granularity import GranularityName
 from thresher.embeddings.pep import Pressure
 from thresher.report.figures import COLOURS, MARKERS, new_figure, page_style, save_figure, set_count_ticks
@@ -151,7 +151,7 @@ def _judged(contents: Mapping[GranularityName, Mapping[str, Any]], sizes: Sequen
             gains = _gains(contents, name, size)
             if gains and is_ahead(gains):
                 ahead.append(name)
-            elif gains and is_ahead([-gain for gain in gains]):
+            elif gains and is_behind(gains):
                 behind.append(name)
         told.append(f"{size:,}: ahead of {', '.join(ahead) or 'none'}, behind {', '.join(behind) or 'none'}")
     return f"`{BEST_IN_PAPER}` against the others (level with those not named) at {'; '.join(told)}."

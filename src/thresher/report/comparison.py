@@ -37,6 +37,7 @@ class Look:
 
 LOOKS: Mapping[str, Look] = {
     "pep": Look("#0072B2", "o"),
+    "pep, int8": Look("#0072B2", "D", "--"),
     "pep-decay": Look("#56B4E9", "s"),
     "iterative-magnitude": Look("#D55E00", "^"),
     "gradual-magnitude": Look("#D55E00", "v", "--"),

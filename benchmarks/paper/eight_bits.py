@@ -1,0 +1,75 @@
+"""PEP's tickets with values in eight bits: what tables of `quantised`, which have them too, are to be compared with.
+
+The search, width and retraining of `pep` in the comparison of methods, by labels; each bundle is then stored in int8
+and measured as it is, without further training.
+"""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from paper.compared import MIN_DELTA
+from paper.experiments import digest, load_experiment
+from paper.settings import PaperSettings
+from paper.stored import add_seeds, read_result
+from thresher.cli.progress import display
+from thresher.compare.grids import method_grid
+from thresher.data.split_batches import SplitBatches
+from thresher.export.bundle import convert_bundle, open_bundle
+from thresher.report.frontier import FrontierPoint
+from thresher.runs import Run, RunConfig
+from thresher.stages import batches, encode_data, retrain, search
+from thresher.teaching import BY_LABELS
+from thresher.training.loop import evaluate
+
+LABEL = "pep, int8"
+EXPERIMENT = "movielens-1m/fm/pep-plan"
+
+
+def run(settings: PaperSettings, budgets: tuple[str, ...]) -> None:
+    plan = load_experiment(settings, EXPERIMENT)
+    first, *_ = method_grid("pep")
+    training = replace(plan.training, min_delta=MIN_DELTA)
+    told = replace(plan, embedding=first, training=training, budgets=budgets, teacher_share=0.0)
+    add_seeds(settings, path(settings), told, lambda seed: {"points": _points(settings, replace(told, seed=seed))})
+
+
+def _points(settings: PaperSettings, told: RunConfig) -> list[dict[str, Any]]:
+    config = replace(told, data=settings.data(told.data.source))
+    folder = settings.temporary / "eight_bits" / digest(config)
+    with display() as progress, Run.started(folder, config, resume=True) as run:
+        table = encode_data(run, progress)
+        data = batches(run, table)
+        tickets = search(run, table, data, BY_LABELS, progress)
+        exact = [retrain(run, table, data, ticket, BY_LABELS, progress) for ticket in tickets]
+    return [_rounded(run, data, point).to_json() for point in exact]
+
+
+def _rounded(run: Run, data: SplitBatches, point: FrontierPoint) -> FrontierPoint:
+    """The same table in int8, measured anew."""
+    assert data.test is not None
+    assert point.budget is not None
+    bundle = run.bundle(point.budget)
+    small = bundle.with_name(f"{bundle.name}-int8")
+    shutil.rmtree(small, ignore_errors=True)
+    opened = open_bundle(convert_bundle(bundle, small, "int8"))
+    validation, test = (evaluate(opened.model, split) for split in (data.validation, data.test))
+    return FrontierPoint.from_metrics(
+        label=LABEL,
+        budget=point.budget,
+        num_parameters=point.num_parameters,
+        storage_bytes=opened.tables["embedding"].storage_bytes,
+        validation=validation,
+        test=test,
+        seed=run.config.seed,
+    )
+
+
+def points(settings: PaperSettings) -> list[FrontierPoint]:
+    seeds = read_result(path(settings)).get("seeds", {})
+    return [FrontierPoint.from_json(point) for seed in seeds.values() for point in seed["points"]]
+
+
+def path(settings: PaperSettings) -> Path:
+    return settings.results / "frontier" / "fm-int8.json"
