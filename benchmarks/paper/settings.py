@@ -27,6 +27,8 @@ FOLDERS = {"movielens-1m": "ml-1m", "criteo": "criteo", "avazu": "avazu"}
 PLACES = {"movielens-1m": "MovieLens-1M", "criteo": "Criteo (small)", "avazu": "Avazu (small)"}
 """Data set → what figures and tables call what there is of it."""
 MODELS = ("fm", "deepfm", "autoint", "autoint-lr")
+MODEL_NAMES = {"lr": "LR", "fm": "FM", "deepfm": "DeepFM", "autoint": "AutoInt", "autoint-lr": "AutoInt+LR"}
+"""Model → what figures call it."""
 QUICK_EPOCHS = 4
 
 

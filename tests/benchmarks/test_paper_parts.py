@@ -5,10 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from matplotlib.figure import Figure
 from scipy.stats import spearmanr
 from torch import nn
 
 from paper import searches, trainings
+from paper.drawing import note_exits
 from paper.measures import AdamParts, group_densities, popularity_groups, swapped_share, threshold_parts
 from paper.parts import frequency, granularity, interactions, lottery_ticket, thresholds
 from thresher.data.split_batches import SplitBatches
@@ -144,10 +146,42 @@ def test_every_feature_is_in_the_density_histogram_once():
     assert histogram[:, 4].tolist() == [0] * 8 + [1] + [0] * 7
 
 
+def test_a_group_that_begins_below_one_is_explained():
+    fallen, whole = ({"groups_by_epoch": [[{"mean": mean}]]} for mean in (0.7, 1.0))
+    assert "the group of 1–9 rows is then at 0.70" in frequency._begins([fallen])
+    assert not frequency._begins([whole])
+    assert not frequency._begins([])
+
+
 def test_a_part_is_told_at_the_first_epoch_with_so_little_left():
     searched = {"kept": [100, 60, 40, 10], "parts": [None, {"kept": 1}, {"kept": 2}, {"kept": 3}]}
     assert thresholds.part_at(searched, 0.5) == {"kept": 2}
     assert thresholds.part_at(searched, 0.05) is None
+
+
+def test_a_figure_of_tickets_is_framed_by_what_they_settle_at():
+    def trained(curve, best):
+        return {"epochs": {"test_logloss": curve}, "test": {"logloss": best}}
+
+    ticket = trained([2.0, *[0.6] * 8, *[0.5] * 11], best=2.0)  # the best by AUC may be a first epoch
+    seed = {
+        "dense": trained([0.48, 1.3], best=0.48),
+        "budgets": {"2k": dict.fromkeys(lottery_ticket.REWINDS, ticket) | {"not retrained": trained([], best=0.49)}},
+    }
+    low, high = lottery_ticket.limits([seed], ["2k"], "logloss")
+    assert 0.47 < low < 0.48
+    assert 0.5 < high < 0.51
+    short = seed | {"budgets": {"2k": seed["budgets"]["2k"] | {"initial": trained([0.7], best=0.7)}}}
+    assert lottery_ticket.limits([short], ["2k"], "logloss")[1] > 0.7  # whatever there is of a short one
+
+
+def test_lines_that_leave_the_frame_for_good_are_told_where_they_do():
+    axes = Figure().subplots()
+    axes.set_ylim(0, 1)
+    note_exits(axes, {"dense": [0.5, 2.0, 0.9, 1.3], "decay": [0.5, 3.0], "inside": [2.0, 0.5]})
+    (note,) = axes.texts
+    assert " ".join(note.get_text().split()) == "↑ dense: 1.30 at epoch 4 decay: 3.00 at epoch 2"
+    assert note.xy == (3, 1)
 
 
 # --- searches

@@ -2,12 +2,13 @@ import random
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from thresher.data.encode import encode
 from thresher.data.preview import preview
 from thresher.data.sources import DataConfig, DenseConfig, FieldConfig, build_source
-from thresher.data.statistics import table_statistics
+from thresher.data.statistics import _curve, table_statistics
 
 
 def write(path: Path) -> DataConfig:
@@ -40,6 +41,16 @@ def test_statistics_of_a_table(tmp_path: Path) -> None:
     assert ranks[0] == 1
     assert counts[0] == table.feature_counts.max()
     assert list(counts) == sorted(counts, reverse=True)
+    seen = table.feature_counts[table.feature_counts > 0]
+    assert (ranks[-1], counts[-1]) == (len(seen), seen.min())
+
+
+def test_a_curve_of_frequencies_goes_down_to_the_rarest_feature_seen() -> None:
+    counts = np.concatenate([np.arange(5, 5_000), [1, 2, 4], np.zeros(1_000, np.int64)])
+    curve = _curve(counts)
+    assert curve[-1] == (len(counts) - 1_000, 1)  # features without a row are no part of it
+    assert {1, 2, 4, 5} <= {count for _, count in curve}  # nor does the tail fall in one step
+    assert _curve(np.zeros(3, np.int64)) == ()
 
 
 def test_preview_says_what_would_be_made(tmp_path: Path) -> None:

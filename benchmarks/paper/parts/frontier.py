@@ -21,7 +21,7 @@ from paper.experiments import (
 from paper.page import Claim, command, holds, made_from, mean_sd, not_run_yet, picture, table
 from paper.parts import deviation
 from paper.published import AUTHORS_CODE, PEP_0
-from paper.settings import PaperSettings
+from paper.settings import MODEL_NAMES, PaperSettings
 from paper.stored import read_result
 from paper.verdicts import at_equal_budgets, at_equal_bytes, comparisons, counted, method_rows
 from thresher.compare.results import FLOOR
@@ -68,7 +68,9 @@ BUDGETS: Mapping[str, tuple[str, ...]] = {
 """Those of the experiments, and for deep models one that PEP decay comes to; the last of each is the size of the
 paper's PEP-0, for AutoInt (9,281) a little below."""
 TRIALS = 1
-DEPTH = 3.0
+FURTHER = ("l1-projection", "dnis", "nis", "autodim", "hash", "double-hash", "quotient-remainder")
+"""Methods with a figure of their own beside PEP: neither in the paper nor pruning by magnitude nor quantised."""
+DEPTH = 3.5
 """Figures end so many times PEP's own range below it: tables have the rest."""
 
 
@@ -90,13 +92,18 @@ def draw(settings: PaperSettings) -> list[Path]:
     written: list[Path] = []
     for model in MODELS:
         points = read_points(settings, model)
-        if points:
-            floor = aucs_of(floor_points(settings, model))
-            title = f"MovieLens-1M, {model}" + (f" (lr, no embedding: {fmean(floor):.4f})" if floor else "")
+        floor = aucs_of(floor_points(settings, model))
+        title = f"MovieLens-1M, {MODEL_NAMES[model]}"
+        first = [point for point in points if point.label not in FURTHER]
+        further = [point for point in points if point.label in (PLAN, *FURTHER)]
+        if first:
             written += plot_comparison(
-                points, settings.images / f"frontier-{model}", title=title, by_bytes_alone=BY_BYTES_ALONE,
-                marks=_published(model), depth=DEPTH,
+                first, settings.images / f"frontier-{model}", by_bytes_alone=BY_BYTES_ALONE, marks=_published(model),
+                title=title + (f" (LR, no embedding: {fmean(floor):.4f})" if floor else ""), depth=DEPTH,
             )  # fmt: skip
+        if any(point.label in FURTHER for point in points):
+            stem = settings.images / f"frontier-{model}-further"
+            written += plot_comparison(further, stem, title=f"{title}: further methods", depth=DEPTH)
     return written
 
 
@@ -149,7 +156,8 @@ def _section(settings: PaperSettings, model: str, points: Sequence[FrontierPoint
     content = read_result(path(settings, model))
     budgets = BUDGETS[model]
     parts = [
-        picture(settings, f"frontier-{model}", f"test AUC against parameters and bytes, {model}"),
+        picture(settings, f"frontier-{model}", f"test AUC against parameters and bytes, {MODEL_NAMES[model]}"),
+        picture(settings, f"frontier-{model}-further", f"the same of further methods, {MODEL_NAMES[model]}"),
         table(["test AUC", *budgets], method_rows(points, budgets)),
         *(_widths(points, label) for label in ("uniform", QUANTISED)),
         f"Logistic regression: {mean_sd(aucs_of(floor_points(settings, model)))}.",

@@ -13,7 +13,7 @@ from paper.compared import compare_method
 from paper.experiments import aucs_of
 from paper.page import Claim, command, holds, made_from, mean_sd, not_run_yet, picture, table
 from paper.parts.data_statistics import auc_error
-from paper.parts.frontier import IN_PAPER
+from paper.parts.frontier import DEPTH, IN_PAPER
 from paper.settings import PLACES, PaperSettings
 from paper.stored import read_result
 from paper.verdicts import at_equal_budgets, comparisons, counted, method_rows
@@ -49,8 +49,8 @@ def draw(settings: PaperSettings) -> list[Path]:
     for source in BUDGETS:
         points, floor = _points(settings, source), _points(settings, source, of=FLOOR)
         if points:
-            stem, title = settings.images / f"frontier-{source}-small", f"{PLACES[source]}, fm"
-            written += plot_comparison(points, stem, floor=floor, title=title)
+            stem, title = settings.images / f"frontier-{source}-small", f"{PLACES[source]}, FM"
+            written += plot_comparison(points, stem, floor=floor, title=title, depth=DEPTH)
     return written
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
+from paper.drawing import NOTE_COLOUR, note_exits
 from paper.page import Claim, command, holds, made_from, mean_sd, not_run_yet, picture, table
 from paper.searches import SOURCES, WatchedConfig, search, search_config
 from paper.settings import PLACES, PaperSettings
@@ -26,7 +27,10 @@ PART = "lottery_ticket"
 REWINDS: tuple[Rewind, ...] = ("initial", "random", "final")
 NAMES = {"initial": "initial weights", "random": "random weights", "final": "the search's last weights"}
 RETRAINED = {"movielens-1m": ("25k", "6500"), "criteo": ("10k", "2k")}
-DENSE_COLOUR = "#555555"
+LOOKS = {"initial": ("-", ""), "random": ("-.", ""), "final": ("-", "^")}
+"""Dash and marker: in grey print colours alone would not tell lines apart."""
+SETTLED = 10
+"""From this epoch on a ticket's metrics are what figures are framed by: the first ones lie far off."""
 
 
 def run(settings: PaperSettings) -> None:
@@ -59,7 +63,9 @@ def draw(settings: PaperSettings) -> list[Path]:
                 panels[0][column].set_title(f"{budget} of {seeds[0]['dense']['num_parameters']:,} parameters")
                 panels[1][column].set_xlabel("epoch of training")
             for row, metric in enumerate(("auc", "logloss")):
-                panels[row][0].set_ylim(*_limits(seeds, budgets, metric))
+                panels[row][0].set_ylim(*limits(seeds, budgets, metric))
+                for axes in panels[row]:
+                    note_exits(axes, {"dense model": mean_curve([seed["dense"] for seed in seeds], metric)[1]})
             panels[0][0].set_ylabel("test AUC")
             panels[1][0].set_ylabel("test logloss")
             handles, labels = panels[0][0].get_legend_handles_labels()
@@ -70,31 +76,29 @@ def draw(settings: PaperSettings) -> list[Path]:
 
 
 def _draw_panel(axes: "Axes", seeds: list[dict[str, Any]], budget: str, metric: str) -> None:
-    def line(trainings: list[dict[str, Any]], name: str, colour: str, style: str = "-") -> None:
+    def line(trainings: list[dict[str, Any]], name: str, colour: str, style: str, marker: str = "") -> None:
         epochs, means, spreads = mean_curve(trainings, metric)
-        axes.plot(epochs, means, color=colour, linestyle=style, linewidth=1.5, label=name)
+        axes.plot(epochs, means, style, marker=marker, markevery=(4, 8), markersize=5, color=colour, lw=1.5, label=name)
         low, high = ([mean + sign * sd for mean, sd in zip(means, spreads, strict=True)] for sign in (-1, 1))
         axes.fill_between(epochs, low, high, color=colour, alpha=0.18, linewidth=0)
 
     for at, rewind in enumerate(REWINDS):
-        line([seed["budgets"][budget][rewind] for seed in seeds], NAMES[rewind], COLOURS[at])
-    line([seed["dense"] for seed in seeds], "dense model", DENSE_COLOUR, "--")
+        line([seed["budgets"][budget][rewind] for seed in seeds], NAMES[rewind], COLOURS[at], *LOOKS[rewind])
+    line([seed["dense"] for seed in seeds], "dense model", NOTE_COLOUR, "--")
     kept = fmean(seed["budgets"][budget]["not retrained"]["test"][metric] for seed in seeds)
     axes.axhline(kept, color=COLOURS[4], linestyle=":", linewidth=1.5, label="not retrained")
     axes.set_xlim(0.5, max(len(seed["budgets"][budget]["initial"]["epochs"]["test_auc"]) for seed in seeds) + 0.5)
     axes.xaxis.get_major_locator().set_params(integer=True)
 
 
-def _limits(seeds: list[dict[str, Any]], budgets: list[str], metric: str) -> tuple[float, float]:
-    """The first epochs, and an overfitted end, lie far off: the range about what each training came to."""
+def limits(seeds: list[dict[str, Any]], budgets: list[str], metric: str) -> tuple[float, float]:
+    """The range of the tickets once they are settled, and of the dense model at its best, which overfits later."""
     ways = [seed["budgets"][budget] for seed in seeds for budget in budgets]
-    trained = [one[rewind]["test"][metric] for one in ways for rewind in REWINDS]
-    trained += [seed["dense"]["test"][metric] for seed in seeds]
-    shown = [*trained, *(one["not retrained"]["test"][metric] for one in ways)]
-    room = max(max(trained) - min(trained), 1e-3)
-    if metric == "auc":
-        return min(min(trained) - room, min(shown) - 0.1 * room), max(shown) + 0.3 * room
-    return min(shown) - 0.3 * room, max(max(trained) + room, max(shown) + 0.1 * room)
+    curves = [one[rewind]["epochs"][f"test_{metric}"] for one in ways for rewind in REWINDS]
+    shown = [value for curve in curves for value in (*curve[SETTLED - 1 :], curve[-1])]
+    shown += [one["not retrained"]["test"][metric] for one in ways] + [seed["dense"]["test"][metric] for seed in seeds]
+    room = max(0.15 * (max(shown) - min(shown)), 1e-3)
+    return min(shown) - room, max(shown) + room
 
 
 def mean_curve(trainings: list[dict[str, Any]], metric: str) -> tuple[list[int], list[float], list[float]]:
@@ -118,7 +122,8 @@ def page(settings: PaperSettings) -> str:
         f"""The same mask, trained for {epochs} epochs from different weights, and the dense model trained for
 {dense_epochs}; test AUC of the epoch best on validation. *Not retrained* is the pruned model as the search had it when
 its count fell to the budget. It has no running mean of weights, so the others go without here, too, and differ a little
-from those in the tables above. Made by {command(PART)}.
+from those in the tables above. Figures are framed by the tickets from epoch {SETTLED} on; an arrow tells where the
+dense model leaves them. Made by {command(PART)}.
 
 The paper shows Criteo and Avazu, as curves without numbers: the initial weights are best; random ones and no
 retraining lie behind them, both ahead of the dense model."""

@@ -12,14 +12,15 @@ from statistics import fmean
 from typing import Any
 
 from made_with import made_with
+from paper.drawing import draw_budgets, draw_steps
 from paper.experiments import aucs_of, digest, load_experiment
 from paper.page import ABSENT, Claim, command, made_from, mean_sd, not_run_yet, picture, table
-from paper.settings import BENCHMARKS, PaperSettings
+from paper.settings import BENCHMARKS, MODEL_NAMES, PaperSettings
 from paper.stored import read_result, so_far, write_result
 from paper.verdicts import told_size
 from thresher.cli.progress import display
 from thresher.embeddings.darts_emb import DartsEmbConfig
-from thresher.report.figures import COLOURS, new_figure, page_style, save_figure
+from thresher.report.figures import new_figure, page_style, save_figure
 from thresher.report.frontier import FrontierPoint
 from thresher.runs import Run, RunConfig
 from thresher.stages import batches, encode_data, retrain, search
@@ -27,7 +28,7 @@ from thresher.teaching import BY_LABELS
 from thresher.training.history import read_history
 
 TITLE = "Running time, and one search for all budgets"
-MODELS = {"fm": "FM", "deepfm": "DeepFM", "autoint": "AutoInt"}
+MODELS = {model: MODEL_NAMES[model] for model in ("fm", "deepfm", "autoint")}
 PAPER = {"base": (1039, 1222, 1642), "darts": (2239, 2285, 3154), "pep": (1341, 1525, 1963)}
 """Seconds per epoch of Criteo on the authors' GPU: FM, DeepFM, AutoInt."""
 SPACES = {"100k": (4, 8, 32), "50k": (4, 8, 32), "30k": (2, 4, 16), "20k": (2, 4, 16), "12k": (1, 2, 8)}
@@ -90,31 +91,10 @@ def draw(settings: PaperSettings) -> list[Path]:
         return []
     with page_style():
         figure = new_figure(6.9, 3.0)
-        left, right = figure.subplots(1, 2, width_ratios=(2.2, 1))
-        for at, (name, ratios) in enumerate(_ratios(steps).items()):
-            places = [model + 0.16 * (at - 2) for model in range(len(MODELS))]
-            left.bar(places, ratios, width=0.15, color=COLOURS[at], label=name)
-        left.axhline(1, color="#555555", linewidth=1)
-        left.set_yscale("log")
-        left.set_yticks([1, 2, 5, 10, 20, 50], ["1", "2", "5", "10", "20", "50"])
-        left.set_ylim(top=1.3 * max(max(ratios) for ratios in _ratios(steps).values()))
-        left.minorticks_off()
-        left.set_xticks(range(len(MODELS)), list(MODELS.values()))
-        left.grid(visible=False, axis="x")
-        left.set_ylabel("step, its own base = 1")
-        left.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, fontsize=8)
-        _draw_budgets(right, _totals(budgets))
+        left, right = figure.subplots(1, 2, width_ratios=(2.6, 1))
+        draw_steps(left, _ratios(steps), list(MODELS.values()))
+        draw_budgets(right, _totals(budgets))
         return list(save_figure(figure, settings.images / "runtime"))
-
-
-def _draw_budgets(axes: Any, totals: Mapping[str, Mapping[str, float]]) -> None:
-    for at, part in enumerate(("search", "retrain")):
-        bottoms = [0.0 if part == "search" else total["search"] for total in totals.values()]
-        heights = [total[part] for total in totals.values()]
-        axes.bar(list(totals), heights, bottom=bottoms, width=0.6, color=COLOURS[at], label=part)
-    axes.grid(visible=False, axis="x")
-    axes.set_ylabel("seconds to five budgets")
-    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, fontsize=8)
 
 
 def page(settings: PaperSettings) -> str:

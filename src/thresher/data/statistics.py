@@ -41,7 +41,8 @@ class TableStatistics:
     num_features: int
     fields: tuple[FieldStatistics, ...]
     frequency_curve: tuple[tuple[int, int], ...]
-    """(rank, count) of features over all fields, most frequent first, at ranks evenly spaced on a log scale."""
+    """(rank, count) of the features training saw, over all fields, most frequent first, down to the rarest; ranks are
+    evenly spaced on a log scale, and so are counts."""
     skipped_rows: int = 0
 
 
@@ -106,6 +107,12 @@ def _tail(counts: NDArray[np.int64]) -> tuple[tuple[str, int], ...]:
 
 
 def _curve(counts: NDArray[np.int64], points: int = 60) -> tuple[tuple[int, int], ...]:
-    ordered = np.sort(counts)[::-1]
-    ranks = np.unique(np.geomspace(1, max(len(ordered), 1), points).astype(np.int64))
-    return tuple((int(rank), int(ordered[rank - 1])) for rank in ranks if rank <= len(ordered))
+    ordered = np.sort(counts[counts > 0])[::-1]
+    if not len(ordered):
+        return ()
+    by_rank = np.geomspace(1, len(ordered), points).astype(np.int64)
+    # where counts fall steeply, in the tail, ranks alone would leave most of the fall out
+    levels = np.geomspace(1, ordered[0], points)
+    by_count = len(ordered) - np.searchsorted(ordered[::-1], levels, side="left")
+    ranks = np.unique(np.concatenate([by_rank, by_count]))
+    return tuple((int(rank), int(ordered[rank - 1])) for rank in ranks)

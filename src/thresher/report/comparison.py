@@ -21,11 +21,18 @@ OURS = "pep"
 
 @dataclass(frozen=True)
 class Look:
-    """How a method is drawn, the same in every figure: families share a hue, members differ in marker and dash."""
+    """How a method is drawn, the same in every figure: families share a hue, members differ in marker and dash.
+
+    Markers on a broken line are hollow: in grey print hues and dashes alone would not tell members apart.
+    """
 
     colour: str
     marker: str
     dash: str = "-"
+
+    @property
+    def filling(self) -> str:
+        return self.colour if self.dash == "-" else "white"
 
 
 LOOKS: Mapping[str, Look] = {
@@ -45,9 +52,9 @@ LOOKS: Mapping[str, Look] = {
     "autodim": Look("#CC79A7", ">", "--"),
     "nis": Look("#7B3F9E", "h"),
     "dnis": Look("#7B3F9E", "H", "--"),
-    "hash": Look("#8C564B", "*"),
-    "double-hash": Look("#8C564B", "1", "--"),
-    "quotient-remainder": Look("#8C564B", "2", ":"),
+    "hash": Look("#8C564B", "D"),
+    "double-hash": Look("#8C564B", "s", "--"),
+    "quotient-remainder": Look("#8C564B", "^", ":"),
 }
 OTHER_LOOKS = tuple(Look(colour, marker, "-.") for colour, marker in zip(
     ("#17BECF", "#BCBD22", "#FF9896", "#637939", "#393B79", "#843C39"), ("8", "d", "P", "X", "^", "v"), strict=True
@@ -75,7 +82,7 @@ def plot_comparison(
         title: above the figure.
         by_bytes_alone: methods that are left out where sizes are parameters.
         marks: numbers of others, each a star of its own.
-        depth: cut the figure off so many times PEP's own range below it; lines may leave at the bottom.
+        depth: cut the figure off so many times PEP's own range below it; a note tells which lines leave it there.
     """
     sized = [point for point in points if point.num_parameters > 0 and point.auc(split) is not None]
     if not sized:
@@ -88,7 +95,7 @@ def plot_comparison(
             _draw_methods(axes, [point for point in sized if point.label not in left_out], size, split)
             if floor:
                 level = fmean(auc for point in floor if (auc := point.auc(split)) is not None)
-                axes.axhline(level, color="#555555", linestyle=":", linewidth=1, label="lr, no embedding")
+                axes.axhline(level, color="#555555", linestyle=":", linewidth=1, label="LR, no embedding")
             axes.set_xscale("log")
         for mark, shape in zip(marks, cycle("*Pv^")):
             left.plot(
@@ -97,6 +104,9 @@ def plot_comparison(
             )  # fmt: skip
         if depth is not None and (lowest := _cut_at(sized, split, depth)) is not None:
             left.set_ylim(bottom=lowest)
+            if below := _below(sized, split, lowest):
+                note = f"Below the frame: {', '.join(below)}"
+                figure.supxlabel(note, x=0.01, ha="left", fontsize=8, color="#555555", wrap=True)
         set_count_ticks(left.xaxis)
         left.set_ylabel(f"{split} AUC")
         left.set_xlabel("embedding parameters")
@@ -156,8 +166,8 @@ def _draw_methods(axes: "Axes", points: Sequence[FrontierPoint], size: str, spli
         ours, look = label == OURS, looks[label]
         axes.errorbar(
             sizes, aucs, yerr=spreads if any(spreads) else None, color=look.colour, capsize=2, elinewidth=0.8,
-            marker=look.marker, linestyle=look.dash, markersize=5 if ours else 4.5, linewidth=2.2 if ours else 1.1,
-            label=label, zorder=3 if ours else 2,
+            marker=look.marker, mfc=look.filling, linestyle=look.dash, markersize=5.5 if ours else 5,
+            linewidth=2.2 if ours else 1.1, label=label, zorder=3 if ours else 2,
         )  # fmt: skip
 
 
@@ -171,3 +181,15 @@ def _cut_at(points: Sequence[FrontierPoint], split: Split, depth: float) -> floa
     if not aucs or max(aucs) == min(aucs):
         return None
     return max(min(aucs) - depth * (max(aucs) - min(aucs)), min(point.auc(split) or 0.0 for point in points) - 0.001)
+
+
+def _below(points: Sequence[FrontierPoint], split: Split, lowest: float) -> list[str]:
+    """Methods with means under the frame's lower edge, and how low they come."""
+    told = []
+    for label in sorted({point.label for point in points}):
+        line = mean_line([point for point in points if point.label == label], "num_parameters", split)
+        means = [auc for _, auc, _ in line]
+        if min(means) < lowest:
+            words = "all of it, " if max(means) < lowest else ""
+            told.append(f"{label} ({words}down to {min(means):.4f})")
+    return told

@@ -16,9 +16,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FORMATS = ("png", "svg")
-# Okabe and Ito's colours: apart for every kind of eye, and in grey print by the markers.
+# Okabe and Ito's colours: apart for every kind of eye, and in grey print by the markers or the dashes.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 MARKERS = ("o", "s", "^", "D", "v", "P")
+DASHES = ("-", "--", "-.", ":")
 STYLE: dict[str, Any] = {
     "font.size": 9,
     "axes.titlesize": 9,

@@ -1,0 +1,79 @@
+"""Panels of parts that are long without them, and what several figures share. How figures look: `thresher.report`."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from thresher.report.figures import COLOURS
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+NOTE_COLOUR = "#555555"
+BARS = {
+    "DartsEmb, paper": (COLOURS[3], "////"),
+    "PEP, paper": (COLOURS[0], "////"),
+    "DartsEmb, here": (COLOURS[3], ""),
+    "PEP, authors' step, here": (COLOURS[5], "xxxx"),
+    "PEP, ours": (COLOURS[0], ""),
+}
+"""Running time: a colour for each method, hatched what is not ours."""
+
+
+def note_exits(axes: "Axes", curves: Mapping[str, Sequence[float]]) -> None:
+    """Say beside where lines leave the frame for good what they come to.
+
+    Args:
+        axes: with its limits set.
+        curves: name → the values of epochs 1, 2, …
+    """
+    low, high = axes.get_ylim()
+    for side, edge, arrow in (("top", high, "↑"), ("bottom", low, "↓")):
+        gone = {name: of for name, of in curves.items() if (of[-1] > high if side == "top" else of[-1] < low)}
+        if gone:
+            ends = [f"{name}: {of[-1]:.2f} at epoch {len(of)}" for name, of in gone.items()]
+            last = max(at for of in gone.values() for at, value in enumerate(of, 1) if low <= value <= high or at == 1)
+            note = axes.annotate(
+                f"{arrow} " + "\n   ".join(ends), (last, edge), (16, 0), textcoords="offset points", va=side,
+                fontsize=8, color=NOTE_COLOUR,
+            )  # fmt: skip
+            note.set_in_layout(False)  # a long one shall not make the panel narrow
+
+
+def draw_steps(axes: "Axes", ratios: Mapping[str, Sequence[float]], models: Sequence[str]) -> None:
+    """Running time: bars of each model rise from 1, the unpruned model's own step."""
+    for at, (name, of_models) in enumerate(ratios.items()):
+        places = [model + 0.17 * (at - 2) for model in range(len(models))]
+        colour, hatch = BARS[name]
+        heights = [ratio - 1 for ratio in of_models]
+        bars = axes.bar(
+            places, heights, bottom=1, width=0.16, color=colour, hatch=hatch, edgecolor="white", linewidth=0, label=name
+        )
+        axes.bar_label(bars, [f"{ratio:#.3g}" for ratio in of_models], fontsize=7, padding=1)
+    axes.axhline(1, color="#555555", linewidth=1)
+    axes.set_yscale("log")
+    axes.set_yticks([1, 2, 5, 10, 20, 50], ["1", "2", "5", "10", "20", "50"])
+    axes.set_ylim(0.9, 1.3 * max(max(of_models) for of_models in ratios.values()))
+    axes.minorticks_off()
+    axes.set_xticks(range(len(models)), list(models))
+    axes.grid(visible=False, axis="x")
+    axes.set_ylabel("time of a step, unpruned = 1")
+    axes.set_title("Criteo's shape", loc="left")
+    axes.legend(loc="upper right", fontsize=8, borderaxespad=0)
+
+
+def draw_budgets(axes: "Axes", totals: Mapping[str, Mapping[str, float]]) -> None:
+    """Running time: search and retraining of each way to five budgets, one on the other."""
+    for part, label, colour, hatch in (
+        ("search", "search", COLOURS[0], ""),
+        ("retrain", "retraining", COLOURS[4], "//"),
+    ):
+        bottoms = [0.0 if part == "search" else total["search"] for total in totals.values()]
+        heights = [total[part] for total in totals.values()]
+        axes.bar(
+            list(totals), heights, bottom=bottoms, width=0.6, color=colour, hatch=hatch, edgecolor="white", linewidth=0,
+            label=label,
+        )  # fmt: skip
+    axes.grid(visible=False, axis="x")
+    axes.set_ylabel("seconds to five budgets")
+    axes.set_title("MovieLens-1M, FM", loc="left")
+    axes.legend(loc="upper left", fontsize=8, borderaxespad=0)
