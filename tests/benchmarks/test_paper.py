@@ -314,7 +314,7 @@ def test_what_a_teacher_is_worth_is_paired_over_the_seeds_that_tried_it(settings
     path = settings.results / "experiments/movielens-1m/fm/pep-plan.json"
     write_json(path, {"seeds": {str(seed): {"teacher": trial} for seed, trial in enumerate(tried)}, "made_with": []})
     cells = "0.8450 ± 0.0071 (2) | 0.8450 (+0.0000 ± 0.0028 (2)) | 0.8450 (+0.0050 (1)) | 1 |"
-    assert f"| MovieLens-1M, fm | {cells}" in part("teacher").page(settings)
+    assert f"| MovieLens-1M, FM | {cells}" in part("teacher").page(settings)
 
 
 def test_more_teachers_are_paired_with_one_and_stand_beside_dense(settings):
@@ -327,9 +327,9 @@ def test_more_teachers_are_paired_with_one_and_stand_beside_dense(settings):
     pruned(folder / of("fm", "three-teachers"), {"50k": [0.852, 0.853, 0.854], "6541": [0.848, 0.848, 0.849]})
     pruned(folder / of("fm", "mixed-teachers"), {"6541": [0.846, 0.847, 0.846]})
     text = part("teacher").page(settings)
-    assert "| fm, 50k | 0.8530 ± 0.0010 (3) | 0.8510 ± 0.0010 (3) | +0.0020 ± 0.0000 (3) |" in text
-    assert "With fm the mean of three teachers is ahead at 50k, behind at none." in text
-    assert "With fm the mean of mixed teachers is ahead at no size, behind at 6541." in text
+    assert "| FM, 50k | 0.8530 ± 0.0010 (3) | 0.8510 ± 0.0010 (3) | +0.0020 ± 0.0000 (3) |" in text
+    assert "With FM the mean of three teachers is ahead at 50k, behind at none." in text
+    assert "With FM the mean of mixed teachers is ahead at no size, behind at 6541." in text
     seeds = {
         str(seed): {"by_labels": {"test_auc": 0.84}, "taught": {"test_auc": auc}}
         for seed, auc in ((0, 0.845), (2, 0.846))

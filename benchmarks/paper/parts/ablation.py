@@ -13,7 +13,7 @@ from typing import Any
 from made_with import made_with
 from paper.experiments import digest, load_experiment
 from paper.page import command, made_from, mean_sd, not_run_yet, table
-from paper.settings import PaperSettings
+from paper.settings import MODEL_NAMES, PaperSettings
 from paper.stored import so_far, write_result
 from paper.variants import DEFAULT, VARIANTS, Variant
 from paper.verdicts import STUDENT, by_seed, is_ahead, is_behind, signed
@@ -128,7 +128,7 @@ def _section(settings: PaperSettings, model: str) -> str:
             rows.append([f"{variant.about}: `{variant.name}`", *gains])
     missing = [f"`{variant.name}`" for variant in VARIANTS[model] if variant.name not in variants]
     parts = [
-        f"### {model}, one change at a time",
+        f"### {MODEL_NAMES[model]}, one change at a time",
         table(["change", *budgets], rows),
         _verdict(variants, budgets),
         f"Not run yet: {', '.join(missing)}." if missing else "",

@@ -21,7 +21,7 @@ from paper.experiments import (
 )
 from paper.page import ABSENT, command, made_from, mean_sd, not_run_yet, picture, table
 from paper.parts.data_statistics import auc_error
-from paper.settings import PaperSettings
+from paper.settings import MODEL_NAMES, PLACES, PaperSettings
 from paper.stored import read_result
 from paper.verdicts import is_ahead, is_behind, paired, signed
 from thresher.models.registry import model_config
@@ -50,7 +50,7 @@ def draw(settings: PaperSettings) -> list[Path]:
         points = _labelled(settings, model)
         if points:
             floor = plain_points(lr_path(settings, SOURCE))
-            title = f"Criteo in small, {model}"
+            title = f"{PLACES[SOURCE]}, {MODEL_NAMES[model]}"
             written += plot_comparison(points, settings.images / f"criteo-small-{model}", floor=floor, title=title)
     return written
 
@@ -75,7 +75,7 @@ def _section(settings: PaperSettings, model: str, floor: Sequence[FrontierPoint]
     dense = {width: plain_points(_dense_path(settings, model, width)) for width in WIDTHS}
     pruned = _pruned(settings, model)
     if not pruned and not any(dense.values()):
-        return f"### {model}\n\n{not_run_yet('criteo_small')}"
+        return f"### {MODEL_NAMES[model]}\n\n{not_run_yet('criteo_small')}"
     budgets = list(dict.fromkeys(str(point.budget) for point in pruned))
     rows = [[f"dense, {width} wide", _size(points), mean_sd(aucs_of(points))] for width, points in dense.items()]
     rows += [
@@ -90,12 +90,13 @@ def _section(settings: PaperSettings, model: str, floor: Sequence[FrontierPoint]
         rivals = {"logistic regression": floor} | {f"{at} wide": points for at, points in dense.items() if points}
         told = [_against(chosen, others, name) for name, others in rivals.items()]
         verdict = f"PEP plan at {best}, the best on validation, against {'; '.join(told)}."
-    shown = picture(settings, f"criteo-small-{model}", f"test AUC on Criteo in small, {model}")
+    shown = picture(settings, f"criteo-small-{model}", f"test AUC on {PLACES[SOURCE]}, {MODEL_NAMES[model]}")
     made = made_from(
         read_result(result_path(settings, f"criteo-small/{model}/pep-plan")),
         *(read_result(_dense_path(settings, model, width)) for width in WIDTHS),
     )
-    return "\n\n".join([f"### {model}", shown, table([model, "parameters", "test AUC"], rows), verdict, made])
+    name = MODEL_NAMES[model]
+    return "\n\n".join([f"### {name}", shown, table([name, "parameters", "test AUC"], rows), verdict, made])
 
 
 def _against(points: Sequence[FrontierPoint], others: Sequence[FrontierPoint], name: str) -> str:

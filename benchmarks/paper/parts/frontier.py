@@ -32,7 +32,6 @@ PART = "frontier"
 TITLE = "AUC against parameters and bytes"
 PLAN, DECAY, QUANTISED = "pep", "pep-decay", "quantised"
 MODELS = ("fm", "deepfm", "autoint")
-NAMES: Mapping[str, str] = {"fm": "FM", "deepfm": "DeepFM", "autoint": "AutoInt"}
 IN_PAPER = ("uniform", "mgqe", "mde", "darts-emb")
 MAGNITUDES = ("magnitude", "gradual-magnitude", "iterative-magnitude")
 BY_BYTES_ALONE = (QUANTISED, eight_bits.LABEL)
@@ -121,7 +120,8 @@ def page(settings: PaperSettings) -> str:
     ]
     for model in MODELS:
         points = read_points(settings, model)
-        sections.append(f"### {model}\n\n" + (_section(settings, model, points) if points else not_run_yet("frontier")))
+        found = _section(settings, model, points) if points else not_run_yet("frontier")
+        sections.append(f"### {MODEL_NAMES[model]}\n\n{found}")
     return "\n\n".join(sections)
 
 
@@ -140,7 +140,7 @@ def _claim(settings: PaperSettings, said: str, methods: Sequence[str]) -> list[C
         compared_here = comparisons(points, PLAN, BUDGETS[model])
         if compared_here:
             others = ", ".join(dict.fromkeys(one.other for one in compared_here))
-            told.append(f"{NAMES[model]} ({others}): {counted(compared_here)}")
+            told.append(f"{MODEL_NAMES[model]} ({others}): {counted(compared_here)}")
             found += [one.is_ahead for one in compared_here]
     return [Claim(said, holds(found), f"MovieLens-1M, {'; '.join(told)}")] if told else []
 

@@ -20,7 +20,7 @@ from paper.page import ABSENT, Claim, command, holds, made_from, mean_sd, not_ru
 from paper.parts import frontier
 from paper.parts.data_statistics import auc_error
 from paper.published import AUTHORS_CODE, AUTHORS_DENSE, PEP_0
-from paper.settings import PaperSettings
+from paper.settings import MODEL_NAMES, PaperSettings
 from paper.stored import read_result
 from paper.verdicts import is_behind, paired, signed
 from thresher.report.frontier import FrontierPoint
@@ -143,7 +143,7 @@ def _against_dense(
     for size in sorted({point.num_parameters for point in points}, reverse=True):
         differences = paired([point for point in points if point.num_parameters == size], dense)
         if differences and size <= A_FEW * dense[0].num_parameters:
-            told = f"{frontier.NAMES[model]} with {size / dense[0].num_parameters:.1%} {signed(differences)}"
+            told = f"{MODEL_NAMES[model]} with {size / dense[0].num_parameters:.1%} {signed(differences)}"
             found.append((told, not is_behind(differences)))
     return found
 
@@ -156,7 +156,7 @@ def _published(model: str, size: str) -> list[str]:
 
 
 def _row(settings: PaperSettings, model: str, size: str) -> list[str]:
-    told = [f"{frontier.NAMES[model]}, {'dense' if size == DENSE else f'PEP at {size}'}", *_published(model, size)]
+    told = [f"{MODEL_NAMES[model]}, {'dense' if size == DENSE else f'PEP at {size}'}", *_published(model, size)]
     decay = [point for point in _taught(settings, model, "pep-decay")[0] if point.budget == size]
     told.append("" if size == DENSE else mean_sd(aucs_of(decay)))
     for points, dense in (

@@ -20,7 +20,7 @@ from paper.experiments import (
     run_experiment,
 )
 from paper.page import ABSENT, command, made_from, mean_sd, not_run_yet, table
-from paper.settings import MODELS, PLACES, PaperSettings
+from paper.settings import MODEL_NAMES, MODELS, PLACES, PaperSettings
 from paper.stored import add_seeds, read_result
 from paper.verdicts import SideBySide, by_seed, signed
 from thresher.cli.progress import display
@@ -92,7 +92,7 @@ def page(settings: PaperSettings) -> str:
         return not_run_yet(PART)
     heads = ["smallest ticket", "by labels", "taught", "search taught, too", "seeds that chose a teacher"]
     rows = [
-        [f"{_place(source)}, {model}", *_row(trials), str(sum(trial["share"] > 0 for trial in trials))]
+        [f"{_place(source)}, {MODEL_NAMES[model]}", *_row(trials), str(sum(trial["share"] > 0 for trial in trials))]
         for (source, model), trials in tried.items()
     ]
     parts = [
@@ -115,8 +115,8 @@ def _more_teachers(settings: PaperSettings, which: str, intro: str) -> str:
     for model in HAVE_MORE_TEACHERS[which]:
         if several := more_teachers_points(settings, model, which):
             both = SideBySide.of(several, plan_points(settings, model))
-            rows += [[f"{model}, {budget}", *cells] for budget, *cells in both.rows]
-            words.append(both.in_words(f"With {model} the mean of {which.replace('-', ' ')}"))
+            rows += [[f"{MODEL_NAMES[model]}, {budget}", *cells] for budget, *cells in both.rows]
+            words.append(both.in_words(f"With {MODEL_NAMES[model]} the mean of {which.replace('-', ' ')}"))
     if not rows:
         return f"{which.replace('-', ' ').capitalize()}: {not_run_yet(PART)}"
     return "\n\n".join(
