@@ -6,7 +6,7 @@ import pytest
 from safetensors.numpy import load_file
 from scipy.sparse import load_npz
 
-import thresher.retrain as thresher_retrain
+from thresher import fewer_bits
 from thresher.export.bundle import open_bundle
 from thresher.export.predictor import load_bundle
 
@@ -86,9 +86,9 @@ def test_retraining_in_fewer_bits_goes_on_as_the_run_did(thresher, clicks, fast,
     settings = ["teacher_share=0.5", "training.early_stopping_metric=logloss", "training.optimizer.learning_rate=0.02"]
     words = [word for setting in settings for word in ("--set", setting)]
     thresher("prune", clicks, "--label", "clicked", "--budgets", "20%", "--out", run, *fast, *words)
-    retrain = thresher_retrain.retrain_quantised
+    retrain = fewer_bits.retrain_quantised
     monkeypatch.setattr(
-        thresher_retrain,
+        fewer_bits,
         "retrain_quantised",
         lambda *args, **more: given.append((args[3], more)) or retrain(*args, **more),
     )

@@ -142,10 +142,30 @@ def open_bundle(folder: str | Path, *, verify: bool = True) -> Bundle:
 
 
 def convert_bundle(source: str | Path, folder: str | Path, value_type: ValueType) -> Path:
-    """Write a bundle again with its values stored as another type, rounded."""
+    """Write a bundle again with its values stored as another type, rounded.
+
+    What was measured of the model before is no fact of the rounded one: it goes under `before_rounding`.
+    """
     bundle = open_bundle(source)
-    facts = {**bundle.facts, "value_type": value_type}
+    check_rounding(bundle, value_type)
+    facts = bundle.facts if value_type == "fp32" else _facts_of_rounded(bundle.facts, value_type)
     return save_bundle(folder, bundle.model, bundle.model_config, bundle.encoder, facts=facts, value_type=value_type)
+
+
+def check_rounding(bundle: Bundle, value_type: ValueType) -> None:
+    """Raise if the searched tables of a bundle cannot be stored as this type: only float32 values are rounded."""
+    searched = bundle.searched_tables or bundle.tables
+    is_plain = all(isinstance(table, CompactTable) and table.value_type == "fp32" for table in searched.values())
+    if value_type != "fp32" and not is_plain:
+        raise ConfigError(f"{bundle.folder}: its table is no compact one of float32 values; leave --value-type out")
+
+
+def _facts_of_rounded(facts: Mapping[str, Any], value_type: ValueType) -> dict[str, Any]:
+    stale = {
+        key: value for key, value in facts.items() if key == "storage_bytes" or key.startswith(("validation_", "test_"))
+    }
+    kept = {key: value for key, value in facts.items() if key not in stale}
+    return kept | {"value_type": value_type, "before_rounding": stale}
 
 
 def find_tables(model: nn.Module) -> dict[str, nn.Module]:
