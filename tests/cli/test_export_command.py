@@ -185,6 +185,29 @@ def test_export_does_not_replace_what_is_not_ours(finished, refused, tmp_path):
     assert "name the run" in refused("export", bundle, "--value-type", "int8", "--retrain", "--out", tmp_path / "x")
 
 
+@pytest.mark.parametrize("to", ["bundle", "csr"])
+def test_export_does_not_replace_what_lies_beside_an_export(finished, thresher, refused, tmp_path, to):
+    out = tmp_path / "small"
+    words = ["export", finished.out, "--budget", "50", "--to", to, "--out", out, "--force"]
+    assert thresher(*words).exit_code == 0
+    (out / "notes").mkdir()
+    (out / "notes" / "dear.txt").write_text("Dear")
+    assert "holds more than an export: notes/dear.txt" in refused(*words)
+    assert (out / "notes" / "dear.txt").exists()
+    (out / "notes" / "dear.txt").unlink()
+    assert thresher(*words).exit_code == 0
+
+
+@pytest.mark.parametrize("name", ["features.npz", "bundle.json"])
+def test_a_name_alone_does_not_make_an_export(finished, refused, tmp_path, name):
+    data = tmp_path / "data"
+    data.mkdir()
+    for file in (name, "labels.csv"):
+        (data / file).write_text("{}")
+    assert "no export of ours" in refused("export", finished.out, "--to", "csr", "--out", data, "--force")
+    assert len(list(data.iterdir())) == 2
+
+
 def test_tables_in_a_methods_own_form_are_not_half_rounded(thresher, refused, clicks, fast, tmp_path):
     run = tmp_path / "hashed"
     words = ["prune", clicks, "--label", "clicked", "--method", "hash", "--budgets", "60%", "--out", run, *fast]

@@ -143,8 +143,27 @@ def _check_place(out: Path, to: str, *, force: bool) -> None:
         raise ConfigError(f"{out} already exists; choose another place (--out), or replace it (--force)")
     if out.exists() and out.is_dir() != (not ending):
         raise ConfigError(f"{out} is a {'folder' if ending else 'file'}; choose another place (--out)")
-    if out.is_dir() and any(out.iterdir()) and not (out / "bundle.json").exists() and not any(out.glob("*.npz")):
+    if out.is_dir():
+        _check_is_ours(out)
+
+
+def _check_is_ours(out: Path) -> None:
+    """Raise if something would be lost with this folder that no export has written."""
+    from thresher.export.bundle_files import bundle_file_names
+    from thresher.run_folder import first_names
+
+    files = {path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_symlink() or not path.is_dir()}
+    tables = {path.name for path in out.glob("*.npz")}
+    is_csr = tables and "network.safetensors" in files
+    own = {*tables, "network.safetensors"} if is_csr else bundle_file_names(out)
+    others = sorted(files - own)
+    if others and not own:
         raise ConfigError(f"{out} holds no export of ours, so it is not replaced; choose another place (--out)")
+    if others:
+        raise ConfigError(
+            f"{out} holds more than an export: {first_names(others)}; move that elsewhere before the export is "
+            "replaced (--force), or choose another place (--out)"
+        )
 
 
 def _in_fewer_bits(

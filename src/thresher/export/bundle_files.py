@@ -56,6 +56,16 @@ def read_bundle_facts(folder: Path, *, verify: bool = True) -> BundleFacts:
     return facts
 
 
+def bundle_file_names(folder: Path) -> set[str]:
+    """The files that a bundle names as its own, there or not, by their place in its folder; none if it is no bundle."""
+    try:
+        about = read_json(folder / "bundle.json")
+    except FormatError:
+        return set()
+    files = about.get("files")
+    return {"bundle.json", *files} if about.get("format") == FORMAT and isinstance(files, dict) else set()
+
+
 def sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
