@@ -55,7 +55,9 @@ def in_fewer_bits(
     before = evaluate(bundle.model, data.validation)
     if retrain:
         _retrain(run, bundle, data, value_type, progress)
-    write = partial(save_bundle, folder, model_config=bundle.model_config, encoder=bundle.encoder)
+    write = partial(
+        save_bundle, folder, model_config=bundle.model_config, encoder=bundle.encoder, searched=bundle.searched
+    )
     write(model=bundle.model, value_type=value_type)
     rounded = open_bundle(folder)
     point = _measure(run, rounded, data, label=str(bundle.facts.get("label", "")), budget=bundle.facts.get("budget"))
