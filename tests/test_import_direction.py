@@ -34,6 +34,7 @@ LAYERS = [
     "run_folder",
     "runs",
     "stages",
+    "fewer_bits",
     "run_report",
     "pipeline",
     "compare",

@@ -91,7 +91,7 @@ def test_tables_in_files_give_the_same_run_and_leave_nothing_behind(tmp_path, mo
         made_by_retraining.append(made[before:])
         return result
 
-    monkeypatch.setattr(tables, "LARGE_BYTES", 0)  # copies of small tables are not worth a file
+    monkeypatch.setattr(tables, "LARGE_BYTES", 1)  # copies of small tables are not worth a file
     monkeypatch.setattr(tables, "_in_file", lambda *args: made.append(tuple(args[1:])) or in_file(*args))
     monkeypatch.setattr(stages, "_retrained", noting)
     mapped, out = replace(config, map_tables_over_mb=0), tmp_path / "files"

@@ -26,7 +26,7 @@ def replacing_file(path: Path) -> Iterator[Path]:
     beside = _beside(path, "partial")
     with _told_plainly(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        _tidy(path)
+        tidy(path)
         try:
             beside.touch()
             mode = beside.stat().st_mode
@@ -36,7 +36,7 @@ def replacing_file(path: Path) -> Iterator[Path]:
                 os.fsync(written.fileno())
             beside.replace(path)
         finally:
-            _tidy(path)
+            tidy(path)
 
 
 @contextmanager
@@ -45,7 +45,7 @@ def replacing_folder(path: Path) -> Iterator[Path]:
     beside = _beside(path, "partial")
     with _told_plainly(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        _tidy(path)
+        tidy(path)
         beside.mkdir()
         try:
             yield beside
@@ -53,12 +53,33 @@ def replacing_folder(path: Path) -> Iterator[Path]:
             for file in beside.rglob("*"):
                 if file.is_file() and file.stat().st_nlink == 1:  # the mode of a link is that of the original, too
                     file.chmod(mode)
-            # a folder cannot be renamed over a full one: the old one steps aside first
-            if path.exists():
-                path.replace(_beside(path, "old"))
-            beside.replace(path)
+            put_in_place(beside, path)
         finally:
-            _tidy(path)
+            tidy(path)
+
+
+def put_in_place(made: Path, path: Path) -> None:
+    """Give a finished folder its place; what was there is removed once that is done, and put back if it fails."""
+    try:
+        # a folder cannot be renamed over a full one: the old one steps aside first
+        if path.exists():
+            path.replace(_beside(path, "old"))
+        made.replace(path)
+    finally:
+        tidy(path)
+
+
+def tidy(path: Path) -> None:
+    """Put back a folder that was moved aside for nothing; remove what else this or a killed process left of `path`."""
+    for left in sorted(path.parent.glob(f".{glob.escape(path.name)}.*")):
+        found = _LEFTOVER.fullmatch(left.name)
+        if found is None or found["name"] != path.name or _is_another_alive(int(found["pid"])):
+            continue
+        with suppress(OSError):  # of another user, perhaps: no reason not to write
+            if found["kind"] == "old" and not path.exists():
+                left.replace(path)
+            else:
+                remove(left)
 
 
 def remove(path: Path) -> None:
@@ -102,19 +123,6 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def _beside(path: Path, kind: Literal["partial", "old"]) -> Path:
     return path.with_name(f".{path.name}.{os.getpid()}.{kind}")
-
-
-def _tidy(path: Path) -> None:
-    """Put back a folder that was moved aside for nothing; remove what else this or a killed process left of `path`."""
-    for left in sorted(path.parent.glob(f".{glob.escape(path.name)}.*")):
-        found = _LEFTOVER.fullmatch(left.name)
-        if found is None or found["name"] != path.name or _is_another_alive(int(found["pid"])):
-            continue
-        with suppress(OSError):  # of another user, perhaps: no reason not to write
-            if found["kind"] == "old" and not path.exists():
-                left.replace(path)
-            else:
-                remove(left)
 
 
 def _is_another_alive(pid: int) -> bool:

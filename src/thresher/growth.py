@@ -156,13 +156,14 @@ def extend_bundle(source: str | Path, folder: str | Path, encoder: RowEncoder, s
     for name, table in bundle.tables.items():
         if not isinstance(table, CompactTable):
             raise FormatError(f"{source}: table {name!r} is not stored row by row, so rows cannot be appended")
-        begin = "unknown" if isinstance(start, Tensor) and name != "embedding" else start
+        is_embedding = bundle.model.get_submodule(name) is bundle.model.embedding
+        begin = "unknown" if isinstance(start, Tensor) and not is_embedding else start
         tables[name] = extend_table(table, growth, begin)
         bundle.model.set_submodule(name, StoredEmbedding(growth.new_sizes, tables[name]))
     larger = replace(bundle, tables=tables)
     sizes = {"num_parameters": larger.num_parameters, "storage_bytes": larger.searched_bytes}
     facts = {key: sizes.get(key, value) for key, value in bundle.facts.items()}
-    return save_bundle(folder, bundle.model, bundle.model_config, encoder, facts=facts)
+    return save_bundle(folder, bundle.model, bundle.model_config, encoder, facts=facts, searched=bundle.searched)
 
 
 def to_trainable(bundle: Bundle) -> CtrModel:

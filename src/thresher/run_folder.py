@@ -5,7 +5,7 @@ Not here: the run (`thresher.runs`).
 
 import glob
 import os
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Sequence
 from pathlib import Path
 
 from thresher.data.sources import DataConfig
@@ -42,12 +42,21 @@ def throw_away(folder: Path, data: DataConfig) -> None:
             )
     others = sorted(path.name for path in folder.iterdir() if not _is_part(path))
     if others:
-        more = f" and {len(others) - SHOWN_NAMES} more" if len(others) > SHOWN_NAMES else ""
         raise ConfigError(
-            f"{folder} holds more than a run: {', '.join(others[:SHOWN_NAMES])}{more}; move that elsewhere before the "
-            "run is thrown away (force=True), or choose another folder (out=…)"
+            f"{folder} holds more than a run: {first_names(others)}; move that elsewhere before the run is thrown away "
+            "(force=True), or choose another folder (out=…)"
         )
     clear(folder)
+
+
+def first_names(names: Sequence[str]) -> str:
+    """The first few names, and how many more there are.
+
+    >>> first_names("abcdefg")
+    'a, b, c, d, e and 2 more'
+    """
+    more = f" and {len(names) - SHOWN_NAMES} more" if len(names) > SHOWN_NAMES else ""
+    return ", ".join(names[:SHOWN_NAMES]) + more
 
 
 def clear(folder: Path, *, keep: Container[str] = ()) -> None:

@@ -1,7 +1,7 @@
 """report(): the last stage of a run. Points → results.json, and pictures of the frontier and of how the count fell."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from thresher.data.encoded_table import EncodedTable
@@ -39,14 +39,15 @@ def report(run: Run, table: EncodedTable, dense: FrontierPoint, points: Sequence
         "num_rows": table.num_rows,
         "num_features": table.schema.num_features,
         "seconds": _seconds(run),
+        "still_improving": [name for name, folder in _trainings(run, points) if _still_improving(run, folder)],
+        "teacher": _teacher(run),
     }
     frontier = Frontier(points=tuple(points), dense=dense, facts=facts)
-    facts["still_improving"] = [name for name, folder in _trainings(run, points) if _still_improving(run, folder)]
-    facts["teacher"] = _teacher(run)
     drop = run.config.max_auc_drop
     recommended = None if drop is None else frontier.smallest_within(drop)
     if drop is not None:
-        facts["recommended"] = None if recommended is None else recommended.budget
+        wanted = None if recommended is None else recommended.budget
+        frontier = replace(frontier, facts={**facts, "recommended": wanted})
     frontier.save(run.results)
     plot_frontier(frontier, run.report / "frontier.png")
     _plot_search(run, points)

@@ -6,7 +6,7 @@ import pytest
 from safetensors.numpy import load_file
 from scipy.sparse import load_npz
 
-import thresher.retrain as thresher_retrain
+from thresher import fewer_bits
 from thresher.export.bundle import open_bundle
 from thresher.export.predictor import load_bundle
 
@@ -86,9 +86,9 @@ def test_retraining_in_fewer_bits_goes_on_as_the_run_did(thresher, clicks, fast,
     settings = ["teacher_share=0.5", "training.early_stopping_metric=logloss", "training.optimizer.learning_rate=0.02"]
     words = [word for setting in settings for word in ("--set", setting)]
     thresher("prune", clicks, "--label", "clicked", "--budgets", "20%", "--out", run, *fast, *words)
-    retrain = thresher_retrain.retrain_quantised
+    retrain = fewer_bits.retrain_quantised
     monkeypatch.setattr(
-        thresher_retrain,
+        fewer_bits,
         "retrain_quantised",
         lambda *args, **more: given.append((args[3], more)) or retrain(*args, **more),
     )
@@ -183,6 +183,29 @@ def test_export_does_not_replace_what_is_not_ours(finished, refused, tmp_path):
     bundle = finished.out / "bundles" / "50"
     assert "leave --budget out" in refused("export", bundle, "--budget", "50", "--out", tmp_path / "x")
     assert "name the run" in refused("export", bundle, "--value-type", "int8", "--retrain", "--out", tmp_path / "x")
+
+
+@pytest.mark.parametrize("to", ["bundle", "csr"])
+def test_export_does_not_replace_what_lies_beside_an_export(finished, thresher, refused, tmp_path, to):
+    out = tmp_path / "small"
+    words = ["export", finished.out, "--budget", "50", "--to", to, "--out", out, "--force"]
+    assert thresher(*words).exit_code == 0
+    (out / "notes").mkdir()
+    (out / "notes" / "dear.txt").write_text("Dear")
+    assert "holds more than an export: notes/dear.txt" in refused(*words)
+    assert (out / "notes" / "dear.txt").exists()
+    (out / "notes" / "dear.txt").unlink()
+    assert thresher(*words).exit_code == 0
+
+
+@pytest.mark.parametrize("name", ["features.npz", "bundle.json"])
+def test_a_name_alone_does_not_make_an_export(finished, refused, tmp_path, name):
+    data = tmp_path / "data"
+    data.mkdir()
+    for file in (name, "labels.csv"):
+        (data / file).write_text("{}")
+    assert "no export of ours" in refused("export", finished.out, "--to", "csr", "--out", data, "--force")
+    assert len(list(data.iterdir())) == 2
 
 
 def test_tables_in_a_methods_own_form_are_not_half_rounded(thresher, refused, clicks, fast, tmp_path):

@@ -1,3 +1,5 @@
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -93,3 +95,21 @@ def test_a_large_batch_on_several_threads_gives_the_same(monkeypatch, threads):
     with pytest.raises(IndexError, match="id 500"):
         table.lookup(ids)
     assert table._look_up(ids, None, False, np.zeros((1001, 16), np.float32)) == 700
+
+
+def test_without_numba_the_kernel_is_looked_for_once(monkeypatch):
+    searches = []
+
+    class WithoutKernel:
+        def find_spec(self, name, path=None, target=None):
+            if name == "thresher.kernels.compact_table":
+                searches.append(name)
+                raise ModuleNotFoundError("numba")
+
+    monkeypatch.delitem(sys.modules, "thresher.kernels.compact_table", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [WithoutKernel(), *sys.meta_path])
+    dense = np.arange(8, dtype=np.float32).reshape(4, 2)
+    table = CompactTable.from_mask(np.ones((4, 2), bool), dense)
+    for _ in range(3):
+        np.testing.assert_array_equal(table.lookup(np.array([2, 1])), dense[[2, 1]])
+    assert len(searches) == 1

@@ -10,8 +10,9 @@ from thresher.compact.embedding import CompactEmbedding
 from thresher.compact.quantised import quantise_aware_
 from thresher.compact.stored import StoredEmbedding
 from thresher.embeddings.registry import build_embedding, embedding_config
-from thresher.errors import FormatError
+from thresher.errors import ConfigError, FormatError
 from thresher.export.bundle import convert_bundle, open_bundle, save_bundle
+from thresher.growth import extend_bundle
 from thresher.models.registry import build_model
 
 
@@ -72,6 +73,35 @@ def test_first_order_weights_count_once_they_are_pruned(tmp_path, make_encoder, 
     assert again.num_parameters == pruned.num_parameters
 
 
+def test_first_order_weights_count_where_they_were_searched_though_all_are_kept(tmp_path, make_encoder, make_model):
+    encoder = make_encoder()
+    sizes = encoder.schema.field_sizes
+    model, config = make_model(encoder, "fm")
+    mask = torch.ones(sum(sizes), 1, dtype=torch.bool)
+    model.linear_term.weights = CompactEmbedding.from_mask(sizes, mask, torch.ones_like(mask, dtype=torch.float32))
+    bundle = open_bundle(save_bundle(tmp_path / "bundle", model, config, encoder))
+    assert bundle.num_parameters == model.num_parameters() + sum(sizes)
+    for again in (
+        convert_bundle(bundle.folder, tmp_path / "int8", "int8"),
+        extend_bundle(bundle.folder, tmp_path / "same", encoder),
+    ):
+        assert open_bundle(again).num_parameters == bundle.num_parameters
+        assert open_bundle(again).searched_bytes == open_bundle(again).storage_bytes
+
+
+def test_a_bundle_that_does_not_say_what_was_searched_is_judged_by_its_looks(tmp_path, make_encoder, make_model):
+    encoder = make_encoder()
+    model, config = make_model(encoder, "fm")
+    path = save_bundle(tmp_path / "bundle", model, config, encoder) / "bundle.json"
+    about = json.loads(path.read_text())
+    assert about.pop("searched") == ["embedding"]
+    path.write_text(json.dumps(about))
+    old = open_bundle(path.parent)
+    assert set(old.searched_tables) == {"embedding"}
+    again = save_bundle(tmp_path / "again", old.model, config, encoder)
+    assert set(open_bundle(again).searched_tables) == {"embedding"}
+
+
 def test_files_hold_no_pickle(tmp_path, make_encoder, make_model):
     model, config = make_model(make_encoder(), "deepfm")
     save_bundle(tmp_path, model, config, make_encoder())
@@ -123,6 +153,8 @@ def test_any_changed_file_is_noticed(saved):
         ({"tables": 3}, "damaged"),
         ({"files": {"../../etc/passwd": ""}}, "outside"),
         ({"facts": None}, "damaged"),
+        ({"searched": 3}, "damaged"),
+        ({"searched": ["nothing"]}, "does not have"),
     ],
 )
 def test_a_bundle_that_contradicts_itself_is_refused(saved, change, message):
@@ -166,6 +198,26 @@ def test_a_bundle_with_fewer_bits_is_smaller_and_predicts_nearly_the_same(saved,
     assert (after.model(ids) - before.model(ids)).abs().mean() < tolerance
     again = convert_bundle(smaller, tmp_path / "again", "fp32")  # nothing brings the lost bits back
     assert open_bundle(again).storage_bytes == after.storage_bytes
+
+
+def test_what_was_measured_before_rounding_is_told_as_that(tmp_path, make_encoder, make_model):
+    model, config = make_model(make_encoder())
+    measured = {"validation_auc": 0.8, "test_auc": 0.79, "test_logloss": 0.4, "storage_bytes": 12_345}
+    facts = {"budget": "1k", "num_parameters": model.num_parameters(), "seed": 3}
+    save_bundle(tmp_path / "whole", model, config, make_encoder(), facts=facts | measured)
+    rounded = open_bundle(convert_bundle(tmp_path / "whole", tmp_path / "int4", "int4"))
+    assert rounded.facts == facts | {"value_type": "int4", "before_rounding": measured}
+    copy = open_bundle(convert_bundle(tmp_path / "whole", tmp_path / "copy", "fp32"))  # nothing is rounded
+    assert copy.facts == facts | measured
+
+
+def test_what_is_rounded_is_not_rounded_again(saved, tmp_path):
+    convert_bundle(saved, tmp_path / "int8", "int8")
+    with pytest.raises(ConfigError, match="no compact one of float32 values"):
+        convert_bundle(tmp_path / "int8", tmp_path / "int4", "int4")
+    assert not (tmp_path / "int4").exists()
+    same = convert_bundle(tmp_path / "int8", tmp_path / "same", "fp32")
+    assert open_bundle(same).facts["value_type"] == "int8"
 
 
 def test_what_was_trained_in_eight_bits_is_stored_as_trained(tmp_path, make_encoder, make_model):

@@ -1,5 +1,7 @@
+from fractions import Fraction
+
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from thresher.errors import BudgetError
@@ -9,8 +11,8 @@ from thresher.tickets.budget import Budget, check_budgets, parse_budgets
 @pytest.mark.parametrize(
     ("text", "unit", "amount"),
     [("25000", "parameters", 25_000), ("30k", "parameters", 30_000), ("30K", "parameters", 30_000),
-     ("1.5M", "parameters", 1_500_000), ("25,000", "parameters", 25_000), ("2%", "share", 0.02),
-     ("0.5 %", "share", 0.005),
+     ("1.5M", "parameters", 1_500_000), ("25,000", "parameters", 25_000), ("2%", "share", Fraction(2, 100)),
+     ("0.5 %", "share", Fraction(5, 1000)),
      ("1MB", "bytes", 1_000_000), ("1mb", "bytes", 1_000_000), ("512KiB", "bytes", 524_288), ("1.5GB", "bytes", 1.5e9),
      ("100B", "bytes", 100), ("1,500 B", "bytes", 1500),
      ("16.1k", "parameters", 16_100), ("2.01M", "parameters", 2_010_000), ("8.03KB", "bytes", 8_030)],
@@ -39,10 +41,12 @@ def test_decimals_are_read_exactly(count, scale):
     assert Budget.parse(f"{whole}.{part:0{num_decimals}}{unit}").amount == count
 
 
-@given(st.integers(1, 100), st.integers(1, 10**9))
-def test_a_share_never_exceeds_itself(percent, num_entries):
-    most = Budget.parse(f"{percent}%").max_entries(num_entries)
-    assert most <= num_entries * percent / 100 + 1e-6 < most + 1 + 1e-6
+@settings(max_examples=500)
+@given(st.integers(1, 100_000), st.integers(1, 10**13))
+@example(900, 2_880_000_000)
+def test_a_share_is_exact_in_tables_of_any_size(thousandths, num_entries):
+    most = Budget.parse(f"{thousandths // 1000}.{thousandths % 1000:03}%").max_entries(num_entries)
+    assert most * 100_000 <= thousandths * num_entries < (most + 1) * 100_000
 
 
 def test_lists():

@@ -7,6 +7,8 @@ from training_toys import TOY_CONFIG, toy_model, toy_sources
 
 import thresher.training.averaging as averaging
 from thresher.data.split_batches import SplitBatches
+from thresher.embeddings.pep import PepConfig
+from thresher.embeddings.registry import build_embedding
 from thresher.errors import ConfigError
 from thresher.training.averaging import WeightAverage
 from thresher.training.fit import TrainingConfig, fit
@@ -44,6 +46,18 @@ def test_the_mean_follows_its_formula_and_leaves_the_weights_alone():
         assert model.count == 59  # whole numbers have no mean
     assert torch.equal(model.weight, weights)
     assert torch.equal(model.running, running)
+
+
+def test_what_is_infinite_in_a_buffer_stays_so_until_the_model_changes_it():
+    table = build_embedding((3, 4), PepConfig(embedding_dim=2))
+    average = WeightAverage(table, average_decay=0.9)
+    for clock in (-torch.inf, -torch.inf, -2.0, -1.0):
+        table.clock.fill_(clock)
+        average.after_step()
+        with average.in_place():
+            assert table.clock == clock if clock < -2 else -2 <= table.clock < -1
+            assert table(torch.arange(7)).isfinite().all()
+        assert table.clock == clock
 
 
 def test_weights_come_back_when_something_fails_inside():

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import log_loss, roc_auc_score
 
 from thresher.errors import ThresherError
-from thresher.training.metrics import Metrics, auc, compute_metrics, logloss, rare_rows
+from thresher.training.metrics import Metrics, auc, auc_standard_error, compute_metrics, logloss, rare_rows
 
 
 @st.composite
@@ -45,6 +45,17 @@ def test_whole_weights_are_repeated_rows(data):
         assert auc(labels, predictions, times) == pytest.approx(repeated, abs=1e-12)
         repeated = logloss(np.repeat(labels, times), np.repeat(predictions, times))
         assert logloss(labels, predictions, times) == pytest.approx(repeated)
+
+
+@pytest.mark.parametrize(("positives", "negatives"), [(60, 240), (200, 50)])
+def test_the_standard_error_is_what_samples_of_rows_vary_by(positives, negatives):
+    draw = np.random.default_rng(0)
+    labels = np.r_[np.ones(positives), np.zeros(negatives)]
+    # exponential scores are the case Hanley and McNeil's formula is exact for
+    found = [
+        auc(labels, np.r_[draw.exponential(3.0, positives), draw.exponential(1.0, negatives)]) for _ in range(1500)
+    ]
+    assert auc_standard_error(float(np.mean(found)), positives, negatives) == pytest.approx(np.std(found), rel=0.1)
 
 
 @given(rows())

@@ -1,9 +1,18 @@
+import logging
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
 
+import thresher.training.optimizers as optimizers
+from thresher.attach import attach_
+from thresher.embeddings.pep import PepConfig
+from thresher.embeddings.registry import build_embedding
 from thresher.errors import ConfigError
+from thresher.models.registry import build_model, model_config
 from thresher.training.optimizers import OptimizerConfig, build_optimizer, parameters_by_role
+from thresher.training.row_adam import RowAdam
 
 
 class Table(nn.Module):
@@ -124,3 +133,19 @@ def test_gradients_are_scaled_down_together_to_the_norm_asked_for():
     assert torch.equal(model.weight.grad, torch.tensor([[0.3, 0.0, 0.4]]))  # below it they stay
     with pytest.raises(ConfigError, match="max_grad_norm is 0"):
         OptimizerConfig(max_grad_norm=0.0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"), [({}, None), ({"first_order": True}, "first-order weights"), ({"pressure": "decay"}, "decay")]
+)
+def test_a_large_table_that_is_updated_as_a_whole_is_told_of(monkeypatch, caplog, settings, why):
+    embedding = PepConfig(embedding_dim=4, **settings)
+    model = build_model(build_embedding((8, 8), embedding), model_config("fm"))
+    if embedding.first_order:
+        attach_(model, replace(embedding, embedding_dim=1), where="linear_term.weights", min_embedding_dim=1)
+    with caplog.at_level(logging.INFO, "thresher"):
+        assert not isinstance(build_optimizer(model, OptimizerConfig()), RowAdam)
+        assert not caplog.messages  # a small table is updated as a whole in little time
+        monkeypatch.setattr(optimizers, "ROWS_FROM_ENTRIES", 64)
+        assert isinstance(build_optimizer(model, OptimizerConfig()), RowAdam) == (why is None)
+    assert [why in message for message in caplog.messages] == ([True] if why else [])

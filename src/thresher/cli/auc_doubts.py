@@ -1,23 +1,10 @@
 """How far a validation AUC can be trusted when a run is asked what may be lost of it."""
 
-from math import sqrt
-
-
-def auc_standard_error(auc: float, num_positive: int, num_negative: int) -> float:
-    """Hanley & McNeil (1982): how much an AUC over so many rows varies from one sample of rows to the next.
-
-    >>> round(auc_standard_error(0.75, 100, 100), 4)
-    0.0344
-    """
-    two_positives = auc / (2 - auc)  # both of two positives ranked above one negative
-    two_negatives = 2 * auc * auc / (1 + auc)
-    spread = auc * (1 - auc)
-    spread += (num_positive - 1) * (two_positives - auc * auc) + (num_negative - 1) * (two_negatives - auc * auc)
-    return sqrt(max(spread, 0.0) / (num_positive * num_negative))
-
 
 def drop_doubts(drop: float, dense_auc: float, num_positive: int, num_negative: int) -> str | None:
     """What speaks against a recommendation by `drop`, in one line; None if nothing does."""
+    from thresher.training.metrics import auc_standard_error
+
     error = auc_standard_error(dense_auc, num_positive, num_negative)
     if dense_auc < 0.5 + 2 * error:
         return (

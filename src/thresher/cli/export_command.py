@@ -1,8 +1,6 @@
 """export: one pruned model out of a run, as a bundle or for another engine, in as many bits as wanted."""
 
 import shutil
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
@@ -17,9 +15,7 @@ from thresher.report.tables import format_bytes
 
 if TYPE_CHECKING:
     from thresher.compact.value_types import ValueType
-    from thresher.export.bundle import Bundle
     from thresher.runs import Run
-    from thresher.training.lesson import Lesson
 
 ENDINGS = {"bundle": "", "onnx": ".onnx", "torch": ".pt2", "compiled": ".pt2", "dense": ".safetensors", "csr": ""}
 """What `--to` knows, and how the file's name must end; those without are folders."""
@@ -147,86 +143,48 @@ def _check_place(out: Path, to: str, *, force: bool) -> None:
         raise ConfigError(f"{out} already exists; choose another place (--out), or replace it (--force)")
     if out.exists() and out.is_dir() != (not ending):
         raise ConfigError(f"{out} is a {'folder' if ending else 'file'}; choose another place (--out)")
-    if out.is_dir() and any(out.iterdir()) and not (out / "bundle.json").exists() and not any(out.glob("*.npz")):
+    if out.is_dir():
+        _check_is_ours(out)
+
+
+def _check_is_ours(out: Path) -> None:
+    """Raise if something would be lost with this folder that no export has written."""
+    from thresher.export.bundle_files import bundle_file_names
+    from thresher.run_folder import first_names
+
+    files = {path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_symlink() or not path.is_dir()}
+    tables = {path.name for path in out.glob("*.npz")}
+    is_csr = tables and "network.safetensors" in files
+    own = {*tables, "network.safetensors"} if is_csr else bundle_file_names(out)
+    others = sorted(files - own)
+    if others and not own:
         raise ConfigError(f"{out} holds no export of ours, so it is not replaced; choose another place (--out)")
+    if others:
+        raise ConfigError(
+            f"{out} holds more than an export: {first_names(others)}; move that elsewhere before the export is "
+            "replaced (--force), or choose another place (--out)"
+        )
 
 
 def _in_fewer_bits(
     source: Path, folder: Path, value_type: "ValueType", run: "Run | None", *, retrain: bool, progress: Display
 ) -> Facts:
     """Write the bundle again with rounded values; what that costs is measured where the run's data is at hand."""
-    from thresher.compact.table import CompactTable
-    from thresher.export.bundle import open_bundle, save_bundle
+    from thresher.export.bundle import convert_bundle
+    from thresher.fewer_bits import in_fewer_bits
 
-    bundle = open_bundle(source)
-    searched = bundle.searched_tables or bundle.tables
-    if not all(isinstance(table, CompactTable) and table.value_type == "fp32" for table in searched.values()):
-        raise ConfigError(f"{source}: its table is no compact one of float32 values; leave --value-type out")
     if run is not None:
-        return _measured_bits(bundle, folder, value_type, run, retrain=retrain, progress=progress)
+        rounded = in_fewer_bits(run, source, folder, value_type, retrain=retrain, progress=progress)
+        return {
+            "value_type": value_type,
+            "validation_auc": rounded.point.validation_auc,
+            "validation_auc_before": rounded.validation_auc_before,
+            "test_auc": rounded.point.test_auc,
+        }
     if retrain:
         raise ConfigError("--retrain needs the data; name the run instead of a bundle")
-    measured = {key: value for key, value in bundle.facts.items() if key.startswith(("validation_", "test_"))}
-    facts = {key: value for key, value in bundle.facts.items() if key not in {*measured, "storage_bytes"}}
-    facts |= {"value_type": value_type, "before_rounding": measured}
-    save_bundle(folder, bundle.model, bundle.model_config, bundle.encoder, facts=facts, value_type=value_type)
+    convert_bundle(source, folder, value_type)
     return {"value_type": value_type}
-
-
-def _measured_bits(
-    bundle: "Bundle", folder: Path, value_type: "ValueType", run: "Run", *, retrain: bool, progress: Display
-) -> Facts:
-    from thresher.compact.stored import make_trainable_
-    from thresher.data.encoded_table import EncodedTable
-    from thresher.export.bundle import open_bundle, save_bundle
-    from thresher.report.frontier import FrontierPoint
-    from thresher.retrain import retrain_quantised, short_training
-    from thresher.stages import batches
-    from thresher.training.loop import evaluate
-
-    data = batches(run, EncodedTable.open(run.encoded))
-    before = evaluate(bundle.model, data.validation)
-    if retrain:
-        make_trainable_(bundle.model)
-        learning = replace(data, test=None)  # the test split is read below, once
-        config, lesson = short_training(run.config.training), _lesson(run)
-        retrain_quantised(
-            bundle.model, learning, value_type, config, seed=run.config.seed, lesson=lesson, progress=progress
-        )
-    write = partial(save_bundle, folder, model_config=bundle.model_config, encoder=bundle.encoder)
-    write(model=bundle.model, value_type=value_type)
-    rounded = open_bundle(folder)
-    assert data.test is not None
-    validation, test = (
-        evaluate(rounded.model, split, feature_counts=data.feature_counts) for split in (data.validation, data.test)
-    )
-    point = FrontierPoint.from_metrics(
-        label=str(bundle.facts.get("label", "")),
-        budget=bundle.facts.get("budget"),
-        num_parameters=rounded.num_parameters,
-        storage_bytes=rounded.searched_bytes,
-        validation=validation,
-        test=test,
-        seed=run.config.seed,
-    )
-    write(model=rounded.model, facts={**point.to_json(), "value_type": value_type, "retrained_in_these_bits": retrain})
-    return {
-        "value_type": value_type,
-        "validation_auc": validation.auc,
-        "validation_auc_before": before.auc,
-        "test_auc": test.auc,
-    }
-
-
-def _lesson(run: "Run") -> "Lesson | None":
-    """What the run's tickets were retrained on, where that was taught and can still be read."""
-    teaching = run.teaching()
-    if teaching is None or not teaching.retraining:
-        return None
-    if not run.soft_labels.exists():
-        say(f"The teachers' predictions this model learned from are gone ({run.soft_labels}); it goes on with labels.")
-        return None
-    return run.lesson(teaching.retraining)
 
 
 def _say_cost(facts: Facts) -> None:

@@ -5,6 +5,7 @@ services that do without numba; it is slower, and reads only the rows asked for 
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,18 +27,30 @@ With bags the output must hold zeros.
 ALL_ONES = np.uint64(0xFFFFFFFFFFFFFFFF)
 
 
+NO_BAGS = np.zeros(0, np.int64)
+
+
 def look_up(layout: Layout, arrays: Mapping[str, Array]) -> LookUp:
     """The fastest way to read this table that is installed; numba is loaded at the first call."""
-    kernel_arrays: Any = None
+    fastest: LookUp | None = None
 
     def run(ids: Positions, bag_starts: Positions | None, mean: bool, out: npt.NDArray[np.float32]) -> int:
-        nonlocal kernel_arrays
-        try:
-            from thresher.kernels.compact_table import look_up_rows, table_arrays
-        except ImportError:  # numba is not there
-            return look_up_numpy(layout, arrays, ids, bag_starts, mean, out)
-        if kernel_arrays is None:
-            kernel_arrays = table_arrays(layout, arrays)
+        nonlocal fastest
+        if fastest is None:  # decided once: Python looks for a missing package anew at every import
+            fastest = _fastest(layout, arrays)
+        return fastest(ids, bag_starts, mean, out)
+
+    return run
+
+
+def _fastest(layout: Layout, arrays: Mapping[str, Array]) -> LookUp:
+    try:
+        from thresher.kernels.compact_table import look_up_rows, table_arrays
+    except ImportError:  # numba is not there
+        return partial(look_up_numpy, layout, arrays)
+    kernel_arrays = table_arrays(layout, arrays)
+
+    def run(ids: Positions, bag_starts: Positions | None, mean: bool, out: npt.NDArray[np.float32]) -> int:
         if bag_starts is not None:
             return int(look_up_rows(kernel_arrays, ids, bag_starts, mean, out))
         parts = num_parts(out.size)
@@ -51,9 +64,6 @@ def look_up(layout: Layout, arrays: Mapping[str, Array]) -> LookUp:
         return next((bad for bad in run_parts(look_up_part, parts) if bad >= 0), -1)
 
     return run
-
-
-NO_BAGS = np.zeros(0, np.int64)
 
 
 def look_up_numpy(

@@ -9,7 +9,7 @@ was when it is called again.
 import json
 import shutil
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from thresher.data.schema import Schema
 from thresher.data.sources import DataSource, EncodingPlan
 from thresher.data.split import SPLITS
 from thresher.errors import DataError, ThresherError
+from thresher.files import put_in_place, tidy
 
 Progress = Callable[[int, int | None, str], None]
 """Called with (done, total, message); total is None while it is unknown."""
@@ -45,6 +46,7 @@ def encode(
     same data and settings is continued.
     """
     folder, progress = Path(folder), progress or _silent
+    tidy(folder)
     if folder.exists() and not (folder / "table.json").exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise DataError("exists and is not an encoded table; choose another folder", file=folder)
     if isinstance(source, EncodedSource):
@@ -54,13 +56,12 @@ def encode(
         facts = None if overwrite else read_facts(folder)
         if facts is not None:
             _refuse_changes(facts["inputs"], inputs, folder)
+            _remove_scratch(folder)
             return EncodedTable.open(folder)
     partial = folder.with_name(folder.name + ".partial")
     try:
         _build(source, partial, inputs, progress)
-        if folder.exists():
-            shutil.rmtree(folder)
-        partial.rename(folder)
+        put_in_place(partial, folder)
     except (OSError, pl.exceptions.PolarsError) as error:
         shutil.rmtree(partial, ignore_errors=True)
         reason, file = getattr(error, "strerror", None), getattr(error, "filename", None)
@@ -68,6 +69,7 @@ def encode(
     except ThresherError:
         shutil.rmtree(partial, ignore_errors=True)
         raise
+    _remove_scratch(folder)
     return EncodedTable.open(folder)
 
 
@@ -95,9 +97,19 @@ def _build(source: DataSource, partial: Path, inputs: dict[str, Any], progress: 
     fitted = fit_vocabularies(first, partial, known, append=plan.new_values == "append")
     _write_facts(first, fitted, partial, inputs)
     write_table(first, fitted, partial, progress)
-    for part in [*partial.glob("*/*.part"), partial / "journal.json"]:
-        part.unlink()
-    shutil.rmtree(partial / "values")
+
+
+def _remove_scratch(folder: Path) -> None:
+    """Remove from a finished table what an interrupted run would have needed.
+
+    The journal goes last: while it is there, a run killed in here has left something.
+    """
+    journal = folder / "journal.json"
+    if journal.exists():
+        with suppress(OSError):  # of another user, perhaps: the table is whole
+            shutil.rmtree(folder / "values", ignore_errors=True)
+            for part in [*folder.glob("*/*.part"), journal]:
+                part.unlink()
 
 
 def _plan_like(plan: EncodingPlan, schema: Schema) -> EncodingPlan:

@@ -10,7 +10,7 @@
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from thresher.compact.table import CompactTable
 from thresher.compact.value_types import ValueType
 from thresher.config import config_from_mapping, config_to_mapping
 from thresher.data.row_encoder import RowEncoder
+from thresher.embeddings.base import FieldEmbedding
 from thresher.errors import ConfigError, FormatError
 from thresher.export.bundle_files import FORMAT, VERSION, BundleFacts, read_bundle_facts, sha256
 from thresher.files import replacing_folder, write_json
@@ -44,10 +45,12 @@ class Bundle:
     model_config: ModelConfig
     tables: Mapping[str, AnyTable]
     facts: Mapping[str, Any]
+    searched: Collection[str]
+    """Names of the tables that budgets and results count: the embedding, and first-order weights if searched, too."""
 
     @property
     def num_parameters(self) -> int:
-        """Kept entries of the searched tables: of the embedding, and of first-order weights if they were pruned."""
+        """Kept entries of the searched tables."""
         return sum(table.num_parameters for table in self.searched_tables.values())
 
     @property
@@ -57,12 +60,7 @@ class Bundle:
 
     @property
     def searched_tables(self) -> dict[str, AnyTable]:
-        """Those that budgets and results count: the embedding, and any other of which something was left out."""
-        return {
-            name: table
-            for name, table in self.tables.items()
-            if name == "embedding" or table.num_parameters < math.prod(table.shape)
-        }
+        return {name: table for name, table in self.tables.items() if name in self.searched}
 
     @property
     def searched_bytes(self) -> int:
@@ -78,6 +76,7 @@ def save_bundle(
     *,
     facts: Mapping[str, Any] | None = None,
     value_type: ValueType = "fp32",
+    searched: Collection[str] | None = None,
 ) -> Path:
     """Write all a prediction needs; an older bundle at the same place is replaced as a whole.
 
@@ -88,9 +87,13 @@ def save_bundle(
         encoder: schema and vocabularies, for instance `RowEncoder.load(encoded_table.folder)`.
         facts: anything worth keeping as JSON: budget, AUC, seed.
         value_type: how the values of compact tables are stored. What was trained in fewer bits stays as it is.
+        searched: names of the tables that budgets count, as `Bundle.searched` has them for a model out of a bundle; by
+            default those under a method.
     """
-    folder = Path(folder)
-    tables = {name: _with_values(to_table(module), value_type) for name, module in find_tables(model).items()}
+    folder, modules = Path(folder), find_tables(model)
+    tables = {name: _with_values(to_table(module), value_type) for name, module in modules.items()}
+    if searched is None:
+        searched = _under_method(modules, tables)
     if model.embedding is not None and "embedding" not in tables:
         raise FormatError(
             f"{type(model.embedding).__qualname__} has no compact form, so a bundle cannot hold it; "
@@ -116,6 +119,7 @@ def save_bundle(
                 "thresher": thresher.__version__,
                 "model": config_to_mapping(model_config),
                 "tables": {name: list(table.shape) for name, table in tables.items()},
+                "searched": [name for name in tables if name in searched],
                 "facts": dict(facts or {}),
                 "files": {path.relative_to(beside).as_posix(): sha256(path) for path in files},
             },
@@ -138,14 +142,43 @@ def open_bundle(folder: str | Path, *, verify: bool = True) -> Bundle:
     encoder = RowEncoder.load(folder)
     tables = {name: _load_table(about, name) for name in about.tables}
     model = _build(about, config, encoder, tables)
-    return Bundle(about.folder, encoder, model, config, tables, about.facts)
+    searched = _seem_searched(tables) if about.searched is None else about.searched
+    return Bundle(about.folder, encoder, model, config, tables, about.facts, searched)
 
 
 def convert_bundle(source: str | Path, folder: str | Path, value_type: ValueType) -> Path:
-    """Write a bundle again with its values stored as another type, rounded."""
+    """Write a bundle again with its values stored as another type, rounded.
+
+    What was measured of the model before is no fact of the rounded one: it goes under `before_rounding`.
+    """
     bundle = open_bundle(source)
-    facts = {**bundle.facts, "value_type": value_type}
-    return save_bundle(folder, bundle.model, bundle.model_config, bundle.encoder, facts=facts, value_type=value_type)
+    check_rounding(bundle, value_type)
+    facts = bundle.facts if value_type == "fp32" else _facts_of_rounded(bundle.facts, value_type)
+    return save_bundle(
+        folder,
+        bundle.model,
+        bundle.model_config,
+        bundle.encoder,
+        facts=facts,
+        value_type=value_type,
+        searched=bundle.searched,
+    )
+
+
+def check_rounding(bundle: Bundle, value_type: ValueType) -> None:
+    """Raise if the searched tables of a bundle cannot be stored as this type: only float32 values are rounded."""
+    searched = bundle.searched_tables or bundle.tables
+    is_plain = all(isinstance(table, CompactTable) and table.value_type == "fp32" for table in searched.values())
+    if value_type != "fp32" and not is_plain:
+        raise ConfigError(f"{bundle.folder}: its table is no compact one of float32 values; leave --value-type out")
+
+
+def _facts_of_rounded(facts: Mapping[str, Any], value_type: ValueType) -> dict[str, Any]:
+    stale = {
+        key: value for key, value in facts.items() if key == "storage_bytes" or key.startswith(("validation_", "test_"))
+    }
+    kept = {key: value for key, value in facts.items() if key not in stale}
+    return kept | {"value_type": value_type, "before_rounding": stale}
 
 
 def find_tables(model: nn.Module) -> dict[str, nn.Module]:
@@ -179,6 +212,20 @@ def _with_values(table: AnyTable, value_type: ValueType) -> AnyTable:
     if isinstance(table, CompactTable) and table.value_type == "fp32":
         return table.to_value_type(value_type)
     return table
+
+
+def _under_method(modules: Mapping[str, nn.Module], tables: Mapping[str, AnyTable]) -> Collection[str]:
+    """Names of the tables that a method has made; a stored one does not tell."""
+    if any(isinstance(module, StoredEmbedding) for module in modules.values()):
+        return _seem_searched(tables)
+    return [name for name, module in modules.items() if isinstance(module, FieldEmbedding)]
+
+
+def _seem_searched(tables: Mapping[str, AnyTable]) -> Collection[str]:
+    """Where nobody says which tables were searched: the embedding, and those of which something was left out."""
+    return [
+        name for name, table in tables.items() if name == "embedding" or table.num_parameters < math.prod(table.shape)
+    ]
 
 
 def _load_table(about: BundleFacts, name: str) -> AnyTable:

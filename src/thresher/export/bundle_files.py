@@ -21,12 +21,14 @@ class BundleFacts:
         model: the model's settings, with its name.
         tables: name of each table → its shape `(N, D)`.
         facts: what the exporter wanted kept: budget, AUC, seed.
+        searched: names of the tables that budgets and results count; None in bundles that do not say.
     """
 
     folder: Path
     model: Mapping[str, Any]
     tables: Mapping[str, tuple[int, int]]
     facts: Mapping[str, Any]
+    searched: frozenset[str] | None
 
     def table_path(self, name: str) -> Path:
         return self.folder / "tables" / f"{name}.safetensors"
@@ -47,13 +49,26 @@ def read_bundle_facts(folder: Path, *, verify: bool = True) -> BundleFacts:
     try:
         _check_files(folder, about["files"], verify=verify)
         tables = {name: (int(rows), int(columns)) for name, (rows, columns) in about["tables"].items()}
-        facts = BundleFacts(folder, dict(about["model"]), tables, dict(about["facts"]))
+        searched = None if about.get("searched") is None else frozenset(map(str, about["searched"]))
+        facts = BundleFacts(folder, dict(about["model"]), tables, dict(about["facts"]), searched)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise FormatError(f"{folder / 'bundle.json'} is damaged ({error!r}); export the model again") from None
     for name in tables:
         if not all(part.isidentifier() or part.isdigit() for part in name.split(".")):
             raise FormatError(f"{folder}: {name!r} cannot be the name of a table")
+    if searched is not None and not searched <= tables.keys():
+        raise FormatError(f"{folder}: bundle.json says that tables were searched which it does not have")
     return facts
+
+
+def bundle_file_names(folder: Path) -> set[str]:
+    """The files that a bundle names as its own, there or not, by their place in its folder; none if it is no bundle."""
+    try:
+        about = read_json(folder / "bundle.json")
+    except FormatError:
+        return set()
+    files = about.get("files")
+    return {"bundle.json", *files} if about.get("format") == FORMAT and isinstance(files, dict) else set()
 
 
 def sha256(path: Path) -> str:

@@ -52,7 +52,7 @@ def new_zeros(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
     mapped, on_cpu = _mapped.get(), torch.get_default_device().type == "cpu"
     if mapped is not None and on_cpu and num_bytes > mapped.over_bytes:
         return _in_file(mapped.folder, torch.Size(shape), dtype)
-    if on_cpu and num_bytes >= max(LARGE_BYTES, 1) and sys.platform.startswith("linux"):
+    if on_cpu and num_bytes >= LARGE_BYTES and sys.platform.startswith("linux"):
         return _in_huge_pages(torch.Size(shape), dtype)
     return torch.zeros(shape, dtype=dtype)
 

@@ -31,7 +31,8 @@ class Budget:
     """
 
     unit: Unit
-    amount: float
+    amount: int | Fraction
+    """Exact: a share as a float would be one entry off in a table of billions."""
     text: str = field(compare=False)
 
     @classmethod
@@ -50,7 +51,7 @@ class Budget:
         if suffix == "%":
             if number > 100:
                 raise BudgetError(f"budget {written!r} is more than the whole table; a share ends at 100%")
-            return cls("share", float(number / 100), written)
+            return cls("share", number / 100, written)
         # "30K", "30m" and "30B" are clear enough; "30b" might be bits, bytes or billions
         suffix = {"K": "k", "m": "M"}.get(suffix, suffix)
         if suffix in _PARAMETER_FACTORS:
@@ -68,8 +69,7 @@ class Budget:
         """The most entries it can allow in tables of `num_entries` in all; for bytes, were values all there is."""
         if self.unit == "parameters":
             return int(self.amount)
-        # the small term undoes float error: 2% of 50 is one entry, not 0.99…
-        return int(self.amount * num_entries + 1e-9) if self.unit == "share" else int(self.amount // _BYTES_PER_VALUE)
+        return int(self.amount * num_entries if self.unit == "share" else self.amount // _BYTES_PER_VALUE)
 
     @property
     def slug(self) -> str:

@@ -22,7 +22,7 @@ ENTRIES_PER_STEP = 1 << 22
 
 
 class WeightAverage:
-    """Follows a model's floating-point parameters and buffers.
+    """Follows a model's floating-point parameters and buffers; what is infinite in a buffer is taken as it is.
 
     Args:
         average_decay: the most of itself the mean keeps from one step to the next; its memory is about
@@ -37,6 +37,7 @@ class WeightAverage:
             for name, tensor in (*model.named_parameters(), *model.named_buffers())
             if tensor.is_floating_point()
         }
+        self._buffers = [name for name, _ in model.named_buffers() if name in self._weights]
         self._mean = {name: copy_of(tensor) for name, tensor in self._weights.items()}
         self._steps_between = 1 + sum(tensor.numel() for tensor in self._mean.values()) // ENTRIES_PER_STEP
 
@@ -74,4 +75,7 @@ class WeightAverage:
     def _take_in(self) -> None:
         decay = min(self.average_decay, (1 + self.num_steps) / (10 + self.num_steps))
         torch._foreach_lerp_(list(self._mean.values()), list(self._weights.values()), 1 - decay**self.num_pending)
+        for name in self._buffers:  # infinity, as in the clock of a search that has not begun, has no mean
+            mean = self._mean[name]
+            mean.copy_(torch.where(mean.isfinite(), mean, self._weights[name]))
         self.num_pending = 0

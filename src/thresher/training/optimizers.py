@@ -4,6 +4,7 @@ Decay is *coupled* (added to the gradient before Adam scales it), as in the PEP 
 thresholds it is what drives the published search, and decoupled decay would silently disable it.
 """
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
@@ -13,6 +14,8 @@ from torch import nn
 
 from thresher.embeddings.base import Role, RowGradients
 from thresher.errors import ConfigError
+
+logger = logging.getLogger(__name__)
 
 NETWORK = "network"
 GROUP_NAMES = (NETWORK, *get_args(Role))
@@ -139,7 +142,10 @@ def _wants_row_updates(model: nn.Module, updates: Updates) -> bool:
         for parameter in module.parameters()
         if parameter.device.type == "cpu"
     ]
-    return not reasons and max((table.numel() for table in tables), default=0) >= ROWS_FROM_ENTRIES
+    is_large = max((table.numel() for table in tables), default=0) >= ROWS_FROM_ENTRIES
+    if is_large and reasons:
+        logger.info("every step updates the whole tables, not the rows of its batch alone: %s", reasons[0])
+    return is_large and not reasons
 
 
 def _declared_roles(model: nn.Module) -> dict[nn.Parameter, str]:

@@ -1,11 +1,12 @@
 """An encoding that is killed goes on where it was, and ends with the same table as one that was not."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+import thresher.data.encode as encoding
 from thresher.data.datasets.shaped_files import write_avazu_shaped
 from thresher.data.encode import encode
 from thresher.data.encoded_table import EncodedTable
@@ -21,6 +23,7 @@ from thresher.data.encoding import first_pass
 from thresher.data.raw_files import RawChunk
 from thresher.data.sources import DataConfig, DataSource, EncodingPlan, FieldConfig, SplitConfig, build_source
 from thresher.data.split import SPLITS
+from thresher.errors import DataError
 
 FIELDS = (
     FieldConfig(name="site_id"),
@@ -112,6 +115,63 @@ def test_an_interrupted_run_over_other_settings_starts_anew(tmp_path: Path) -> N
         encode(Interrupted(source(path), 2), tmp_path / "out")
     expected = contents(encode(source(path, split_seed=1), tmp_path / "expected"))
     assert contents(encode(source(path, split_seed=1), tmp_path / "out")) == expected
+
+
+class Killed(BaseException):
+    """Nobody catches it."""
+
+
+@dataclass
+class Kill:
+    """Once `changes_left` files or folders are renamed or removed, nothing more is: the process is dead."""
+
+    changes_left: int
+
+    def __call__(self, change: Callable[..., Any]) -> Callable[..., Any]:
+        def before(*args: Any, **settings: Any) -> Any:
+            if self.changes_left == 0:
+                raise Killed
+            self.changes_left -= 1
+            return change(*args, **settings)
+
+        return before
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_run_killed_at_its_end_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, overwrite: bool
+) -> None:
+    path = write_avazu_shaped(tmp_path / "rows.csv", 300)
+    old, new = source(path, split_seed=1), source(path)
+    before, expected = (contents(encode(s, tmp_path / name)) for s, name in ((old, "before"), (new, "expected")))
+    with monkeypatch.context() as deadly:
+        deadly.setattr(encoding, "write_table", Kill(0)(encoding.write_table))
+        with pytest.raises(Killed):  # the first pass is done
+            encode(new, tmp_path / "begun")
+    num_kills, done = 0, False
+    while not done:
+        where = tmp_path / str(num_kills)
+        out = where / "out"
+        shutil.copytree(tmp_path / "begun.partial", where / "out.partial")
+        if overwrite:
+            shutil.copytree(tmp_path / "before", out)
+        with monkeypatch.context() as deadly:
+            kill = Kill(num_kills)
+            for owner, name in ((Path, "unlink"), (Path, "replace"), (Path, "rename"), (shutil, "rmtree")):
+                deadly.setattr(owner, name, kill(getattr(owner, name)))
+            try:
+                encode(new, out, overwrite=overwrite)
+                done = True
+            except Killed:
+                num_kills += 1
+        try:
+            table = encode(Interrupted(new, 0), out)
+        except DataError:  # the old table is in its place, as it was
+            assert contents(EncodedTable.open(out)) == before
+            table = encode(Interrupted(new, 0), out, overwrite=True)
+        assert contents(table) == expected
+        assert [left.name for left in where.iterdir()] == ["out"]
+    assert num_kills > 10
 
 
 PROGRAM = """

@@ -11,6 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from thresher.data.encoding.field_coder import FieldCoder
+from thresher.files import write_json
 
 MAX_SAMPLES = 20
 
@@ -35,9 +36,7 @@ class Journal:
             self.skipped_samples.append((str(file or ""), line, reason))
 
     def save(self, folder: Path) -> None:
-        beside = folder / "journal.json.new"
-        beside.write_text(json.dumps(asdict(self)), encoding="utf-8")
-        beside.replace(folder / "journal.json")
+        write_json(folder / "journal.json", asdict(self))
 
     @classmethod
     def load(cls, folder: Path, fingerprint: str) -> "Journal | None":

@@ -27,9 +27,7 @@ def write_table(
     done, total = 0, sum(first.journal.rows)
     for name, rows in zip(SPLITS, first.journal.rows, strict=True):
         where = folder / name
-        write_array(
-            where / "ids.npy", np.int32, (rows, len(singles)), _ids(first, fitted, where, rows, tables, singles)
-        )
+        write_array(where / "ids.npy", np.int32, (rows, len(singles)), _ids(fitted, where, rows, tables, singles))
         write_array(where / "labels.npy", np.uint8, (rows,), read_part(where, "labels", np.uint8, (rows,)))
         if fitted.dense:
             write_array(where / "dense.npy", np.float32, (rows, len(fitted.dense)), _dense(fitted, where, rows))
@@ -50,7 +48,7 @@ def write_array(path: Path, dtype: Any, shape: tuple[int, ...], blocks: Iterator
 
 
 def _ids(
-    first: FirstPass, fitted: Fitted, where: Path, rows: int, tables: list[NDArray[np.int32]], singles: list[int]
+    fitted: Fitted, where: Path, rows: int, tables: list[NDArray[np.int32]], singles: list[int]
 ) -> Iterator[NDArray[np.int32]]:
     if not singles:  # every field is multi-valued
         return
