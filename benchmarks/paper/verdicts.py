@@ -238,19 +238,6 @@ def _within(rival: Sequence[FrontierPoint], mine: Sequence[Sequence[FrontierPoin
     return Compared(str(best[0].budget), rival[0].label, _size(rival), False, rival, differences)
 
 
-def auc_standard_error(auc: float, num_positive: int, num_negative: int) -> float:
-    """How much an AUC varies with the rows it is measured on (Hanley and McNeil, 1982).
-
-    >>> round(auc_standard_error(0.71, 329, 1631), 4)
-    0.0165
-    """
-    both_positive, both_negative = auc / (2 - auc), 2 * auc**2 / (1 + auc)
-    variance = (
-        auc * (1 - auc) + (num_positive - 1) * (both_positive - auc**2) + (num_negative - 1) * (both_negative - auc**2)
-    )
-    return sqrt(variance / (num_positive * num_negative))
-
-
 def _groups(points: Iterable[FrontierPoint]) -> list[list[FrontierPoint]]:
     """Points of one method and size, over seeds; the largest first."""
     groups: dict[tuple[str, str | None, int | None], list[FrontierPoint]] = {}

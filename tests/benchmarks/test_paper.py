@@ -7,7 +7,6 @@ from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from thresher.config import load_toml
@@ -392,16 +391,6 @@ def test_differences_are_of_the_seeds_both_have():
 )
 def test_a_small_difference_counts_only_where_seeds_agree(differences, ahead):
     assert paper("verdicts").is_ahead(differences) is ahead
-
-
-def test_the_standard_error_of_an_auc_is_what_drawing_other_rows_shows():
-    generator, num_positive, num_negative = np.random.default_rng(0), 60, 240
-    aucs = []
-    for _ in range(2000):
-        positive, negative = generator.exponential(3, num_positive), generator.exponential(1, num_negative)
-        aucs.append((positive[:, None] > negative[None, :]).mean())
-    told = paper("verdicts").auc_standard_error(float(np.mean(aucs)), num_positive, num_negative)
-    assert told == pytest.approx(np.std(aucs), rel=0.1)
 
 
 def test_at_equal_bytes_the_best_of_the_smaller_is_named():

@@ -12,13 +12,13 @@ from made_with import made_with
 from paper.page import command, made_from, not_run_yet, picture, table
 from paper.settings import FOLDERS, PLACES, PaperSettings
 from paper.stored import read_result, stored_result, write_result
-from paper.verdicts import auc_standard_error
 from thresher.config import config_to_mapping
 from thresher.data.encode import encode
 from thresher.data.sources import build_source
 from thresher.data.statistics import table_statistics
 from thresher.export.bundle_files import sha256
 from thresher.report.figures import COLOURS, DASHES, new_figure, page_style, save_figure, set_count_ticks
+from thresher.training.metrics import auc_standard_error
 
 TITLE = "Statistics of the data sets"
 PAPER = {"movielens-1m": (739_015, 7, 3_864), "criteo": (45_840_617, 39, 1_086_810), "avazu": (40_400_000, 22, 645_394)}
