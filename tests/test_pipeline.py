@@ -16,7 +16,6 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from thresher import stages
 from thresher.data.data_config import DenseConfig
 from thresher.data.encoded_table import EncodedTable
 from thresher.data.sources import DataConfig, FieldConfig, SyntheticConfig, build_source
@@ -31,17 +30,17 @@ from thresher.models.autoint import AutoIntConfig
 from thresher.models.deepfm import DeepFmConfig
 from thresher.models.logistic_regression import LogisticRegressionConfig
 from thresher.pipeline import prune, retrain_all
-from thresher.runs import Run, RunConfig
+from thresher.runs import Run, RunConfig, stages
+from thresher.runs.stages import batches
 from thresher.search.config import SearchConfig
 from thresher.search.find_tickets import find_tickets
-from thresher.stages import batches
-from thresher.teaching import try_teachings
 from thresher.tickets.budget import Budget
 from thresher.tickets.store import load_ticket
 from thresher.training.fit import TrainingConfig
 from thresher.training.history import read_history
 from thresher.training.optimizers import OptimizerConfig
 from thresher.training.seeding import derive_seed
+from thresher.training.teaching import try_teachings
 
 FAST = OptimizerConfig(learning_rate=1e-2)
 CONFIG = RunConfig(
@@ -233,7 +232,7 @@ def test_models_come_from_the_search_that_was_chosen(tmp_path, monkeypatch):
     def try_rising(ways, validation_auc):
         return try_teachings(ways, lambda way: next(better) * validation_auc(way))
 
-    monkeypatch.setattr("thresher.stages.try_teachings", try_rising)
+    monkeypatch.setattr("thresher.runs.stages.try_teachings", try_rising)
     chosen = prune(CONFIG, out=tmp_path / "chosen")
     told = prune(replace(TAUGHT, num_teachers=1), out=tmp_path / "told")
     assert chosen.run.tickets.relative_to(tmp_path / "chosen") == told.run.tickets.relative_to(tmp_path / "told")
@@ -253,7 +252,7 @@ def test_a_taught_search_that_fails_leaves_what_there_was(tmp_path, monkeypatch)
             raise BudgetError("it stalls")
         return find_tickets(*arguments, **options)
 
-    monkeypatch.setattr("thresher.stages.find_tickets", find)
+    monkeypatch.setattr("thresher.runs.stages.find_tickets", find)
     result = prune(replace(CONFIG, teacher_share=1.0), out=tmp_path / "run")
     teacher = result.frontier.facts["teacher"]
     assert (teacher["share"], teacher["search_share"]) == (1.0, 0.0)

@@ -19,9 +19,9 @@ from thresher.data.split_batches import SplitBatches
 from thresher.export.bundle import convert_bundle, open_bundle
 from thresher.report.frontier import FrontierPoint
 from thresher.runs import Run, RunConfig
-from thresher.stages import batches, encode_data, retrain, search
-from thresher.teaching import BY_LABELS
+from thresher.runs.stages import batches, encode_data, find_run_tickets, retrain_run_ticket
 from thresher.training.loop import evaluate
+from thresher.training.teaching import BY_LABELS
 
 LABEL = "pep, int8"
 EXPERIMENT = "movielens-1m/fm/pep-plan"
@@ -41,8 +41,8 @@ def _points(settings: PaperSettings, told: RunConfig) -> list[dict[str, Any]]:
     with display() as progress, Run.started(folder, config, resume=True) as run:
         table = encode_data(run, progress)
         data = batches(run, table)
-        tickets = search(run, table, data, BY_LABELS, progress)
-        exact = [retrain(run, table, data, ticket, BY_LABELS, progress) for ticket in tickets]
+        tickets = find_run_tickets(run, table, data, BY_LABELS, progress)
+        exact = [retrain_run_ticket(run, table, data, ticket, BY_LABELS, progress) for ticket in tickets]
     return [_rounded(run, data, point).to_json() for point in exact]
 
 

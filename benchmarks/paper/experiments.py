@@ -23,7 +23,8 @@ from thresher.files import read_json
 from thresher.models.base import ModelConfig
 from thresher.report.frontier import Frontier, FrontierPoint
 from thresher.runs import Run, RunConfig
-from thresher.stages import batches, encode_data, train_dense
+from thresher.runs.dense import train_dense
+from thresher.runs.stages import batches, encode_data
 from thresher.training.fit import TrainingConfig
 
 QUICK_DECAY_EPOCHS, QUICK_DECAY_RATE = 25, 0.05

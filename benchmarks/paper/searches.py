@@ -27,9 +27,9 @@ from thresher.embeddings.pep import PepConfig, PepEmbedding, Pressure
 from thresher.files import read_json, write_json
 from thresher.models.base import CtrModel
 from thresher.runs import RunConfig
+from thresher.runs.fresh import new_model
 from thresher.search.config import SearchConfig
 from thresher.search.searcher import Searcher
-from thresher.stages import new_model
 from thresher.tickets.budget import Budget
 from thresher.tickets.store import load_mask_ticket, save_ticket
 from thresher.tickets.ticket import MaskTicket

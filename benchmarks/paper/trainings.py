@@ -12,7 +12,7 @@ from thresher.data.batches import BatchSource
 from thresher.embeddings.uniform import UniformConfig
 from thresher.retrain import Trained, retrain_ticket, train_model
 from thresher.runs import RunConfig
-from thresher.stages import new_model
+from thresher.runs.fresh import new_model
 from thresher.tickets.ticket import Rewind
 from thresher.training.fit import TrainingConfig
 

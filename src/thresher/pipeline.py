@@ -2,8 +2,8 @@
 
     raw files → encoded → tickets → dense → (tickets it taught) → retrained → bundles → results, report
 
-Each stage is a function of `thresher.stages`, the last one of `thresher.run_report`. It takes up its own unfinished
-work and passes over what is done, so a run killed anywhere can be resumed.
+Each stage is a function of `thresher.runs.stages`, the last one of `thresher.runs.report`. It takes up its own
+unfinished work and passes over what is done, so a run killed anywhere can be resumed.
 """
 
 from pathlib import Path
@@ -14,16 +14,16 @@ from thresher.embeddings.pep import PepConfig
 from thresher.embeddings.registry import method_name
 from thresher.errors import ConfigError
 from thresher.models.registry import has_embedding, model_name
-from thresher.run_report import PruneResult, report
 from thresher.runs import Run, RunConfig
-from thresher.stages import (
+from thresher.runs.dense import train_dense
+from thresher.runs.report import PruneResult, write_report
+from thresher.runs.stages import (
     RunProgress,
     batches,
     choose_teaching,
     encode_data,
-    retrain,
-    search,
-    train_dense,
+    find_run_tickets,
+    retrain_run_ticket,
 )
 
 
@@ -48,7 +48,7 @@ def prune(
         table = encode_data(run, progress)
         data = batches(run, table)
         # before dense training, unless that is to teach it: impossible settings are told at once
-        search(run, table, data, config.teachings()[0], progress)
+        find_run_tickets(run, table, data, config.teachings()[0], progress)
     return retrain_all(run, table, data, progress)
 
 
@@ -76,6 +76,6 @@ def retrain_all(run: Run, table: EncodedTable, data: SplitBatches, progress: Run
     check_settings(run.config)
     dense = train_dense(run, table, data, progress)
     teaching = choose_teaching(run, table, data, progress)
-    tickets = search(run, table, data, teaching, progress)
-    points = [retrain(run, table, data, ticket, teaching, progress) for ticket in tickets]
-    return report(run, table, dense, points)
+    tickets = find_run_tickets(run, table, data, teaching, progress)
+    points = [retrain_run_ticket(run, table, data, ticket, teaching, progress) for ticket in tickets]
+    return write_report(run, table, dense, points)

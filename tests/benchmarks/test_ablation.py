@@ -12,11 +12,11 @@ from thresher.embeddings.pep import PepConfig
 from thresher.embeddings.soft_threshold import soft_threshold
 from thresher.files import read_json, write_json
 from thresher.runs import RunConfig
+from thresher.runs.fresh import new_model
 from thresher.search.config import SearchConfig
 from thresher.search.find_tickets import find_tickets
 from thresher.search.plan import Plan
 from thresher.search.searcher import Searcher
-from thresher.stages import new_model
 from thresher.tickets.ticket import kept_weights
 from thresher.training.loop import train_epoch
 from thresher.training.optimizers import build_optimizer

@@ -71,43 +71,28 @@ def test_the_table_of_models_in_the_search_docs_is_that_of_the_experiments():
             assert f"| {size} | {row['test_auc']['mean']:.4f} ± {row['test_auc']['sd']:.4f} |" in docs
 
 
-@pytest.mark.parametrize(
-    ("words", "change"),
-    [
-        ("none", "search.optimizer.weight_decay=0"),
-        ("ten times the default's", "search.optimizer.weight_decay=0.0001"),
-        ("10 epochs instead of 20", "search.plan_epochs=10"),
-        ("at ten times the rate", "search.optimizer.threshold_learning_rate=0.01"),
-        ("hard once less than a fifth of a batch's entries is left", "hard when late"),
-        ("fast at last", "speeds up"),
-        ("cubic", "cubic"),
-        ("slow at last, which is level", "slows down"),
-        ("three times", "training.optimizer.weight_decay=0.00003"),
-        ("a third", "training.optimizer.learning_rate=0.0003"),
-        ("32", "embedding.embedding_dim=32"),
-        ("128", "embedding.embedding_dim=128"),
-    ],
+COUNTS = (
+    *("search.optimizer.weight_decay=0", "search.optimizer.weight_decay=0.0001", "hard when late"),
+    *("search.plan_epochs=10", "speeds up", "cubic", "search.optimizer.threshold_learning_rate=0.01"),
+    *("training.optimizer.weight_decay=0.00003", "training.optimizer.learning_rate=0.0003"),
 )
-def test_what_a_change_of_the_defaults_costs_is_what_was_measured(words, change):
-    docs = " ".join((REPOSITORY / "docs" / "search.md").read_text(encoding="utf-8").split())
-    variants = read_json(RESULTS / "paper" / "ablation" / "fm.json")["variants"]
-    gains = [variants[change]["0"][budget] - variants["the defaults"]["0"][budget] for budget in ("20k", "6541")]
-    assert f"{words}: {' and '.join(f'{gain:+.4f}' for gain in gains)}".replace("-", "−") in docs
+DOES_NOT = (
+    *("rewind=random", "rewind=final", "rewound to epoch 1", "rewound to epoch 3"),
+    *("embedding.threshold_function=sigmoid", "embedding.learn_deviation=false"),
+    *("search.warmup_epochs=2", "search.warmup_patience=3", "training.average_decay=0", "search.plan_epochs=40"),
+)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        *("rewind=random", "rewind=final", "rewound to epoch 1", "rewound to epoch 3"),
-        *("embedding.embedding_dim=32", "embedding.embedding_dim=128", "embedding.threshold_function=sigmoid"),
-        *("search.warmup_epochs=2", "search.warmup_patience=3", "training.average_decay=0"),
-        *("search.plan_epochs=40", "training.optimizer.learning_rate=0.003"),
-    ],
-)
-def test_what_is_said_not_to_count_was_measured_within_a_thousandth(change):
+@pytest.mark.parametrize("change", [*COUNTS, *DOES_NOT])
+def test_what_the_search_docs_say_of_the_defaults_is_what_was_measured(change):
+    """What is said to count costs a thousandth or more at one size on average; what is said not to, less at both."""
     variants = read_json(RESULTS / "paper" / "ablation" / "fm.json")["variants"]
-    for budget, auc in variants[change]["0"].items():
-        assert auc == pytest.approx(variants["the defaults"]["0"][budget], abs=0.001)
+    defaults, changed = variants["the defaults"], variants[change]
+    costs = [
+        fmean(defaults[seed][budget] - aucs[budget] for seed, aucs in changed.items()) for budget in ("20k", "6541")
+    ]
+    assert (max(costs) >= 0.001) == (change in COUNTS)
+    assert min(costs) > -0.001
 
 
 def test_what_the_search_docs_say_of_the_teacher_is_what_runs_chose_by():

@@ -16,9 +16,9 @@ from paper.parts import frequency, granularity, interactions, lottery_ticket, th
 from thresher.data.split_batches import SplitBatches
 from thresher.embeddings.pep import PepConfig, PepEmbedding
 from thresher.runs import RunConfig
+from thresher.runs.fresh import new_model
 from thresher.search.config import SearchConfig
 from thresher.search.find_tickets import find_tickets
-from thresher.stages import new_model
 from thresher.training.optimizers import OptimizerConfig
 
 PARTS = (lottery_ticket, granularity, thresholds, interactions, frequency)

@@ -17,8 +17,8 @@ from thresher.data.split import RandomSplit
 from thresher.embeddings.pep import PepConfig
 from thresher.export.predictor import load_bundle
 from thresher.pipeline import prune
-from thresher.run_report import PruneResult
 from thresher.runs import RunConfig
+from thresher.runs.report import PruneResult
 from thresher.search.config import SearchConfig
 from thresher.training.fit import TrainingConfig
 from thresher.training.optimizers import OptimizerConfig

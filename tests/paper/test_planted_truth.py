@@ -5,9 +5,9 @@ from thresher.data.sources import DataConfig, SyntheticConfig, build_source
 from thresher.data.split_batches import SplitBatches
 from thresher.embeddings.pep import PepConfig
 from thresher.runs import RunConfig
+from thresher.runs.fresh import new_model
 from thresher.search.config import SearchConfig
 from thresher.search.find_tickets import find_tickets
-from thresher.stages import new_model
 from thresher.training.optimizers import OptimizerConfig
 
 

@@ -25,12 +25,13 @@ from thresher.files import read_json
 from thresher.models.base import CtrModel
 from thresher.retrain import retrain_ticket
 from thresher.runs import Run, RunConfig
-from thresher.stages import batches, encode_data, new_model, search
-from thresher.teaching import BY_LABELS
+from thresher.runs.fresh import new_model
+from thresher.runs.stages import batches, encode_data, find_run_tickets
 from thresher.tickets.ticket import MaskTicket, kept_weights
 from thresher.training.fit import TrainingConfig
 from thresher.training.loop import train_epoch
 from thresher.training.optimizers import build_optimizer
+from thresher.training.teaching import BY_LABELS
 
 TITLE = "What the defaults rest on"
 PART = "ablation"
@@ -72,7 +73,7 @@ def validation_aucs(settings: PaperSettings, base: RunConfig, variant: Variant) 
     with Run.started(folder, searched, resume=True) as found, variant.put_in():
         table = encode_data(found)
         data = replace(batches(found, table), test=None)
-        tickets = search(found, table, data, BY_LABELS)
+        tickets = find_run_tickets(found, table, data, BY_LABELS)
     early = early_model(config, table, data, variant.rewind_epochs) if variant.rewind_epochs else None
     aucs = {}
     for ticket in tickets:

@@ -23,9 +23,9 @@ from thresher.embeddings.darts_emb import DartsEmbConfig
 from thresher.report.figures import new_figure, page_style, save_figure
 from thresher.report.frontier import FrontierPoint
 from thresher.runs import Run, RunConfig
-from thresher.stages import batches, encode_data, retrain, search
-from thresher.teaching import BY_LABELS
+from thresher.runs.stages import batches, encode_data, find_run_tickets, retrain_run_ticket
 from thresher.training.history import read_history
+from thresher.training.teaching import BY_LABELS
 
 TITLE = "Running time, and one search for all budgets"
 MODELS = {model: MODEL_NAMES[model] for model in ("fm", "deepfm", "autoint")}
@@ -68,8 +68,8 @@ def _times(settings: PaperSettings, config: RunConfig) -> dict[str, Any]:
     with display() as progress, Run.started(folder, config, resume=True) as run:
         encoded = encode_data(run, progress)
         data = batches(run, encoded)
-        tickets = search(run, encoded, data, BY_LABELS, progress)  # as published
-        points = [retrain(run, encoded, data, ticket, BY_LABELS, progress) for ticket in tickets]
+        tickets = find_run_tickets(run, encoded, data, BY_LABELS, progress)  # as published
+        points = [retrain_run_ticket(run, encoded, data, ticket, BY_LABELS, progress) for ticket in tickets]
     searched = read_history(run.tickets / "history.jsonl")
     retrained = [
         record

@@ -27,8 +27,10 @@ from thresher.cli.progress import display
 from thresher.embeddings.uniform import UniformConfig
 from thresher.retrain import train_model
 from thresher.runs import Run, RunConfig
-from thresher.stages import batches, encode_data, new_model, train_dense
-from thresher.teaching import teachings
+from thresher.runs.dense import train_dense
+from thresher.runs.fresh import new_model
+from thresher.runs.stages import batches, encode_data
+from thresher.training.teaching import teachings
 
 TITLE = "The dense model as a teacher"
 PART = "teacher"

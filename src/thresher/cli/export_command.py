@@ -150,7 +150,7 @@ def _check_place(out: Path, to: str, *, force: bool) -> None:
 def _check_is_ours(out: Path) -> None:
     """Raise if something would be lost with this folder that no export has written."""
     from thresher.export.bundle_files import bundle_file_names
-    from thresher.run_folder import first_names
+    from thresher.runs.folder import first_names
 
     files = {path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_symlink() or not path.is_dir()}
     tables = {path.name for path in out.glob("*.npz")}
@@ -171,7 +171,7 @@ def _in_fewer_bits(
 ) -> Facts:
     """Write the bundle again with rounded values; what that costs is measured where the run's data is at hand."""
     from thresher.export.bundle import convert_bundle
-    from thresher.fewer_bits import in_fewer_bits
+    from thresher.runs.fewer_bits import in_fewer_bits
 
     if run is not None:
         rounded = in_fewer_bits(run, source, folder, value_type, retrain=retrain, progress=progress)

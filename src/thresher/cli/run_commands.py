@@ -15,9 +15,9 @@ from thresher.errors import ConfigError
 
 if TYPE_CHECKING:
     from thresher.data.encoded_table import EncodedTable
-    from thresher.run_report import PruneResult
     from thresher.runs import RunConfig
-    from thresher.teaching import Teaching
+    from thresher.runs.report import PruneResult
+    from thresher.training.teaching import Teaching
 
 Out = Annotated[
     Path, typer.Option("--out", "-o", metavar="FOLDER", help="Folder of the run.", rich_help_panel=options.OUTPUT)
@@ -93,8 +93,8 @@ def search(
     """The search alone, by labels unless told otherwise: one ticket per budget, to be retrained later or elsewhere."""
     from thresher.pipeline import check_settings
     from thresher.runs import Run
-    from thresher.stages import batches, encode_data
-    from thresher.stages import search as search_run
+    from thresher.runs.stages import batches, encode_data
+    from thresher.runs.stages import find_run_tickets as search_run
 
     settled = _settle(context.params)
     check_settings(settled)
@@ -126,7 +126,7 @@ def retrain(folder: RunFolder, as_json: options.Json = False, quiet: options.Qui
     from thresher.data.encoded_table import EncodedTable
     from thresher.pipeline import retrain_all
     from thresher.runs import Run
-    from thresher.stages import batches
+    from thresher.runs.stages import batches
 
     run = Run.open(folder)
     if not (run.searched(run.config.teachings()[0]) / "tickets.json").exists():

@@ -20,8 +20,8 @@ from thresher.errors import BudgetError
 from thresher.files import read_json, write_json
 from thresher.retrain import Trained, retrain_ticket, train_model
 from thresher.runs import RunConfig
+from thresher.runs.fresh import new_model
 from thresher.search.find_tickets import find_tickets
-from thresher.stages import new_model
 from thresher.tickets.budget import Budget, parse_budgets
 from thresher.tickets.settings import SettingsTicket
 from thresher.tickets.store import load_ticket

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from thresher.training.progress import ProgressState
 
 if TYPE_CHECKING:
-    from thresher.stages import RunProgress
+    from thresher.runs.stages import RunProgress
 
 
 class TimeIsUpError(Exception):

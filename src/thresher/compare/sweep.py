@@ -36,7 +36,7 @@ from thresher.tickets.ticket import Ticket
 from thresher.training.epochs import CHECKPOINT
 
 if TYPE_CHECKING:
-    from thresher.stages import RunProgress
+    from thresher.runs.stages import RunProgress
 
 TEACHER = "teacher"
 SETTINGS = "settings.toml"

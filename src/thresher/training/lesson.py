@@ -6,7 +6,8 @@ A label says which side of the odds a row fell on, a prediction what the odds we
 dropout and the embeddings' weight decay are there to hinder it; predictions cannot, so both fall by the factor `1 −
 share`; in a search dropout stays, since without it tickets of deep models get worse. Training rows alone are taught:
 validation and test keep their labels. The predictions are made once, in one pass: learning from them costs no more than
-from labels, and the teacher need not stay in memory. Not here: whether it helps to be taught (`thresher.teaching`).
+from labels, and the teacher need not stay in memory. Not here: whether it helps to be taught
+(`thresher.training.teaching`).
 """
 
 import hashlib

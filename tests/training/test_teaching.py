@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from thresher.errors import ConfigError
-from thresher.teaching import check_teachers, check_teaching, teachings, try_teachings
+from thresher.training.teaching import check_teachers, check_teaching, teachings, try_teachings
 
 
 @given(st.lists(st.sampled_from([0.5, 0.5009, 0.6, 0.7]), min_size=3, max_size=3))

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from thresher.config import config_from_mapping, config_to_mapping, load_toml, override, save_toml, to_toml
+from thresher.config.toml_text import format_document
 from thresher.errors import ConfigError
-from thresher.toml_text import format_document
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,30 +1,29 @@
-"""Plain values ↔ the typed fields of config dataclasses, and the words for what does not fit.
+"""Plain values → the typed fields of config dataclasses.
 
-What each type may hold is told in `thresher.config`. Not here: files, command lines, TOML text.
+What each type may hold is told in `thresher.config.toml_files`. Not here: files, command lines, TOML text.
 """
 
 import dataclasses
-import json
 import types
-from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
 from thresher.announced import why_missing
+from thresher.config.plain import NONE_WORD, default_of, variants_of
+from thresher.config.toml_text import read_value
+from thresher.config.words import (
+    KeyProblemError,
+    describe,
+    did_you_mean,
+    join_keys,
+    one_of,
+    show,
+    unknown_key,
+    wrong_type,
+)
 from thresher.errors import ConfigError
-from thresher.toml_text import format_value, read_value
-
-NONE_WORD = "none"
-
-
-class KeyProblemError(Exception):
-    """What is wrong with one key; becomes a `ConfigError` once file and line are known."""
-
-    def __init__(self, key: str, message: str) -> None:
-        super().__init__(message)
-        self.key = key
 
 
 class OverrideText(str):
@@ -40,15 +39,15 @@ def build(cls: Any, mapping: Mapping[str, Any], key: str, default: Any) -> Any:
     values: dict[str, Any] = {}
     for name, value in mapping.items():
         if name not in fields:
-            raise KeyProblemError(_join(key, name), _unknown(key, name, fields))
-        values[name] = _convert(hints[name], value, _join(key, name), kept.get(name, _default(fields[name])))
+            raise KeyProblemError(join_keys(key, name), unknown_key(key, name, fields))
+        values[name] = _convert(hints[name], value, join_keys(key, name), kept.get(name, default_of(fields[name])))
     for name, field in fields.items():
         if name in values:
             continue
         if name in kept:
             values[name] = kept[name]
         elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
-            raise KeyProblemError(key, f"missing key {_join(key, name)!r}, expected {_describe(hints[name])}")
+            raise KeyProblemError(key, f"missing key {join_keys(key, name)!r}, expected {describe(hints[name])}")
     try:
         return cls(**values)
     except ConfigError as error:  # from __post_init__: say which table it speaks of
@@ -59,7 +58,7 @@ def build(cls: Any, mapping: Mapping[str, Any], key: str, default: Any) -> Any:
 
 def _choose_variant(cls: Any, mapping: Mapping[str, Any], key: str, default: Any) -> tuple[Any, Mapping[str, Any]]:
     """Which class the tag names, and the mapping without the tag."""
-    variants = _variants(cls)
+    variants = variants_of(cls)
     if variants is None:
         return cls, mapping
     tag: str = cls.config_tag
@@ -67,13 +66,13 @@ def _choose_variant(cls: Any, mapping: Mapping[str, Any], key: str, default: Any
     if tag not in mapping:
         chosen = type(default) if default is not None else cls
         if chosen not in allowed.values():
-            raise KeyProblemError(key, f"missing key {_join(key, tag)!r}, expected {_one_of(allowed)}")
+            raise KeyProblemError(key, f"missing key {join_keys(key, tag)!r}, expected {one_of(allowed)}")
         return chosen, mapping
     name = mapping[tag]
     if not isinstance(name, str) or name not in allowed:
-        hint = why_missing(name) or _nearest(name, allowed)
+        hint = why_missing(name) or did_you_mean(name, allowed)
         raise KeyProblemError(
-            _join(key, tag), f"{_join(key, tag)}: expected {_one_of(allowed)}, got {_show(name)}{hint}"
+            join_keys(key, tag), f"{join_keys(key, tag)}: expected {one_of(allowed)}, got {show(name)}{hint}"
         )
     return allowed[name], {other: value for other, value in mapping.items() if other != tag}
 
@@ -87,7 +86,7 @@ def _convert(hint: Any, value: Any, key: str, default: Any) -> Any:
         if isinstance(value, OverrideText):
             value = read_value(value)
         if not isinstance(value, Mapping):
-            raise _wrong_type(hint, value, key)
+            raise wrong_type(hint, value, key)
         return build(hint, value, key, default if isinstance(default, cast(type, hint)) else None)
     if origin is tuple:
         return _convert_tuple(hint, value, key)
@@ -95,11 +94,11 @@ def _convert(hint: Any, value: Any, key: str, default: Any) -> Any:
         if isinstance(value, OverrideText):
             value = read_value(value)
         if not isinstance(value, Mapping):
-            raise _wrong_type(hint, value, key)
+            raise wrong_type(hint, value, key)
         item = get_args(hint)[1]
         overriding = any(isinstance(each, OverrideText) for each in value.values())
         kept = dict(default) if overriding and isinstance(default, Mapping) else {}
-        return kept | {name: _convert(item, each, _join(key, name), kept.get(name)) for name, each in value.items()}
+        return kept | {name: _convert(item, each, join_keys(key, name), kept.get(name)) for name, each in value.items()}
     return _convert_scalar(hint, value, key)
 
 
@@ -120,15 +119,15 @@ def _convert_scalar(hint: Any, value: Any, key: str) -> Any:
         for choice in get_args(hint):
             if type(choice) is type(value) and choice == value:
                 return choice
-        nearest = _nearest(value, map(str, get_args(hint)))
-        raise KeyProblemError(key, f"{key}: expected {_describe(hint)}, got {_show(value)}{nearest}")
+        meant = did_you_mean(value, map(str, get_args(hint)))
+        raise KeyProblemError(key, f"{key}: expected {describe(hint)}, got {show(value)}{meant}")
     if hint is float and type(value) is int:
         return float(value)
     if hint in (bool, int, float) and type(value) is hint:
         return value
     if hint not in (bool, int, float, str, Path) and not wants_text:
         raise TypeError(f"{key}: config fields of type {hint!r} are not supported")
-    raise _wrong_type(hint, value, key)
+    raise wrong_type(hint, value, key)
 
 
 def _convert_union(hint: Any, value: Any, key: str, default: Any) -> Any:
@@ -142,7 +141,7 @@ def _convert_union(hint: Any, value: Any, key: str, default: Any) -> Any:
             return _convert(member, value, key, default)
         except KeyProblemError as problem:
             problems.append(problem)
-    raise problems[0] if len(members) == 1 else _wrong_type(hint, value, key)
+    raise problems[0] if len(members) == 1 else wrong_type(hint, value, key)
 
 
 def _convert_tuple(hint: Any, value: Any, key: str) -> tuple[Any, ...]:
@@ -152,7 +151,7 @@ def _convert_tuple(hint: Any, value: Any, key: str) -> tuple[Any, ...]:
         parts = [OverrideText(part.strip()) for part in value.split(",")] if value else []
         value = read_value(value) if bracketed else parts
     if not isinstance(value, list | tuple):
-        raise _wrong_type(hint, value, key)
+        raise wrong_type(hint, value, key)
     if len(members) == 2 and members[1] is Ellipsis:
         members = (members[0],) * len(value)
     if len(members) != len(value):
@@ -162,49 +161,9 @@ def _convert_tuple(hint: Any, value: Any, key: str) -> tuple[Any, ...]:
     )
 
 
-def config_to_mapping(config: Any) -> dict[str, Any]:
-    """The inverse of `config_from_mapping`: every setting, defaults included, and the tag of each tagged class."""
-    mapping: dict[str, Any] = {}
-    variants = _variants(type(config))
-    if variants is not None:
-        names = [name for name, variant in variants.items() if variant is type(config)]
-        if not names:
-            raise ConfigError(f"{type(config).__qualname__} is not registered; config_variants() must name it")
-        mapping[type(config).config_tag] = names[0]
-    for field in dataclasses.fields(config):
-        value = getattr(config, field.name)
-        if value is not None:
-            mapping[field.name] = _to_plain(value)
-        elif _default(field) is not None:
-            mapping[field.name] = NONE_WORD
-    return mapping
-
-
-def _to_plain(value: Any) -> Any:
-    if hasattr(value, "from_config_text") or isinstance(value, Path):
-        return str(value)
-    if dataclasses.is_dataclass(value):
-        return config_to_mapping(value)
-    if isinstance(value, Mapping):
-        return {str(name): _to_plain(item) for name, item in value.items()}
-    if isinstance(value, tuple | list):
-        return [_to_plain(item) for item in value]
-    return value
-
-
 @cache
 def _hints(cls: type) -> dict[str, Any]:
     return get_type_hints(cls)
-
-
-def _variants(cls: Any) -> Mapping[str, type] | None:
-    return cast("Mapping[str, type]", cls.config_variants()) if hasattr(cls, "config_variants") else None
-
-
-def _default(field: "dataclasses.Field[Any]") -> Any:
-    if field.default_factory is not dataclasses.MISSING:
-        return field.default_factory()
-    return None if field.default is dataclasses.MISSING else field.default
 
 
 def _all_values(config: Any) -> dict[str, Any]:
@@ -213,57 +172,5 @@ def _all_values(config: Any) -> dict[str, Any]:
 
 def _stated(config: Any) -> dict[str, Any]:
     """The values of another variant worth keeping when the tag changes: those that are not merely its defaults."""
-    defaults = {field.name: _default(field) for field in dataclasses.fields(config)}
+    defaults = {field.name: default_of(field) for field in dataclasses.fields(config)}
     return {name: value for name, value in _all_values(config).items() if value != defaults[name]}
-
-
-def _join(key: str, name: str) -> str:
-    return f"{key}.{name}" if key else name
-
-
-def _unknown(key: str, name: str, known: Iterable[str]) -> str:
-    nearest = get_close_matches(name, list(known), n=1)
-    hint = f"did you mean {_join(key, nearest[0])!r}?" if nearest else f"known here: {', '.join(known) or 'nothing'}"
-    return f"unknown key {_join(key, name)!r}; {hint}"
-
-
-def _nearest(name: Any, known: Iterable[str]) -> str:
-    nearest = get_close_matches(str(name), list(known), n=1)
-    return f"; did you mean {nearest[0]!r}?" if nearest else ""
-
-
-def _one_of(names: Iterable[Any]) -> str:
-    return f"one of {', '.join(json.dumps(name) for name in names)}"
-
-
-def _wrong_type(hint: Any, value: Any, key: str) -> KeyProblemError:
-    return KeyProblemError(key, f"{key}: expected {_describe(hint)}, got {_show(value)}")
-
-
-def _show(value: Any) -> str:
-    kinds = {
-        bool: "a boolean",
-        int: "an integer",
-        float: "a number",
-        str: "a string",
-        list: "an array",
-        dict: "a table",
-    }
-    kind = next((name for base, name in kinds.items() if isinstance(value, base)), type(value).__name__)
-    return f"{format_value(_to_plain(value))} ({kind})" if kind in kinds.values() else f"{value} ({kind})"
-
-
-def _describe(hint: Any) -> str:
-    names = {bool: "true or false", int: "an integer", float: "a number", str: "a string", Path: "a path (a string)"}
-    if hint in names:
-        return names[hint]
-    origin, members = get_origin(hint), get_args(hint)
-    if origin is Literal:
-        return _one_of(members)
-    if origin in (Union, types.UnionType):
-        return " or ".join(_describe(member) for member in members if member is not types.NoneType)
-    if origin is tuple:
-        return f"an array whose items are {' / '.join(_describe(m) for m in members if m is not Ellipsis)}"
-    if hasattr(hint, "from_config_text"):
-        return f"a string that reads as a {hint.__name__}"
-    return "a table"

@@ -15,8 +15,8 @@ from thresher.data.split_batches import SplitBatches
 from thresher.export.bundle import Bundle, check_rounding, open_bundle, save_bundle
 from thresher.report.frontier import FrontierPoint
 from thresher.retrain import retrain_quantised, short_training
-from thresher.runs import Run
-from thresher.stages import batches
+from thresher.runs.run import Run
+from thresher.runs.stages import batches
 from thresher.training.lesson import Lesson
 from thresher.training.loop import evaluate
 from thresher.training.progress import Progress

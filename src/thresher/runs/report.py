@@ -10,7 +10,7 @@ from thresher.files import read_json
 from thresher.models.registry import model_name
 from thresher.report.frontier import Frontier, FrontierPoint
 from thresher.report.plots import plot_frontier, plot_kept
-from thresher.runs import Run
+from thresher.runs.run import Run
 from thresher.training.epochs import HISTORY
 from thresher.training.history import read_history
 
@@ -29,7 +29,7 @@ class PruneResult:
     recommended: FrontierPoint | None
 
 
-def report(run: Run, table: EncodedTable, dense: FrontierPoint, points: Sequence[FrontierPoint]) -> PruneResult:
+def write_report(run: Run, table: EncodedTable, dense: FrontierPoint, points: Sequence[FrontierPoint]) -> PruneResult:
     """Points → results.json, and the frontier as a picture."""
     facts = {
         "source": run.config.data.source,

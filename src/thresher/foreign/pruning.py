@@ -3,11 +3,7 @@
 Not here: raw files and bundles (`thresher.pipeline`); a foreign model brings its batches and is saved by its owner.
 """
 
-import copy
-import hashlib
-import re
-import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -16,31 +12,20 @@ from torch import nn
 
 from thresher.attach import AttachedTable, attach_, compact_
 from thresher.attach.find import Where
-from thresher.data.batch_digest import first_batch_digest
 from thresher.data.batches import TeachableSource
 from thresher.data.split_batches import SplitBatches
-from thresher.data.tensor_batches import TensorBatches as TensorBatches
-from thresher.embeddings.base import BYTES_PER_VALUE
 from thresher.embeddings.pep import PepConfig
 from thresher.errors import ConfigError
-from thresher.files import read_json, write_json
-from thresher.retrain import Trained, retrain_ticket, tested, train_model
+from thresher.foreign.given import check_given, warn_of_probabilities
+from thresher.foreign.run import ForeignRun, copy_of_model
+from thresher.retrain import Trained, tested
 from thresher.search.config import SearchConfig
-from thresher.search.find_tickets import find_tickets
-from thresher.teaching import Teaching, check_teaching, teachings, try_teachings
 from thresher.tickets.budget import Budget, parse_budgets
 from thresher.tickets.ticket import Ticket
-from thresher.training.epochs import CHECKPOINT
 from thresher.training.fit import TrainingConfig
 from thresher.training.lesson import Lesson
-from thresher.training.loop import predict
 from thresher.training.progress import Progress
-from thresher.training.seeding import isolated_rng
-
-MANY_OUTPUTS = 32
-"""So many logits of a trained model do not all lie between 0 and 1."""
-GIVEN = "given.json"
-"""In a folder of `prune_model`: short names of what it was given, so that work on something else is not taken up."""
+from thresher.training.teaching import Teaching, check_teaching, teachings, try_teachings
 
 
 @dataclass(frozen=True)
@@ -105,7 +90,7 @@ def prune_model(
         teacher_share = 0.0
     check_teaching(teacher_share, teach_search)
     ways = teachings(teacher_share, teach_search)
-    run = _ForeignRun(
+    run = ForeignRun(
         model=model,
         data=data,
         budgets=parse_budgets(budgets),
@@ -117,10 +102,10 @@ def prune_model(
         progress=progress,
     )
     if run.folder is not None:
-        _check_given(run.folder, model, data)
+        check_given(run.folder, model, data)
     dense, lesson, share = None, None, ways[-1].retraining
     for teacher in teachers:
-        _warn_of_probabilities(teacher, data)
+        warn_of_probabilities(teacher, data)
     lessons = [run.ask(teacher, share, stage=f"teacher {number}") for number, teacher in enumerate(teachers, 1)]
     found: dict[str, Sequence[Ticket]] = {}
     tried: dict[Teaching, dict[Budget, Trained]] = {}
@@ -136,12 +121,12 @@ def prune_model(
         tried[teaching] = {smallest.budget: trained}
         return trained.fit.validation.auc
 
-    tables = run.attach(_copy(model))
+    tables = run.attach(copy_of_model(model))
     if not ways[0].search:  # before dense training, unless that is to teach it: impossible settings are told at once
         tickets_of(ways[0])
     if with_dense:
         dense = run.train_dense(tables)
-        _warn_of_probabilities(dense.model, data)
+        warn_of_probabilities(dense.model, data)
         if share:
             lessons.append(run.ask(dense.model, share, stage="dense predicts"))
     if lessons:
@@ -158,91 +143,6 @@ def prune_model(
     return PrunedModels(tables, dense, pruned, teaching)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _ForeignRun:
-    """What all searches and trainings of one `prune_model` share; each starts from a copy of the model."""
-
-    model: nn.Module
-    data: SplitBatches
-    budgets: tuple[Budget, ...]
-    attach: Callable[[nn.Module], list[AttachedTable]]
-    search: SearchConfig | None
-    training: TrainingConfig | None
-    seed: int
-    folder: Path | None
-    progress: Progress | None
-
-    def ask(self, teacher: nn.Module, share: float, *, stage: str) -> Lesson:
-        return Lesson.by(teacher, self.data.train, share, stage=stage, progress=self.progress)
-
-    def find(self, teaching: Teaching, lesson: Lesson | None) -> Sequence[Ticket]:
-        searched, taught = _copy(self.model), lesson if teaching.search else None
-        self.attach(searched)
-        return find_tickets(
-            searched,
-            self.data,
-            self.budgets,
-            self.search,
-            seed=self.seed,
-            folder=self._under(teaching.tickets, taught),
-            lesson=taught,
-            progress=self.progress,
-        )
-
-    def train_dense(self, tables: Sequence[AttachedTable]) -> Trained:
-        """The model as it is; its size is that of the tables that are searched."""
-        dense = train_model(
-            _copy(self.model),
-            self.data,
-            self.training,
-            seed=self.seed,
-            folder=self._under("dense"),
-            progress=self.progress,
-        )
-        num_parameters = sum(table.num_features * table.embedding_dim for table in tables)
-        return replace(dense, num_parameters=num_parameters, storage_bytes=num_parameters * BYTES_PER_VALUE)
-
-    def retrain(self, ticket: Ticket, teaching: Teaching, lesson: Lesson | None) -> Trained:
-        """Not tested: which way to teach may have to be decided first."""
-        taught = lesson if teaching.retraining else None
-        return retrain_ticket(
-            ticket,
-            _copy(self.model),
-            replace(self.data, test=None),
-            self.training,
-            seed=self.seed,
-            folder=self._under(f"retrained/{ticket.budget.slug}/{teaching}", taught),
-            lesson=taught,
-            progress=self.progress,
-        )
-
-    def _under(self, name: str, lesson: Lesson | None = None) -> Path | None:
-        """A folder; what others taught is not to be taken for one's own work, so the lesson is part of its name."""
-        if self.folder is None:
-            return None
-        return self.folder / (name if lesson is None else f"{name}-{lesson.digest}")
-
-
-def _check_given(folder: Path, model: nn.Module, data: SplitBatches) -> None:
-    """Refuse a folder with work on another model or other rows, which checkpoints of the same size do not show."""
-    built = re.sub(r" at 0x[0-9a-fA-F]+", "", repr(model))  # functions are printed with where they lie in memory
-    with isolated_rng():
-        given = {
-            "model": hashlib.sha256(built.encode()).hexdigest()[:16],
-            "training rows": first_batch_digest(data.train),
-            "validation rows": first_batch_digest(data.validation),
-        }
-    path, has_work = folder / GIVEN, any(folder.rglob(CHECKPOINT))
-    if has_work and path.exists():
-        before = read_json(path)
-        if others := [name for name, digest in given.items() if before.get(name, digest) != digest]:
-            raise ConfigError(
-                f"{folder} holds work on another model or other rows (other: {', '.join(others)}); choose another "
-                "folder, or delete it to start anew"
-            )
-    write_json(path, given)
-
-
 def _compacted(trained: Trained) -> Trained:
     """With compact tables, and their sizes: one table held by two modules counts once."""
     sizes = compact_(trained.model)
@@ -251,24 +151,3 @@ def _compacted(trained: Trained) -> Trained:
         num_parameters=sum(size.num_parameters for size in sizes),
         storage_bytes=sum(size.storage_bytes for size in sizes),
     )
-
-
-def _warn_of_probabilities(model: nn.Module, data: SplitBatches) -> None:
-    """Many models of other libraries end in a sigmoid; training would put another one on top, and learn badly."""
-    for _, outputs in predict(model, data.validation):
-        if len(outputs) >= MANY_OUTPUTS and float(outputs.min()) >= 0.0 and float(outputs.max()) <= 1.0:
-            warnings.warn(
-                f"{type(model).__qualname__} gives numbers between 0 and 1 only, which look like probabilities, where "
-                "logits are expected; wrap it: torch.logit(model(…), eps=1e-6)",
-                stacklevel=3,
-            )
-        break
-
-
-def _copy(model: nn.Module) -> nn.Module:
-    """Our optimizer takes dense gradients of plain tables, also of those made for `SparseAdam`."""
-    copied = copy.deepcopy(model)
-    for module in copied.modules():
-        if isinstance(module, nn.Embedding | nn.EmbeddingBag):
-            module.sparse = False
-    return copied

@@ -14,12 +14,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from thresher.config_values import KeyProblemError, OverrideText, build, config_to_mapping
+from thresher.config.plain import config_to_mapping
+from thresher.config.toml_text import format_document, line_of
+from thresher.config.values import OverrideText, build
+from thresher.config.words import KeyProblemError
 from thresher.errors import ConfigError
 from thresher.files import write_text
-from thresher.toml_text import format_document, line_of
-
-__all__ = ["config_from_mapping", "config_to_mapping", "load_toml", "override", "save_toml", "to_toml"]
 
 T = TypeVar("T")
 
