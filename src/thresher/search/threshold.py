@@ -6,16 +6,13 @@ training loop drives it, with a warm-up that validation ends, and a folder from 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
 from thresher.errors import BudgetError, ConfigError
-from thresher.search.config import SearchConfig
 from thresher.search.registry import SearchTask, register_search
 from thresher.search.searcher import Searcher
-from thresher.tickets.store import load_mask_ticket, save_ticket
 from thresher.tickets.ticket import MaskTicket
 from thresher.training.epochs import run_epochs
 from thresher.training.metrics import Metrics
@@ -40,10 +37,10 @@ def search_thresholds(task: SearchTask) -> Sequence[MaskTicket]:
         warmup_steps=warmup_steps,
         every=max(config.clock_steps, plan_steps // 1000),
         seed=task.seed,
-        on_ticket=None if task.folder is None else _saver(task.folder),
+        on_ticket=task.save,
         before_cut=optimizer.catch_up if isinstance(optimizer, RowAdam) else None,
     )
-    judge = _SearchJudge(searcher, config, task.folder)
+    judge = _SearchJudge(searcher, task)
     _check_reachable(judge, config.optimizer)
     run_epochs(
         task.model,
@@ -73,9 +70,9 @@ def search_thresholds(task: SearchTask) -> Sequence[MaskTicket]:
 class _SearchJudge:
     """Ends a search when every budget has its ticket, and its warm-up when validation no longer improves."""
 
-    def __init__(self, searcher: Searcher, config: SearchConfig, folder: Path | None) -> None:
-        self.searcher, self.config, self.folder = searcher, config, folder
-        self.warmup = config.warmup_stopping()
+    def __init__(self, searcher: Searcher, task: SearchTask) -> None:
+        self.searcher, self.task, self.config = searcher, task, task.config
+        self.warmup = task.config.warmup_stopping()
         if not searcher.planned:
             searcher.end_warmup()
 
@@ -125,14 +122,8 @@ class _SearchJudge:
         return dict(self.searcher.initial_state)
 
     def load(self, facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-        assert self.folder is not None, "only a search with a folder has a checkpoint"
-        tickets = [load_mask_ticket(self.folder / slug) for slug in facts["tickets"]]
-        self.searcher.restore(facts["position"], tensors, tickets)
+        self.searcher.restore(facts["position"], tensors, self.task.load_mask_tickets(facts["tickets"]))
         self.warmup.load(facts["warmup"], {})
-
-
-def _saver(folder: Path) -> Any:
-    return lambda ticket: save_ticket(ticket, folder / ticket.budget.slug)
 
 
 def _check_reachable(judge: _SearchJudge, optimizer: OptimizerConfig) -> None:
