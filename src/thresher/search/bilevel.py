@@ -15,8 +15,8 @@ from thresher.embeddings.base import FieldEmbedding
 from thresher.embeddings.registry import method_name
 from thresher.errors import AttachError, ConfigError
 from thresher.kernels.tables import copy_into_, copy_of
-from thresher.search.cutting import Cutter
 from thresher.search.endless import EndlessBatches
+from thresher.search.mask_judge import cutter_for
 from thresher.search.registry import SearchTask, register_search
 from thresher.search.size_choice import SizeDeriver
 from thresher.tickets.ticket import Ticket
@@ -134,13 +134,12 @@ class MaskDeriver:
 
     def __init__(self, task: SearchTask, tables: Mapping[str, Any]) -> None:
         self.tables = tables
-        self.cutter = Cutter(task, tables, method_name(next(iter(tables.values())).config))
+        self.cutter = cutter_for(task, tables, method=method_name(next(iter(tables.values())).config))
 
     def derive(self, initial_state: Mapping[str, Tensor], *, step: int, epoch: int) -> Sequence[Ticket]:
         self.cutter.initial_state = dict(initial_state)
         scores = {name: table.scores() for name, table in self.tables.items()}
-        for budget in self.cutter.open_budgets():
-            self.cutter.cut(budget, scores, step=step, epoch=epoch)
+        self.cutter.cut_due(scores, at_least=0, step=step, epoch=epoch)
         return self.cutter.tickets
 
 

@@ -65,7 +65,7 @@ class ControllerJudge(PressingJudge):
         self._teach(policy)
         policy.activate_(policy.sample())
         self.num_kept = self.table.num_parameters()
-        if pressed_steps >= self.pressing_steps:
+        if self.at_end:
             self._cut_all()
 
     def _teach(self, policy: SizePolicy) -> None:

@@ -17,6 +17,25 @@ from thresher.training.epochs import run_epochs
 from thresher.training.metrics import Metrics
 
 
+def cutter_for(task: SearchTask, tables: Mapping[str, FieldEmbedding], *, method: str) -> Cutter:
+    """A cutter for a task whose tickets go into its folder.
+
+    Args:
+        tables: name → embedding with a `weight` `[N, D]`.
+    """
+    weights = {name: table.get_parameter("weight") for name, table in tables.items()}
+    num_entries = sum(weight.numel() for weight in weights.values())
+    return Cutter(
+        task.model,
+        weights,
+        task.budgets,
+        num_entries=num_entries,
+        method=method,
+        seed=task.seed,
+        on_ticket=task.save,
+    )
+
+
 class MaskJudge:
     """Follows a training and ends it when every budget has its ticket. Subclasses say when to cut, and by which scores.
 
@@ -30,7 +49,7 @@ class MaskJudge:
 
     def __init__(self, task: SearchTask, tables: Mapping[str, FieldEmbedding], *, method: str) -> None:
         self.task, self.config = task, task.config
-        self.cutter = Cutter(task, tables, method)
+        self.cutter = cutter_for(task, tables, method=method)
         self.step = self.epoch = 0
         self.num_kept = self.cutter.num_entries
         self.stopping = self.new_stopping()
@@ -58,11 +77,9 @@ class MaskJudge:
     def judge_epoch(self, metrics: Metrics) -> None:
         """What the subclass does between epochs."""
 
-    def cut_open(self, scores: Scores, *, at_least: int = 0) -> None:
-        """Cut every open budget that holds `at_least` so many entries."""
-        for budget in self.cutter.open_budgets():
-            if self.cutter.least_entries(budget) >= at_least:
-                self.cutter.cut(budget, scores, step=self.step, epoch=self.epoch)
+    def cut_due(self, scores: Scores, *, at_least: int) -> None:
+        """Cut what is due now, as `Cutter.cut_due` does."""
+        self.cutter.cut_due(scores, at_least=at_least, step=self.step, epoch=self.epoch)
 
     def progress(self) -> Mapping[str, Any]:
         budgets = self.cutter.open_budgets()
@@ -70,7 +87,8 @@ class MaskJudge:
 
     def facts(self) -> dict[str, Any]:
         position = {"step": self.step, "epoch": self.epoch, "num_kept": self.num_kept}
-        return {"position": position, "cutter": self.cutter.facts(), "stopping": self.stopping.facts()}
+        tickets = [ticket.budget.slug for ticket in self.cutter.tickets]
+        return {"position": position, "cutter": {"tickets": tickets}, "stopping": self.stopping.facts()}
 
     def tensors(self) -> dict[str, Tensor]:
         initial = {f"initial/{name}": value for name, value in self.cutter.initial_state.items()}
@@ -79,7 +97,7 @@ class MaskJudge:
     def load(self, facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
         position = facts["position"]
         self.step, self.epoch, self.num_kept = position["step"], position["epoch"], position["num_kept"]
-        self.cutter.load(facts["cutter"], _under("initial/", tensors))
+        self.cutter.restore(_under("initial/", tensors), self.task.load_mask_tickets(facts["cutter"]["tickets"]))
         self.stopping.load(facts["stopping"], _under("best/", tensors))
 
 
@@ -97,9 +115,13 @@ class PressingJudge(MaskJudge):
         self.every = every
         self.warmup_steps = round(warmup_epochs * steps)
         self.pressing_steps = max(1, round(config.plan_epochs * steps))
-        self.smallest = min(map(self.cutter.least_entries, task.budgets))
         self.max_epochs = math.ceil((self.warmup_steps + self.pressing_steps) / steps)
         self.pressing_since = None if self.warmup_steps else 0
+
+    @property
+    def at_end(self) -> bool:
+        """The plan is through: whatever is still open must be cut."""
+        return self.pressing_since is not None and self.step - self.pressing_since >= self.pressing_steps
 
     def press(self, pressed_steps: int) -> None:
         """Prune as the plan says after so many steps of pressing, and cut what is due."""
