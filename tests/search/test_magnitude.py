@@ -105,6 +105,15 @@ def test_gradual_pruning_masks_the_table_while_it_trains_to_the_plans_very_last_
     assert judge.finished
 
 
+def test_a_long_gradual_plan_prunes_a_thousand_times(untrained, monkeypatch):
+    search = untrained(GradualMagnitudeConfig(embedding_dim=4), warmup_epochs=0, plan_epochs=1000)
+    judge, pressed = Gradual(search.task, search.tables, "gradual-magnitude"), []
+    monkeypatch.setattr(judge, "press", pressed.append)
+    for _ in range(10_000):
+        judge.after_step()
+    assert pressed == list(range(10, 10_001, 10))
+
+
 @pytest.mark.parametrize(("told", "since"), [(None, 30), (5, None)])
 def test_a_warm_up_ends_when_validation_stops_improving_unless_its_length_was_told(untrained, metrics, told, since):
     search = untrained(GradualMagnitudeConfig(embedding_dim=4), warmup_epochs=told, max_warmup_epochs=9)

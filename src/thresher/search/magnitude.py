@@ -96,9 +96,9 @@ class Gradual(PressingJudge):
     """Prune along the cubic while training; a budget's ticket is cut when the count falls to it."""
 
     def __init__(self, task: SearchTask, tables: Mapping[str, MagnitudeEmbedding], method: str) -> None:
-        super().__init__(task, tables, method=method, every=task.config.clock_steps)
+        super().__init__(task, tables, method=method)
         self.tables = tables
-        self.plan = CubicPlan(self.cutter.num_entries, self.cutter.smallest, self.pressing_steps)
+        self.plan = CubicPlan(self.cutter.num_entries, self.cutter.smallest, self.schedule.plan_steps)
 
     def press(self, pressed_steps: int) -> None:
         self.num_kept, scores = self.plan.num_kept(pressed_steps), scores_of(self.tables)

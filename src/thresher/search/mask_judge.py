@@ -1,6 +1,5 @@
 """MaskJudge: what the judges of all mask searches share: where they stand, what they cut, what a checkpoint holds."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -10,6 +9,7 @@ from torch import Tensor
 
 from thresher.embeddings.base import EmbeddingConfig, FieldEmbedding
 from thresher.search.cutting import Cutter
+from thresher.search.plan import Schedule
 from thresher.search.registry import SearchTask
 from thresher.tickets.ticket import MaskTicket, Scores
 from thresher.training.early_stopping import EarlyStopping
@@ -105,23 +105,22 @@ class PressingJudge(MaskJudge):
     """A warm-up, ended by validation or by count, then pressure at regular steps until the plan is through.
 
     Args:
-        every: steps between two pressures.
+        every: steps between two pressures, where not as the settings of the search say.
     """
 
-    def __init__(self, task: SearchTask, tables: Mapping[str, FieldEmbedding], *, method: str, every: int) -> None:
+    def __init__(
+        self, task: SearchTask, tables: Mapping[str, FieldEmbedding], *, method: str, every: int | None = None
+    ) -> None:
         super().__init__(task, tables, method=method)
-        steps, config = len(task.data.train), task.config
-        warmup_epochs = config.max_warmup_epochs if config.warmup_epochs is None else config.warmup_epochs
-        self.every = every
-        self.warmup_steps = round(warmup_epochs * steps)
-        self.pressing_steps = max(1, round(config.plan_epochs * steps))
-        self.max_epochs = math.ceil((self.warmup_steps + self.pressing_steps) / steps)
-        self.pressing_since = None if self.warmup_steps else 0
+        self.schedule = Schedule.of(task.config, len(task.data.train))
+        self.every = every or self.schedule.every
+        self.max_epochs = self.schedule.max_epochs
+        self.pressing_since = None if self.schedule.warmup_steps else 0
 
     @property
     def at_end(self) -> bool:
         """The plan is through: whatever is still open must be cut."""
-        return self.pressing_since is not None and self.step - self.pressing_since >= self.pressing_steps
+        return self.pressing_since is not None and self.step - self.pressing_since >= self.schedule.plan_steps
 
     def press(self, pressed_steps: int) -> None:
         """Prune as the plan says after so many steps of pressing, and cut what is due."""
@@ -129,12 +128,12 @@ class PressingJudge(MaskJudge):
 
     def after_step(self) -> None:
         super().after_step()
-        if self.pressing_since is None and self.step >= self.warmup_steps:
+        if self.pressing_since is None and self.step >= self.schedule.warmup_steps:
             self.pressing_since = self.step
         if self.pressing_since is None or self.finished:
             return
         pressed = self.step - self.pressing_since
-        if pressed % self.every == 0 or pressed == self.pressing_steps:
+        if pressed % self.every == 0 or pressed == self.schedule.plan_steps:
             self.press(pressed)
 
     def judge_epoch(self, metrics: Metrics) -> None:

@@ -44,7 +44,7 @@ class Projecting(PressingJudge):
         method = method_name(next(iter(tables.values())).config)
         super().__init__(task, tables, method=method, every=every)
         self.tables, self.seconds = tables, 0.0
-        self.plan = Plan(self.cutter.num_entries, self.cutter.smallest, self.pressing_steps)
+        self.plan = Plan(self.cutter.num_entries, self.cutter.smallest, self.schedule.plan_steps)
 
     @torch.no_grad()
     def press(self, pressed_steps: int) -> None:

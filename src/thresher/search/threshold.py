@@ -11,6 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from thresher.errors import BudgetError, ConfigError
+from thresher.search.plan import Schedule
 from thresher.search.registry import SearchTask, register_search
 from thresher.search.searcher import Searcher
 from thresher.tickets.ticket import MaskTicket
@@ -25,17 +26,14 @@ STAGE = "search"
 @register_search("threshold")
 def search_thresholds(task: SearchTask) -> Sequence[MaskTicket]:
     """Run the search a task describes; tickets come in the order they were cut, largest first."""
-    steps_per_epoch, config = len(task.data.train), task.config
-    warmup_epochs = config.max_warmup_epochs if config.warmup_epochs is None else config.warmup_epochs
-    warmup_steps = round(warmup_epochs * steps_per_epoch)
-    plan_steps = max(1, round(config.plan_epochs * steps_per_epoch))
+    config, schedule = task.config, Schedule.of(task.config, len(task.data.train))
     optimizer = build_optimizer(task.model, config.optimizer)
     searcher = Searcher(
         task.model,
         task.budgets,
-        steps=warmup_steps + plan_steps,
-        warmup_steps=warmup_steps,
-        every=max(config.clock_steps, plan_steps // 1000),
+        steps=schedule.num_steps,
+        warmup_steps=schedule.warmup_steps,
+        every=schedule.every,
         seed=task.seed,
         on_ticket=task.save,
         before_cut=optimizer.catch_up if isinstance(optimizer, RowAdam) else None,
@@ -54,7 +52,7 @@ def search_thresholds(task: SearchTask) -> Sequence[MaskTicket]:
             "tables": {name: asdict(table.holders[0].config) for name, table in searcher.tables.items()},
         },
         seed=task.seed,
-        max_epochs=judge.max_epochs(steps_per_epoch),
+        max_epochs=schedule.max_epochs if searcher.planned else config.max_epochs,
         folder=task.folder,
         progress=task.progress,
     )
@@ -80,11 +78,6 @@ class _SearchJudge:
     def finished(self) -> bool:
         gave_up = not self.searcher.planned and self.searcher.epoch >= self.config.max_epochs
         return self.searcher.finished or gave_up
-
-    def max_epochs(self, steps_per_epoch: int) -> int:
-        """The most epochs it can take."""
-        steps = self.searcher.warmup_steps + self.searcher.plan.num_steps
-        return -(-steps // steps_per_epoch) if self.searcher.planned else self.config.max_epochs
 
     def cut_budgets(self) -> set[Any]:
         return {ticket.budget for ticket in self.searcher.tickets}
