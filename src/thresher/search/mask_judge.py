@@ -12,6 +12,7 @@ from thresher.search.cutting import Cutter
 from thresher.search.plan import Schedule
 from thresher.search.registry import SearchTask
 from thresher.tickets.ticket import MaskTicket, Scores
+from thresher.training.checkpoint import Checkpoint
 from thresher.training.early_stopping import EarlyStopping
 from thresher.training.epochs import run_epochs
 from thresher.training.metrics import Metrics
@@ -95,10 +96,10 @@ class MaskJudge:
         return initial | {f"best/{name}": value for name, value in self.stopping.tensors().items()}
 
     def load(self, facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-        position = facts["position"]
+        position, held = facts["position"], Checkpoint(tensors=dict(tensors))
         self.step, self.epoch, self.num_kept = position["step"], position["epoch"], position["num_kept"]
-        self.cutter.restore(_under("initial/", tensors), self.task.load_mask_tickets(facts["cutter"]["tickets"]))
-        self.stopping.load(facts["stopping"], _under("best/", tensors))
+        self.cutter.restore(held.under("initial"), self.task.load_mask_tickets(facts["cutter"]["tickets"]))
+        self.stopping.load(facts["stopping"], held.under("best"))
 
 
 class PressingJudge(MaskJudge):
@@ -173,7 +174,3 @@ def run_mask_search(
         progress=task.progress,
     )
     return judge.cutter.tickets
-
-
-def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
