@@ -8,7 +8,6 @@ read at the moment of each cut, for the pruned model that is not retrained; noth
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +28,7 @@ from thresher.models.base import CtrModel
 from thresher.runs import RunConfig
 from thresher.runs.fresh import new_model
 from thresher.search.config import SearchConfig
+from thresher.search.plan import Schedule
 from thresher.search.searcher import Searcher
 from thresher.tickets.budget import Budget
 from thresher.tickets.store import load_mask_ticket, save_ticket
@@ -145,24 +145,21 @@ def _searcher(
     optimizer: Optimizer,
 ) -> tuple[Searcher, int]:
     """As the pipeline sets it up, and the most epochs it takes; a decay search goes on to its last, tickets or not."""
-    wanted = config.search
-    warmup_epochs = wanted.max_warmup_epochs if wanted.warmup_epochs is None else wanted.warmup_epochs
-    warmup_steps = round(warmup_epochs * steps_per_epoch)
-    plan_steps = max(1, round(wanted.plan_epochs * steps_per_epoch))
+    schedule = Schedule.of(config.search, steps_per_epoch)
     searcher = Searcher(
         model,
         config.budgets,
-        steps=warmup_steps + plan_steps,
-        warmup_steps=warmup_steps,
-        every=max(wanted.clock_steps, plan_steps // 1000),
+        steps=schedule.num_steps,
+        warmup_steps=schedule.warmup_steps,
+        every=schedule.every,
         seed=config.seed,
         on_ticket=on_ticket,
         before_cut=optimizer.catch_up if isinstance(optimizer, RowAdam) else None,
     )
     if searcher.planned:
-        return searcher, ceil((warmup_steps + plan_steps) / steps_per_epoch)
+        return searcher, schedule.max_epochs
     searcher.end_warmup()
-    return searcher, wanted.max_epochs
+    return searcher, config.search.max_epochs
 
 
 def short(metrics: Metrics) -> dict[str, float]:

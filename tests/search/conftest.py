@@ -80,11 +80,11 @@ class Planted:
 
 
 class Untrained:
-    """What a judge is given, for tests that play the training: a table of 10 × 4, seen, and epochs of ten steps."""
+    """What a judge is given, for tests that play the training: a table of 10 rows, seen, and epochs of ten steps."""
 
-    def __init__(self, embedding, *, budgets="8", **settings):
+    def __init__(self, embedding, *, budgets="8", num_rows=10, **settings):
         torch.manual_seed(0)
-        self.table = build_embedding((10,), embedding)
+        self.table = build_embedding((num_rows,), embedding)
         self.table.seen.fill_(True)
         self.tables = {"table": self.table}
         self.task = SearchTask(

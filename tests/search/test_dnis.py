@@ -41,6 +41,14 @@ def test_vectors_scores_counts_and_bytes_by_hand():
     torch.testing.assert_close(table.soft_mask.grad, torch.stack([torch.zeros(2), table.weight[3].detach()]))
 
 
+def test_rows_never_seen_in_training_are_kept_last():
+    table = DnisEmbedding((2, 2), DnisConfig(embedding_dim=2, num_blocks=2), feature_counts=[9, 0, 4, 0])
+    table(torch.arange(4))  # a validation row may have features that training rows have not
+    scores = table.scores()
+    assert scores[[1, 3]].eq(-torch.inf).all()
+    assert torch.equal(scores[[0, 2]], table.weight[[0, 2]].abs())
+
+
 def test_impossible_settings_are_refused(planted):
     with pytest.raises(ConfigError, match="num_blocks"):
         DnisConfig(num_blocks=0)

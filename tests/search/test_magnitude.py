@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import thresher.search.magnitude
+from thresher.compact import compact_bytes
 from thresher.embeddings.magnitude import (
     GradualMagnitudeConfig,
     IterativeMagnitudeConfig,
@@ -19,7 +20,6 @@ from thresher.embeddings.magnitude import (
 )
 from thresher.errors import BudgetError, ConfigError
 from thresher.search.config import SearchConfig
-from thresher.search.cutting import Cutter
 from thresher.search.find_tickets import find_tickets
 from thresher.search.magnitude import CubicPlan, Gradual, Iterative, OneShot, rungs
 from thresher.training.lesson import Lesson
@@ -105,6 +105,15 @@ def test_gradual_pruning_masks_the_table_while_it_trains_to_the_plans_very_last_
     assert judge.finished
 
 
+def test_a_long_gradual_plan_prunes_a_thousand_times(untrained, monkeypatch):
+    search = untrained(GradualMagnitudeConfig(embedding_dim=4), warmup_epochs=0, plan_epochs=1000)
+    judge, pressed = Gradual(search.task, search.tables, "gradual-magnitude"), []
+    monkeypatch.setattr(judge, "press", pressed.append)
+    for _ in range(10_000):
+        judge.after_step()
+    assert pressed == list(range(10, 10_001, 10))
+
+
 @pytest.mark.parametrize(("told", "since"), [(None, 30), (5, None)])
 def test_a_warm_up_ends_when_validation_stops_improving_unless_its_length_was_told(untrained, metrics, told, since):
     search = untrained(GradualMagnitudeConfig(embedding_dim=4), warmup_epochs=told, max_warmup_epochs=9)
@@ -143,10 +152,78 @@ def test_a_round_prunes_its_best_epoch_and_the_next_begins_with_the_initial_weig
     assert not (table.mask & ~first).any()
 
 
-def test_budgets_are_cut_largest_first(untrained):
-    search = untrained(MagnitudeConfig(embedding_dim=4), budgets="4,50%,12")
-    cutter = Cutter(search.task, search.tables, "magnitude")
-    assert [str(budget) for budget in cutter.open_budgets()] == ["50%", "12", "4"]
+def test_budgets_are_cut_largest_first(untrained, metrics):
+    search = untrained(MagnitudeConfig(embedding_dim=4), budgets="4,50%,12,90B", max_epochs=1)
+    judge = OneShot(search.task, search.tables, "magnitude")
+    assert [str(budget) for budget in judge.cutter.open_budgets()] == ["90B", "50%", "12", "4"]
+    judge.after_epoch(1, metrics(0.5))
+    # 90 bytes would be 22 values; the index leaves 19
+    assert [ticket.num_parameters for ticket in judge.cutter.tickets] == [20, 19, 12, 4]
+
+
+def judge_of(search):
+    match search.table.schedule:
+        case "one-shot":
+            return OneShot(search.task, search.tables, "magnitude")
+        case "gradual":
+            return Gradual(search.task, search.tables, "gradual-magnitude")
+        case "iterative":
+            return Iterative(
+                search.task, search.tables, "iterative-magnitude", torch.optim.Adam(search.task.model.parameters())
+            )
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        MagnitudeConfig(embedding_dim=16),
+        GradualMagnitudeConfig(embedding_dim=16),
+        IterativeMagnitudeConfig(embedding_dim=16, round_keep_share=0.8, round_epochs=1),
+    ],
+    ids=CONFIGS,
+)
+def test_a_byte_budgets_ticket_keeps_nothing_that_was_pruned_before(config, untrained, metrics):
+    """An entry takes fewer bytes than the plan guesses, so that what was pruned would fit, too."""
+    search = untrained(config, budgets="1500B,600B,200B", num_rows=50, plan_epochs=4, clock_steps=2)
+    table, judge = search.table, judge_of(search)
+    held = {}
+
+    def watched(what, *arguments):
+        before, num_tickets = table.mask.clone(), len(judge.cutter.tickets)
+        what(*arguments)
+        held.update({str(ticket.budget): before for ticket in judge.cutter.tickets[num_tickets:]})
+
+    while not judge.finished:
+        for _ in range(10):
+            table.weight.data[table.mask] *= 1.01
+            watched(judge.after_step)
+        watched(judge.after_epoch, judge.epoch + 1, metrics(0.5))
+    for ticket in judge.cutter.tickets:
+        mask = ticket.masks["table"]
+        assert not (mask & ~held[str(ticket.budget)]).any()
+        assert 0.95 * ticket.budget.amount < compact_bytes(mask) <= ticket.budget.amount
+
+
+@pytest.mark.parametrize(
+    "config",
+    [GradualMagnitudeConfig(embedding_dim=64), IterativeMagnitudeConfig(embedding_dim=64, round_epochs=1)],
+    ids=["gradual", "iterative"],
+)
+def test_a_byte_budget_is_met_at_the_latest_by_the_plans_end(config, untrained, metrics):
+    """An entry alone in its row takes more bytes than the plan guesses."""
+    search = untrained(config, budgets="1KB,400B", num_rows=1000)
+    nn.init.constant_(search.table.weight, 0.01)
+    with torch.no_grad():
+        search.table.weight[torch.arange(1000), torch.arange(1000) % 64] = torch.linspace(1, 2, 1000)
+    start, judge = search.table.weight.clone(), judge_of(search)
+    while judge.epoch < judge.max_epochs:
+        for _ in range(10):
+            judge.after_step()
+        search.table.weight.data.copy_(start)
+        judge.after_epoch(judge.epoch + 1, metrics(0.5))
+    assert judge.finished
+    for ticket in judge.cutter.tickets:
+        assert 0.95 * ticket.budget.amount < compact_bytes(ticket.masks["table"]) <= ticket.budget.amount
 
 
 def test_pruned_entries_are_zero_and_get_no_gradient():

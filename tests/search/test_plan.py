@@ -1,7 +1,9 @@
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from thresher.search.plan import Plan
+from thresher.search.config import SearchConfig
+from thresher.search.plan import Plan, Schedule
 
 
 @given(st.integers(2, 10**8), st.integers(1, 10**4), st.data())
@@ -17,3 +19,19 @@ def test_falls_geometrically_and_ends_at_the_smallest_budget(num_entries, num_st
 def test_equal_ratios():
     plan = Plan(1_000_000, 1_000, 30)
     assert [plan.num_kept(step) for step in (10, 20, 30)] == [100_000, 10_000, 1_000]
+
+
+@pytest.mark.parametrize(
+    ("settings", "warmup_steps", "plan_steps", "every", "max_epochs"),
+    [
+        ({"warmup_epochs": 2, "plan_epochs": 3}, 20, 30, 7, 5),
+        ({"warmup_epochs": 0, "plan_epochs": 0.26}, 0, 3, 7, 1),
+        ({"plan_epochs": 1.5}, 90, 15, 7, 11),  # validation may end the warm-up before its ninth epoch
+        ({"warmup_epochs": 1, "plan_epochs": 0.01}, 10, 1, 7, 2),
+        ({"warmup_epochs": 1, "plan_epochs": 2000}, 10, 20_000, 20, 2001),  # looked at a thousand times
+    ],
+)
+def test_epochs_in_steps(settings, warmup_steps, plan_steps, every, max_epochs):
+    found = Schedule.of(SearchConfig(clock_steps=7, max_warmup_epochs=9, **settings), steps_per_epoch=10)
+    assert found == Schedule(warmup_steps=warmup_steps, plan_steps=plan_steps, every=every, max_epochs=max_epochs)
+    assert found.num_steps == warmup_steps + plan_steps

@@ -6,6 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from thresher.compact import compact_bytes
 from thresher.embeddings.l1_projection import (
     L1ProjectionConfig,
     L1ProjectionEmbedding,
@@ -87,6 +88,23 @@ def test_a_projection_is_written_into_the_table_and_unseen_rows_use_up_nothing(u
         judge.after_step()
     assert table.weight[0].count_nonzero() == 0
     assert table.weight[1:].count_nonzero() == 8
+
+
+def test_a_byte_budgets_ticket_keeps_nothing_that_was_projected_away_before(untrained):
+    """An entry takes fewer bytes than the plan guesses, so that what is 0 by now would fit, too."""
+    search = untrained(
+        L1ProjectionConfig(embedding_dim=16), budgets="1500B,600B,200B", num_rows=50, warmup_epochs=0, plan_epochs=4
+    )
+    judge, held = Projecting(search.task, search.tables, every=2), {}
+    for _ in range(40):
+        before, num_tickets = search.table.weight != 0, len(judge.cutter.tickets)
+        judge.after_step()
+        held.update({str(ticket.budget): before for ticket in judge.cutter.tickets[num_tickets:]})
+    assert judge.finished
+    for ticket in judge.cutter.tickets:
+        mask = ticket.masks["table"]
+        assert not (mask & ~held[str(ticket.budget)]).any()
+        assert 0.95 * ticket.budget.amount < compact_bytes(mask) <= ticket.budget.amount
 
 
 def test_counts_and_bytes_of_the_searched_table():

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -45,6 +46,7 @@ class DnisEmbedding(FieldEmbedding):
     search_algorithm = "bilevel"
     derives: ClassVar[str] = "masks"
     block_of_feature: Tensor
+    seen: Tensor
 
     def __init__(
         self, field_sizes: Sequence[int], config: DnisConfig, *, feature_counts: Sequence[int] | None = None
@@ -55,6 +57,8 @@ class DnisEmbedding(FieldEmbedding):
             raise ConfigError("DNIS masks features by popularity and needs feature_counts")
         blocks = popularity_blocks(feature_counts, config.num_blocks)
         self.register_buffer("block_of_feature", torch.from_numpy(blocks), persistent=False)
+        # by their counts: the search looks up validation rows in training mode, too
+        self.register_buffer("seen", torch.from_numpy(np.asarray(feature_counts) > 0), persistent=False)
         self.weight = new_table(self.num_features, self.embedding_dim)
         self.soft_mask = nn.Parameter(torch.ones(int(blocks.max()) + 1, self.embedding_dim))  # [blocks, D]
 
@@ -65,8 +69,9 @@ class DnisEmbedding(FieldEmbedding):
 
     @torch.no_grad()
     def scores(self) -> Tensor:
-        """`|soft_mask ⊙ V|` `[N, D]`."""
-        return (self.soft_mask[self.block_of_feature] * self.weight).abs()
+        """`|soft_mask ⊙ V|` `[N, D]`; −∞ for rows training never saw."""
+        values = self.soft_mask[self.block_of_feature] * self.weight
+        return values.abs().masked_fill(~self.seen[:, None], -torch.inf)
 
     def num_parameters(self) -> int:
         """The search holds the whole table; what a ticket keeps is counted after retraining."""

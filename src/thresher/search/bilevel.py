@@ -15,12 +15,12 @@ from thresher.embeddings.base import FieldEmbedding
 from thresher.embeddings.registry import method_name
 from thresher.errors import AttachError, ConfigError
 from thresher.kernels.tables import copy_into_, copy_of
-from thresher.search.cutting import Cutter
 from thresher.search.endless import EndlessBatches
+from thresher.search.mask_judge import cutter_for
 from thresher.search.registry import SearchTask, register_search
 from thresher.search.size_choice import SizeDeriver
 from thresher.tickets.ticket import Ticket
-from thresher.training.checkpoint import Checkpoint, pack_optimizer, unpack_optimizer_
+from thresher.training.checkpoint import Checkpoint, load_optimizer_, packed_optimizer
 from thresher.training.epochs import run_epochs
 from thresher.training.loop import mean_loss
 from thresher.training.metrics import Metrics
@@ -92,13 +92,13 @@ class BilevelJudge:
             "epoch": self.epoch,
             "stopping": self.stopping.facts(),
             "batches": self.batches.position(),
-            "optimizer": self._packed().facts,
+            "optimizer": packed_optimizer(self.optimizer).facts,
         }
 
     def tensors(self) -> dict[str, Tensor]:
         held = {f"initial/{name}": value for name, value in self.initial_state.items()}
         held |= {f"best/{name}": value for name, value in self.stopping.tensors().items()}
-        return held | {f"choices/{name}": value for name, value in self._packed().tensors.items()}
+        return held | {f"choices/{name}": value for name, value in packed_optimizer(self.optimizer).tensors.items()}
 
     def load(self, facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
         held = Checkpoint(tensors=dict(tensors))
@@ -106,13 +106,7 @@ class BilevelJudge:
         copy_into_(self.initial_state, held.under("initial"))
         self.stopping.load(facts["stopping"], held.under("best"))
         self.batches.go_to(*facts["batches"])
-        packed = Checkpoint(tensors=held.under("choices"), facts=dict(facts["optimizer"]))
-        unpack_optimizer_(packed, self.optimizer)
-
-    def _packed(self) -> Checkpoint:
-        packed = Checkpoint()
-        pack_optimizer(packed, self.optimizer)
-        return packed
+        load_optimizer_(self.optimizer, facts["optimizer"], held.under("choices"))
 
 
 def _two_optimizers(task: SearchTask) -> tuple[torch.optim.Optimizer, torch.optim.Optimizer]:
@@ -134,13 +128,12 @@ class MaskDeriver:
 
     def __init__(self, task: SearchTask, tables: Mapping[str, Any]) -> None:
         self.tables = tables
-        self.cutter = Cutter(task, tables, method_name(next(iter(tables.values())).config))
+        self.cutter = cutter_for(task, tables, method=method_name(next(iter(tables.values())).config))
 
     def derive(self, initial_state: Mapping[str, Tensor], *, step: int, epoch: int) -> Sequence[Ticket]:
         self.cutter.initial_state = dict(initial_state)
         scores = {name: table.scores() for name, table in self.tables.items()}
-        for budget in self.cutter.open_budgets():
-            self.cutter.cut(budget, scores, step=step, epoch=epoch)
+        self.cutter.cut_due(scores, at_least=0, step=step, epoch=epoch)
         return self.cutter.tickets
 
 

@@ -26,7 +26,7 @@ from thresher.search.registry import SearchTask, register_search
 from thresher.search.size_policy import SizePolicy
 from thresher.tickets.budget import Budget
 from thresher.tickets.ticket import MaskTicket
-from thresher.training.checkpoint import Checkpoint, pack_optimizer, unpack_optimizer_
+from thresher.training.checkpoint import Checkpoint, load_optimizer_, packed_optimizer
 from thresher.training.loop import mean_loss
 from thresher.training.optimizers import build_optimizer
 
@@ -65,7 +65,7 @@ class ControllerJudge(PressingJudge):
         self._teach(policy)
         policy.activate_(policy.sample())
         self.num_kept = self.table.num_parameters()
-        if pressed_steps >= self.pressing_steps:
+        if self.at_end:
             self._cut_all()
 
     def _teach(self, policy: SizePolicy) -> None:
@@ -104,11 +104,13 @@ class ControllerJudge(PressingJudge):
             policy.limit = policy.limit * 19 // 20
 
     def facts(self) -> dict[str, Any]:
-        return {**super().facts(), "batches": self.batches.position(), "optimizer": self._packed().facts}
+        optimizer = packed_optimizer(self.optimizer).facts
+        return {**super().facts(), "batches": self.batches.position(), "optimizer": optimizer}
 
     def tensors(self) -> dict[str, Tensor]:
         logits = {f"logits/{at}": policy.logits.detach() for at, policy in enumerate(self.policies)}
-        return super().tensors() | logits | {f"choices/{key}": value for key, value in self._packed().tensors.items()}
+        moments = {f"choices/{key}": value for key, value in packed_optimizer(self.optimizer).tensors.items()}
+        return super().tensors() | logits | moments
 
     def load(self, facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
         super().load(facts, tensors)
@@ -116,10 +118,4 @@ class ControllerJudge(PressingJudge):
         with torch.no_grad():
             for at, policy in enumerate(self.policies):
                 policy.logits.copy_(tensors[f"logits/{at}"])
-        packed = Checkpoint(tensors=Checkpoint(tensors=dict(tensors)).under("choices"), facts=dict(facts["optimizer"]))
-        unpack_optimizer_(packed, self.optimizer)
-
-    def _packed(self) -> Checkpoint:
-        packed = Checkpoint()
-        pack_optimizer(packed, self.optimizer)
-        return packed
+        load_optimizer_(self.optimizer, facts["optimizer"], Checkpoint(tensors=dict(tensors)).under("choices"))

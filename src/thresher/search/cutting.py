@@ -3,19 +3,15 @@
 Every search that ends in masks cuts them here; they differ in what they score entries by, and when.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from thresher.compact.layouts import compact_bytes
-from thresher.embeddings.base import FieldEmbedding
 from thresher.errors import BudgetError
 from thresher.kernels.tables import copy_into_, copy_of
-from thresher.search.registry import SearchTask
 from thresher.tickets.budget import Budget, check_budgets
-from thresher.tickets.store import load_mask_ticket, save_ticket
 from thresher.tickets.ticket import MaskTicket, Provenance, Scores, kept_weights, top_entries
 
 # compact bytes an entry takes where several share a row: 4 of value, 2 of place; alone in its row it takes more
@@ -71,63 +67,90 @@ def least_entries(budget: Budget, weights: Sequence[Tensor], *, num_entries: int
 
 
 class Cutter:
-    """Cuts a ticket for each budget of a task, once, over all its tables together, and stores it.
+    """Cuts a ticket for each budget, once, over all tables together.
 
     The model's state when this is built is what tickets rewind to.
 
     Args:
-        tables: name → embedding with a `weight` `[N, D]`.
-        method: written into the tickets.
+        weights: table name → its weight `[N, D]`.
+        num_entries: `N·D` over all tables, padding left out: what a share is a share of.
+        method: written into the tickets, as `seed` is.
+        on_ticket: called with each ticket as it is cut.
     """
 
-    def __init__(self, task: SearchTask, tables: Mapping[str, FieldEmbedding], method: str) -> None:
-        self.task, self.method = task, method
-        self.weights = {name: table.get_parameter("weight") for name, table in tables.items()}
-        self.num_entries = sum(weight.numel() for weight in self.weights.values())
-        check_budgets(task.budgets, self.num_entries)
-        weights = list(self.weights.values())
-        self._least = {budget: least_entries(budget, weights, num_entries=self.num_entries) for budget in task.budgets}
+    def __init__(
+        self,
+        model: nn.Module,
+        weights: Mapping[str, Tensor],
+        budgets: Sequence[Budget],
+        *,
+        num_entries: int,
+        method: str,
+        seed: int,
+        on_ticket: Callable[[MaskTicket], None] | None = None,
+    ) -> None:
+        self.model, self.budgets, self.num_entries = model, budgets, num_entries
+        self.method, self.seed, self.on_ticket = method, seed, on_ticket
+        check_budgets(budgets, num_entries)
+        tables = list(weights.values())
+        self._least = {budget: least_entries(budget, tables, num_entries=num_entries) for budget in budgets}
         self.tickets: list[MaskTicket] = []
-        self.initial_state = {name: copy_of(value) for name, value in task.model.state_dict().items()}
+        self.initial_state = {name: copy_of(value) for name, value in model.state_dict().items()}
 
     @property
     def finished(self) -> bool:
-        return not self.open_budgets()
+        """Every budget has its ticket."""
+        return len(self.tickets) == len(self.budgets)
+
+    @property
+    def smallest(self) -> int:
+        """Where a plan for all budgets ends."""
+        return min(self._least.values())
 
     def open_budgets(self) -> list[Budget]:
         """Those still without a ticket, largest first."""
         cut = {ticket.budget for ticket in self.tickets}
-        budgets = [budget for budget in self.task.budgets if budget not in cut]
-        return sorted(budgets, key=self.least_entries, reverse=True)
+        budgets = [budget for budget in self.budgets if budget not in cut]
+        return sorted(budgets, key=lambda budget: -budget.max_entries(self.num_entries))
 
     def least_entries(self, budget: Budget) -> int:
         """How far a plan must fall for this budget."""
         return self._least[budget]
 
-    def cut(self, budget: Budget, scores: Scores, *, step: int, epoch: int) -> None:
-        """Write the ticket that keeps the best-scored entries `budget` allows."""
-        num_kept = entries_within(budget, scores, num_entries=self.num_entries)
-        assert num_kept, "budgets that leave nothing are refused before a search starts"
-        self.keep(budget, top_entries(scores, num_kept), step=step, epoch=epoch)
+    def may_be_due(self, at_least: int) -> bool:
+        """Whether `cut_due` might cut anything, as far as can be told without scores."""
+        return any(budget.max_entries(self.num_entries) >= at_least for budget in self.open_budgets())
+
+    def cut_due(self, scores: Scores, *, at_least: int, step: int, epoch: int) -> None:
+        """Cut every open budget that holds the `at_least` best entries, largest first; each takes all it holds.
+
+        Args:
+            at_least: what the tables hold now, so that a ticket is cut as soon as it can be, of entries that were
+                still trained. 0 at the end: what bytes hold depends on the mask, and then they take what fits,
+                however little.
+        """
+        held = {
+            budget: entries_within(budget, scores, num_entries=self.num_entries, at_least=at_least)
+            for budget in self.open_budgets()
+        }
+        due = {budget: num_kept for budget, num_kept in held.items() if num_kept is not None}
+        for budget in sorted(due, key=lambda budget: -due[budget]):
+            self.keep(budget, top_entries(scores, due[budget]), step=step, epoch=epoch)
 
     def keep(self, budget: Budget, masks: Mapping[str, Tensor], *, step: int, epoch: int) -> None:
-        """Write the ticket of these very entries."""
+        """Cut the ticket of these very entries."""
         ticket = MaskTicket(
             budget=budget,
             masks=masks,
-            initial=kept_weights(self.task.model, masks, self.initial_state),
-            final=kept_weights(self.task.model, masks),
-            provenance=Provenance(method=self.method, seed=self.task.seed, step=step, epoch=epoch),
+            initial=kept_weights(self.model, masks, self.initial_state),
+            final=kept_weights(self.model, masks),
+            provenance=Provenance(method=self.method, seed=self.seed, step=step, epoch=epoch),
         )
         self.tickets.append(ticket)
-        if self.task.folder is not None:
-            save_ticket(ticket, self.task.folder / budget.slug)
+        if self.on_ticket is not None:
+            self.on_ticket(ticket)
 
-    def facts(self) -> dict[str, Any]:
-        return {"tickets": [ticket.budget.slug for ticket in self.tickets]}
-
-    def load(self, facts: Mapping[str, Any], initial_state: Mapping[str, Tensor]) -> None:
-        """Go on from `facts()` and the `initial_state` of a checkpoint."""
-        assert self.task.folder is not None, "only a search with a folder has a checkpoint"
-        self.tickets = [load_mask_ticket(self.task.folder / slug) for slug in facts["tickets"]]
+    def restore(self, initial_state: Mapping[str, Tensor], tickets: Iterable[MaskTicket]) -> None:
+        """Go on with what was cut before, and with the state the search began with."""
         copy_into_(self.initial_state, initial_state)
+        self.tickets = list(tickets)

@@ -18,7 +18,6 @@ from thresher.errors import BudgetError, ConfigError
 from thresher.search.registry import SearchTask, register_search
 from thresher.tickets.budget import Budget
 from thresher.tickets.settings import SettingsTicket
-from thresher.tickets.store import save_ticket
 from thresher.tickets.ticket import Provenance
 from thresher.training.seeding import isolated_rng
 
@@ -36,9 +35,8 @@ def fit_settings(task: SearchTask) -> Sequence[SettingsTicket]:
         provenance = Provenance(method=name, seed=task.seed, step=0, epoch=0, config=config_to_mapping(fitted))
         tickets.append(SettingsTicket(budget, fitted, size.num_parameters(), size.storage_bytes(), provenance))
     tickets.sort(key=lambda ticket: -ticket.num_parameters)
-    if task.folder is not None:
-        for ticket in tickets:
-            save_ticket(ticket, task.folder / ticket.budget.slug)
+    for ticket in tickets:
+        task.save(ticket)
     return tickets
 
 

@@ -71,7 +71,7 @@ class OneShot(MaskJudge):
         self.stopping.update(self.epoch, metrics, self.task.model)
         if self.stopping.should_stop or self.epoch >= self.max_epochs:
             self.stopping.restore_best_(self.task.model)
-            self.cut_open(scores_of(self.tables))
+            self.cut_due(scores_of(self.tables), at_least=0)
 
 
 @dataclass(frozen=True)
@@ -96,14 +96,14 @@ class Gradual(PressingJudge):
     """Prune along the cubic while training; a budget's ticket is cut when the count falls to it."""
 
     def __init__(self, task: SearchTask, tables: Mapping[str, MagnitudeEmbedding], method: str) -> None:
-        super().__init__(task, tables, method=method, every=task.config.clock_steps)
+        super().__init__(task, tables, method=method)
         self.tables = tables
-        self.plan = CubicPlan(self.cutter.num_entries, self.smallest, self.pressing_steps)
+        self.plan = CubicPlan(self.cutter.num_entries, self.cutter.smallest, self.schedule.plan_steps)
 
     def press(self, pressed_steps: int) -> None:
         self.num_kept, scores = self.plan.num_kept(pressed_steps), scores_of(self.tables)
         keep_(self.tables, self.num_kept, scores)
-        self.cut_open(scores, at_least=self.num_kept)
+        self.cut_due(scores, at_least=0 if self.at_end else self.num_kept)
 
 
 class Iterative(MaskJudge):
@@ -142,7 +142,7 @@ class Iterative(MaskJudge):
         self.stopping.restore_best_(model)
         scores = {name: table.scores().masked_fill(~table.mask, -torch.inf) for name, table in self.tables.items()}
         rung = next(rung for rung in self.rungs if rung < self.num_kept or rung == self.rungs[-1])
-        self.cut_open(scores, at_least=rung)
+        self.cut_due(scores, at_least=0 if rung == self.rungs[-1] else rung)
         if not self.finished:
             model.load_state_dict(self.cutter.initial_state)
             keep_(self.tables, rung, scores)

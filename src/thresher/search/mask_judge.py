@@ -1,6 +1,5 @@
 """MaskJudge: what the judges of all mask searches share: where they stand, what they cut, what a checkpoint holds."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -10,11 +9,32 @@ from torch import Tensor
 
 from thresher.embeddings.base import EmbeddingConfig, FieldEmbedding
 from thresher.search.cutting import Cutter
+from thresher.search.plan import Schedule
 from thresher.search.registry import SearchTask
 from thresher.tickets.ticket import MaskTicket, Scores
+from thresher.training.checkpoint import Checkpoint
 from thresher.training.early_stopping import EarlyStopping
 from thresher.training.epochs import run_epochs
 from thresher.training.metrics import Metrics
+
+
+def cutter_for(task: SearchTask, tables: Mapping[str, FieldEmbedding], *, method: str) -> Cutter:
+    """A cutter for a task whose tickets go into its folder.
+
+    Args:
+        tables: name → embedding with a `weight` `[N, D]`.
+    """
+    weights = {name: table.get_parameter("weight") for name, table in tables.items()}
+    num_entries = sum(weight.numel() for weight in weights.values())
+    return Cutter(
+        task.model,
+        weights,
+        task.budgets,
+        num_entries=num_entries,
+        method=method,
+        seed=task.seed,
+        on_ticket=task.save,
+    )
 
 
 class MaskJudge:
@@ -30,7 +50,7 @@ class MaskJudge:
 
     def __init__(self, task: SearchTask, tables: Mapping[str, FieldEmbedding], *, method: str) -> None:
         self.task, self.config = task, task.config
-        self.cutter = Cutter(task, tables, method)
+        self.cutter = cutter_for(task, tables, method=method)
         self.step = self.epoch = 0
         self.num_kept = self.cutter.num_entries
         self.stopping = self.new_stopping()
@@ -58,11 +78,9 @@ class MaskJudge:
     def judge_epoch(self, metrics: Metrics) -> None:
         """What the subclass does between epochs."""
 
-    def cut_open(self, scores: Scores, *, at_least: int = 0) -> None:
-        """Cut every open budget that holds `at_least` so many entries."""
-        for budget in self.cutter.open_budgets():
-            if self.cutter.least_entries(budget) >= at_least:
-                self.cutter.cut(budget, scores, step=self.step, epoch=self.epoch)
+    def cut_due(self, scores: Scores, *, at_least: int) -> None:
+        """Cut what is due now, as `Cutter.cut_due` does."""
+        self.cutter.cut_due(scores, at_least=at_least, step=self.step, epoch=self.epoch)
 
     def progress(self) -> Mapping[str, Any]:
         budgets = self.cutter.open_budgets()
@@ -70,36 +88,40 @@ class MaskJudge:
 
     def facts(self) -> dict[str, Any]:
         position = {"step": self.step, "epoch": self.epoch, "num_kept": self.num_kept}
-        return {"position": position, "cutter": self.cutter.facts(), "stopping": self.stopping.facts()}
+        tickets = [ticket.budget.slug for ticket in self.cutter.tickets]
+        return {"position": position, "cutter": {"tickets": tickets}, "stopping": self.stopping.facts()}
 
     def tensors(self) -> dict[str, Tensor]:
         initial = {f"initial/{name}": value for name, value in self.cutter.initial_state.items()}
         return initial | {f"best/{name}": value for name, value in self.stopping.tensors().items()}
 
     def load(self, facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-        position = facts["position"]
+        position, held = facts["position"], Checkpoint(tensors=dict(tensors))
         self.step, self.epoch, self.num_kept = position["step"], position["epoch"], position["num_kept"]
-        self.cutter.load(facts["cutter"], _under("initial/", tensors))
-        self.stopping.load(facts["stopping"], _under("best/", tensors))
+        self.cutter.restore(held.under("initial"), self.task.load_mask_tickets(facts["cutter"]["tickets"]))
+        self.stopping.load(facts["stopping"], held.under("best"))
 
 
 class PressingJudge(MaskJudge):
     """A warm-up, ended by validation or by count, then pressure at regular steps until the plan is through.
 
     Args:
-        every: steps between two pressures.
+        every: steps between two pressures, where not as the settings of the search say.
     """
 
-    def __init__(self, task: SearchTask, tables: Mapping[str, FieldEmbedding], *, method: str, every: int) -> None:
+    def __init__(
+        self, task: SearchTask, tables: Mapping[str, FieldEmbedding], *, method: str, every: int | None = None
+    ) -> None:
         super().__init__(task, tables, method=method)
-        steps, config = len(task.data.train), task.config
-        warmup_epochs = config.max_warmup_epochs if config.warmup_epochs is None else config.warmup_epochs
-        self.every = every
-        self.warmup_steps = round(warmup_epochs * steps)
-        self.pressing_steps = max(1, round(config.plan_epochs * steps))
-        self.smallest = min(map(self.cutter.least_entries, task.budgets))
-        self.max_epochs = math.ceil((self.warmup_steps + self.pressing_steps) / steps)
-        self.pressing_since = None if self.warmup_steps else 0
+        self.schedule = Schedule.of(task.config, len(task.data.train))
+        self.every = every or self.schedule.every
+        self.max_epochs = self.schedule.max_epochs
+        self.pressing_since = None if self.schedule.warmup_steps else 0
+
+    @property
+    def at_end(self) -> bool:
+        """The plan is through: whatever is still open must be cut."""
+        return self.pressing_since is not None and self.step - self.pressing_since >= self.schedule.plan_steps
 
     def press(self, pressed_steps: int) -> None:
         """Prune as the plan says after so many steps of pressing, and cut what is due."""
@@ -107,12 +129,12 @@ class PressingJudge(MaskJudge):
 
     def after_step(self) -> None:
         super().after_step()
-        if self.pressing_since is None and self.step >= self.warmup_steps:
+        if self.pressing_since is None and self.step >= self.schedule.warmup_steps:
             self.pressing_since = self.step
         if self.pressing_since is None or self.finished:
             return
         pressed = self.step - self.pressing_since
-        if pressed % self.every == 0 or pressed == self.pressing_steps:
+        if pressed % self.every == 0 or pressed == self.schedule.plan_steps:
             self.press(pressed)
 
     def judge_epoch(self, metrics: Metrics) -> None:
@@ -152,7 +174,3 @@ def run_mask_search(
         progress=task.progress,
     )
     return judge.cutter.tickets
-
-
-def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}

@@ -44,7 +44,7 @@ class Projecting(PressingJudge):
         method = method_name(next(iter(tables.values())).config)
         super().__init__(task, tables, method=method, every=every)
         self.tables, self.seconds = tables, 0.0
-        self.plan = Plan(self.cutter.num_entries, self.smallest, self.pressing_steps)
+        self.plan = Plan(self.cutter.num_entries, self.cutter.smallest, self.schedule.plan_steps)
 
     @torch.no_grad()
     def press(self, pressed_steps: int) -> None:
@@ -61,7 +61,7 @@ class Projecting(PressingJudge):
             table.weight.copy_(part.view_as(table.weight))
         self.seconds += perf_counter() - started
         self.num_kept = int(values.count_nonzero())
-        self.cut_open(scores, at_least=num_kept)
+        self.cut_due(scores, at_least=0 if self.at_end else num_kept)
 
     def after_epoch(self, epoch: int, metrics: Metrics) -> Mapping[str, Any]:
         seconds, self.seconds = self.seconds, 0.0

@@ -1,6 +1,6 @@
 """Search algorithms by name. A method declares which one serves it; a third party may register another."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +10,8 @@ from torch import nn
 from thresher.errors import ConfigError
 from thresher.search.config import SearchConfig
 from thresher.tickets.budget import Budget
-from thresher.tickets.ticket import Ticket
+from thresher.tickets.store import load_mask_ticket, save_ticket
+from thresher.tickets.ticket import MaskTicket, Ticket
 from thresher.training.progress import Progress
 
 if TYPE_CHECKING:
@@ -35,6 +36,16 @@ class SearchTask:
     decay_share: float = 1.0
     folder: Path | None = None
     progress: Progress | None = None
+
+    def save(self, ticket: Ticket) -> None:
+        """Write a ticket into the folder, under its budget's name; without one, do nothing."""
+        if self.folder is not None:
+            save_ticket(ticket, self.folder / ticket.budget.slug)
+
+    def load_mask_tickets(self, slugs: Iterable[str]) -> list[MaskTicket]:
+        """Those saved before, by the names of their budgets."""
+        assert self.folder is not None, "only a search with a folder has anything to take up"
+        return [load_mask_ticket(self.folder / slug) for slug in slugs]
 
 
 SearchAlgorithm = Callable[[SearchTask], Sequence[Ticket]]

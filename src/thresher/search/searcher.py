@@ -14,13 +14,12 @@ from torch import Tensor, nn
 
 from thresher.attach.unlearned import UnlearnedWatch
 from thresher.errors import ConfigError
-from thresher.kernels.tables import copy_into_, copy_of
-from thresher.search.cutting import entries_within, least_entries
+from thresher.search.cutting import Cutter
 from thresher.search.plan import Plan
 from thresher.search.pressure import DecayPressure, PlanPressure, PressureOn, searched_tables
-from thresher.tickets.budget import Budget, check_budgets, parse_budgets
+from thresher.tickets.budget import Budget, parse_budgets
 from thresher.tickets.state import ticket_from_state, ticket_state
-from thresher.tickets.ticket import MaskTicket, Provenance, kept_weights, top_entries
+from thresher.tickets.ticket import MaskTicket
 
 
 class Searcher:
@@ -58,15 +57,21 @@ class Searcher:
         self.warmup_steps = steps // 3 if warmup_steps is None else warmup_steps
         self.every, self.seed = every, seed
         self.on_ticket, self.before_cut = on_ticket, before_cut
-        self.tickets: list[MaskTicket] = []
         self.num_kept = self.num_entries
         self.current_step = 0
         self.epoch = 0  # for whoever counts in epochs: written into tickets and histories, never decides anything
         self._pressing_since: int | None = None if self.warmup_steps else 0
-        self.initial_state = {name: copy_of(value) for name, value in model.state_dict().items()}
+        self._cutter = Cutter(
+            model,
+            {name: table.holders[0].weight for name, table in self.tables.items()},
+            self.budgets,
+            num_entries=self.num_entries,
+            method="pep",
+            seed=seed,
+            on_ticket=self._tell,
+        )
         self._unlearned = UnlearnedWatch(model, self.initial_state)
 
-        check_budgets(self.budgets, self.num_entries)
         holders = [holder for table in self.tables.values() for holder in table.holders]
         self.planned = holders[0].config.pressure == "plan"
         if self.planned and self.warmup_steps >= steps:
@@ -74,7 +79,7 @@ class Searcher:
                 f"the warm-up of {self.warmup_steps} steps leaves nothing of the search's {steps}: no budget would be "
                 "reached; make the search longer or the warm-up shorter"
             )
-        self.plan = Plan(self.num_entries, min(map(self._least_entries, self.budgets)), steps - self.warmup_steps)
+        self.plan = Plan(self.num_entries, self._cutter.smallest, steps - self.warmup_steps)
         self._pressure: PressureOn = PlanPressure(holders, self.plan) if self.planned else DecayPressure()
 
     def __repr__(self) -> str:
@@ -85,9 +90,19 @@ class Searcher:
         return f"Searcher({', '.join([f'step {self.current_step:,}', stage, kept, *following])}, tickets: {cut})"
 
     @property
+    def tickets(self) -> list[MaskTicket]:
+        """Those cut so far, largest first."""
+        return self._cutter.tickets
+
+    @property
+    def initial_state(self) -> dict[str, Tensor]:
+        """The model's state before the search, to which tickets rewind."""
+        return self._cutter.initial_state
+
+    @property
     def finished(self) -> bool:
         """Every budget has its ticket."""
-        return len(self.tickets) == len(self.budgets)
+        return self._cutter.finished
 
     @property
     def warming_up(self) -> bool:
@@ -96,7 +111,7 @@ class Searcher:
     @property
     def next_budget(self) -> Budget | None:
         """The largest budget still without a ticket."""
-        return next(iter(self._open_budgets()), None)
+        return next(iter(self._cutter.open_budgets()), None)
 
     def end_warmup(self) -> None:
         """Start pressing now; the plan keeps its own length."""
@@ -115,40 +130,14 @@ class Searcher:
             self._unlearned.look()
             scores = {name: table.scored() for name, table in self.tables.items()}
             self.num_kept = self._pressure.press(pressed_steps, scores)
-            if self.before_cut is not None and any(map(self._may_be_due, self._open_budgets())):
+            if self.before_cut is not None and self._cutter.may_be_due(self.num_kept):
                 self.before_cut()
                 scores = {name: table.scored() for name, table in self.tables.items()}
-            # what bytes hold depends on the mask, so at the plan's end such a budget takes what fits, however little
             at_end = self.planned and pressed_steps >= self.plan.num_steps
-            for budget in self._open_budgets():
-                least = 0 if at_end else self.num_kept
-                num_kept = entries_within(budget, scores, num_entries=self.num_entries, at_least=least)
-                if num_kept is not None:
-                    self._cut(budget, top_entries(scores, num_kept))
+            at_least = 0 if at_end else self.num_kept
+            self._cutter.cut_due(scores, at_least=at_least, step=self.current_step, epoch=self.epoch)
 
-    def _open_budgets(self) -> list[Budget]:
-        """Those still without a ticket, largest first."""
-        cut = {ticket.budget for ticket in self.tickets}
-        budgets = [budget for budget in self.budgets if budget not in cut]
-        return sorted(budgets, key=lambda budget: -budget.max_entries(self.num_entries))
-
-    def _least_entries(self, budget: Budget) -> int:
-        """How far the plan must fall for this budget."""
-        weights = [table.holders[0].weight for table in self.tables.values()]
-        return least_entries(budget, weights, num_entries=self.num_entries)
-
-    def _may_be_due(self, budget: Budget) -> bool:
-        return self.num_kept <= budget.max_entries(self.num_entries)
-
-    def _cut(self, budget: Budget, masks: Mapping[str, Tensor]) -> None:
-        ticket = MaskTicket(
-            budget=budget,
-            masks=masks,
-            initial=kept_weights(self.model, masks, self.initial_state),
-            final=kept_weights(self.model, masks),
-            provenance=Provenance(method="pep", seed=self.seed, step=self.current_step, epoch=self.epoch),
-        )
-        self.tickets.append(ticket)
+    def _tell(self, ticket: MaskTicket) -> None:
         if self.on_ticket is not None:
             self.on_ticket(ticket)
 
@@ -186,5 +175,4 @@ class Searcher:
         self.current_step, self.epoch = int(position["step"] or 0), int(position["epoch"] or 0)
         self._pressing_since = position["pressing_since"]
         self.num_kept = int(position["num_kept"] or 0)
-        copy_into_(self.initial_state, initial_state)
-        self.tickets = list(tickets)
+        self._cutter.restore(initial_state, tickets)

@@ -23,7 +23,6 @@ from thresher.errors import BudgetError
 from thresher.search.registry import SearchTask
 from thresher.tickets.budget import Budget
 from thresher.tickets.sizes import SizeTicket, TableSizes
-from thresher.tickets.store import save_ticket
 from thresher.tickets.ticket import Provenance
 
 Floats = npt.NDArray[np.float64]
@@ -68,8 +67,7 @@ class SizeDeriver:
                 provenance=Provenance(method=method, seed=self.task.seed, step=step, epoch=epoch),
             )
             tickets.append(ticket)
-            if self.task.folder is not None:
-                save_ticket(ticket, self.task.folder / budget.slug)
+            self.task.save(ticket)
         return sorted(tickets, key=lambda ticket: -ticket.num_parameters)
 
     def choose(self, limit: int) -> Choice:

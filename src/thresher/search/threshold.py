@@ -6,16 +6,14 @@ training loop drives it, with a warm-up that validation ends, and a folder from 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
 from thresher.errors import BudgetError, ConfigError
-from thresher.search.config import SearchConfig
+from thresher.search.plan import Schedule
 from thresher.search.registry import SearchTask, register_search
 from thresher.search.searcher import Searcher
-from thresher.tickets.store import load_mask_ticket, save_ticket
 from thresher.tickets.ticket import MaskTicket
 from thresher.training.epochs import run_epochs
 from thresher.training.metrics import Metrics
@@ -28,22 +26,19 @@ STAGE = "search"
 @register_search("threshold")
 def search_thresholds(task: SearchTask) -> Sequence[MaskTicket]:
     """Run the search a task describes; tickets come in the order they were cut, largest first."""
-    steps_per_epoch, config = len(task.data.train), task.config
-    warmup_epochs = config.max_warmup_epochs if config.warmup_epochs is None else config.warmup_epochs
-    warmup_steps = round(warmup_epochs * steps_per_epoch)
-    plan_steps = max(1, round(config.plan_epochs * steps_per_epoch))
+    config, schedule = task.config, Schedule.of(task.config, len(task.data.train))
     optimizer = build_optimizer(task.model, config.optimizer)
     searcher = Searcher(
         task.model,
         task.budgets,
-        steps=warmup_steps + plan_steps,
-        warmup_steps=warmup_steps,
-        every=max(config.clock_steps, plan_steps // 1000),
+        steps=schedule.num_steps,
+        warmup_steps=schedule.warmup_steps,
+        every=schedule.every,
         seed=task.seed,
-        on_ticket=None if task.folder is None else _saver(task.folder),
+        on_ticket=task.save,
         before_cut=optimizer.catch_up if isinstance(optimizer, RowAdam) else None,
     )
-    judge = _SearchJudge(searcher, config, task.folder)
+    judge = _SearchJudge(searcher, task)
     _check_reachable(judge, config.optimizer)
     run_epochs(
         task.model,
@@ -57,7 +52,7 @@ def search_thresholds(task: SearchTask) -> Sequence[MaskTicket]:
             "tables": {name: asdict(table.holders[0].config) for name, table in searcher.tables.items()},
         },
         seed=task.seed,
-        max_epochs=judge.max_epochs(steps_per_epoch),
+        max_epochs=schedule.max_epochs if searcher.planned else config.max_epochs,
         folder=task.folder,
         progress=task.progress,
     )
@@ -73,9 +68,9 @@ def search_thresholds(task: SearchTask) -> Sequence[MaskTicket]:
 class _SearchJudge:
     """Ends a search when every budget has its ticket, and its warm-up when validation no longer improves."""
 
-    def __init__(self, searcher: Searcher, config: SearchConfig, folder: Path | None) -> None:
-        self.searcher, self.config, self.folder = searcher, config, folder
-        self.warmup = config.warmup_stopping()
+    def __init__(self, searcher: Searcher, task: SearchTask) -> None:
+        self.searcher, self.task, self.config = searcher, task, task.config
+        self.warmup = task.config.warmup_stopping()
         if not searcher.planned:
             searcher.end_warmup()
 
@@ -83,11 +78,6 @@ class _SearchJudge:
     def finished(self) -> bool:
         gave_up = not self.searcher.planned and self.searcher.epoch >= self.config.max_epochs
         return self.searcher.finished or gave_up
-
-    def max_epochs(self, steps_per_epoch: int) -> int:
-        """The most epochs it can take."""
-        steps = self.searcher.warmup_steps + self.searcher.plan.num_steps
-        return -(-steps // steps_per_epoch) if self.searcher.planned else self.config.max_epochs
 
     def cut_budgets(self) -> set[Any]:
         return {ticket.budget for ticket in self.searcher.tickets}
@@ -125,14 +115,8 @@ class _SearchJudge:
         return dict(self.searcher.initial_state)
 
     def load(self, facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-        assert self.folder is not None, "only a search with a folder has a checkpoint"
-        tickets = [load_mask_ticket(self.folder / slug) for slug in facts["tickets"]]
-        self.searcher.restore(facts["position"], tensors, tickets)
+        self.searcher.restore(facts["position"], tensors, self.task.load_mask_tickets(facts["tickets"]))
         self.warmup.load(facts["warmup"], {})
-
-
-def _saver(folder: Path) -> Any:
-    return lambda ticket: save_ticket(ticket, folder / ticket.budget.slug)
 
 
 def _check_reachable(judge: _SearchJudge, optimizer: OptimizerConfig) -> None:

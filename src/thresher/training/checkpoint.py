@@ -143,6 +143,18 @@ def unpack_optimizer_(checkpoint: Checkpoint, optimizer: torch.optim.Optimizer) 
             }
 
 
+def packed_optimizer(optimizer: torch.optim.Optimizer) -> Checkpoint:
+    """An optimizer alone, for a judge that has one of its own to put among its facts and tensors."""
+    packed = Checkpoint()
+    pack_optimizer(packed, optimizer)
+    return packed
+
+
+def load_optimizer_(optimizer: torch.optim.Optimizer, facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+    """Put back the facts and tensors of a `packed_optimizer`."""
+    unpack_optimizer_(Checkpoint(tensors=dict(tensors), facts=dict(facts)), optimizer)
+
+
 def _copy_to(device: torch.device, tensor: Tensor) -> Tensor:
     return copy_of(tensor) if device == tensor.device else tensor.to(device)
 
