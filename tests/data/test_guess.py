@@ -1,4 +1,5 @@
-from datetime import datetime, timedelta
+from dataclasses import replace
+from datetime import datetime, time, timedelta
 from pathlib import Path
 
 import polars as pl
@@ -7,8 +8,9 @@ import pytest
 from thresher.data.encode import encode
 from thresher.data.guess import guess_fields
 from thresher.data.raw_files import resolve_format
+from thresher.data.row_encoder import RowEncoder
 from thresher.data.schema import FileFormat
-from thresher.data.sources import DataConfig, DenseConfig, SplitConfig, build_source
+from thresher.data.sources import DataConfig, DenseConfig, FieldConfig, SplitConfig, build_source
 from thresher.errors import DataError
 
 
@@ -141,3 +143,30 @@ def test_a_last_line_without_its_end_is_looked_at(tmp_path: Path) -> None:
     assert dict(found.reasons)["site"] == "categorical: text, 3 distinct values in 3 rows"
     path.write_text("click,site\n0,a")
     assert guess_fields(path, resolve_format(path, FileFormat()), DataConfig(label="click")).fields[0].name == "site"
+
+
+def test_categories_and_times_of_day_in_parquet_are_texts(tmp_path: Path) -> None:
+    rows = range(400)
+    sites = [f"s{row % 9}" for row in rows]
+    frame = pl.DataFrame(
+        {
+            "click": pl.Series([str(row % 2) for row in rows], dtype=pl.Categorical),
+            "site": pl.Series(sites, dtype=pl.Categorical),
+            "place": pl.Series(sites, dtype=pl.Enum(sorted(set(sites)))),
+            "member": [row % 3 == 0 for row in rows],
+            "clock": [time(row % 24, row % 60, row % 7) for row in rows],
+        }
+    )
+    frame.write_parquet(path := tmp_path / "rows.parquet")
+    config = DataConfig(paths=(str(path),))
+    source = build_source(config)
+    assert {field.transform for field in source.plan.fields} == {"none"}
+    assert 'times of day? then "clock:date"' in dict(source.guess.reasons)["clock"]
+    assert dict(source.guess.reasons)["member"] == "categorical: text, 2 distinct values in 400 rows"
+    encoder = RowEncoder.load(encode(source, tmp_path / "encoded").folder)
+    values = {f.name: set(v.values) for f, v in zip(encoder.schema.fields, encoder.vocabularies, strict=True)}
+    assert values["site"] == values["place"] == set(sites)
+    assert values["clock"] <= {str(moment) for moment in frame["clock"]}
+    fields = (FieldConfig(name="clock", transform="date"),)
+    table = encode(build_source(replace(config, label="click", fields=fields)), tmp_path / "hours")
+    assert set(RowEncoder.load(table.folder).vocabularies[0].values) == {str(hour) for hour in range(24)}

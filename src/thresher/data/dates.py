@@ -33,6 +33,23 @@ def parse_dates(column: pl.Series, date_format: str) -> pl.Series:
     return parsed
 
 
+def read_date_part(column: pl.Series, date_format: str, part: DatePart) -> pl.Series:
+    """One part of each date in a column of dates or text, as whole numbers; null where it is missing or has no such.
+
+    The hour may be that of a time of day: `09:30:00`, or a column of such.
+    """
+    parts = date_part(parse_dates(column, date_format), part)
+    if part != "hour" or not parts.null_count():
+        return parts
+    if column.dtype == pl.Time:
+        return column.dt.hour().cast(pl.Int32)
+    if column.dtype.is_temporal():
+        return parts
+    for clock in (date_format,) if date_format else ("%H:%M:%S%.f", "%H:%M"):
+        parts = parts.fill_null(column.str.strip_chars().str.to_time(clock, strict=False).dt.hour().cast(pl.Int32))
+    return parts
+
+
 def date_part(dates: pl.Series, part: DatePart) -> pl.Series:
     """One part as whole numbers; weekday 1 is Monday, hour_of_week 0 is Monday's first hour."""
     match part:

@@ -150,9 +150,11 @@ def _guess_column(name: str, column: pl.Series) -> tuple[FieldConfig | None, str
     distinct, rows = text.n_unique(), len(text)
     if name.lower() in _ROW_ID_NAMES and rows > 1 and distinct == rows:
         return None, "left out: a row number, different in every row"
-    numbers, broken = as_numbers(column) if column.dtype != pl.Boolean else (np.array([np.nan]), np.array([True]))
-    present = numbers[~np.isnan(numbers)]
     said = f"{distinct:,} distinct values in {rows:,} rows"
+    if text.str.to_lowercase().is_in(["true", "false", ""]).all():
+        return FieldConfig(name=name), f"categorical: text, {said}"
+    numbers, broken = as_numbers(column)
+    present = numbers[~np.isnan(numbers)]
     if broken.any() or not len(present):
         hint = _hint(name, text, len(present), broken)
         return FieldConfig(name=name), f"categorical: text, {said}" + (f"; {hint}" if hint else "")
@@ -184,6 +186,8 @@ def _hint(name: str, text: pl.Series, num_numbers: int, broken: npt.NDArray[np.b
         return ""
     if _share(present.str.contains(r"^\d{4}-\d\d-\d\d")) >= NEARLY_ALL:
         return f'dates? then "{name}:date" in --fields, or transform = "date" in the settings'
+    if _share(present.str.contains(r"^\d\d?:\d\d(:\d\d)?(\.|$)")) >= NEARLY_ALL:
+        return f'times of day? then "{name}:date" in --fields is the hour'
     for separator in SEPARATORS:
         if _share(present.str.contains(separator, literal=True)) >= OFTEN:
             return f"several values with {separator!r} between? then separator = {separator!r} in the settings"
