@@ -31,7 +31,7 @@ def field_values(field: Field, column: pl.Series) -> pl.Series:
         return _hash_values(as_text(column), field.num_buckets)
     if field.transform == "date":
         text = as_text(column)
-        dates = column if column.dtype.is_temporal() else text
+        dates = column if column.dtype in (pl.Date, pl.Datetime) else text
         parts = read_date_part(dates, field.date_format, field.date_part).cast(pl.String)
         return _mark(parts.fill_null(""), (text == "").to_numpy(), (parts.is_null() & (text != "")).to_numpy())
     numbers, broken = as_numbers(column)
