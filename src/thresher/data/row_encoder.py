@@ -132,14 +132,16 @@ def unknown_column(name: str, columns: Sequence[str]) -> str:
     if sign := other_delimiter(columns):
         return f"no column {name!r}; the column names look separated by {sign!r}"
     near = get_close_matches(name, columns, 1, cutoff=0.6)
-    hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(columns[:20])}"
+    hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(columns[:20]) or 'none'}"
     return f"no column {name!r}; {hint}"
 
 
 def other_delimiter(columns: Sequence[str]) -> str:
     """The sign that seems to separate the column names of a file taken to have one column; empty if there is none."""
-    signs = [sign for sign in ";\t|," if sign in columns[0]] if len(columns) == 1 else []
-    return max(signs, key=columns[0].count, default="")
+    if len(columns) != 1:
+        return ""
+    sign = max(";\t|,", key=columns[0].count)
+    return sign if sign in columns[0] else ""
 
 
 def delimiter_advice(columns: Sequence[str]) -> str:
