@@ -170,3 +170,12 @@ def test_categories_and_times_of_day_in_parquet_are_texts(tmp_path: Path) -> Non
     fields = (FieldConfig(name="clock", transform="date"),)
     table = encode(build_source(replace(config, label="click", fields=fields)), tmp_path / "hours")
     assert set(RowEncoder.load(table.folder).vocabularies[0].values) == {str(hour) for hour in range(24)}
+
+
+def test_a_column_without_a_name_is_left_out_for_what_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    for first, reason in (range(4), "a row number, different in every row"), ([1, 1, 2, 2], "it has no name"):
+        path.write_text(",click,site\n" + "".join(f"{number},{row % 2},a\n" for row, number in enumerate(first)))
+        found = guess_fields(path, resolve_format(path, FileFormat()))
+        assert dict(found.reasons)[""] == f"left out: {reason}"
+        assert [field.name for field in found.fields] == ["site"]

@@ -61,7 +61,8 @@ def guess_fields(path: Path, file_format: FileFormat, config: DataConfig | None 
     labels = count_labels(sample[label], config.positive)
     reasons = [(label, f"label: {why}{_doubtful(labels, config.positive)}")]
     fields = []
-    told = {config.weight: "sample weight: as said", config.split.column: "left out: it decides the split"}
+    told: dict[str | None, str] = {config.split.column: "left out: it decides the split"} if config.split.column else {}
+    told |= {config.weight: "sample weight: as said"}
     told |= {dense.column or dense.name: "dense: as said" for dense in config.dense}
     told |= dict.fromkeys(config.drop, "left out: dropped by the settings")
     for name in sample.columns:
@@ -150,6 +151,8 @@ def _guess_column(name: str, column: pl.Series) -> tuple[FieldConfig | None, str
     distinct, rows = text.n_unique(), len(text)
     if name.lower() in _ROW_ID_NAMES and rows > 1 and distinct == rows:
         return None, "left out: a row number, different in every row"
+    if not name:
+        return None, "left out: it has no name"
     said = f"{distinct:,} distinct values in {rows:,} rows"
     if text.str.to_lowercase().is_in(["true", "false", ""]).all():
         return FieldConfig(name=name), f"categorical: text, {said}"
