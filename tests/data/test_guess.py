@@ -55,6 +55,28 @@ def test_label_by_name_then_only_then_place(tmp_path: Path) -> None:
         guess(tmp_path / "a.csv", pl.DataFrame({"a": other, "c": other}))
 
 
+@pytest.mark.parametrize(
+    ("values", "held"),
+    [
+        (["0", "1", "1", "?"], r"1 \(2\), 0 \(1\), \? \(1\)"),
+        (["yes", "no", "no", "no"], r"no \(3\), yes \(1\)"),
+        (["0", "0", "0", "0"], r"0 \(4\)"),
+    ],
+)
+def test_no_other_column_takes_the_place_of_one_called_like_a_label(tmp_path: Path, values, held) -> None:
+    path = tmp_path / "a.csv"
+    frame = pl.DataFrame({"member": [0, 1, 1, 0], "clicked": values, "site": ["a", "b", "a", "b"]})
+    with pytest.raises(DataError, match=rf"column 'clicked': .*0 and 1: {held}; .*--label clicked"):
+        guess(path, frame)
+    assert guess(path, frame, DataConfig(label="clicked"))["label"] == "clicked"
+    assert guess(path, frame, DataConfig(drop=("clicked",)))["label"] == "member"
+    assert guess(path, frame, DataConfig(fields=(FieldConfig(name="clicked"),)))["label"] == "member"
+    if "yes" in values:
+        assert guess(path, frame, DataConfig(positive=("yes",)))["label"] == "clicked"
+    named = frame.rename({"member": "label"})  # the first of the names decides
+    assert guess(path, named)["label"] == "label"
+
+
 def test_what_is_said_is_kept(tmp_path: Path) -> None:
     frame = pl.DataFrame({"stars": ["1", "5", "4"], "click": [0, 1, 0], "c": ["x", "y", "z"]})
     config = DataConfig(label="stars", positive=("4", "5"), drop=("click",))

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import polars as pl
 
 from thresher.data.dates import parse_dates
-from thresher.data.labels import LabelValue, count_labels, label_of, label_words
+from thresher.data.labels import SHOWN_VALUES, LabelValue, count_labels, label_of, label_words
 from thresher.data.raw_files import read_chunks, resolve_format
 from thresher.data.row_encoder import delimiter_advice, other_delimiter
 from thresher.data.schema import DatePart, FileFormat
@@ -107,11 +107,17 @@ def _doubtful(labels: tuple[LabelValue, ...], positive: tuple[str, ...]) -> str:
 def _guess_label(sample: pl.DataFrame, config: DataConfig, path: Path) -> tuple[str, str]:
     if config.label is not None:
         return config.label, "as said"
-    binary = [name for name in sample.columns if name not in config.drop and _binary(sample[name], config.positive)]
+    spoken_for = {*config.drop, config.weight, config.split.column}
+    spoken_for |= {field.column or field.name for field in config.fields}
+    spoken_for |= {dense.column or dense.name for dense in config.dense}
+    free = [name for name in sample.columns if name not in spoken_for and not sample[name].dtype.is_nested()]
+    binary = [name for name in free if _binary(sample[name], config.positive)]
     for wanted in _LABEL_NAMES:
-        for name in binary:
-            if name.lower() == wanted:
+        for name in free:
+            if name.lower() == wanted and name in binary:
                 return name, "its name, and it is 0/1"
+            if name.lower() == wanted:
+                raise DataError(_not_binary(name, sample[name], config.positive), file=path, column=name)
     if len(binary) == 1:
         return binary[0], "the only 0/1 column"
     for name, place in ((sample.columns[0], "first"), (sample.columns[-1], "last")):
@@ -130,9 +136,19 @@ def _guess_label(sample: pl.DataFrame, config: DataConfig, path: Path) -> tuple[
     )
 
 
+def _not_binary(name: str, column: pl.Series, positive: tuple[str, ...]) -> str:
+    """The words for a column whose name says that it is the label: another must not take its place in silence."""
+    held = ", ".join(
+        f"{each.value or 'empty'} ({each.count:,})" for each in count_labels(column, positive)[:SHOWN_VALUES]
+    )
+    return (
+        f"it is called like a label, but its first rows do not hold 0 and 1: {held}; if it is the label, say --label "
+        f"{name}, and which values mean 1 (--positive, positive = …) or what to do with the others (--bad-rows skip); "
+        f"if not, name the label, or leave this column out (--drop {name})"
+    )
+
+
 def _binary(column: pl.Series, positive: tuple[str, ...]) -> bool:
-    if column.dtype.is_nested():
-        return False
     distinct = as_text(column).unique().to_list()
     if len(distinct) > 2 and not positive:
         return False
