@@ -201,3 +201,15 @@ def test_a_column_without_a_name_is_left_out_for_what_it_is(tmp_path: Path) -> N
         found = guess_fields(path, resolve_format(path, FileFormat()))
         assert dict(found.reasons)[""] == f"left out: {reason}"
         assert [field.name for field in found.fields] == ["site"]
+
+
+@pytest.mark.parametrize("name", ["item", "user", "Movie", "shown-ad", "targetItem", "STORE", "device_2", "user_id"])
+def test_numbers_that_say_which_are_categories(tmp_path: Path, name: str) -> None:
+    frame = pl.DataFrame({"click": [row % 2 for row in range(1000)], name: range(1000)})
+    assert guess(tmp_path / "a.csv", frame)[name] == "none"
+
+
+@pytest.mark.parametrize("name", ["user_visits", "itemCount", "load", "number"])
+def test_numbers_that_say_how_many_are_not(tmp_path: Path, name: str) -> None:
+    frame = pl.DataFrame({"click": [row % 2 for row in range(1000)], name: range(1000)})
+    assert guess(tmp_path / "a.csv", frame)[name] == "log2"

@@ -1,5 +1,6 @@
 """What a file's columns probably are, from its first rows, with the reason for each guess so that it can be shown."""
 
+import re
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -40,6 +41,14 @@ _LABEL_NAMES = (
 )
 _ROW_ID_NAMES = ("id", "index", "row", "row_id", "rowid", "row_number", "uuid", "")
 _CODE_ENDINGS = ("id", "ids", "code", "zip", "zipcode", "postcode", "hash", "key", "type", "category", "ip", "phone")
+_CODE_WORDS = {
+    "user", "customer", "member", "visitor", "buyer", "seller", "merchant", "account", "author", "artist",
+    "item", "product", "sku", "brand", "movie", "song", "track", "album", "book", "article", "post", "video", "game",
+    "ad", "advert", "creative", "campaign", "advertiser", "publisher", "banner", "keyword", "query",
+    "site", "domain", "host", "page", "url", "app", "channel", "device", "browser", "session", "cookie",
+    "store", "shop", "hotel", "restaurant", "venue", "city", "region", "country", "county", "district",
+}  # fmt: skip
+"""A number whose name ends in such a word (`user`, `targetItem`, not `user_visits`) says which, not how many."""
 
 
 @dataclass(frozen=True)
@@ -177,8 +186,8 @@ def _guess_column(name: str, column: pl.Series) -> tuple[FieldConfig | None, str
     if broken.any() or not len(present):
         hint = _hint(name, text, len(present), broken)
         return FieldConfig(name=name), f"categorical: text, {said}" + (f"; {hint}" if hint else "")
-    lowered = name.lower().replace("-", "_")
-    if lowered.endswith(_CODE_ENDINGS):
+    words = re.findall(r"[A-Z]?[a-z]+|[A-Z]+", name)
+    if name.lower().endswith(_CODE_ENDINGS) or (words and words[-1].lower() in _CODE_WORDS):
         return FieldConfig(name=name), f"categorical: numbers, but the name says a code; {said}"
     if not np.array_equal(present, np.floor(present)):
         return FieldConfig(name=name, transform="quantiles"), f"numeric: fractions, buckets of equal size; {said}"
