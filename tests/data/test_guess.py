@@ -118,8 +118,9 @@ def test_text_that_is_no_category_is_noticed(tmp_path: Path) -> None:
     )
     frame.write_csv(path := tmp_path / "rows.csv")
     reasons = dict(guess_fields(path, resolve_format(path, FileFormat())).reasons)
-    assert 'dates? then "seen_at:date" in --fields, or transform = "date" in the settings' in reasons["seen_at"]
-    assert "dates?" in reasons["often"]
+    part = 'then "seen_at:hour" in --fields, or transform = "date", date_part = "hour" in the settings'
+    assert f"dates? {part}" in reasons["seen_at"]
+    assert 'dates? then "often:weekday" in --fields' in reasons["often"]  # the hour of a day is no news
     assert reasons["note"] == "categorical: text, 3 distinct values in 200 rows"
     assert "separator = '|'" in reasons["tags"]
     assert "numbers but for 'NA'?" in reasons["price"]
@@ -183,7 +184,7 @@ def test_categories_and_times_of_day_in_parquet_are_texts(tmp_path: Path) -> Non
     config = DataConfig(paths=(str(path),))
     source = build_source(config)
     assert {field.transform for field in source.plan.fields} == {"none"}
-    assert 'times of day? then "clock:date"' in dict(source.guess.reasons)["clock"]
+    assert 'times of day? then "clock:hour"' in dict(source.guess.reasons)["clock"]
     assert dict(source.guess.reasons)["member"] == "categorical: text, 2 distinct values in 400 rows"
     encoder = RowEncoder.load(encode(source, tmp_path / "encoded").folder)
     values = {f.name: set(v.values) for f, v in zip(encoder.schema.fields, encoder.vocabularies, strict=True)}

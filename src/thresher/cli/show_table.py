@@ -166,6 +166,9 @@ def show_preview(found: "Preview") -> None:
     _show_skipped({"skipped_rows": len(samples), "skipped_samples": samples})
     print()  # noqa: T201
     show_rows(_without_empty([_preview_row(field) for field in found.fields]))
+    alone = [field.name for field in found.fields if field.distinct == 1 and not field.multi_valued]
+    if alone and found.rows_seen > 1:
+        print(f"\none value in all these rows, which tells a model nothing: {', '.join(alone)}")  # noqa: T201
 
 
 def _preview_row(field: "FieldPreview") -> Facts:

@@ -200,11 +200,14 @@ def _guess_column(name: str, column: pl.Series) -> tuple[FieldConfig | None, str
 
 
 def _guess_date(name: str, column: pl.Series) -> tuple[FieldConfig, str]:
-    """The hour of a moment, the weekday where it is always midnight: neither grows with the time that passes."""
-    hours = parse_dates(column, "").dt.hour()
-    part: DatePart = "hour" if (hours != 0).any() else "weekday"
+    part = _usual_part(column)
     field = FieldConfig(name=name, transform="date", date_part=part)
     return field, f"date: a column of dates, the {part}; other parts with date_part in the settings"
+
+
+def _usual_part(column: pl.Series) -> DatePart:
+    """The hour of a moment, the weekday where it is always midnight: neither grows with the time that passes."""
+    return "hour" if (parse_dates(column, "").dt.hour() != 0).any() else "weekday"
 
 
 def _hint(name: str, text: pl.Series, num_numbers: int, broken: npt.NDArray[np.bool_]) -> str:
@@ -213,9 +216,10 @@ def _hint(name: str, text: pl.Series, num_numbers: int, broken: npt.NDArray[np.b
     if len(present) < FEW_ROWS:
         return ""
     if _share(present.str.contains(r"^\d{4}-\d\d-\d\d")) >= NEARLY_ALL:
-        return f'dates? then "{name}:date" in --fields, or transform = "date" in the settings'
+        part = _usual_part(present)
+        return f'dates? then "{name}:{part}" in --fields, or transform = "date", date_part = "{part}" in the settings'
     if _share(present.str.contains(r"^\d\d?:\d\d(:\d\d)?(\.|$)")) >= NEARLY_ALL:
-        return f'times of day? then "{name}:date" in --fields is the hour'
+        return f'times of day? then "{name}:hour" in --fields'
     for separator in SEPARATORS:
         if _share(present.str.contains(separator, literal=True)) >= OFTEN:
             return f"several values with {separator!r} between? then separator = {separator!r} in the settings"
