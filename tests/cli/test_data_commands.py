@@ -105,7 +105,7 @@ def test_a_part_of_a_date_is_named_like_a_transform_and_a_single_value_noticed(t
 
 def test_a_dry_run_shows_bad_rows(thresher, damaged):
     printed = thresher("encode", damaged, *LABEL, "--bad-rows", "skip", "--dry-run")
-    assert "bad rows left out: 1; the first:\n  line:101: 3 columns" in printed.stdout
+    assert "bad rows left out: 1; the first:\n  clicks.csv:101: 3 columns" in printed.stdout
     assert "bad labels      1" in printed.stdout
 
 
