@@ -10,9 +10,9 @@ import numpy.typing as npt
 import polars as pl
 
 from thresher.data.dates import parse_dates
+from thresher.data.delimiters import taken_for_one
 from thresher.data.labels import SHOWN_VALUES, LabelValue, count_labels, label_of, label_words
 from thresher.data.raw_files import read_chunks, resolve_format
-from thresher.data.row_encoder import delimiter_advice, other_delimiter
 from thresher.data.schema import DatePart, FileFormat
 from thresher.data.sources import DataConfig, FieldConfig
 from thresher.data.transforms import as_numbers, as_text
@@ -132,11 +132,8 @@ def _guess_label(sample: pl.DataFrame, config: DataConfig, path: Path) -> tuple[
     for name, place in ((sample.columns[0], "first"), (sample.columns[-1], "last")):
         if name in binary:
             return name, f"the {place} column is 0/1"
-    if sign := other_delimiter(sample.columns):
-        advice = delimiter_advice(sample.columns)
-        raise DataError(
-            f"there is one column, {sample.columns[0]!r}; it looks separated by {sign!r}{advice}", file=path
-        )
+    if wrong := taken_for_one(sample.columns):
+        raise DataError(wrong, file=path)
     found = f"several are 0/1: {', '.join(binary[:8])}" if binary else "none is 0/1"
     raise DataError(
         f"cannot tell which column is the label ({found}); name it (--label, label = …), "
