@@ -50,3 +50,7 @@ class DataError(ThresherError):
         place = "" if file is None else f"{file}:{line}: " if line is not None else f"{file}: "
         super().__init__(f"{place}{f'column {column!r}: ' if column is not None else ''}{message}")
         self.file, self.line, self.column = file, line, column
+
+
+class OutsideTableError(DataError, IndexError):
+    """An id has no row in its table: an `IndexError`, as it is in a plain `nn.Embedding`."""

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from thresher.attach import AttachedTable, attach_, detach_, threshold_group
+from thresher.attach import AttachedTable, attach_, compact_, detach_, threshold_group
 from thresher.embeddings.pep import PepConfig, PepEmbedding
 from thresher.errors import AttachError
 
@@ -377,3 +377,16 @@ def test_a_width_that_is_not_the_tables_own_is_refused_and_nothing_is_changed():
     assert type(model[0]) is nn.Embedding
     assert len(attach_(model, PepConfig(embedding_dim=8), where="0")) == 1
     assert len(attach_(model, PepConfig(granularity="dimension"))) == 1
+
+
+@pytest.mark.parametrize("kind", [nn.Embedding, nn.EmbeddingBag])
+@pytest.mark.parametrize("bad", [-1, 20])
+def test_an_id_outside_the_table_is_an_index_error_attached_and_compact(kind, bad):
+    model = nn.Sequential(kind(20, 4))
+    ids = torch.tensor([[3, bad]])
+    attach_(model)
+    for _ in range(2):
+        for training in (True, False):
+            with pytest.raises(IndexError, match=f"^id {bad} is outside a table of 20 rows"):
+                model.train(training)(ids)
+        compact_(model)

@@ -149,6 +149,19 @@ def test_a_file_in_one_column_is_told_without_a_label(refused, clicks):
     assert "it looks separated by ';'; then say delimiter" in refused("encode", clicks, "--dry-run")
 
 
+@pytest.mark.parametrize("quote", ["", '"'])
+@pytest.mark.parametrize("sign", [";", "|"])
+def test_commas_in_the_cells_of_such_a_file_are_not_to_be_mended(refused, thresher, tmp_path, sign, quote):
+    rows = "".join(f"{row % 2}{sign}{quote}Ulm, {row}{quote}\n" for row in range(9))
+    (path := tmp_path / "rows.csv").write_text(f"clicked{sign}city\n{rows}")
+    for words in ([], ["--bad-rows", "skip"]):
+        message = refused("encode", path, "--dry-run", *words)
+        assert f"it looks separated by {sign!r}; then say delimiter" in message
+        assert "mend" not in message
+        assert "leave such rows out" not in message
+    assert thresher("encode", path, "--dry-run", "--set", f'data.delimiter="{sign}"').exit_code == 0
+
+
 def test_names_in_messages_stay_as_they_are(refused, thresher, clicks, tmp_path):
     assert "b:smile:" in refused("encode", clicks, "--fields", "b:smile::date", "--dry-run")
     renamed = tmp_path / "renamed.csv"

@@ -27,8 +27,20 @@ def test_compares_and_prints_its_points_as_the_last_line(thresher, clicks, tmp_p
     shown = thresher("show", tmp_path / "c")
     assert shown.stdout.endswith(plain.stdout)
     assert json.loads(thresher("show", tmp_path / "c", "--json").stdout)["points"] == points
+    drawn = thresher("show", tmp_path / "c", "--figure", tmp_path / "drawn.png")
+    assert drawn.exit_code == 0, drawn.stderr
+    assert (tmp_path / "drawn.svg").read_bytes() == (tmp_path / "c" / "frontier-fm.svg").read_bytes()
     again = thresher(*words, "--out", tmp_path / "c", *FAST, "--resume")
     assert json.loads(again.stdout.splitlines()[-1])["points"] == points
+
+
+def test_the_figure_of_several_models_is_one_for_each(thresher, clicks, tmp_path):
+    words = ["compare", clicks, "--label", "clicked", "--methods", "hash", "--budgets", "50%", "--models", "fm,deepfm"]
+    assert thresher(*words, "--out", tmp_path / "c", *FAST).exit_code == 0
+    thresher("show", tmp_path / "c", "--figure", tmp_path / "drawn.png")
+    for model in ("fm", "deepfm"):
+        drawn = (tmp_path / f"drawn-{model}.svg").read_bytes()
+        assert drawn == (tmp_path / "c" / f"frontier-{model}.svg").read_bytes()
 
 
 def test_a_comparison_goes_on_by_its_folder_alone_and_may_grow(thresher, clicks, tmp_path):

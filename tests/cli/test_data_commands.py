@@ -90,9 +90,22 @@ def test_a_dry_run_shows_and_writes_nothing(thresher, refused, clicks, tmp_path)
     assert "--out" in refused("encode", clicks, *LABEL)
 
 
+def test_a_part_of_a_date_is_named_like_a_transform_and_a_single_value_noticed(thresher, tmp_path):
+    (path := tmp_path / "days.csv").write_text(
+        "clicked,day,month\n" + "".join(f"{row % 2},2024-03-{row % 28 + 1:02},{row % 12}\n" for row in range(200))
+    )
+    assert 'dates? then "day:weekday" in --fields' in " ".join(thresher("encode", path, "--dry-run").stderr.split())
+    words = ["encode", path, "--label", "clicked", "--dry-run", "--fields"]
+    shown = thresher(*words, "day:date,month").stdout
+    assert "one value in all these rows, which tells a model nothing: day" in shown
+    found = json.loads(thresher(*words, "day:weekday,month", "--json").stdout)
+    assert [field["distinct"] for field in found["fields"]] == [7, 12]
+    assert "one value" not in thresher(*words, "day:weekday,month").stdout
+
+
 def test_a_dry_run_shows_bad_rows(thresher, damaged):
     printed = thresher("encode", damaged, *LABEL, "--bad-rows", "skip", "--dry-run")
-    assert "bad rows left out: 1; the first:\n  line:101: 3 columns" in printed.stdout
+    assert "bad rows left out: 1; the first:\n  clicks.csv:101: 3 columns" in printed.stdout
     assert "bad labels      1" in printed.stdout
 
 

@@ -44,7 +44,7 @@ def test_predict_tells_the_share_of_values_the_model_does_not_know(finished, thr
 @pytest.mark.parametrize("value", [["u1"], {"id": 1}])
 def test_several_values_in_a_column_of_one_are_refused(finished, value):
     good = {"user_id": "u1", "item_id": "i2", "price": 3.5}
-    with pytest.raises(DataError, match="in row 1 is not one value"):
+    with pytest.raises(DataError, match="column 'user_id': row 1 holds"):
         load_bundle(finished.out / "bundles" / "50").predict([good, {**good, "user_id": value}])
 
 

@@ -89,7 +89,12 @@ def test_max_auc_drop_recommends_on_validation(thresher, clicks, fast, tmp_path)
     frontier = Frontier.load(out / "results.json")
     assert frontier.facts["recommended"] == frontier.smallest_within(0.3).budget
     assert "is not clearly above 0.5" in result.stderr  # three epochs have learned nothing, and it is told
-    assert f"Smallest within 0.3 of the dense model's validation AUC: {frontier.facts['recommended']}" in result.stderr
+    best = frontier.facts["recommended"]
+    assert f"Smallest within 0.3 of the dense model's validation AUC: {best}" in result.stderr
+    shown = " ".join(thresher("show", out).stdout.split())
+    assert f"max auc drop 0.3 recommended {best} " in shown
+    content = json.loads(thresher("show", out, "--json").stdout)
+    assert (content["max_auc_drop"], content["recommended"]) == (0.3, best)
 
 
 def test_resume_force_and_neither(finished, thresher, refused):

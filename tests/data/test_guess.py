@@ -1,4 +1,5 @@
-from datetime import datetime, timedelta
+from dataclasses import replace
+from datetime import datetime, time, timedelta
 from pathlib import Path
 
 import polars as pl
@@ -7,8 +8,9 @@ import pytest
 from thresher.data.encode import encode
 from thresher.data.guess import guess_fields
 from thresher.data.raw_files import resolve_format
+from thresher.data.row_encoder import RowEncoder
 from thresher.data.schema import FileFormat
-from thresher.data.sources import DataConfig, DenseConfig, SplitConfig, build_source
+from thresher.data.sources import DataConfig, DenseConfig, FieldConfig, SplitConfig, build_source
 from thresher.errors import DataError
 
 
@@ -53,6 +55,28 @@ def test_label_by_name_then_only_then_place(tmp_path: Path) -> None:
         guess(tmp_path / "a.csv", pl.DataFrame({"a": other, "c": other}))
 
 
+@pytest.mark.parametrize(
+    ("values", "held"),
+    [
+        (["0", "1", "1", "?"], r"1 \(2\), 0 \(1\), \? \(1\)"),
+        (["yes", "no", "no", "no"], r"no \(3\), yes \(1\)"),
+        (["0", "0", "0", "0"], r"0 \(4\)"),
+    ],
+)
+def test_no_other_column_takes_the_place_of_one_called_like_a_label(tmp_path: Path, values, held) -> None:
+    path = tmp_path / "a.csv"
+    frame = pl.DataFrame({"member": [0, 1, 1, 0], "clicked": values, "site": ["a", "b", "a", "b"]})
+    with pytest.raises(DataError, match=rf"column 'clicked': .*0 and 1: {held}; .*--label clicked"):
+        guess(path, frame)
+    assert guess(path, frame, DataConfig(label="clicked"))["label"] == "clicked"
+    assert guess(path, frame, DataConfig(drop=("clicked",)))["label"] == "member"
+    assert guess(path, frame, DataConfig(fields=(FieldConfig(name="clicked"),)))["label"] == "member"
+    if "yes" in values:
+        assert guess(path, frame, DataConfig(positive=("yes",)))["label"] == "clicked"
+    named = frame.rename({"member": "label"})  # the first of the names decides
+    assert guess(path, named)["label"] == "label"
+
+
 def test_what_is_said_is_kept(tmp_path: Path) -> None:
     frame = pl.DataFrame({"stars": ["1", "5", "4"], "click": [0, 1, 0], "c": ["x", "y", "z"]})
     config = DataConfig(label="stars", positive=("4", "5"), drop=("click",))
@@ -94,8 +118,9 @@ def test_text_that_is_no_category_is_noticed(tmp_path: Path) -> None:
     )
     frame.write_csv(path := tmp_path / "rows.csv")
     reasons = dict(guess_fields(path, resolve_format(path, FileFormat())).reasons)
-    assert 'dates? then "seen_at:date" in --fields, or transform = "date" in the settings' in reasons["seen_at"]
-    assert "dates?" in reasons["often"]
+    part = 'then "seen_at:hour" in --fields, or transform = "date", date_part = "hour" in the settings'
+    assert f"dates? {part}" in reasons["seen_at"]
+    assert 'dates? then "often:weekday" in --fields' in reasons["often"]  # the hour of a day is no news
     assert reasons["note"] == "categorical: text, 3 distinct values in 200 rows"
     assert "separator = '|'" in reasons["tags"]
     assert "numbers but for 'NA'?" in reasons["price"]
@@ -141,3 +166,51 @@ def test_a_last_line_without_its_end_is_looked_at(tmp_path: Path) -> None:
     assert dict(found.reasons)["site"] == "categorical: text, 3 distinct values in 3 rows"
     path.write_text("click,site\n0,a")
     assert guess_fields(path, resolve_format(path, FileFormat()), DataConfig(label="click")).fields[0].name == "site"
+
+
+def test_categories_and_times_of_day_in_parquet_are_texts(tmp_path: Path) -> None:
+    rows = range(400)
+    sites = [f"s{row % 9}" for row in rows]
+    frame = pl.DataFrame(
+        {
+            "click": pl.Series([str(row % 2) for row in rows], dtype=pl.Categorical),
+            "site": pl.Series(sites, dtype=pl.Categorical),
+            "place": pl.Series(sites, dtype=pl.Enum(sorted(set(sites)))),
+            "member": [row % 3 == 0 for row in rows],
+            "clock": [time(row % 24, row % 60, row % 7) for row in rows],
+        }
+    )
+    frame.write_parquet(path := tmp_path / "rows.parquet")
+    config = DataConfig(paths=(str(path),))
+    source = build_source(config)
+    assert {field.transform for field in source.plan.fields} == {"none"}
+    assert 'times of day? then "clock:hour"' in dict(source.guess.reasons)["clock"]
+    assert dict(source.guess.reasons)["member"] == "categorical: text, 2 distinct values in 400 rows"
+    encoder = RowEncoder.load(encode(source, tmp_path / "encoded").folder)
+    values = {f.name: set(v.values) for f, v in zip(encoder.schema.fields, encoder.vocabularies, strict=True)}
+    assert values["site"] == values["place"] == set(sites)
+    assert values["clock"] <= {str(moment) for moment in frame["clock"]}
+    fields = (FieldConfig(name="clock", transform="date"),)
+    table = encode(build_source(replace(config, label="click", fields=fields)), tmp_path / "hours")
+    assert set(RowEncoder.load(table.folder).vocabularies[0].values) == {str(hour) for hour in range(24)}
+
+
+def test_a_column_without_a_name_is_left_out_for_what_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    for first, reason in (range(4), "a row number, different in every row"), ([1, 1, 2, 2], "it has no name"):
+        path.write_text(",click,site\n" + "".join(f"{number},{row % 2},a\n" for row, number in enumerate(first)))
+        found = guess_fields(path, resolve_format(path, FileFormat()))
+        assert dict(found.reasons)[""] == f"left out: {reason}"
+        assert [field.name for field in found.fields] == ["site"]
+
+
+@pytest.mark.parametrize("name", ["item", "user", "Movie", "shown-ad", "targetItem", "STORE", "device_2", "user_id"])
+def test_numbers_that_say_which_are_categories(tmp_path: Path, name: str) -> None:
+    frame = pl.DataFrame({"click": [row % 2 for row in range(1000)], name: range(1000)})
+    assert guess(tmp_path / "a.csv", frame)[name] == "none"
+
+
+@pytest.mark.parametrize("name", ["user_visits", "itemCount", "load", "number"])
+def test_numbers_that_say_how_many_are_not(tmp_path: Path, name: str) -> None:
+    frame = pl.DataFrame({"click": [row % 2 for row in range(1000)], name: range(1000)})
+    assert guess(tmp_path / "a.csv", frame)[name] == "log2"

@@ -1,6 +1,7 @@
 """A value has one text, whatever holds it: polars, pandas, Python's own objects, and the CSV file of any of them."""
 
 from datetime import date, datetime, time, timedelta, timezone
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,8 @@ from thresher.data.encode import encode
 from thresher.data.row_encoder import RowEncoder
 from thresher.data.schema import Field, Label, Schema
 from thresher.data.sources import DataConfig, FieldConfig, build_source
-from thresher.data.transforms import as_text
+from thresher.data.transforms import BROKEN, as_numbers, as_text, field_values
+from thresher.errors import DataError
 from thresher.export.raw_rows import rows_to_frame
 
 WHOLE = datetime(2024, 3, 5, 0, 25, 58)
@@ -86,3 +88,45 @@ def test_the_hour_is_that_of_the_place_in_text_and_in_columns():
     moment = datetime(2024, 3, 5, 0, 25, tzinfo=timezone(timedelta(hours=1)))
     column = pl.Series([moment]).dt.convert_time_zone("Europe/Berlin")
     assert parse_dates(column, "").dt.hour().to_list() == parse_dates(as_text(column), "").dt.hour().to_list() == [0]
+
+
+@pytest.mark.parametrize("kind", [pl.String, pl.Categorical, pl.Enum(["3", "4.5", "x", "09:30"]), pl.Binary])
+def test_a_column_of_texts_is_read_by_its_texts_whatever_its_type(kind):
+    column = pl.Series(["3", "4.5", "x", None, "09:30"]).cast(kind)
+    assert as_text(column).to_list() == ["3", "4.5", "x", "", "09:30"]
+    numbers, broken = as_numbers(column)
+    assert numbers[:2].tolist() == [3, 4.5]
+    assert broken.tolist() == [False, False, True, False, True]
+    hour = Field(name="at", size=2, transform="date")
+    assert field_values(hour, column).to_list() == [BROKEN, BROKEN, BROKEN, "", "9"]
+
+
+def test_a_decimal_is_its_number():
+    column = pl.Series([Decimal("4.00"), Decimal("10.50"), Decimal("100.00"), Decimal("-0.10"), None])
+    assert as_text(column).to_list() == ["4", "10.5", "100", "-0.1", ""]
+    assert as_text(pl.Series([Decimal(400), Decimal(0)])).to_list() == ["400", "0"]
+    assert as_numbers(column)[0][:4].tolist() == [4, 10.5, 100, -0.1]
+
+
+def test_a_time_of_day_has_an_hour_and_is_no_number():
+    column = pl.Series([time(9, 30), time(0, 25, 58, 7), None])
+    hour, weekday = (Field(name="at", size=2, transform="date", date_part=part) for part in ("hour", "weekday"))
+    for form in (column, as_text(column)):
+        assert field_values(hour, form).to_list() == ["9", "0", ""]
+        assert field_values(weekday, form).to_list() == [BROKEN, BROKEN, ""]
+        assert as_numbers(form)[1].tolist() == [True, True, False]
+    points = Field(name="at", size=2, transform="date", date_format="%H.%M")
+    assert field_values(points, pl.Series(["09.30", "soon"])).to_list() == ["9", BROKEN]
+
+
+def test_truths_are_numbers_in_every_form():
+    for column in (pl.Series([True, False, None]), pl.Series(["True", "false", ""])):
+        numbers, broken = as_numbers(column)
+        assert numbers[:2].tolist() == [1, 0]
+        assert not broken.any()
+
+
+def test_what_is_no_text_is_told_by_its_column():
+    for column, what in (pl.Series("tags", [["a"]]), "one value a row"), (pl.Series("tags", [b"\xff"]), "not UTF-8"):
+        with pytest.raises(DataError, match=f"column 'tags': .*{what}"):
+            as_text(column)

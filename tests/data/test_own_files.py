@@ -169,7 +169,7 @@ def test_a_log_scaled_column_has_its_sign_and_is_standardised_after_the_logarith
     assert np.isclose(train.std(), 1, atol=1e-5)
 
 
-@pytest.mark.parametrize("value", ["12,5", "inf", [1.0], b"1"])
+@pytest.mark.parametrize("value", ["12,5", "inf", [1.0], b"x"])
 def test_a_broken_dense_value_is_no_average_one(tmp_path: Path, value: Any) -> None:
     table = make(tmp_path, frame(), dense=(DenseConfig(name="cost", column="price"),))
     prices = [None, None, value] if not isinstance(value, str) else ["1.5", None, value]

@@ -1,5 +1,6 @@
 import json
 import threading
+from types import MappingProxyType
 
 import numpy as np
 import polars as pl
@@ -87,6 +88,11 @@ def test_a_field_without_any_known_value_is_warned_of_once(tmp_path, make_encode
         (lambda frame: frame.drop("kind").to_pandas(), "no column 'kind'"),
         (lambda frame: [1, 2], "row 0 is a int"),
         (lambda frame: 3, "this is a int"),
+        (lambda frame: {}, "no column 'city'; there are: none"),
+        (lambda frame: [{}], "no column 'city'; there are: none"),
+        (lambda frame: pl.DataFrame(), "no column 'city'; there are: none"),
+        (lambda frame: pl.DataFrame().to_pandas(), "no column 'city'; there are: none"),
+        (lambda frame: frame.lazy(), "this is a LazyFrame"),
     ],
 )
 def test_rows_that_do_not_fit_are_told_by_column(served, spoil, message):
@@ -132,6 +138,12 @@ def test_no_rows_give_no_probabilities(served):
     predictor, frame, _ = served
     assert predictor.predict([]).shape == (0,)
     assert predictor.predict(frame.head(0)).shape == (0,)
+    assert predictor.predict(frame.head(0).to_pandas()).shape == (0,)
+
+
+def test_one_row_of_any_mapping_is_one_number(served):
+    predictor, frame, expected = served
+    assert predictor.predict(MappingProxyType(frame.to_dicts()[3])) == pytest.approx(expected[3], abs=1e-6)
 
 
 def test_large_batches_are_cut_without_effect(served, monkeypatch):

@@ -72,7 +72,7 @@ def test_marking_sets_the_flags_of_the_ids_alone():
 @pytest.mark.parametrize("find", [module._find_by_kernel, module._find_by_torch])
 @pytest.mark.parametrize("bad", [-1, 10, 2**31 - 1])
 def test_an_id_outside_the_table_is_refused_by_name(find, bad):
-    with pytest.raises(DataError, match=f"feature id {bad} is outside the table of 10 rows"):
+    with pytest.raises(DataError, match=f"^id {bad} is outside a table of 10 rows"):
         find(torch.tensor([[3, bad]], dtype=torch.int32), 10)
 
 

@@ -196,26 +196,27 @@ def test_watched_splits_are_recorded_and_decide_nothing(uninterrupted):
     assert "watch" not in uninterrupted[1].history[-1]
 
 
-def test_progress_is_told_the_stage_and_the_end():
+def test_progress_is_told_the_stage_and_the_end_once_more_when_taken_up_again(tmp_path):
     states = []
 
     class Recorder:
         def update(self, state):
             states.append(state)
 
-    train, validation = toy_sources()
-    result = fit(
-        toy_model(),
-        SplitBatches(train=train, validation=validation),
-        TOY_CONFIG,
-        seed=3,
-        progress=Recorder(),
-        stage="retrain 30k",
-    )
+    def train():
+        batches, validation = toy_sources()
+        data = SplitBatches(train=batches, validation=validation)
+        return fit(toy_model(), data, TOY_CONFIG, seed=3, folder=tmp_path, progress=Recorder(), stage="retrain 30k")
+
+    result = train()
     assert {state.stage for state in states} == {"retrain 30k"}
     assert states[-1].finished
     assert not states[-2].finished
     assert (states[-1].metric, states[-1].best) == ("auc", result.validation.auc)
+    assert (states[-1].epoch, states[-1].step) == (result.num_epochs, states[-1].num_steps)
+    before = states[-1]
+    train()
+    assert (states[-1].epoch, states[-1].step) == (before.epoch, before.step)
 
 
 def test_config_is_checked_and_survives_toml():

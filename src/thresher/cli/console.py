@@ -193,7 +193,7 @@ def _is_amount(value: Any) -> bool:
 
 def _write(key: str, value: Any) -> str:
     if isinstance(value, bool) or value is None:
-        return str(value)
+        return "none" if value is None else str(value)
     if isinstance(value, int):
         return f"{value:,} ({format_bytes(value)})" if "bytes" in key else str(value) if key == "seed" else f"{value:,}"
     if isinstance(value, Mapping):

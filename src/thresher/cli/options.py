@@ -55,8 +55,9 @@ Fields = Annotated[
     str | None,
     typer.Option(
         metavar="A,B:log2",
-        help="The columns to use, bare for their values as they are, or with a transform: log2, quantiles, date (hash "
-        "is for --config). Without this flag columns and transforms are guessed.",
+        help="The columns to use, bare for their values as they are, or with a transform: log2, quantiles, or a "
+        "part of a date: hour, weekday, day, month, year, hour_of_week (hash is for --config). Without "
+        "this flag columns and transforms are guessed.",
         rich_help_panel=DATA, show_default=False,
     ),
 ]  # fmt: skip

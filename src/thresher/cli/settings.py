@@ -9,6 +9,7 @@ from typing import Any
 from thresher.cli.console import say
 from thresher.config import config_from_mapping, load_toml, override
 from thresher.data.labels import SHOWN_VALUES
+from thresher.data.schema import DATE_PARTS
 from thresher.data.sources import DataConfig, FieldConfig, build_source, source_names
 from thresher.errors import ConfigError
 from thresher.models.registry import model_config
@@ -151,6 +152,8 @@ def _named_sources() -> list[str]:
 def _field(text: str) -> FieldConfig:
     name, colon, transform = text.rpartition(":")
     mapping = {"name": name, "transform": transform} if colon else {"name": text}
+    if colon and transform in DATE_PARTS:
+        mapping |= {"transform": "date", "date_part": transform}
     return config_from_mapping(FieldConfig, mapping, where=f"--fields {text}")
 
 

@@ -1,7 +1,6 @@
 """show: what is in this run, comparison, ticket, bundle or encoded table, from its files alone."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,6 +10,7 @@ import typer
 from thresher.cli import options
 from thresher.cli.console import Facts, Shown, say, show_facts, show_frontier, show_json, told_plainly
 from thresher.cli.show_bundle import look_at_bundle, show_kept
+from thresher.cli.show_comparison import look_at_comparison
 from thresher.cli.show_table import look_at_table
 from thresher.errors import ConfigError, FormatError
 from thresher.report.frontier import Frontier
@@ -82,7 +82,7 @@ def _look(path: Path) -> Shown:
     if (path / "table.json").exists():
         return look_at_table(path)
     if (path / "settings.toml").exists() and (path / "points").is_dir():
-        return _look_at_comparison(path)
+        return look_at_comparison(path)
     raise FormatError(f"{path} is no run, comparison, ticket, bundle or encoded table of ours; name such a folder")
 
 
@@ -125,35 +125,12 @@ def _describe_run(folder: Path) -> tuple[Facts, Frontier | None]:
     }
     if tickets.exists():
         facts["tickets"] = [str(run.tickets / slug) for slug in read_json(tickets)["tickets"]]
-    return facts, Frontier.load(run.results) if run.results.exists() else None
-
-
-def _look_at_comparison(folder: Path) -> Shown:
-    """The table of a comparison, from the points it has by now."""
-    from thresher.cli.compare_command import comparison_tables
-    from thresher.compare.results import load_points
-
-    points = load_points(folder / "points")
-    budgets = {point.budget: 0 for point in points if point.budget is not None}
-    for point in points:
-        if point.budget is not None:
-            budgets[point.budget] = max(budgets[point.budget], point.num_parameters)
-    facts: Facts = {
-        "kind": "comparison",
-        "folder": str(folder),
-        "data": ", ".join(dict.fromkeys(point.source for point in points)),
-        "methods": list(dict.fromkeys(point.method for point in points if point.budget is not None)),
-        "seeds": len({point.seed for point in points}),
-        "points": len(points),
-    }
-
-    def display() -> None:
-        show_facts(facts)
-        if budgets:
-            largest_first = sorted(budgets, key=lambda budget: -budgets[budget])
-            print(f"\n{comparison_tables(points, largest_first)}")  # noqa: T201
-
-    return Shown(facts | {"points": [asdict(point) for point in points]}, display)
+    frontier = Frontier.load(run.results) if run.results.exists() else None
+    if config.max_auc_drop is not None:
+        facts["max_auc_drop"] = config.max_auc_drop
+        if frontier is not None:
+            facts["recommended"] = frontier.facts.get("recommended")
+    return facts, frontier
 
 
 def _look_at_ticket(folder: Path) -> Shown:

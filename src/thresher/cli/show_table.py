@@ -162,10 +162,13 @@ def show_preview(found: "Preview") -> None:
         facts["bad_labels"] = f"{found.bad_labels:,}; say which values mean 1 (--positive), or mend or drop the rows"
     facts |= {f"dense {name}": f"mean {mean:.4g}, deviation {spread:.4g}" for name, mean, spread in found.dense}
     show_facts(facts)
-    samples = [{"file": "line", "line": line, "reason": reason} for line, reason in found.skipped]
+    samples = [{"file": found.file, "line": line, "reason": reason} for line, reason in found.skipped]
     _show_skipped({"skipped_rows": len(samples), "skipped_samples": samples})
     print()  # noqa: T201
     show_rows(_without_empty([_preview_row(field) for field in found.fields]))
+    alone = [field.name for field in found.fields if field.distinct == 1 and not field.multi_valued]
+    if alone and found.rows_seen > 1:
+        print(f"\none value in all these rows, which tells a model nothing: {', '.join(alone)}")  # noqa: T201
 
 
 def _preview_row(field: "FieldPreview") -> Facts:

@@ -8,22 +8,36 @@ from thresher.data.schema import DatePart
 
 
 def parse_dates(column: pl.Series, date_format: str) -> pl.Series:
-    """Datetime series, null where the value is missing or no date in this format (empty: ISO 8601, `unix`: seconds)."""
+    """Datetime series, null where the value is missing or no date in this format (empty: ISO 8601, `unix`: seconds).
+
+    ISO 8601 is understood beside any format: a date of Python, which needs none, is written so.
+    """
     if column.dtype == pl.Datetime:  # the wall clock of the place counts, as in text
         return column.dt.replace_time_zone(None).cast(pl.Datetime("us"))
     if column.dtype == pl.Date:
         return column.cast(pl.Datetime("us"))
-    if date_format == "unix":
-        seconds = column.cast(pl.Float64, strict=False)
-        return (seconds * 1e6).cast(pl.Int64, strict=False).cast(pl.Datetime("us"))
     text = column.cast(pl.String).str.strip_chars()
-    if date_format:
-        if not any(code in date_format for code in ("%H", "%I", "%T", "%s", "%R", "%X", "%c", "%+")):
-            return text.str.to_date(date_format, strict=False).cast(pl.Datetime("us"))
-        if "%M" not in date_format and "%T" not in date_format and "%R" not in date_format:
-            # chrono refuses an hour without minutes
-            text, date_format = text + ":00", date_format + ":%M"
-        return text.str.to_datetime(date_format, strict=False, time_unit="us")
+    if not date_format:
+        return _parse_iso(text)
+    parsed = _parse_seconds(column) if date_format == "unix" else _parse_format(text, date_format)
+    return parsed.fill_null(_parse_iso(text)) if parsed.null_count() else parsed
+
+
+def _parse_seconds(column: pl.Series) -> pl.Series:
+    seconds = column.cast(pl.Float64, strict=False)
+    return (seconds * 1e6).cast(pl.Int64, strict=False).cast(pl.Datetime("us"))
+
+
+def _parse_format(text: pl.Series, date_format: str) -> pl.Series:
+    if not any(code in date_format for code in ("%H", "%I", "%T", "%s", "%R", "%X", "%c", "%+")):
+        return text.str.to_date(date_format, strict=False).cast(pl.Datetime("us"))
+    if "%M" not in date_format and "%T" not in date_format and "%R" not in date_format:
+        # chrono refuses an hour without minutes
+        text, date_format = text + ":00", date_format + ":%M"
+    return text.str.to_datetime(date_format, strict=False, time_unit="us")
+
+
+def _parse_iso(text: pl.Series) -> pl.Series:
     # the wall clock of the place counts, so an offset from UTC is dropped
     plain = text.str.replace(" ", "T", literal=True).str.replace(r"(Z|[+-]\d{2}:?\d{2})$", "")
     parsed = plain.str.to_datetime("%Y-%m-%dT%H:%M:%S%.f", strict=False, time_unit="us")
@@ -31,6 +45,19 @@ def parse_dates(column: pl.Series, date_format: str) -> pl.Series:
         parsed = parsed.fill_null(plain.str.to_datetime("%Y-%m-%dT%H:%M", strict=False, time_unit="us"))
         parsed = parsed.fill_null(plain.str.to_date("%Y-%m-%d", strict=False).cast(pl.Datetime("us")))
     return parsed
+
+
+def read_date_part(column: pl.Series, date_format: str, part: DatePart) -> pl.Series:
+    """One part of each date in a column of dates or text, as whole numbers; null where it is missing or has no such.
+
+    The hour may be that of a time of day, such as `09:30:00`.
+    """
+    parts = date_part(parse_dates(column, date_format), part)
+    if part != "hour" or column.dtype != pl.String or not parts.null_count():
+        return parts
+    for clock in (date_format,) if date_format else ("%H:%M:%S%.f", "%H:%M"):
+        parts = parts.fill_null(column.str.strip_chars().str.to_time(clock, strict=False).dt.hour().cast(pl.Int32))
+    return parts
 
 
 def date_part(dates: pl.Series, part: DatePart) -> pl.Series:

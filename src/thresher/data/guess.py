@@ -1,5 +1,6 @@
 """What a file's columns probably are, from its first rows, with the reason for each guess so that it can be shown."""
 
+import re
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -9,9 +10,9 @@ import numpy.typing as npt
 import polars as pl
 
 from thresher.data.dates import parse_dates
-from thresher.data.labels import LabelValue, count_labels, label_of, label_words
+from thresher.data.delimiters import taken_for_one
+from thresher.data.labels import SHOWN_VALUES, LabelValue, count_labels, label_of, label_words
 from thresher.data.raw_files import read_chunks, resolve_format
-from thresher.data.row_encoder import delimiter_advice, other_delimiter
 from thresher.data.schema import DatePart, FileFormat
 from thresher.data.sources import DataConfig, FieldConfig
 from thresher.data.transforms import as_numbers, as_text
@@ -40,6 +41,14 @@ _LABEL_NAMES = (
 )
 _ROW_ID_NAMES = ("id", "index", "row", "row_id", "rowid", "row_number", "uuid", "")
 _CODE_ENDINGS = ("id", "ids", "code", "zip", "zipcode", "postcode", "hash", "key", "type", "category", "ip", "phone")
+_CODE_WORDS = {
+    "user", "customer", "member", "visitor", "buyer", "seller", "merchant", "account", "author", "artist",
+    "item", "product", "sku", "brand", "movie", "song", "track", "album", "book", "article", "post", "video", "game",
+    "ad", "advert", "creative", "campaign", "advertiser", "publisher", "banner", "keyword", "query",
+    "site", "domain", "host", "page", "url", "app", "channel", "device", "browser", "session", "cookie",
+    "store", "shop", "hotel", "restaurant", "venue", "city", "region", "country", "county", "district",
+}  # fmt: skip
+"""A number whose name ends in such a word (`user`, `targetItem`, not `user_visits`) says which, not how many."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +70,8 @@ def guess_fields(path: Path, file_format: FileFormat, config: DataConfig | None 
     labels = count_labels(sample[label], config.positive)
     reasons = [(label, f"label: {why}{_doubtful(labels, config.positive)}")]
     fields = []
-    told = {config.weight: "sample weight: as said", config.split.column: "left out: it decides the split"}
+    told: dict[str | None, str] = {config.split.column: "left out: it decides the split"} if config.split.column else {}
+    told |= {config.weight: "sample weight: as said"}
     told |= {dense.column or dense.name: "dense: as said" for dense in config.dense}
     told |= dict.fromkeys(config.drop, "left out: dropped by the settings")
     for name in sample.columns:
@@ -106,21 +116,24 @@ def _doubtful(labels: tuple[LabelValue, ...], positive: tuple[str, ...]) -> str:
 def _guess_label(sample: pl.DataFrame, config: DataConfig, path: Path) -> tuple[str, str]:
     if config.label is not None:
         return config.label, "as said"
-    binary = [name for name in sample.columns if name not in config.drop and _binary(sample[name], config.positive)]
+    spoken_for = {*config.drop, config.weight, config.split.column}
+    spoken_for |= {field.column or field.name for field in config.fields}
+    spoken_for |= {dense.column or dense.name for dense in config.dense}
+    free = [name for name in sample.columns if name not in spoken_for and not sample[name].dtype.is_nested()]
+    binary = [name for name in free if _binary(sample[name], config.positive)]
     for wanted in _LABEL_NAMES:
-        for name in binary:
-            if name.lower() == wanted:
+        for name in free:
+            if name.lower() == wanted and name in binary:
                 return name, "its name, and it is 0/1"
+            if name.lower() == wanted:
+                raise DataError(_not_binary(name, sample[name], config.positive), file=path, column=name)
     if len(binary) == 1:
         return binary[0], "the only 0/1 column"
     for name, place in ((sample.columns[0], "first"), (sample.columns[-1], "last")):
         if name in binary:
             return name, f"the {place} column is 0/1"
-    if sign := other_delimiter(sample.columns):
-        advice = delimiter_advice(sample.columns)
-        raise DataError(
-            f"there is one column, {sample.columns[0]!r}; it looks separated by {sign!r}{advice}", file=path
-        )
+    if wrong := taken_for_one(sample.columns):
+        raise DataError(wrong, file=path)
     found = f"several are 0/1: {', '.join(binary[:8])}" if binary else "none is 0/1"
     raise DataError(
         f"cannot tell which column is the label ({found}); name it (--label, label = …), "
@@ -129,9 +142,19 @@ def _guess_label(sample: pl.DataFrame, config: DataConfig, path: Path) -> tuple[
     )
 
 
+def _not_binary(name: str, column: pl.Series, positive: tuple[str, ...]) -> str:
+    """The words for a column whose name says that it is the label: another must not take its place in silence."""
+    held = ", ".join(
+        f"{each.value or 'empty'} ({each.count:,})" for each in count_labels(column, positive)[:SHOWN_VALUES]
+    )
+    return (
+        f"it is called like a label, but its first rows do not hold 0 and 1: {held}; if it is the label, say --label "
+        f"{name}, and which values mean 1 (--positive, positive = …) or what to do with the others (--bad-rows skip); "
+        f"if not, name the label, or leave this column out (--drop {name})"
+    )
+
+
 def _binary(column: pl.Series, positive: tuple[str, ...]) -> bool:
-    if column.dtype.is_nested():
-        return False
     distinct = as_text(column).unique().to_list()
     if len(distinct) > 2 and not positive:
         return False
@@ -150,14 +173,18 @@ def _guess_column(name: str, column: pl.Series) -> tuple[FieldConfig | None, str
     distinct, rows = text.n_unique(), len(text)
     if name.lower() in _ROW_ID_NAMES and rows > 1 and distinct == rows:
         return None, "left out: a row number, different in every row"
-    numbers, broken = as_numbers(column) if column.dtype != pl.Boolean else (np.array([np.nan]), np.array([True]))
-    present = numbers[~np.isnan(numbers)]
+    if not name:
+        return None, "left out: it has no name"
     said = f"{distinct:,} distinct values in {rows:,} rows"
+    if text.str.to_lowercase().is_in(["true", "false", ""]).all():
+        return FieldConfig(name=name), f"categorical: text, {said}"
+    numbers, broken = as_numbers(column)
+    present = numbers[~np.isnan(numbers)]
     if broken.any() or not len(present):
         hint = _hint(name, text, len(present), broken)
         return FieldConfig(name=name), f"categorical: text, {said}" + (f"; {hint}" if hint else "")
-    lowered = name.lower().replace("-", "_")
-    if lowered.endswith(_CODE_ENDINGS):
+    words = re.findall(r"[A-Z]?[a-z]+|[A-Z]+", name)
+    if name.lower().endswith(_CODE_ENDINGS) or (words and words[-1].lower() in _CODE_WORDS):
         return FieldConfig(name=name), f"categorical: numbers, but the name says a code; {said}"
     if not np.array_equal(present, np.floor(present)):
         return FieldConfig(name=name, transform="quantiles"), f"numeric: fractions, buckets of equal size; {said}"
@@ -170,11 +197,14 @@ def _guess_column(name: str, column: pl.Series) -> tuple[FieldConfig | None, str
 
 
 def _guess_date(name: str, column: pl.Series) -> tuple[FieldConfig, str]:
-    """The hour of a moment, the weekday where it is always midnight: neither grows with the time that passes."""
-    hours = parse_dates(column, "").dt.hour()
-    part: DatePart = "hour" if (hours != 0).any() else "weekday"
+    part = _usual_part(column)
     field = FieldConfig(name=name, transform="date", date_part=part)
     return field, f"date: a column of dates, the {part}; other parts with date_part in the settings"
+
+
+def _usual_part(column: pl.Series) -> DatePart:
+    """The hour of a moment, the weekday where it is always midnight: neither grows with the time that passes."""
+    return "hour" if (parse_dates(column, "").dt.hour() != 0).any() else "weekday"
 
 
 def _hint(name: str, text: pl.Series, num_numbers: int, broken: npt.NDArray[np.bool_]) -> str:
@@ -183,7 +213,10 @@ def _hint(name: str, text: pl.Series, num_numbers: int, broken: npt.NDArray[np.b
     if len(present) < FEW_ROWS:
         return ""
     if _share(present.str.contains(r"^\d{4}-\d\d-\d\d")) >= NEARLY_ALL:
-        return f'dates? then "{name}:date" in --fields, or transform = "date" in the settings'
+        part = _usual_part(present)
+        return f'dates? then "{name}:{part}" in --fields, or transform = "date", date_part = "{part}" in the settings'
+    if _share(present.str.contains(r"^\d\d?:\d\d(:\d\d)?(\.|$)")) >= NEARLY_ALL:
+        return f'times of day? then "{name}:hour" in --fields'
     for separator in SEPARATORS:
         if _share(present.str.contains(separator, literal=True)) >= OFTEN:
             return f"several values with {separator!r} between? then separator = {separator!r} in the settings"

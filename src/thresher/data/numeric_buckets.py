@@ -14,7 +14,9 @@ def log2_buckets(values: NDArray[np.float64]) -> NDArray[np.int64]:
     """
     values = np.asarray(values, dtype=np.float64)
     logs = np.log(np.maximum(values, 2.0))
-    return np.where(values > 2, np.floor(logs * logs), np.floor(values) - 2).astype(np.int64)
+    small = np.maximum(np.floor(values) - 2, -(2.0**62))  # there are no smaller integers to name buckets by
+    buckets: NDArray[np.int64] = np.where(values > 2, np.floor(logs * logs), small).astype(np.int64)
+    return buckets
 
 
 def quantile_edges(values: NDArray[np.float64], num_buckets: int) -> tuple[float, ...]:

@@ -5,12 +5,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from thresher.data.delimiters import delimiter_advice
 from thresher.data.fingerprint import files_facts
 from thresher.data.guess import Guess, first_rows, guess_fields
 from thresher.data.labels import LabelValue, check_positive, count_labels
 from thresher.data.raw_blocks import BLOCK_BYTES, packing_of
 from thresher.data.raw_files import RawChunk, expand_paths, is_parquet, read_chunks, resolve_format
-from thresher.data.row_encoder import RowEncoder, delimiter_advice, unknown_column
+from thresher.data.row_encoder import RowEncoder, unknown_column
 from thresher.data.schema import DenseColumn, Field, FileFormat, Label
 from thresher.data.sources import DataConfig, EncodingPlan, register_source
 from thresher.data.split import SplitName

@@ -55,6 +55,8 @@ class Preview:
     """Bad rows (line, reason), with bad_rows = "skip"."""
     reasons: tuple[tuple[str, str], ...]
     """Why each column was taken for what it is, when that was guessed."""
+    file: str | None = None
+    """The file of the first rows, where they are of one."""
 
 
 def preview(source: DataSource, num_rows: int = PREVIEW_ROWS, *, examples: int = 3) -> Preview:
@@ -88,6 +90,7 @@ def preview(source: DataSource, num_rows: int = PREVIEW_ROWS, *, examples: int =
         dense=tuple((d.name, *_spread(dense_values(d, raw_column(frame, d.column))[0])) for d in plan.dense),
         skipped=tuple(skipped for chunk in chunks for skipped in chunk.skipped),
         reasons=() if guess is None else guess.reasons,
+        file=None if chunks[0].file is None else str(chunks[0].file),
     )
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from thresher.data.delimiters import taken_for_one
 from thresher.data.raw_blocks import IF_LATIN_1, WITHOUT_QUOTES, count_sign
 from thresher.data.schema import FileFormat
 from thresher.errors import DataError
@@ -88,7 +89,7 @@ def _parse_lines(
         elif nul[at]:
             what = "a NUL byte: the file is binary or damaged"
         else:
-            what = f"{found[at]} columns, expected {expected}; mend the line"
+            what = _wrong_number(int(found[at]), file_format, path)
         skipped.append((first_line + int(at), what))
         if not skip:
             raise DataError(what, file=path, line=skipped[0][0])
@@ -98,6 +99,13 @@ def _parse_lines(
     if frame is None or len(frame) != len(kept):
         raise DataError("cannot be parsed; the file is damaged near here", file=path, line=first_line)
     return frame, (kept + first_line).tolist(), skipped
+
+
+def _wrong_number(found: int, file_format: FileFormat, path: Path) -> str:
+    """What is wrong with a row of so many columns; raises where the row is well and the delimiter is not."""
+    if wrong := taken_for_one(file_format.columns):
+        raise DataError(wrong, file=path)
+    return f"{found} columns, expected {len(file_format.columns)}; mend the line"
 
 
 def _per_line(marks: NDArray[np.bool_], starts: NDArray[Any], ends: NDArray[Any]) -> NDArray[np.int64]:
@@ -136,7 +144,7 @@ def _parse_quoted(
         except csv.Error as error:
             row, what = [], f"{error}; if quotes are ordinary text here, {WITHOUT_QUOTES}"
         if row and len(row) != expected:
-            what = f"{len(row)} columns, expected {expected}; mend the line"
+            what = _wrong_number(len(row), file_format, path)
         elif any("\0" in cell for cell in row):
             what = "a NUL byte: the file is binary or damaged"
         elif row and not data.isascii() and not _encodes(row):

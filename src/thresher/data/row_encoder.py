@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from thresher.data.delimiters import other_delimiter
 from thresher.data.schema import Schema
 from thresher.data.transforms import as_numbers, bag_values, dense_values, field_values, scale_dense
 from thresher.data.vocabulary import Vocabulary
@@ -132,18 +133,5 @@ def unknown_column(name: str, columns: Sequence[str]) -> str:
     if sign := other_delimiter(columns):
         return f"no column {name!r}; the column names look separated by {sign!r}"
     near = get_close_matches(name, columns, 1, cutoff=0.6)
-    hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(columns[:20])}"
+    hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(columns[:20]) or 'none'}"
     return f"no column {name!r}; {hint}"
-
-
-def other_delimiter(columns: Sequence[str]) -> str:
-    """The sign that seems to separate the column names of a file taken to have one column; empty if there is none."""
-    signs = [sign for sign in ";\t|," if sign in columns[0]] if len(columns) == 1 else []
-    return max(signs, key=columns[0].count, default="")
-
-
-def delimiter_advice(columns: Sequence[str]) -> str:
-    """How to read a file whose column names are separated otherwise; empty where they are not."""
-    sign = other_delimiter(columns)
-    text = '"\\t"' if sign == "\t" else f'"{sign}"'
-    return f"; then say delimiter = {text} (--set 'data.delimiter={text}')" if sign else ""

@@ -21,6 +21,7 @@ Transform = Literal["none", "log2", "quantiles", "hash", "date"]
 TRANSFORMS: tuple[str, ...] = get_args(Transform)
 Pooling = Literal["mean", "sum"]
 DatePart = Literal["hour", "weekday", "day", "month", "year", "hour_of_week"]
+DATE_PARTS: tuple[str, ...] = get_args(DatePart)
 Scaling = Literal["standard", "log", "none"]
 
 

@@ -97,13 +97,14 @@ def read_moments(column: "pl.Series", date_format: str) -> NDArray[np.float64]:
     all of them are dates.
     """
     from thresher.data.dates import parse_dates
-    from thresher.data.transforms import as_numbers
+    from thresher.data.transforms import as_numbers, as_text
 
     moments, no_number = np.full(len(column), np.nan), np.ones(len(column), bool)
     if not column.dtype.is_temporal() and not date_format:
         moments, no_number = as_numbers(column)
     if no_number.any():
-        seconds = parse_dates(column, date_format).dt.epoch("ms").cast(float).fill_null(float("nan")).to_numpy() / 1000
+        dates = parse_dates(column if column.dtype.is_temporal() else as_text(column), date_format)
+        seconds = dates.dt.epoch("ms").cast(float).fill_null(float("nan")).to_numpy() / 1000
         moments = np.where(no_number, seconds, moments)
     return moments
 

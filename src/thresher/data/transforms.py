@@ -10,15 +10,17 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from thresher.data.dates import date_part, parse_dates, temporal_text
+from thresher.data.dates import read_date_part, temporal_text
 from thresher.data.numeric_buckets import log2_buckets, quantile_buckets
 from thresher.data.schema import DenseColumn, Field
+from thresher.errors import DataError
 
 BROKEN = "\0broken"
 """Stands for a text that should be a number or a date: no vocabulary holds it, so it is unknown at prediction time."""
 
 EXACT_INTEGERS = 2.0**53
 """Below it every whole number is a float64 of its own."""
+_TRUTHS = {"True": 1.0, "False": 0.0, "true": 1.0, "false": 0.0}
 
 
 def field_values(field: Field, column: pl.Series) -> pl.Series:
@@ -29,7 +31,8 @@ def field_values(field: Field, column: pl.Series) -> pl.Series:
         return _hash_values(as_text(column), field.num_buckets)
     if field.transform == "date":
         text = as_text(column)
-        parts = date_part(parse_dates(column, field.date_format), field.date_part).cast(pl.String)
+        dates = column if column.dtype in (pl.Date, pl.Datetime) else text
+        parts = read_date_part(dates, field.date_format, field.date_part).cast(pl.String)
         return _mark(parts.fill_null(""), (text == "").to_numpy(), (parts.is_null() & (text != "")).to_numpy())
     numbers, broken = as_numbers(column)
     missing = np.isnan(numbers)
@@ -76,15 +79,27 @@ def scale_dense(columns: Sequence[DenseColumn], numbers: NDArray[np.float32]) ->
 def as_text(column: pl.Series) -> pl.Series:
     """Any column as text, as Python and pandas write its values, missing as `""`.
 
-    A whole float is `3`, not `3.0`: a gap makes floats of a column of ids.
+    A whole float is `3`, not `3.0`: a gap makes floats of a column of ids. Nor has a decimal zeros at its end: how many
+    there are says the column's type, not the value.
     """
-    if column.dtype == pl.String:
+    kind = column.dtype
+    if kind.is_nested():
+        what = f"a column of {str(kind).lower()}, where one value a row is expected; a field of lists needs a pooling"
+        raise DataError(what, column=column.name)
+    if kind == pl.String:
         text = column
-    elif column.dtype == pl.Boolean:
+    elif kind == pl.Boolean:
         text = column.replace_strict({True: "True", False: "False"}, default=None, return_dtype=pl.String)
+    elif kind == pl.Binary:
+        try:
+            text = column.cast(pl.String)
+        except pl.exceptions.PolarsError:
+            raise DataError("holds bytes that are not UTF-8; write them as text", column=column.name) from None
     else:
-        text = temporal_text(column) if column.dtype.is_temporal() else column.cast(pl.String)
-    if column.dtype.is_float():
+        text = temporal_text(column) if kind.is_temporal() else column.cast(pl.String)
+    if kind.is_decimal():
+        text = text.str.replace(r"(\.\d*?)0+$", "${1}").str.strip_suffix(".")
+    if kind.is_float():
         whole = column.is_finite() & (column == column.round()) & (column.abs() < EXACT_INTEGERS)
         text = text.zip_with(~whole.fill_null(False), column.cast(pl.Int64, strict=False).cast(pl.String))
         text = text.set(column.is_nan().fill_null(False), "")
@@ -92,19 +107,23 @@ def as_text(column: pl.Series) -> pl.Series:
 
 
 def as_numbers(column: pl.Series) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """A column as float64 with NaN for missing, and a mask of the values that are no number (infinities included)."""
-    if column.dtype.is_nested() or column.dtype == pl.Binary:
+    """A column as float64 with NaN for missing, and a mask of the values that are no number (infinities included).
+
+    What is no column of numbers is what its text says, so that a value has one number whatever holds it.
+    """
+    if column.dtype.is_nested():
         return np.full(len(column), np.nan), column.is_not_null().to_numpy()
-    if column.dtype == pl.String:
-        parsed = column.cast(pl.Float64, strict=False)
-        doubtful = parsed.is_null() & column.is_not_null() & (column != "")
-        if doubtful.any():  # spaces around a number are common and harmless
-            stripped = column.str.strip_chars()
-            parsed = stripped.cast(pl.Float64, strict=False)
-            doubtful = parsed.is_null() & stripped.is_not_null() & (stripped != "")
-    else:
+    if column.dtype.is_integer() or column.dtype.is_float():
         parsed = column.cast(pl.Float64, strict=False)
         doubtful = parsed.is_null() & column.is_not_null()
+    else:
+        text = as_text(column)
+        parsed = text.cast(pl.Float64, strict=False)
+        doubtful = parsed.is_null() & (text != "")
+        if doubtful.any():  # spaces around a number are common and harmless
+            text = text.str.strip_chars()
+            parsed = text.cast(pl.Float64, strict=False).fill_null(text.replace_strict(_TRUTHS, default=None))
+            doubtful = parsed.is_null() & (text != "")
     numbers = parsed.fill_null(float("nan")).to_numpy()
     broken = doubtful.to_numpy() | np.isinf(numbers)
     return np.where(broken, np.nan, numbers), broken

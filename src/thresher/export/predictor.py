@@ -1,7 +1,7 @@
 """Predictor: raw rows in, probabilities out, from a bundle and nothing else."""
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self, overload
 
@@ -67,7 +67,7 @@ class Predictor:
             parts = list(self.predict_file(rows))
             return np.concatenate(parts) if parts else np.zeros(0, np.float32)
         probabilities = self.predict_frame(rows_to_frame(rows, self.schema))
-        return float(probabilities[0]) if isinstance(rows, dict) else probabilities
+        return float(probabilities[0]) if isinstance(rows, Mapping) else probabilities
 
     def predict_file(self, path: str | Path) -> Iterator[Probabilities]:
         """Probabilities of a file's rows, chunk by chunk: the file may be larger than memory."""

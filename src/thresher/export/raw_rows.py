@@ -10,23 +10,26 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
+from types import NoneType
 from typing import IO, Any, TypeAlias
 
 import numpy as np
 import polars as pl
 
-from thresher.data.dates import temporal_text
 from thresher.data.raw_blocks import read_blocks
 from thresher.data.raw_files import expand_paths, is_parquet, read_chunks, resolve_format
 from thresher.data.row_encoder import check_dense, unknown_column
 from thresher.data.schema import FileFormat, Schema
+from thresher.data.transforms import EXACT_INTEGERS
 from thresher.errors import DataError
+from thresher.export.cells import PLAIN_TYPES, plain_cell, text_of
 
 Row: TypeAlias = Mapping[str, Any]
 Rows: TypeAlias = Row | Sequence[Row] | pl.DataFrame | Any
 """One row, several, or a frame; a pandas frame is recognised by its looks, pandas itself is never imported."""
 
 JSON_CHUNK_ROWS = 10_000
+SHORT_INTEGERS = 2**63
 
 
 def needed_columns(schema: Schema, also: Sequence[str] = ()) -> tuple[str, ...]:
@@ -40,14 +43,16 @@ def rows_to_frame(rows: Rows, schema: Schema, *, also: Sequence[str] = ()) -> pl
     columns = needed_columns(schema, also)
     if isinstance(rows, pl.DataFrame):
         check_columns(rows.columns, columns)
-        return rows.select(columns)
+        objects = [rows[name] for name in columns if rows.schema[name] == pl.Object]
+        return rows.select(columns).with_columns(_from_values(one.name, one, schema) for one in objects)
     if isinstance(rows, Mapping):
         rows = [rows]
     if isinstance(rows, Sequence) and not isinstance(rows, str | bytes):
         return _from_dicts(rows, schema, columns)
-    if hasattr(rows, "columns") and hasattr(rows, "iloc"):
-        check_columns([str(name) for name in rows.columns], columns)
-        return pl.DataFrame([_from_pandas(name, rows[name]) for name in columns])
+    if hasattr(rows, "iloc") and hasattr(rows, "columns"):  # in this order: a lazy frame warns when asked for columns
+        own_names = {str(name): name for name in rows.columns}
+        check_columns(list(own_names), columns)
+        return pl.DataFrame([_from_pandas(name, rows[own_names[name]], schema) for name in columns])
     raise DataError(
         f"rows must be a dict, a list of dicts, a polars or a pandas frame; this is a {type(rows).__name__}"
     )
@@ -91,43 +96,61 @@ def _from_dicts(rows: Sequence[Any], schema: Schema, columns: Sequence[str]) -> 
             raise DataError(f"row {number} is a {type(row).__name__}; each row must be a dict of column: value")
     if rows:  # a column no row has is a typing error, not a missing value
         check_columns(list(dict.fromkeys(name for row in rows for name in row)), columns)
-    single = {field.column for field in schema.single_fields} | {dense.column for dense in schema.dense}
-    return pl.DataFrame([_from_values(name, [row.get(name) for row in rows], name in single) for name in columns])
+    return pl.DataFrame([_from_values(name, [row.get(name) for row in rows], schema) for name in columns])
 
 
-def _from_values(name: str, values: list[Any], is_single: bool = False) -> pl.Series:
-    values = [_without_numpy(value) for value in values]
-    kinds = {type(value) for value in values if value is not None}
-    if is_single and (several := kinds & {list, tuple, dict}):
-        row = next(at for at, value in enumerate(values) if type(value) in several)
-        raise DataError(f"{values[row]!r} in row {row} is not one value, which this column holds", column=name)
-    if kinds <= {str}:
-        return pl.Series(name, values, pl.String)
-    if kinds <= {int} or kinds <= {float}:
-        return pl.Series(name, values, strict=False)
-    if kinds <= {list, tuple}:  # a multi-valued field
-        lists = [None if value is None else [None if one is None else str(one) for one in value] for value in values]
-        return pl.Series(name, lists, pl.List(pl.String))
-    return pl.Series(name, [None if value is None else str(value) for value in values], pl.String)
+def _from_values(name: str, values: Iterable[Any], schema: Schema) -> pl.Series:
+    """The cells of one column. Where all are numbers they stay so, which changes nothing in what they mean."""
+    cells = list(values)
+    kinds = set(map(type, cells)) - {NoneType}
+    if not kinds <= PLAIN_TYPES:
+        cells = [_read_cell(name, row, value) for row, value in enumerate(cells)]
+        kinds = set(map(type, cells)) - {NoneType}
+    if list in kinds:
+        return _from_lists(name, cells, schema)
+    if kinds == {int} and all(cell is None or abs(cell) < SHORT_INTEGERS for cell in cells):
+        return pl.Series(name, cells, pl.Int64)
+    if kinds == {float} or kinds == {bool}:
+        return pl.Series(name, cells, pl.Float64 if kinds == {float} else pl.Boolean)
+    return pl.Series(name, [text_of(cell) for cell in cells], pl.String)
 
 
-def _without_numpy(value: Any) -> Any:
-    """A numpy scalar as the Python value it stands for, a moment as the text it has in every other form of rows."""
-    if isinstance(value, np.datetime64):
-        unit, _ = np.datetime_data(value)
-        known = value if unit in ("D", "ms", "us", "ns") else value.astype("datetime64[us]")
-        return temporal_text(pl.Series(np.array([known]))).item()
-    return value.item() if isinstance(value, np.generic) else value
+def _read_cell(name: str, row: int, value: Any) -> Any:
+    try:
+        return plain_cell(value)
+    except TypeError as error:
+        raise DataError(f"row {row} holds {error}", column=name) from None
 
 
-def _from_pandas(name: str, column: Any) -> pl.Series:
+def _from_lists(name: str, cells: Sequence[Any], schema: Schema) -> pl.Series:
+    """Cells of a multi-valued field, some of which are lists; a text among them is divided as it is in a file."""
+    if name in _single_columns(schema):
+        row = next(at for at, cell in enumerate(cells) if isinstance(cell, list))
+        raise DataError(f"row {row} holds {cells[row]!r}, where one value is expected", column=name)
+    separator = next((field.separator for field in schema.bag_fields if field.column == name), "")
+    lists: list[Any] = []
+    for cell in cells:
+        if isinstance(cell, list):
+            lists.append([text_of(one) for one in cell])
+        else:
+            text = text_of(cell)
+            lists.append(None if not text else text.split(separator) if separator else [text])
+    return pl.Series(name, lists, pl.List(pl.String))
+
+
+def _single_columns(schema: Schema) -> set[str]:
+    return {field.column for field in schema.single_fields} | {dense.column for dense in schema.dense}
+
+
+def _from_pandas(name: str, column: Any, schema: Schema) -> pl.Series:
     """A pandas column; NaN is a missing value, and whole numbers that only NaN made floats are whole again."""
-    values = [None if value != value else value for value in column.tolist()]
-    if any(value is None for value in values) and all(
-        value is None or (isinstance(value, float) and value.is_integer()) for value in values
-    ):
-        values = [None if value is None else int(value) for value in values]
-    return _from_values(name, values)
+    kind = column.dtype
+    if not (isinstance(kind, np.dtype) and kind.kind in "iuf" and kind.itemsize <= 8):
+        return _from_values(name, column, schema)
+    numbers = pl.Series(name, column.to_numpy(), nan_to_null=True)
+    whole = numbers.cast(pl.Int64, strict=False)
+    exact = numbers.has_nulls() and bool((numbers.abs() < EXACT_INTEGERS).all())
+    return whole if exact and numbers.eq_missing(whole).all() else numbers
 
 
 def _parse(line: str, number: int, name: str) -> Any:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from thresher.errors import DataError
+from thresher.errors import OutsideTableError
 from thresher.kernels.bit_vectors import popcount, trailing_zeros
 from thresher.kernels.parallel import runs_on_kernels, serial_kernel
 
@@ -146,10 +146,10 @@ def _find_by_torch(ids: Tensor, num_features: int) -> DistinctIds:
     return DistinctIds(distinct.long(), places, num_features)
 
 
-def _outside(id_: int, num_features: int) -> DataError:
-    return DataError(
-        f"feature id {id_} is outside the table of {num_features} rows; "
-        "ids are global (field offset + local id): encode the rows with the schema the model was built from"
+def _outside(id_: int, num_features: int) -> OutsideTableError:
+    return OutsideTableError(
+        f"id {id_} is outside a table of {num_features} rows; new ids need rows first, and in a model made from a "
+        "schema ids are global (field offset + local id), as its encoder gives them"
     )
 
 

@@ -148,7 +148,7 @@ def run_epochs(
         except SafeInterrupt:
             run.save()
             raise KeyboardInterrupt from None
-        show.report(finished=True)
+        show.report(epoch=run.epoch - 1, step=len(data.train), finished=True)  # the last that was trained
         return EpochsResult(history=tuple(run.history.records), seconds=run.seconds)
 
 
