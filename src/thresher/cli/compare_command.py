@@ -146,8 +146,7 @@ def _settle(params: Mapping[str, Any]) -> "CompareConfig":
 def _asked_before(out: Path, flags: "Flags", epochs: int | None) -> "CompareConfig":
     """What the comparison in a folder was last asked for, at other budgets if such were said."""
     from thresher.cli.settings import Flags
-    from thresher.compare.config import CompareConfig
-    from thresher.compare.sweep import SETTINGS
+    from thresher.compare.config import SETTINGS, CompareConfig
     from thresher.config import load_toml
     from thresher.tickets.budget import parse_budgets
 

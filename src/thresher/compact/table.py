@@ -180,15 +180,6 @@ class CompactTable:
         dense.reshape(-1)[positions] = values
         return dense
 
-    def to_scipy(self) -> Any:
-        """A `scipy.sparse.csr_array` of the same entries, kept zeros included; needs scipy."""
-        from scipy.sparse import csr_array
-
-        positions, values = self.entries()
-        rows, columns = np.divmod(positions, self.embedding_dim)
-        starts = np.searchsorted(rows, np.arange(self.num_features + 1))
-        return csr_array((values, columns, starts), shape=self.shape)
-
     def to_value_type(self, value_type: ValueType) -> "CompactTable":
         """The same entries with their values stored as another type, rounded."""
         if value_type == self.value_type:

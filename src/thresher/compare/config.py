@@ -1,16 +1,22 @@
 """CompareConfig: what is compared, and the protocol all methods share."""
 
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from thresher.compare.results import FLOOR
+from thresher.config import load_toml
 from thresher.data.sources import DataConfig
 from thresher.embeddings.registry import embedding_config
 from thresher.errors import ConfigError
 from thresher.models.registry import has_embedding, model_config
+from thresher.runs import what_differs
 from thresher.search.config import SearchConfig
 from thresher.tickets.budget import Budget, parse_budgets
 from thresher.training.fit import TrainingConfig
 from thresher.training.lesson import check_share
+
+SETTINGS = "settings.toml"
+"""In the folder of a comparison: what it was last asked for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,3 +104,16 @@ def with_epochs(config: CompareConfig, epochs: int) -> CompareConfig:
         plan_epochs=min(config.search.plan_epochs, max(1, epochs - warmup)),
     )
     return replace(config, search=search, training=replace(config.training, max_epochs=epochs))
+
+
+def check_comparable(config: CompareConfig, path: Path) -> None:
+    """Results of one folder must be comparable; `path` has the settings they were last asked for with."""
+    if not path.exists():
+        if path.parent.exists() and any(path.parent.iterdir()):
+            raise ConfigError(f"{path.parent} is not empty and holds no comparison; choose another folder (out=…)")
+    elif (stored := load_toml(CompareConfig, path).shared()) != config.shared():
+        raise ConfigError(
+            f"the comparison in {path.parent} was begun with other settings that all methods share, or other trials "
+            f"({what_differs(stored, config.shared())}); go on with those (see {path}), or choose another folder "
+            "(out=…)"
+        )

@@ -16,21 +16,20 @@ from typing import TYPE_CHECKING
 
 from thresher.compare.cell import Cell, searched_together
 from thresher.compare.choice import Choice
-from thresher.compare.config import CompareConfig
+from thresher.compare.config import SETTINGS, CompareConfig, check_comparable
 from thresher.compare.deadline import Deadline, TimeIsUpError
 from thresher.compare.describe import describe_settings
 from thresher.compare.figures import draw_comparison
 from thresher.compare.grids import POINTS_OF_THEIR_OWN, method_grid
 from thresher.compare.results import FLOOR, ComparedPoint, load_points, machine, versions
-from thresher.config import config_to_mapping, load_toml, save_toml
+from thresher.config import config_to_mapping, save_toml
 from thresher.data.encode import encode
 from thresher.data.encoded_table import EncodedTable
 from thresher.data.sources import build_source
 from thresher.embeddings.base import EmbeddingConfig
 from thresher.embeddings.uniform import UniformConfig
-from thresher.errors import ConfigError
 from thresher.models.registry import model_config
-from thresher.runs import RunConfig, what_differs
+from thresher.runs import RunConfig
 from thresher.tickets.budget import Budget
 from thresher.tickets.ticket import Ticket
 from thresher.training.epochs import CHECKPOINT
@@ -39,8 +38,6 @@ if TYPE_CHECKING:
     from thresher.runs.stages import RunProgress
 
 TEACHER = "teacher"
-SETTINGS = "settings.toml"
-"""In the folder of a comparison: what it was last asked for."""
 NO_CHOICE: Mapping[Budget, Choice] = {}
 
 
@@ -96,10 +93,10 @@ class _Sweep:
         self.together: Mapping[Budget, Sequence[Budget]] = {}  # budget → all that share its search
         self.unmet: dict[tuple[str, str, str], str] = {}
         self.place = ""  # which of how many, among models, methods and seeds
-        _check_same(config, out / SETTINGS)
-        save_toml(config, out / SETTINGS)
 
     def run(self) -> None:
+        check_comparable(self.config, self.out / SETTINGS)
+        save_toml(self.config, self.out / SETTINGS)
         table = encode(build_source(self.config.data), self.out / "encoded", progress=self.deadline.encoding)
         self.budgets = self.config.budgets_for(table.schema.num_features)
         self.together = searched_together(self.budgets, self.out / "cells" / "searches.json")
@@ -247,19 +244,6 @@ def _by_ticket(tickets: Mapping[Budget, Ticket | None]) -> list[tuple[Ticket, li
         if ticket is not None:
             served.setdefault(ticket.budget, (ticket, []))[1].append(budget)
     return list(served.values())
-
-
-def _check_same(config: CompareConfig, path: Path) -> None:
-    """Results of one folder must be comparable; `path` has the settings they were last asked for with."""
-    if not path.exists():
-        if path.parent.exists() and any(path.parent.iterdir()):
-            raise ConfigError(f"{path.parent} is not empty and holds no comparison; choose another folder (out=…)")
-    elif (stored := load_toml(CompareConfig, path).shared()) != config.shared():
-        raise ConfigError(
-            f"the comparison in {path.parent} was begun with other settings that all methods share, or other trials "
-            f"({what_differs(stored, config.shared())}); go on with those (see {path}), or choose another folder "
-            "(out=…)"
-        )
 
 
 def _source_name(config: CompareConfig) -> str:

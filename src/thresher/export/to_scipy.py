@@ -2,11 +2,24 @@
 
 import shutil
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from thresher.compact.table import CompactTable
 from thresher.errors import FormatError, MissingExtraError
 from thresher.export.bundle import Bundle, open_bundle
 from thresher.files import replacing_folder
+
+
+def to_csr(table: CompactTable) -> Any:
+    """A `scipy.sparse.csr_array` of a table's entries, kept zeros included."""
+    from scipy.sparse import csr_array
+
+    positions, values = table.entries()
+    rows, columns = np.divmod(positions, table.embedding_dim)
+    starts = np.searchsorted(rows, np.arange(table.num_features + 1))
+    return csr_array((values, columns, starts), shape=table.shape)
 
 
 def export_csr(bundle: Bundle | str | Path, folder: str | Path) -> Path:
@@ -22,6 +35,6 @@ def export_csr(bundle: Bundle | str | Path, folder: str | Path) -> Path:
                 raise FormatError(
                     f"{bundle.folder}: table {name!r} is of a method with parts of its own, not a plain table"
                 )
-            save_npz(beside / f"{name}.npz", table.to_scipy())
+            save_npz(beside / f"{name}.npz", to_csr(table))
         shutil.copy(bundle.folder / "network.safetensors", beside)
     return folder
