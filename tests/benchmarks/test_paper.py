@@ -151,7 +151,7 @@ def results(settings):
     write_json(
         folder / "runtime/five_budgets.json",
         {
-            "config": {"search": {"max_epochs": 60}},
+            "config": {"search": {"max_epochs": 60}, "training": {"max_epochs": 60}},
             "pep": {"0": {"all": one | {"points": [point(0.85, budget=budget) for budget in budgets]}}},
             "darts": {"0": {budget: one | {"points": [point(0.84, budget=budget)]} for budget in budgets}},
             "made_with": MADE_WITH,
@@ -188,6 +188,7 @@ def test_figures_and_page_come_from_result_files_alone(settings, results):
     for path in drawn:  # none is drawn in vain
         assert path.suffix != ".png" or f"(images/{path.name})" in text
     assert "25.00×" in text  # the authors' step over the dense base
+    assert "5 of its retrainings at theirs, the 60th" in text
     assert "100 (1)" in text
 
 

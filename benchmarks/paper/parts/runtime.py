@@ -173,13 +173,16 @@ def _budgets_section(content: Mapping[str, Any]) -> str:
     aucs = [[budget, _told(pep, budget), _told(every, budget)] for budget in SPACES]
     last = content["config"]["search"]["max_epochs"]
     cut = sum(one["search_epochs"] >= last for one in every)
+    last_training = content["config"]["training"]["max_epochs"]
+    unfinished = sum(one["retrain_epochs"] >= last_training for one in every)
     return "\n\n".join(
         [
             "### One search for all budgets",
             "MovieLens-1M, FM, five budgets. The paper's claim is that PEP serves all of them with one search, while "
             "DartsEmb is searched anew for each, with candidate sizes to suit. The paper has three sets of candidates; "
             "the last row counts one search for each set. The dense model is in no total. "
-            f"{cut} of {len(every)} searches of DartsEmb ended at their last epoch, the {last}th.",
+            f"{cut} of {len(every)} searches of DartsEmb ended at their last epoch, the {last}th, {unfinished} of its "
+            f"retrainings at theirs, the {last_training}th.",
             table(["", "search epochs", "search, s", "retraining, s", "total, s"], rows),
             table(["test AUC", "PEP plan", "DartsEmb"], aucs),
             made_from(content),

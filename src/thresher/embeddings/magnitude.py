@@ -21,7 +21,7 @@ from thresher.embeddings.base import BYTES_PER_VALUE, EmbeddingConfig, FieldEmbe
 from thresher.embeddings.registry import register_embedding
 from thresher.errors import ConfigError
 
-Schedule = Literal["one-shot", "gradual", "iterative"]
+MagnitudeSchedule = Literal["one-shot", "gradual", "iterative"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +71,7 @@ class MagnitudeEmbedding(FieldEmbedding):
     """Ids `[...]` → `m ⊙ V` `[..., D]`; the mask `m` `[N, D]` is set by the search and gets no gradient."""
 
     search_algorithm = "magnitude"
-    schedule: ClassVar[Schedule] = "one-shot"
+    schedule: ClassVar[MagnitudeSchedule] = "one-shot"
 
     def __init__(
         self, field_sizes: Sequence[int], config: MagnitudeConfig, *, feature_counts: Sequence[int] | None = None
