@@ -35,13 +35,13 @@ WIDTHS = (4, 8, 16, 32, 64)
 
 
 def run(settings: PaperSettings) -> None:
-    train_plain(settings, lr_path(settings, SOURCE), SOURCE, model_config("lr"), 1, settings.seeds)
+    train_plain(settings, lr_path(settings, SOURCE), SOURCE, model_config("lr"), 1, settings.plan_seeds)
     for model in (model for model in MODELS if model in settings.models):
-        run_experiment(settings, f"criteo-small/{model}/pep-plan", settings.seeds)
+        run_experiment(settings, f"criteo-small/{model}/pep-plan", settings.plan_seeds)
         plan = load_experiment(settings, f"criteo-small/{model}/pep-plan")  # the same network and training for all
         for width in _widths(settings):
             path = _dense_path(settings, model, width)
-            train_plain(settings, path, SOURCE, plan.model, width, settings.seeds, training=plan.training)
+            train_plain(settings, path, SOURCE, plan.model, width, settings.plan_seeds, training=plan.training)
 
 
 def draw(settings: PaperSettings) -> list[Path]:
