@@ -4,7 +4,6 @@ The search, width and retraining of `pep` in the comparison of methods, by label
 and measured as it is, without further training.
 """
 
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,12 +14,10 @@ from paper.settings import PaperSettings
 from paper.stored import add_seeds, read_result
 from thresher.cli.progress import display
 from thresher.compare.grids import method_grid
-from thresher.data.split_batches import SplitBatches
-from thresher.export.bundle import convert_bundle, open_bundle
 from thresher.report.frontier import FrontierPoint
 from thresher.runs import Run, RunConfig
+from thresher.runs.fewer_bits import in_fewer_bits
 from thresher.runs.stages import batches, encode_data, find_run_tickets, retrain_run_ticket
-from thresher.training.loop import evaluate
 from thresher.training.teaching import BY_LABELS
 
 LABEL = "pep, int8"
@@ -43,27 +40,13 @@ def _points(settings: PaperSettings, told: RunConfig) -> list[dict[str, Any]]:
         data = batches(run, table)
         tickets = find_run_tickets(run, table, data, BY_LABELS, progress)
         exact = [retrain_run_ticket(run, table, data, ticket, BY_LABELS, progress) for ticket in tickets]
-    return [_rounded(run, data, point).to_json() for point in exact]
+    return [_rounded(run, point).to_json() for point in exact]
 
 
-def _rounded(run: Run, data: SplitBatches, point: FrontierPoint) -> FrontierPoint:
+def _rounded(run: Run, point: FrontierPoint) -> FrontierPoint:
     """The same table in int8, measured anew."""
-    assert data.test is not None
-    assert point.budget is not None
-    bundle = run.bundle(point.budget)
-    small = bundle.with_name(f"{bundle.name}-int8")
-    shutil.rmtree(small, ignore_errors=True)
-    opened = open_bundle(convert_bundle(bundle, small, "int8"))
-    validation, test = (evaluate(opened.model, split) for split in (data.validation, data.test))
-    return FrontierPoint.from_metrics(
-        label=LABEL,
-        budget=point.budget,
-        num_parameters=point.num_parameters,
-        storage_bytes=opened.tables["embedding"].storage_bytes,
-        validation=validation,
-        test=test,
-        seed=run.config.seed,
-    )
+    bundle = run.bundle(str(point.budget))
+    return replace(in_fewer_bits(run, bundle, bundle.with_name(f"{bundle.name}-int8"), "int8").point, label=LABEL)
 
 
 def points(settings: PaperSettings) -> list[FrontierPoint]:

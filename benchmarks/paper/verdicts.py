@@ -202,7 +202,9 @@ def counted(compared: Sequence[Compared]) -> str:
 
 
 def at_equal_bytes(points: Sequence[FrontierPoint], own: Sequence[str], *, turned: Sequence[str] = ()) -> str:
-    """Each size of one method, stored in one or several ways, beside the best of the others with no more bytes.
+    """Each size of one method, in one or several ways of storing, beside the best of the others with no more bytes.
+
+    The best is the best on validation.
 
     Args:
         turned: others that no equal number of parameters compares with: each of their sizes, too, beside the best of
@@ -215,14 +217,21 @@ def at_equal_bytes(points: Sequence[FrontierPoint], own: Sequence[str], *, turne
         rivals = [rival for rival in others if _bytes(rival) <= _bytes(group)]
         told = [f"{group[0].label} at {group[0].budget}", f"{_bytes(group):,.0f}", f"{_auc(group):.4f}"]
         if rivals:
-            best = max(rivals, key=_auc)
+            best = max(rivals, key=_validation)
             told += [f"{best[0].label}, {best[0].num_parameters:,} parameters", f"{_bytes(best):,.0f}"]
             rows.append([*told, f"{_auc(best):.4f} ({signed(paired(group, best))})"])
         else:
             rows.append([*told, ABSENT, ABSENT, ABSENT])
     if not rows:
         return ""
-    heads = ["in bytes", "bytes", "test AUC", "best of the others with no more bytes", "bytes", "test AUC (difference)"]
+    heads = [
+        "in bytes",
+        "bytes",
+        "test AUC",
+        "best of the others on validation with no more bytes",
+        "bytes",
+        "test AUC (difference)",
+    ]
     found = [one for rival in others if rival[0].label in turned and (one := _within(rival, mine))]
     names = " and ".join(f"`{label}`" for label in turned)
     words = f"\n\nTurned round, the best of these with no more bytes than each size of {names}: {counted(found)}."
@@ -232,7 +241,7 @@ def at_equal_bytes(points: Sequence[FrontierPoint], own: Sequence[str], *, turne
 def _within(rival: Sequence[FrontierPoint], mine: Sequence[Sequence[FrontierPoint]]) -> Compared | None:
     """The best of some groups that has no more bytes than another, against it."""
     fitting = [group for group in mine if _bytes(group) <= _bytes(rival)]
-    best = max(fitting, key=_auc, default=None)
+    best = max(fitting, key=_validation, default=None)
     if best is None or not (differences := paired(best, rival)):
         return None
     return Compared(str(best[0].budget), rival[0].label, _size(rival), False, rival, differences)
@@ -253,6 +262,11 @@ def _size(group: Sequence[FrontierPoint]) -> int:
 
 def _bytes(group: Sequence[FrontierPoint]) -> float:
     return fmean(point.storage_bytes for point in group)
+
+
+def _validation(group: Sequence[FrontierPoint]) -> float:
+    """What the best of several is chosen by, as in all choices."""
+    return fmean(point.validation_auc for point in group)
 
 
 def _auc(group: Sequence[FrontierPoint]) -> float:

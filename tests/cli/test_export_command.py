@@ -213,7 +213,7 @@ def test_tables_in_a_methods_own_form_are_not_half_rounded(thresher, refused, cl
     words = ["prune", clicks, "--label", "clicked", "--method", "hash", "--budgets", "60%", "--out", run, *fast]
     assert thresher(*words).exit_code == 0
     message = refused("export", run, "--value-type", "int8", "--out", tmp_path / "x")
-    assert "leave --value-type out" in message
+    assert "(--value-type out)" in message
     assert thresher("export", run, "--out", tmp_path / "x").exit_code == 0
     assert "HashEmbedding" in thresher("show", tmp_path / "x").stdout
     assert "no field to draw" in refused("show", tmp_path / "x", "--figure", tmp_path / "figure")

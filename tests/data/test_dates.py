@@ -5,7 +5,7 @@ from datetime import date, datetime
 import polars as pl
 import pytest
 
-from thresher.data.dates import date_part, parse_dates
+from thresher.data.dates import date_part, parse_dates, read_date_part
 
 
 @pytest.mark.parametrize(
@@ -22,6 +22,23 @@ from thresher.data.dates import date_part, parse_dates
 )
 def test_dates_are_read_in_their_format_and_what_is_none_is_null(text, date_format, moment):
     assert parse_dates(pl.Series([text, "soon", None]), date_format).to_list() == [moment, None, None]
+
+
+def test_a_zone_in_the_format_and_a_missing_date_stand_together():
+    found = parse_dates(pl.Series(["2014-10-21 23:05 +0000", None]), "%Y-%m-%d %H:%M %z")
+    assert found.to_list() == [datetime(2014, 10, 21, 23, 5), None]
+
+
+def test_iso_is_no_way_out_of_a_format_that_reads_it_otherwise():
+    cells = pl.Series(["2024-01-05", "2024-01-13"])
+    assert parse_dates(cells, "%Y-%d-%m").to_list() == [datetime(2024, 5, 1), None]  # not 13 January beside 1 May
+    assert parse_dates(cells, "%d.%m.%Y").to_list() == [datetime(2024, 1, 5), datetime(2024, 1, 13)]
+
+
+def test_the_hour_of_an_impossible_date_is_none():
+    cells = pl.Series(["2024-02-30 10:00", "2024-02-28 11:00"])
+    assert read_date_part(cells, "%Y-%m-%d %H:%M", "hour").to_list() == [None, 11]
+    assert read_date_part(pl.Series(["09.30"]), "%H.%M", "hour").to_list() == [9]
 
 
 @pytest.mark.parametrize("date_format", ["", "%d.%m.%Y", "unix"])

@@ -148,7 +148,8 @@ def _verdict(variants: dict[str, dict[str, Any]], budgets: Sequence[str]) -> str
     better, worse = [], []
     for name, own in variants.items():
         gains = [gains for budget in budgets if name != DEFAULT and (gains := _gains(variants, own, budget))]
-        told = f"`{name}`" + ("" if len(own) >= ENOUGH else f" ({len(own)} seed{'s' if len(own) > 1 else ''})")
+        num_seeds = min((len(each) for each in gains), default=0)
+        told = f"`{name}`" + ("" if num_seeds >= ENOUGH else f" ({num_seeds} seed{'s' if num_seeds > 1 else ''})")
         if any(map(is_behind, gains)):
             worse.append(told)
         elif any(map(is_ahead, gains)):

@@ -122,7 +122,8 @@ def _files(found: Mapping[str, Mapping[str, Any]]) -> str:
         for file in content.get("files", [])
     ]
     told = (
-        "All results on this page are of these files. MovieLens-1M is complete, as GroupLens publishes it; Criteo's "
+        "All results on this page but the times of a step at Criteo's shape, which has made-up rows, are of these "
+        "files. MovieLens-1M is complete, as GroupLens publishes it; of the others whoever cut them out says: Criteo's "
         "is a roughly uniform 0.3 % of the rows of the Kaggle 2014 `train.txt`, Avazu's 20,000 rows over all 240 hours "
         "of the Kaggle 2014 `train.csv`. Rows are counted without a header; the checksum is that of the whole file."
     )

@@ -166,7 +166,11 @@ def _section(settings: PaperSettings, model: str, points: Sequence[FrontierPoint
         compared.cut_off(content),
         _unmet(content.get("unmet", {})),
         _missing(model, content.get("done", {}), has_decay=any(point.label == DECAY for point in points)),
-        made_from(content, read_result(result_path(settings, f"movielens-1m/{model}/pep-decay"))),
+        made_from(
+            content,
+            read_result(result_path(settings, f"movielens-1m/{model}/pep-decay")),
+            read_result(eight_bits.path(settings)) if model == "fm" else {},
+        ),
     ]
     return "\n\n".join(part for part in parts if part)
 

@@ -45,8 +45,8 @@ OF_ONE_KIND = """With `num_teachers = 3` two more dense models are trained, of o
 teaches"""
 OF_THREE_KINDS = """With `teacher_models` dense models of other kinds are trained beside the one pruning is measured
 against, here one each of FM, DeepFM and AutoInt, and the mean of all three teaches. FM's run is told to be taught
-throughout and trains all at 0.003 instead of 0.001, which by itself is worth no more than 0.0002 to its tickets
-([search.md](search.md#what-we-measured))"""
+throughout and trains all at 0.003 instead of 0.001, which
+[by labels](#what-the-defaults-rest-on) makes no difference"""
 
 
 def run(settings: PaperSettings) -> None:
@@ -99,7 +99,7 @@ def page(settings: PaperSettings) -> str:
     ]
     parts = [
         f"""Where `teacher_share` is left open, the smallest ticket is retrained by labels and on the dense model's
-predictions, and where those are better, with the ticket of a second search on them, unless `teach_search` says
+predictions, and where those gain at least 0.001, with the ticket of a second search on them, unless `teach_search` says
 otherwise ([search.md](search.md#the-dense-model-as-a-teacher)). *Validation* AUC, by which runs choose; beside the
 taught ones the difference from labels, paired. Made by {command(PART)}. The paper has no teacher.""",
         table(heads, rows) if rows else not_run_yet(PART),

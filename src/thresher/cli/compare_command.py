@@ -158,6 +158,8 @@ def _asked_before(out: Path, flags: "Flags", epochs: int | None) -> "CompareConf
             "seeds may be said beside it. To say more, name the data, too"
         )
     asked = load_toml(CompareConfig, out / SETTINGS)
+    if asked == asked.shared():  # what folders of the first version hold
+        raise ConfigError(f"{out / SETTINGS} does not say what was compared; name data, methods and budgets again")
     return asked if flags.budgets is None else replace(asked, budgets=tuple(map(str, parse_budgets(flags.budgets))))
 
 

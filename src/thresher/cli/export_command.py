@@ -150,12 +150,11 @@ def _check_place(out: Path, to: str, *, force: bool) -> None:
 def _check_is_ours(out: Path) -> None:
     """Raise if something would be lost with this folder that no export has written."""
     from thresher.export.bundle_files import bundle_file_names
+    from thresher.export.to_scipy import csr_file_names
     from thresher.runs.folder import first_names
 
     files = {path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_symlink() or not path.is_dir()}
-    tables = {path.name for path in out.glob("*.npz")}
-    is_csr = tables and "network.safetensors" in files
-    own = {*tables, "network.safetensors"} if is_csr else bundle_file_names(out)
+    own = csr_file_names(out) or bundle_file_names(out)
     others = sorted(files - own)
     if others and not own:
         raise ConfigError(f"{out} holds no export of ours, so it is not replaced; choose another place (--out)")

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 def look_at_comparison(folder: Path) -> Shown:
     """A comparison's folder."""
     from thresher.cli.compare_command import comparison_tables
-    from thresher.compare.results import FLOOR, load_points
+    from thresher.compare.figures import compared_models
+    from thresher.compare.results import load_points
 
     points = load_points(folder / "points")
     budgets = {point.budget: 0 for point in points if point.budget is not None}
@@ -38,21 +39,14 @@ def look_at_comparison(folder: Path) -> Shown:
             largest_first = sorted(budgets, key=lambda budget: -budgets[budget])
             print(f"\n{comparison_tables(points, largest_first)}")  # noqa: T201
 
-    drawable = any(point.model != FLOOR for point in points)
     everything = facts | {"points": [asdict(point) for point in points]}
-    return Shown(everything, display, partial(_draw, points) if drawable else None)
+    return Shown(everything, display, partial(_draw, points) if compared_models(points) else None)
 
 
 def _draw(points: "Sequence[ComparedPoint]", figure: Path) -> list[Path]:
     """One figure, or one for each model with its name at the end of the file's."""
-    from thresher.compare.results import FLOOR
-    from thresher.report.comparison import plot_comparison
+    from thresher.compare.figures import compared_models, draw_comparison
 
-    floor = [point.frontier_point() for point in points if point.model == FLOOR]
-    models = list(dict.fromkeys(point.model for point in points if point.model != FLOOR))
-    written = list[Path]()
-    for model in models:
-        of_model = [point.frontier_point() for point in points if point.model == model]
-        stem = figure if len(models) == 1 else figure.with_name(f"{figure.stem}-{model}{figure.suffix}")
-        written += plot_comparison(of_model, stem, floor=floor, title=f"{points[0].source} · {model}")
-    return written
+    if len(compared_models(points)) == 1:
+        return draw_comparison(points, lambda _: figure)
+    return draw_comparison(points, lambda model: figure.with_name(f"{figure.stem}-{model}{figure.suffix}"))

@@ -1,18 +1,26 @@
 """The frontier of a comparison, one figure per model."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from thresher.compare.results import ComparedPoint
+from thresher.compare.results import FLOOR, ComparedPoint
 from thresher.report.comparison import plot_comparison
 
 
-def draw_comparison(points: Sequence[ComparedPoint], out: Path, *, floor: str) -> list[Path]:
-    """Draw `frontier-<model>` for every model in the points; that of the model named `floor` is a line in each."""
-    below = [point.frontier_point() for point in points if point.model == floor]
+def draw_comparison(points: Sequence[ComparedPoint], stem_of: Callable[[str], Path]) -> list[Path]:
+    """Draw the methods under every model in the points; the model without an embedding is a line in each.
+
+    Args:
+        stem_of: model → where its figure goes, without suffix.
+    """
+    below = [point.frontier_point() for point in points if point.model == FLOOR]
     figures: list[Path] = []
-    for model in dict.fromkeys(point.model for point in points if point.model != floor):
+    for model in compared_models(points):
         of_model = [point.frontier_point() for point in points if point.model == model]
-        title = f"{points[0].source} · {model}"
-        figures += plot_comparison(of_model, out / f"frontier-{model}", floor=below, title=title)
+        figures += plot_comparison(of_model, stem_of(model), floor=below, title=f"{points[0].source} · {model}")
     return figures
+
+
+def compared_models(points: Sequence[ComparedPoint]) -> list[str]:
+    """The models of some points, that without an embedding left out."""
+    return list(dict.fromkeys(point.model for point in points if point.model != FLOOR))

@@ -80,7 +80,9 @@ def compare(
             raise
         finished = False
     points = load_points(sweep.points_folder)
-    return Comparison(points, sweep.unmet, finished, draw_comparison(points, Path(out), floor=FLOOR))
+    return Comparison(
+        points, sweep.unmet, finished, draw_comparison(points, lambda model: Path(out) / f"frontier-{model}")
+    )
 
 
 class _Sweep:

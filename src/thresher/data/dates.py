@@ -6,11 +6,14 @@ import polars as pl
 
 from thresher.data.schema import DatePart
 
+_DATE_CODES = ("%Y", "%y", "%m", "%d", "%e", "%b", "%B", "%h", "%j", "%D", "%F", "%x", "%c", "%+", "%s", "%G", "%g")
+
 
 def parse_dates(column: pl.Series, date_format: str) -> pl.Series:
     """Datetime series, null where the value is missing or no date in this format (empty: ISO 8601, `unix`: seconds).
 
-    ISO 8601 is understood beside any format: a date of Python, which needs none, is written so.
+    ISO 8601 is understood beside a format that could not take it for another date: a date of Python, which needs no
+    format, is written so.
     """
     if column.dtype == pl.Datetime:  # the wall clock of the place counts, as in text
         return column.dt.replace_time_zone(None).cast(pl.Datetime("us"))
@@ -20,7 +23,8 @@ def parse_dates(column: pl.Series, date_format: str) -> pl.Series:
     if not date_format:
         return _parse_iso(text)
     parsed = _parse_seconds(column) if date_format == "unix" else _parse_format(text, date_format)
-    return parsed.fill_null(_parse_iso(text)) if parsed.null_count() else parsed
+    takes_iso_for_another = date_format.startswith("%Y-") and not date_format.startswith("%Y-%m-%d")
+    return parsed if takes_iso_for_another or not parsed.null_count() else parsed.fill_null(_parse_iso(text))
 
 
 def _parse_seconds(column: pl.Series) -> pl.Series:
@@ -34,7 +38,7 @@ def _parse_format(text: pl.Series, date_format: str) -> pl.Series:
     if "%M" not in date_format and "%T" not in date_format and "%R" not in date_format:
         # chrono refuses an hour without minutes
         text, date_format = text + ":00", date_format + ":%M"
-    return text.str.to_datetime(date_format, strict=False, time_unit="us")
+    return text.str.to_datetime(date_format, strict=False, time_unit="us").dt.replace_time_zone(None)
 
 
 def _parse_iso(text: pl.Series) -> pl.Series:
@@ -54,6 +58,8 @@ def read_date_part(column: pl.Series, date_format: str, part: DatePart) -> pl.Se
     """
     parts = date_part(parse_dates(column, date_format), part)
     if part != "hour" or column.dtype != pl.String or not parts.null_count():
+        return parts
+    if any(code in date_format for code in _DATE_CODES):  # a clock read by it would pass over an impossible date
         return parts
     for clock in (date_format,) if date_format else ("%H:%M:%S%.f", "%H:%M"):
         parts = parts.fill_null(column.str.strip_chars().str.to_time(clock, strict=False).dt.hour().cast(pl.Int32))

@@ -48,7 +48,9 @@ _CODE_WORDS = {
     "site", "domain", "host", "page", "url", "app", "channel", "device", "browser", "session", "cookie",
     "store", "shop", "hotel", "restaurant", "venue", "city", "region", "country", "county", "district",
 }  # fmt: skip
-"""A number whose name ends in such a word (`user`, `targetItem`, not `user_visits`) says which, not how many."""
+"""A whole number whose name ends in such a word (`user`, `targetItem`, not `user_visits`) says which, not how many."""
+_QUANTITY_WORDS = {"per", "on", "by", "in", "num", "count"}
+"""But not with one of these before it: `visits_per_user`, `time_on_page`."""
 
 
 @dataclass(frozen=True)
@@ -184,9 +186,11 @@ def _guess_column(name: str, column: pl.Series) -> tuple[FieldConfig | None, str
         hint = _hint(name, text, len(present), broken)
         return FieldConfig(name=name), f"categorical: text, {said}" + (f"; {hint}" if hint else "")
     words = re.findall(r"[A-Z]?[a-z]+|[A-Z]+", name)
-    if name.lower().endswith(_CODE_ENDINGS) or (words and words[-1].lower() in _CODE_WORDS):
+    names_one = words and words[-1].lower() in _CODE_WORDS and not _QUANTITY_WORDS & {word.lower() for word in words}
+    is_whole = np.array_equal(present, np.floor(present))
+    if name.lower().endswith(_CODE_ENDINGS) or (names_one and is_whole):
         return FieldConfig(name=name), f"categorical: numbers, but the name says a code; {said}"
-    if not np.array_equal(present, np.floor(present)):
+    if not is_whole:
         return FieldConfig(name=name, transform="quantiles"), f"numeric: fractions, buckets of equal size; {said}"
     if distinct > MANY_VALUES:
         hint = ""

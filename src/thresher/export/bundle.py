@@ -170,7 +170,10 @@ def check_rounding(bundle: Bundle, value_type: ValueType) -> None:
     searched = bundle.searched_tables or bundle.tables
     is_plain = all(isinstance(table, CompactTable) and table.value_type == "fp32" for table in searched.values())
     if value_type != "fp32" and not is_plain:
-        raise ConfigError(f"{bundle.folder}: its table is no compact one of float32 values; leave --value-type out")
+        raise ConfigError(
+            f"{bundle.folder}: its table is no compact one of float32 values, which alone are rounded; "
+            "leave the value type as it is (--value-type out)"
+        )
 
 
 def _facts_of_rounded(facts: Mapping[str, Any], value_type: ValueType) -> dict[str, Any]:

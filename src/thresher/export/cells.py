@@ -31,7 +31,10 @@ def plain_value(value: Any) -> Plain:
     if isinstance(value, np.datetime64 | np.timedelta64 | timedelta):
         return _temporal(value)
     if getattr(value, "ndim", None) == 0:  # a scalar of numpy or PyTorch
+        narrow = "float32" in str(value.dtype) or "float16" in str(value.dtype)
         value = value.tolist()  # not item(): a masked one is missing
+        if narrow and isinstance(value, float):  # the shortest text that means it, as a column of its kind has
+            value = float(str(np.float32(value)))
     match value:
         case bool() | None:
             return value

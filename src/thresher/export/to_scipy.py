@@ -9,7 +9,17 @@ import numpy as np
 from thresher.compact.table import CompactTable
 from thresher.errors import FormatError, MissingExtraError
 from thresher.export.bundle import Bundle, open_bundle
-from thresher.files import replacing_folder
+from thresher.files import read_json, replacing_folder, write_json
+
+CSR, NETWORK = "csr.json", "network.safetensors"
+"""Beside the tables: their names, so that a folder is known for ours; and the other weights."""
+
+
+def csr_file_names(folder: Path) -> set[str]:
+    """The files `export_csr` wrote into a folder; none if it did not."""
+    if not (folder / CSR).is_file():
+        return set()
+    return {CSR, NETWORK, *(f"{name}.npz" for name in read_json(folder / CSR).get("tables", []))}
 
 
 def to_csr(table: CompactTable) -> Any:
@@ -30,11 +40,12 @@ def export_csr(bundle: Bundle | str | Path, folder: str | Path) -> Path:
         raise MissingExtraError("CSR files need scipy: pip install scipy") from error
     bundle, folder = bundle if isinstance(bundle, Bundle) else open_bundle(bundle), Path(folder)
     with replacing_folder(folder) as beside:
+        write_json(beside / CSR, {"tables": sorted(bundle.tables)})
         for name, table in bundle.tables.items():
             if not isinstance(table, CompactTable):
                 raise FormatError(
                     f"{bundle.folder}: table {name!r} is of a method with parts of its own, not a plain table"
                 )
             save_npz(beside / f"{name}.npz", to_csr(table))
-        shutil.copy(bundle.folder / "network.safetensors", beside)
+        shutil.copy(bundle.folder / NETWORK, beside)
     return folder

@@ -1,4 +1,4 @@
-"""report(): the last stage of a run. Points → results.json, and pictures of the frontier and of how the count fell."""
+"""write_report(): the last stage of a run. Points → results.json, pictures of the frontier and of the falling count."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
