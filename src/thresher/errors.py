@@ -52,5 +52,9 @@ class DataError(ThresherError):
         self.file, self.line, self.column = file, line, column
 
 
+class IdTypeError(DataError, TypeError):
+    """Ids that are no whole numbers: rounded in silence they would train and read other rows."""
+
+
 class OutsideTableError(DataError, IndexError):
     """An id has no row in its table: an `IndexError`, as it is in a plain `nn.Embedding`."""

@@ -8,7 +8,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
@@ -18,6 +18,7 @@ from safetensors import SafetensorError
 from thresher.errors import FormatError, ThresherError
 
 _LEFTOVER = re.compile(r"\.(?P<name>.+)\.(?P<pid>\d+)\.(?P<kind>partial|old)")
+SHOWN_NAMES = 5
 
 
 @contextmanager
@@ -88,6 +89,16 @@ def remove(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink()
+
+
+def first_names(names: Sequence[str]) -> str:
+    """The first few names, and how many more there are.
+
+    >>> first_names("abcdefg")
+    'a, b, c, d, e and 2 more'
+    """
+    more = f" and {len(names) - SHOWN_NAMES} more" if len(names) > SHOWN_NAMES else ""
+    return ", ".join(names[:SHOWN_NAMES]) + more
 
 
 def is_leftover(path: Path) -> bool:

@@ -390,3 +390,14 @@ def test_an_id_outside_the_table_is_an_index_error_attached_and_compact(kind, ba
             with pytest.raises(IndexError, match=f"^id {bad} is outside a table of 20 rows"):
                 model.train(training)(ids)
         compact_(model)
+
+
+@pytest.mark.parametrize("kind", [nn.Embedding, nn.EmbeddingBag])
+@pytest.mark.parametrize("ids", [torch.tensor([[1.7, 2.0]]), torch.tensor([[True, False]])])
+def test_ids_that_are_no_whole_numbers_are_refused_attached_and_compact(kind, ids):
+    model = nn.Sequential(kind(20, 4))
+    attach_(model)
+    for _ in range(2):
+        with pytest.raises(TypeError, match=r"ids are torch\.\w+; a table is looked up by whole numbers"):
+            model(ids)
+        compact_(model)

@@ -157,6 +157,18 @@ def test_a_foreign_folder_is_never_touched(tmp_path: Path) -> None:
     assert (out / "precious.txt").read_text() == "mine"
 
 
+@pytest.mark.parametrize("place", ["out/raw.csv", "out/train/notes.txt", "out.partial/deep/a.txt"])
+def test_what_encoding_did_not_write_is_not_replaced_with_a_table(tmp_path: Path, place: str) -> None:
+    path, out = csv(tmp_path / "a.csv", rows()), tmp_path / "out"
+    encode(build_source(config(path)), out)
+    (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / place).write_bytes(path.read_bytes())
+    with pytest.raises(DataError, match=f"holds more than an encoded table: {place.split('/', 1)[1]}"):
+        encode(build_source(config(tmp_path / place)), out, overwrite=True)
+    assert (tmp_path / place).read_bytes() == path.read_bytes()
+    assert EncodedTable.open(out).split("train").num_rows
+
+
 def test_damaged_tables_are_refused(tmp_path: Path) -> None:
     out = tmp_path / "out"
     encode(build_source(config(csv(tmp_path / "a.csv", rows()))), out)

@@ -36,6 +36,19 @@ def test_force_in_the_folder_one_stands_in(run, monkeypatch):
     assert content(run.folder) == ["config.toml"]
 
 
+@pytest.mark.parametrize(
+    "place", ["encoded/notes.md", "encoded/train/mine.csv", "report/notes.md", "bundles/mine/a.txt", "bundles/b.json"]
+)
+def test_what_no_run_wrote_is_not_thrown_away_where_people_look_either(run, place):
+    (run.folder / place).parent.mkdir(parents=True, exist_ok=True)
+    (run.folder / place).write_text("mine")
+    (run.folder / "report").mkdir(exist_ok=True)
+    (run.folder / "report" / "frontier.png").write_text("drawn")
+    with pytest.raises(ConfigError, match=f"holds more than a run: {place}"):
+        Run.start(run.folder, RunConfig(seed=1), force=True)
+    assert (run.folder / place).read_text() == "mine"
+
+
 def test_what_no_run_wrote_is_not_thrown_away(run):
     (run.folder / "notes.md").write_text("mine")
     (run.folder / ".git").mkdir()

@@ -151,7 +151,7 @@ def _check_is_ours(out: Path) -> None:
     """Raise if something would be lost with this folder that no export has written."""
     from thresher.export.bundle_files import bundle_file_names
     from thresher.export.to_scipy import csr_file_names
-    from thresher.runs.folder import first_names
+    from thresher.files import first_names
 
     files = {path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_symlink() or not path.is_dir()}
     own = csr_file_names(out) or bundle_file_names(out)

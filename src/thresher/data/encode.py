@@ -30,6 +30,7 @@ from thresher.data.row_encoder import RowEncoder
 from thresher.data.schema import Schema
 from thresher.data.sources import DataSource, EncodingPlan
 from thresher.data.split import SPLITS
+from thresher.data.table_folder import check_replaceable
 from thresher.errors import DataError, ThresherError
 from thresher.files import put_in_place, tidy
 
@@ -59,6 +60,8 @@ def encode(
             _remove_scratch(folder)
             return EncodedTable.open(folder)
     partial = folder.with_name(folder.name + ".partial")
+    for place in (folder, partial):
+        check_replaceable(place)
     try:
         _build(source, partial, inputs, progress)
         put_in_place(partial, folder)

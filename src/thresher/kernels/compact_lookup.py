@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from thresher.kernels.compiling import kernel
+from thresher.kernels.distinct import check_ids
 from thresher.kernels.thread_pool import num_parts, run_parts
 
 
@@ -25,6 +26,7 @@ def compact_lookup(values: Tensor, row_starts: Tensor, columns: Tensor, ids: Ten
     Raises:
         IndexError: an id is outside the table.
     """
+    check_ids(ids)
     if _suits_kernel(values, ids):
         vectors: Tensor = _Lookup.apply(values, row_starts, columns, ids.reshape(-1), embedding_dim)  # type: ignore[no-untyped-call]
     else:

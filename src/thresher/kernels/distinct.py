@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from thresher.errors import OutsideTableError
+from thresher.errors import IdTypeError, OutsideTableError
 from thresher.kernels.bit_vectors import popcount, trailing_zeros
 from thresher.kernels.parallel import runs_on_kernels, serial_kernel
 
@@ -63,6 +63,7 @@ def find_distinct(ids: Tensor, num_features: int) -> DistinctIds:
 
     The last answer is kept: a second table looked up with the same ids finds nothing anew.
     """
+    check_ids(ids)
     if not runs_on_kernels(ids):
         return _find_by_torch(ids, num_features)
     if (known := _last.answer_for(ids, num_features)) is not None:
@@ -71,6 +72,12 @@ def find_distinct(ids: Tensor, num_features: int) -> DistinctIds:
     if not torch.is_inference_mode_enabled():  # what is made in there can be used in no training
         _last.keep(ids, found)
     return found
+
+
+def check_ids(ids: Tensor) -> None:
+    """Raise unless ids are whole numbers, as `nn.Embedding` does."""
+    if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
+        raise IdTypeError(f"ids are {ids.dtype}; a table is looked up by whole numbers: ids.long()")
 
 
 class _LastAnswer(threading.local):

@@ -5,12 +5,14 @@ Not here: the run (`thresher.runs`).
 
 import glob
 import os
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator
 from pathlib import Path
 
 from thresher.data.sources import DataConfig
+from thresher.data.table_folder import foreign_files
 from thresher.errors import ConfigError
-from thresher.files import is_leftover, remove
+from thresher.export.bundle_files import bundle_file_names
+from thresher.files import first_names, is_leftover, remove
 
 SETTINGS, ENCODED = "config.toml", "encoded"
 UNFINISHED = f"{ENCODED}.partial"
@@ -19,7 +21,7 @@ PARTS = {
     "results.json",
 }  # fmt: skip
 """All that runs write in their folder, at its top."""
-SHOWN_NAMES = 5
+REPORTED = {"frontier.png", "frontier.svg", "kept.png", "kept.svg"}
 
 
 def is_free(folder: Path) -> bool:
@@ -40,8 +42,7 @@ def throw_away(folder: Path, data: DataConfig) -> None:
                 f"{path} is to be read, and lies in {folder}, which is to be thrown away (force=True); "
                 "choose another folder (out=…)"
             )
-    others = sorted(path.name for path in folder.iterdir() if not _is_part(path))
-    if others:
+    if others := sorted(_others(folder)):
         raise ConfigError(
             f"{folder} holds more than a run: {first_names(others)}; move that elsewhere before the run is thrown away "
             "(force=True), or choose another folder (out=…)"
@@ -49,14 +50,19 @@ def throw_away(folder: Path, data: DataConfig) -> None:
     clear(folder)
 
 
-def first_names(names: Sequence[str]) -> str:
-    """The first few names, and how many more there are.
-
-    >>> first_names("abcdefg")
-    'a, b, c, d, e and 2 more'
-    """
-    more = f" and {len(names) - SHOWN_NAMES} more" if len(names) > SHOWN_NAMES else ""
-    return ", ".join(names[:SHOWN_NAMES]) + more
+def _others(folder: Path) -> Iterator[str]:
+    """What no run has written, at the top of its folder and where people look: in its table, bundles and report."""
+    yield from (path.name for path in folder.iterdir() if not _is_part(path))
+    for part in (ENCODED, UNFINISHED):
+        yield from (f"{part}/{name}" for name in foreign_files(folder / part))
+    for path in (folder / "report").glob("*"):
+        if path.name not in REPORTED and not is_leftover(path):
+            yield f"report/{path.name}"
+    for path in (folder / "bundles").rglob("*"):
+        bundle = folder / "bundles" / path.relative_to(folder / "bundles").parts[0]
+        is_own = bundle.is_dir() and path.relative_to(bundle).as_posix() in bundle_file_names(bundle)
+        if path.is_file() and not is_own and not is_leftover(bundle):
+            yield path.relative_to(folder).as_posix()
 
 
 def clear(folder: Path, *, keep: Container[str] = ()) -> None:
