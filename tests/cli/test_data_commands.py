@@ -240,3 +240,13 @@ def test_with_fields_named_only_what_is_used_is_shown(thresher, clicks):
     assert "Not used: item_id" in told
     assert "categorical" not in told
     assert "Columns" not in thresher("encode", clicks, "--label", "clicked", "--fields", "user_id", "--dry-run").stderr
+
+
+def test_an_interrupted_encode_says_how_to_go_on(thresher, clicks, tmp_path, monkeypatch):
+    def interrupted(*args, **more):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("thresher.data.encode.encode", interrupted)
+    result = thresher("encode", clicks, *LABEL, "--out", tmp_path / "table")
+    assert result.exit_code == 130
+    assert "Interrupted. The same command goes on from here." in result.stderr

@@ -12,7 +12,7 @@ from thresher.cli.progress import display
 from thresher.errors import ConfigError
 
 
-@told_plainly(skip_flag="--bad-rows skip")
+@told_plainly(repeatable=True, skip_flag="--bad-rows skip")
 def encode(
     context: typer.Context,
     sources: options.RawSources = None,

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 ENDINGS = {"bundle": "", "onnx": ".onnx", "torch": ".pt2", "compiled": ".pt2", "dense": ".safetensors", "csr": ""}
 """What `--to` knows, and how the file's name must end; those without are folders."""
-FEWER_BITS = ("bundle", "onnx", "torch", "compiled")
+TRACED = ("onnx", "torch", "compiled")
+FEWER_BITS = ("bundle", *TRACED)
 HINTS = {
     "bundle": "Try: thresher predict {out} ROWS.csv",
     "onnx": "Inputs: ids, int64 [rows, fields]; fields and offsets are in its metadata.",
@@ -72,6 +73,10 @@ def export(
     bits = _check(to, value_type, retrain=retrain)
     folder, run, wanted = _find(source, budget)
     _check_place(out, to, force=force)
+    if to in TRACED:
+        from thresher.export.traceable_model import check_traceable
+
+        check_traceable(open_bundle(folder))  # before values are rounded, which may take a while
     facts: Facts = {"out": str(out), "to": to, "budget": wanted}
     with TemporaryDirectory() as beside:
         if bits != "fp32":

@@ -23,14 +23,19 @@ class ProbabilityModel(nn.Module):
         return torch.sigmoid(self.model(ids) if dense is None else self.model(ids, dense))
 
 
-def make_traceable(bundle: Bundle) -> ProbabilityModel:
-    """A copy of the bundle's model whose compact tables any engine can run."""
-    schema = bundle.encoder.schema
-    if schema.bag_fields:
+def check_traceable(bundle: Bundle) -> None:
+    """Raise if the bundle's model cannot be made one that any engine runs."""
+    if bags := bundle.encoder.schema.bag_fields:
         raise FormatError(
-            f"{bundle.folder}: field {schema.bag_fields[0].name!r} is multi-valued; "
+            f"{bundle.folder}: field {bags[0].name!r} is multi-valued; "
             "models with such fields are not exported yet: serve the bundle itself"
         )
+
+
+def make_traceable(bundle: Bundle) -> ProbabilityModel:
+    """A copy of the bundle's model whose compact tables any engine can run."""
+    check_traceable(bundle)
+    schema = bundle.encoder.schema
     model = copy.copy(bundle.model)
     model._modules = dict(model._modules)
     for name, table in bundle.tables.items():
