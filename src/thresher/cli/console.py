@@ -205,7 +205,7 @@ def _write(key: str, value: Any) -> str:
 
 def _in_flags(message: str) -> str:
     """A message of the library, which speaks of arguments, in the words of the command line."""
-    flags = {"resume=True": "--resume", "force=True": "--force", "overwrite=True": "--force", "out=…": "--out"}
+    flags = {"resume=True": "--resume", "force=True": "--force", "--force, overwrite=True": "--force", "out=…": "--out"}
     for argument, flag in flags.items():
         message = message.replace(f"({argument})", f"({flag})")
     return message

@@ -189,7 +189,7 @@ def _refuse_changes(before: dict[str, Any], now: dict[str, Any], folder: Path) -
             "this table was encoded from other data or settings: "
             + "; ".join(changes[:5])
             + (f"; and {len(changes) - 5} more" if len(changes) > 5 else "")
-            + ". Encode into another folder, or overwrite this one (overwrite=True)",
+            + ". Encode into another folder, or overwrite this one (--force, overwrite=True)",
             file=folder,
         )
 
