@@ -4,6 +4,9 @@ import json
 
 import pytest
 
+from thresher.compare.config import CompareConfig
+from thresher.config import load_toml, save_toml
+
 FAST = ["--epochs", "1", "--seeds", "1", "--trials", "1", "-q", "--set", "embedding.embedding_dim=4"]
 
 
@@ -73,6 +76,16 @@ def test_going_on_alone_is_refused_where_it_would_pass_over_what_was_said(thresh
         result = thresher("compare", "--out", tmp_path / "c", "--resume", *more)
         assert result.exit_code == 2
         assert "name the data, too" in " ".join(result.stderr.split())
+
+
+def test_a_folder_that_does_not_say_what_was_compared_is_not_taken_for_one_that_does(thresher, clicks, tmp_path):
+    words = ["compare", clicks, "--label", "clicked", "--methods", "hash", "--budgets", "50%", *FAST]
+    assert thresher(*words, "--out", tmp_path / "c").exit_code == 0
+    settings = tmp_path / "c" / "settings.toml"
+    save_toml(load_toml(CompareConfig, settings).shared(), settings)
+    result = thresher("compare", "--out", tmp_path / "c", "--resume")
+    assert result.exit_code == 2
+    assert "does not say what was compared" in " ".join(result.stderr.split())
 
 
 def test_an_unknown_method_is_told_before_anything_is_read(thresher, clicks, tmp_path):

@@ -198,6 +198,16 @@ def test_export_does_not_replace_what_lies_beside_an_export(finished, thresher, 
     assert thresher(*words).exit_code == 0
 
 
+def test_a_table_of_ones_own_beside_exported_ones_is_not_replaced(finished, thresher, refused, tmp_path):
+    out = tmp_path / "tables"
+    words = ["export", finished.out, "--to", "csr", "--out", out, "--force"]
+    assert thresher(*words).exit_code == 0
+    assert thresher(*words).exit_code == 0  # its own files alone
+    (out / "mine.npz").write_text("dear")
+    assert "holds more than an export: mine.npz" in refused(*words)
+    assert (out / "mine.npz").read_text() == "dear"
+
+
 @pytest.mark.parametrize("name", ["features.npz", "bundle.json"])
 def test_a_name_alone_does_not_make_an_export(finished, refused, tmp_path, name):
     data = tmp_path / "data"

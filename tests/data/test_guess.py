@@ -210,7 +210,13 @@ def test_numbers_that_say_which_are_categories(tmp_path: Path, name: str) -> Non
     assert guess(tmp_path / "a.csv", frame)[name] == "none"
 
 
-@pytest.mark.parametrize("name", ["user_visits", "itemCount", "load", "number"])
+@pytest.mark.parametrize("name", ["user_visits", "itemCount", "load", "number", "visits_per_user"])
 def test_numbers_that_say_how_many_are_not(tmp_path: Path, name: str) -> None:
     frame = pl.DataFrame({"click": [row % 2 for row in range(1000)], name: range(1000)})
     assert guess(tmp_path / "a.csv", frame)[name] == "log2"
+
+
+@pytest.mark.parametrize("name", ["price_per_item", "time_on_page", "item"])
+def test_fractions_are_no_codes_whatever_their_name(tmp_path: Path, name: str) -> None:
+    frame = pl.DataFrame({"click": [row % 2 for row in range(1000)], name: [row / 7 for row in range(1000)]})
+    assert guess(tmp_path / "a.csv", frame)[name] == "quantiles"

@@ -160,3 +160,9 @@ def test_numbers_that_all_are_stay_numbers():
     for values in ([1, None], [0.5, None], [True, None]):
         assert rows_to_frame([{"x": value} for value in values], SINGLE)["x"].to_list() == values
     assert rows_to_frame(pd.DataFrame({"x": [3.0, None]}), SINGLE)["x"].to_list() == [3, None]
+
+
+def test_a_narrow_float_has_the_text_of_its_column():
+    column = as_text(pl.Series([0.1, 2.7], dtype=pl.Float32)).to_list()
+    for kind in (np.float32, torch.tensor):
+        assert [text_of(plain_cell(kind(value))) for value in (0.1, 2.7)] == column == ["0.1", "2.7"]
