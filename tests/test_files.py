@@ -9,7 +9,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from thresher.errors import ThresherError
-from thresher.files import replacing_file, replacing_folder
+from thresher.files import alone_in, put_in_place, replacing_file, replacing_folder
 
 
 @pytest.fixture
@@ -113,3 +113,39 @@ def test_a_full_disk_is_told_plainly_whoever_finds_it(tmp_path, replacing):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert not list(tmp_path.iterdir())
+
+
+def test_one_process_at_a_time(tmp_path):
+    with alone_in(tmp_path / "made" / "here"):
+        told = r"another process is at work in .*here; wait until it has ended"
+        with pytest.raises(ThresherError, match=told), alone_in(tmp_path / "made" / "here"):
+            pass
+        with alone_in(tmp_path / "made"):  # another folder, even that around it
+            pass
+    with alone_in(tmp_path / "made" / "here"):
+        pass
+
+
+def test_a_locked_folder_takes_its_lock_to_its_place(tmp_path):
+    """The next to come finds a new folder where the locked one was, and is not kept out of it."""
+    with alone_in(tmp_path / "partial"):
+        put_in_place(tmp_path / "partial", tmp_path / "place")
+        with pytest.raises(ThresherError, match="at work"), alone_in(tmp_path / "place"):
+            pass
+        with alone_in(tmp_path / "partial"):
+            assert (tmp_path / "partial").exists()
+
+
+def test_a_killed_process_keeps_nobody_out(tmp_path):
+    code = (
+        f"import sys, pathlib\nfrom thresher.files import alone_in\nwith alone_in(pathlib.Path({str(tmp_path)!r})):\n"
+    )
+    code += "    print('in', flush=True); sys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"in\n"
+        with pytest.raises(ThresherError, match="at work"), alone_in(tmp_path):
+            pass
+        other.kill()
+    with alone_in(tmp_path):
+        pass

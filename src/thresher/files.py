@@ -1,4 +1,4 @@
-"""Nothing is half-written: files and folders are made beside their place, then renamed into it.
+"""Nothing is half-written: files and folders are made beside their place, by one process, then renamed into it.
 
 What a killed process left beside a place is put in order when something is next written there.
 """
@@ -9,13 +9,18 @@ import os
 import re
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
 
 from safetensors import SafetensorError
 
 from thresher.errors import FormatError, ThresherError
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
 
 _LEFTOVER = re.compile(r"\.(?P<name>.+)\.(?P<pid>\d+)\.(?P<kind>partial|old)")
 SHOWN_NAMES = 5
@@ -57,6 +62,38 @@ def replacing_folder(path: Path) -> Iterator[Path]:
             put_in_place(beside, path)
         finally:
             tidy(path)
+
+
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Inside, this process works in `folder`, made where it is missing; while another does, `ThresherError`.
+
+    The lock is on the folder itself, follows it when it is renamed, and ends with the process however that ends. Where
+    there are no such locks (Windows, some network drives) nobody is kept out.
+    """
+    with ExitStack() as held:
+        with _told_plainly(folder):
+            while not _lock(folder, held):  # it took its final place, or was removed, before it could be locked
+                held.close()
+        yield
+
+
+def _lock(folder: Path, held: ExitStack) -> bool:
+    """Lock a folder until `held` is closed; False if it is no longer what is in its place."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if fcntl is None:
+        return True
+    opened = os.open(folder, os.O_RDONLY)
+    held.callback(os.close, opened)
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise ThresherError(
+            f"another process is at work in {folder}; wait until it has ended, or choose another folder (out=…)"
+        ) from None
+    except OSError:
+        return True  # a file system without locks
+    return folder.exists() and os.path.samestat(os.fstat(opened), folder.stat())
 
 
 def put_in_place(made: Path, path: Path) -> None:

@@ -49,7 +49,7 @@ def prune(
         data = batches(run, table)
         # before dense training, unless that is to teach it: impossible settings are told at once
         find_run_tickets(run, table, data, config.teachings()[0], progress)
-    return retrain_all(run, table, data, progress)
+        return retrain_all(run, table, data, progress)
 
 
 def check_settings(config: RunConfig) -> None:

@@ -7,6 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from thresher.data import fingerprint
 from thresher.data.encode import encode
 from thresher.data.encoded_table import EncodedTable
 from thresher.data.row_encoder import RowEncoder
@@ -109,11 +110,27 @@ def test_same_data_is_reopened_and_changed_data_is_refused(tmp_path: Path) -> No
     assert (out / "table.json").stat().st_mtime_ns == stamp
     with pytest.raises(DataError, match=r"plan\.split_seed was 0, is 1.*overwrite=True"):
         encode(build_source(config(path, split_seed=1)), out)
-    os.utime(path, ns=(1, 1))
-    with pytest.raises(DataError, match="changed_ns"):
+    os.utime(path, ns=(1, 1))  # copied or fetched again: the same data
+    assert encode(build_source(config(path)), out).fingerprint == first.fingerprint
+    text, times = path.read_text(), path.stat()
+    path.write_text(text.replace("\n1,", "\n0,", 1))  # as many bytes, and the time as before
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    with pytest.raises(DataError, match=r"files\[0\]\.sha256 was"):
         encode(build_source(config(path)), out)
+    path.write_text(text)
     second = encode(build_source(config(path, split_seed=1)), out, overwrite=True)
     assert second.fingerprint != first.fingerprint
+
+
+def test_of_a_large_file_the_time_of_change_counts_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its middle is not read."""
+    monkeypatch.setattr(fingerprint, "WHOLE_BYTES", 100)
+    monkeypatch.setattr(fingerprint, "_END_BYTES", 50)
+    path = csv(tmp_path / "a.csv", rows())
+    encode(build_source(config(path)), tmp_path / "out")
+    os.utime(path, ns=(1, 1))
+    with pytest.raises(DataError, match="changed_ns was"):
+        encode(build_source(config(path)), tmp_path / "out")
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from thresher.data.sources import DataConfig, SplitConfig
-from thresher.errors import BudgetError, ConfigError
+from thresher.errors import BudgetError, ConfigError, ThresherError
+from thresher.files import alone_in
 from thresher.runs import Run, RunConfig
 
 
@@ -143,3 +144,25 @@ def test_a_run_refused_before_it_trains_leaves_its_table_alone(tmp_path, before)
     with pytest.raises(BudgetError):
         refuse(encodes=True)
     assert content(out) == ["encoded", "encoded/table.json"]
+
+
+def test_a_run_that_another_process_works_on_is_left_alone(run):
+    before = content(run.folder)
+    for words in ({"resume": True}, {"force": True}):
+        with (
+            alone_in(run.folder),
+            pytest.raises(ThresherError, match="another process is at work"),
+            Run.started(run.folder, RunConfig(), **words),
+        ):
+            pass
+        assert content(run.folder) == before
+
+
+def test_a_run_is_not_interfered_with_while_it_goes_on(tmp_path):
+    with (
+        Run.started(tmp_path / "run", RunConfig()),
+        pytest.raises(ThresherError, match="another process is at work"),
+        Run.started(tmp_path / "run", RunConfig(), resume=True),
+    ):
+        pass
+    assert (tmp_path / "run" / "config.toml").exists()

@@ -124,6 +124,7 @@ def retrain(folder: RunFolder, as_json: options.Json = False, quiet: options.Qui
     What is done is passed over, what was interrupted is taken up again.
     """
     from thresher.data.encoded_table import EncodedTable
+    from thresher.files import alone_in
     from thresher.pipeline import retrain_all
     from thresher.runs import Run
     from thresher.runs.stages import batches
@@ -134,7 +135,7 @@ def retrain(folder: RunFolder, as_json: options.Json = False, quiet: options.Qui
             f"the search in {folder} has not ended; go on with: thresher search … --out {folder} --resume"
         )
     table = EncodedTable.open(run.encoded)
-    with display(quiet=quiet) as progress:
+    with display(quiet=quiet) as progress, alone_in(folder):
         result = retrain_all(run, table, batches(run, table), progress)
     show_result(result, as_json=as_json)
 

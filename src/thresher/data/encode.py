@@ -32,7 +32,7 @@ from thresher.data.sources import DataSource, EncodingPlan
 from thresher.data.split import SPLITS
 from thresher.data.table_folder import check_replaceable
 from thresher.errors import DataError, ThresherError
-from thresher.files import put_in_place, tidy
+from thresher.files import alone_in, put_in_place, remove, tidy
 
 Progress = Callable[[int, int | None, str], None]
 """Called with (done, total, message); total is None while it is unknown."""
@@ -62,16 +62,17 @@ def encode(
     partial = folder.with_name(folder.name + ".partial")
     for place in (folder, partial):
         check_replaceable(place)
-    try:
-        _build(source, partial, inputs, progress)
-        put_in_place(partial, folder)
-    except (OSError, pl.exceptions.PolarsError) as error:
-        shutil.rmtree(partial, ignore_errors=True)
-        reason, file = getattr(error, "strerror", None), getattr(error, "filename", None)
-        raise DataError(f"cannot be written: {reason or error}", file=file or folder) from error
-    except ThresherError:
-        shutil.rmtree(partial, ignore_errors=True)
-        raise
+    with alone_in(partial):
+        try:
+            _build(source, partial, inputs, progress)
+            put_in_place(partial, folder)
+        except (OSError, pl.exceptions.PolarsError) as error:
+            shutil.rmtree(partial, ignore_errors=True)
+            reason, file = getattr(error, "strerror", None), getattr(error, "filename", None)
+            raise DataError(f"cannot be written: {reason or error}", file=file or folder) from error
+        except ThresherError:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
     _remove_scratch(folder)
     return EncodedTable.open(folder)
 
@@ -80,8 +81,8 @@ def _build(source: DataSource, partial: Path, inputs: dict[str, Any], progress: 
     name = fingerprint(inputs)
     journal = Journal.load(partial, name)
     if journal is None:
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(parents=True)
+        for left in partial.iterdir():  # of other data or settings; the folder itself stays, it is locked
+            remove(left)
         journal = Journal(name, cut=find_cut(source))
     known = None if source.plan.vocabulary_like is None else RowEncoder.load(source.plan.vocabulary_like)
     plan = source.plan if known is None else _plan_like(source.plan, known.schema)

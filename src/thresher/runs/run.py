@@ -13,7 +13,7 @@ from pathlib import Path
 
 from thresher.config import load_toml, save_toml
 from thresher.errors import ConfigError, ThresherError
-from thresher.files import read_json
+from thresher.files import alone_in, read_json
 from thresher.runs.config import RunConfig, what_differs
 from thresher.runs.folder import ENCODED, SETTINGS, clear, is_free, throw_away
 from thresher.tickets.budget import Budget
@@ -60,21 +60,25 @@ class Run:
     @classmethod
     @contextmanager
     def started(cls, folder: Path, config: RunConfig, *, resume: bool = False, force: bool = False) -> Iterator["Run"]:
-        """`start`, but a run refused before its first training step leaves nothing in the way of the next.
+        """`start`, with no other process in the folder; refused before its first training step, a run leaves no trace.
 
         Only its table stays, which may have taken long to encode: the next run here uses it.
         """
         existed, fresh = folder.exists(), force or not (folder / SETTINGS).exists()
-        run = cls.start(folder, config, resume=resume, force=force)
-        try:
-            yield run
-        except ThresherError:
-            if fresh and not any(folder.rglob("history.jsonl")):
-                with suppress(OSError):
-                    clear(folder, keep={ENCODED})
-                    if not existed:
-                        folder.rmdir()  # unless there is a table in it
-            raise
+        with alone_in(folder):
+            try:
+                run = cls.start(folder, config, resume=resume, force=force)
+                try:
+                    yield run
+                except ThresherError:
+                    if fresh and not any(folder.rglob("history.jsonl")):
+                        with suppress(OSError):
+                            clear(folder, keep={ENCODED})
+                    raise
+            finally:
+                if not existed:
+                    with suppress(OSError):  # there is something in it
+                        folder.rmdir()
 
     @classmethod
     def open(cls, folder: Path) -> "Run":

@@ -23,7 +23,8 @@ from thresher.data.encoding import first_pass
 from thresher.data.raw_files import RawChunk
 from thresher.data.sources import DataConfig, DataSource, EncodingPlan, FieldConfig, SplitConfig, build_source
 from thresher.data.split import SPLITS
-from thresher.errors import DataError
+from thresher.errors import DataError, ThresherError
+from thresher.files import alone_in
 
 FIELDS = (
     FieldConfig(name="site_id"),
@@ -207,3 +208,14 @@ def test_a_killed_process_goes_on(tmp_path: Path) -> None:
     assert contents(table) == expected
     for name in SPLITS:
         assert np.array_equal(table.split(name).labels, EncodedTable.open(tmp_path / "expected").split(name).labels)
+
+
+def test_two_at_once_do_not_write_into_one_folder(tmp_path):
+    write_avazu_shaped(tmp_path / "rows.csv", 500)
+    partial = tmp_path / "encoded.partial"
+    with alone_in(partial):
+        (partial / "journal.json").write_text("the other's")
+        with pytest.raises(ThresherError, match="another process is at work"):
+            encode(source(tmp_path / "rows.csv"), tmp_path / "encoded")
+        assert (partial / "journal.json").read_text() == "the other's"
+    assert encode(source(tmp_path / "rows.csv"), tmp_path / "encoded").num_rows == 500
