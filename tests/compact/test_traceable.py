@@ -44,3 +44,15 @@ def test_learned_scales_are_taken_over_as_they_are(value_type):
     table = CompactTable.from_quantised((100, 4), np.arange(100) * 4, quantised, value_type=value_type)
     embedding = TraceableEmbedding([100], table)
     torch.testing.assert_close(embedding(torch.arange(100)), table.lookup(torch.arange(100)))
+
+
+@pytest.mark.parametrize("density", [0.005, 0.05, 1.0])
+@pytest.mark.parametrize("value_type", ["fp32", "int8"])
+@pytest.mark.parametrize("outside", [-1, 300, 511])
+def test_an_id_outside_the_table_is_no_other_row(density, value_type, outside):
+    """Negative ones are not counted from the end, nor are those in the padding of the last group pruned rows."""
+    generator = np.random.default_rng(1)
+    mask = generator.random((300, 8)) < density
+    table = CompactTable.from_mask(mask, generator.standard_normal((300, 8)), value_type=value_type)
+    with pytest.raises(IndexError):
+        TraceableEmbedding([300], table)(torch.tensor([[0, outside]]))

@@ -35,6 +35,18 @@ def test_onnxruntime_gives_the_same_probabilities_for_any_number_of_rows(exporte
     np.testing.assert_allclose(probabilities, predictor.predict(frame), atol=1e-5)
 
 
+@pytest.mark.parametrize("outside", ["negative", "past the last"])
+def test_an_id_that_is_none_is_told_by_the_engine(exported, raw_frame, outside):
+    predictor, path = exported
+    rows = predictor.encoder.encode_frame(raw_frame(4, predictor.schema.num_dense))
+    ids = rows.ids.astype(np.int64)
+    ids[2, 1] = -1 if outside == "negative" else predictor.schema.num_features
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    inputs = {"ids": ids} | ({} if rows.dense is None else {"dense": rows.dense})
+    with pytest.raises(Exception, match="invalid index|out of data bounds"):
+        session.run(["probability"], inputs)
+
+
 def test_only_standard_operations_and_nothing_dense(exported):
     predictor, path = exported
     model = onnx.load(path)

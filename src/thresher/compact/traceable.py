@@ -20,6 +20,7 @@ GROUP_ROWS = 256  # features whose bits are summed together; one int32 of rank s
 GROUP_BYTES = GROUP_ROWS // 8
 SIZES_BLOCK = 16  # rows whose sizes are summed to find where one begins
 MASKS_BLOCK = 4  # the same, where sizes are counted in masks
+OUTSIDE = 1 << 40  # an id that no engine finds in any array: it tells, instead of looking up another row
 _BITS = (np.arange(256)[:, None] >> np.arange(8)) & 1  # [256, 8]
 _ONES_BELOW = np.concatenate([np.zeros((256, 1), np.int64), _BITS.cumsum(1)], axis=1)  # [256, 9]
 
@@ -70,6 +71,8 @@ class TraceableEmbedding(FieldEmbedding):
 
     def forward(self, ids: Tensor) -> Tensor:
         flat = ids.reshape(-1).long()  # [n]
+        # engines count negative places from the end, and some past the table lie within its padding
+        flat = torch.where((flat >= 0) & (flat < self.num_features), flat, OUTSIDE)
         if self.rows_indexed:
             ranks, present = self._ranks(flat)
         else:
