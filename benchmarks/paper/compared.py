@@ -64,7 +64,10 @@ def compare_method(
     more_budgets = not set(budgets) <= set(done["budgets"])
     if done["seeds"] >= seeds and not more_budgets:
         return
-    if config.trials == 1 and not more_budgets:  # no choice to be made on the first seed: it need not be there
+    if more_budgets:  # for all seeds there are, or some would have fewer budgets than others
+        seeds = max(seeds, done["seeds"])
+        config = replace(config, seeds=seeds)
+    elif config.trials == 1:  # no choice to be made on the first seed: it need not be there
         config = replace(config, first_seed=done["seeds"], seeds=seeds - done["seeds"])
     made = made_with()  # before a long run: the tree may change meanwhile
     with display() as progress:
@@ -75,8 +78,12 @@ def compare_method(
     kept |= {_key(point): point for point in map(_content, found.points) if point["model"] in (model, FLOOR)}
     stored["points"] = list(kept.values())
     stored["unmet"] |= {f"{at} {budget}": reason for (_, at, budget), reason in found.unmet.items()}
-    seeds = max(seeds, stored["done"].get(method, done)["seeds"])
-    stored["done"][method] = {"seeds": seeds, "budgets": list(budgets), "grid": grid}
+    known = stored["done"].get(method, done)  # another process may have added to it
+    stored["done"][method] = {
+        "seeds": max(seeds, known["seeds"]),
+        "budgets": list(dict.fromkeys([*known["budgets"], *budgets])),
+        "grid": grid,
+    }
     write_result(path, stored, made)
 
 
@@ -87,20 +94,22 @@ def points(path: Path) -> list[dict[str, Any]]:
 
 
 def cut_off(content: Mapping[str, Any]) -> str:
-    """Which retrainings ended at the last epoch they may have, of those whose epochs were counted."""
-    counted = [point for point in content.get("points", []) if "retrain_epochs" in point]
+    """Which retrainings ended at the last epoch they may have, and of which that is not known."""
+    every = [point for point in content.get("points", []) if point["model"] != FLOOR]
+    counted = [point for point in every if "retrain_epochs" in point]
     if not counted:
         return ""
     last = content["config"]["training"]["max_epochs"]
     methods = Counter(point["label"] for point in counted)
     ended = Counter(point["label"] for point in counted if point["retrain_epochs"] >= last)
+    never = [f"`{label}`" for label in dict.fromkeys(point["label"] for point in every) if label not in methods]
+    told = f"Epochs were counted of {len(counted)} of the {len(every)} trainings" if len(counted) < len(every) else ""
+    told += f" (of none of {', '.join(never)})" if never else ""
+    told = f"{told}. " if told else ""
     if not ended:
-        return f"Patience ended all of the {len(counted)} trainings whose epochs were counted, before the {last}th."
-    told = ", ".join(f"`{method}` {ended[method]} of {methods[method]}" for method in methods if ended[method])
-    return (
-        f"Of {len(counted)} trainings whose epochs were counted {ended.total()} went on to the last, the {last}th: "
-        f"{told}; patience ended the others."
-    )
+        return f"{told}Patience ended all of {'these' if told else 'the trainings'}, before the {last}th epoch."
+    which = ", ".join(f"`{method}` {ended[method]} of {methods[method]}" for method in methods if ended[method])
+    return f"{told}{ended.total()} went on to the last, the {last}th: {which}; patience ended the others."
 
 
 def _content(point: ComparedPoint) -> dict[str, Any]:

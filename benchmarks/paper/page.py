@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from paper.settings import PaperSettings
 
-ABSENT = "–"
+ABSENT, NOT_RUN_YET = "–", "Not run yet."
 SHOWN_COMMITS = 3
 
 Holds = Literal["yes", "in part", "no"]
@@ -22,6 +22,11 @@ class Claim:
     said: str
     holds: Holds
     here: str
+
+
+def ours(said: str) -> str:
+    """A claim that is not the paper's, marked as such."""
+    return f"*Ours:* {said}"
 
 
 def holds(found: Iterable[bool]) -> Holds:
@@ -57,10 +62,6 @@ def command(part: str) -> str:
     return f"`python benchmarks/paper/make.py --only {part}`"
 
 
-def not_run_yet(part: str) -> str:
-    return f"Not run yet: {command(part)}."
-
-
 def picture(settings: PaperSettings, stem: str, alt: str) -> str:
     """A figure of `settings.images`, by its name without suffix; nothing while there is too little to draw it of."""
     drawn = settings.images / f"{stem}.png"
@@ -68,7 +69,7 @@ def picture(settings: PaperSettings, stem: str, alt: str) -> str:
 
 
 def made_from(*contents: Mapping[str, Any]) -> str:
-    """Commits and machine of what results were made with, in a few words; of many commits the first and the last."""
+    """Commits and machine of what results were made with, in a few words; of many commits their number."""
     runs = [run for content in contents for run in content.get("made_with", [])]
     seeds = [seed for content in contents for seed in content.get("seeds", {}).values()]
     runs += [seed["made_with"] for seed in seeds if "made_with" in seed]

@@ -38,7 +38,8 @@ class PaperSettings:
 
     Attributes:
         quick: a small version of everything, in minutes: few rows, few epochs, one seed.
-        seeds: of every method; PEP with a plan, and the dense model beside it, has `plan_seeds`.
+        seeds: of every method.
+        plan_seeds: of what the page leans on most, PEP with a plan and the dense model beside it.
         results: one folder of JSON per part.
         images: figures of all parts.
         temporary: runs, encoded tables, checkpoints; may be thrown away.
@@ -48,6 +49,7 @@ class PaperSettings:
 
     quick: bool
     seeds: tuple[int, ...]
+    plan_seeds: tuple[int, ...]
     results: Path
     images: Path
     temporary: Path
@@ -58,20 +60,17 @@ class PaperSettings:
     def of(cls, *, quick: bool, seeds: Sequence[int] | None = None, models: Sequence[str] = MODELS) -> "PaperSettings":
         told = os.environ.get("THRESHER_DATA_DIR")
         temporary = BENCHMARKS / "temporary" / ("paper-quick" if quick else "paper")
+        usual, most = ((0,), (0,)) if quick else ((0, 1, 2), (0, 1, 2, 3, 4))
         return cls(
             quick=quick,
-            seeds=tuple(seeds) if seeds else ((0,) if quick else (0, 1, 2)),
+            seeds=tuple(seeds) if seeds else usual,
+            plan_seeds=tuple(seeds) if seeds else most,
             results=temporary / "results" if quick else BENCHMARKS / "results" / "paper",
             images=temporary / "images" if quick else REPOSITORY / "docs" / "images" / "paper",
             temporary=temporary,
             data_dir=Path(told) if told else None,
             models=tuple(models),
         )
-
-    @property
-    def plan_seeds(self) -> tuple[int, ...]:
-        """The seeds of what the page leans on most: five where all others have the usual three."""
-        return (0, 1, 2, 3, 4) if self.seeds == (0, 1, 2) and not self.quick else self.seeds
 
     @property
     def page(self) -> Path:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 
-from paper.page import table
+from paper.page import NOT_RUN_YET, command, table
 from paper.settings import PaperSettings
 from paper.verdicts import RULE
 from thresher.files import write_text
@@ -18,9 +18,10 @@ def write_page(settings: PaperSettings, parts: Mapping[str, ModuleType]) -> Path
 def page_text(settings: PaperSettings, parts: Mapping[str, ModuleType]) -> str:
     """All parts' sections under one introduction."""
     sections = [_introduction(settings), _claims(settings, parts), _differences()]
-    for module in parts.values():
-        text = module.page(settings).strip()
-        sections.append(text if text.startswith("#") else f"## {module.TITLE}\n\n{text}")
+    for name, module in parts.items():
+        where = f"In the paper: {module.PUBLISHED}." if module.PUBLISHED else "Not in the paper."
+        text = module.page(settings).strip() or NOT_RUN_YET
+        sections.append(f"## {module.TITLE}\n\n{where} Made by {command(name)}.\n\n{text}")
     return "\n\n".join(sections) + "\n"
 
 
@@ -32,7 +33,7 @@ def _claims(settings: PaperSettings, parts: Mapping[str, ModuleType]) -> str:
         for claim in getattr(module, "claims", lambda _: [])(settings)
     ]
     told = (
-        table(["the paper says", "holds here", "numbers"], rows).replace("---:", "---")
+        table(["the paper says; *ours*: what we ask", "holds here", "numbers"], rows).replace("---:", "---")
         if rows
         else "No part has been run yet."
     )
@@ -56,9 +57,10 @@ def _introduction(settings: PaperSettings) -> str:
 {quick if settings.quick else ""}
 The tables and figures of *Learnable Embedding Sizes for Recommender Systems* (Liu et al., ICLR 2021) that need an
 experiment, made again with Thresher: on MovieLens-1M in full, on small real files of Criteo and Avazu in place of the
-whole ones. Of its figures one is not made: retraining from other weights on Avazu, whose small file is too small for
-it. The full comparison of methods under DeepFM and AutoInt is on MovieLens-1M alone. `benchmarks/paper/make.py` writes
-this page; all results of ours on it are read from `benchmarks/results/`.
+whole ones. Tables and figures are numbered as in the paper. What is not made of them: under DeepFM and AutoInt the
+curves of MGQE and DartsEmb, and those on Criteo and Avazu (Figures 2 to 4); retraining from other weights on Avazu,
+whose small file is too small for it (Figure 9). `benchmarks/paper/make.py` writes this page; all results of ours on it
+are read from `benchmarks/results/`.
 
 ```sh
 export THRESHER_DATA_DIR=…        # with ml-1m/, criteo/ and avazu/
@@ -82,8 +84,9 @@ def _differences() -> str:
   ours is over the whole split. Numbers are mean ± standard deviation over seeds, how many in brackets; a seed changes
   initial weights and batch order, never the split.
 - **Training** stops on validation AUC (the paper: logloss), and what is evaluated and kept is a running mean of the
-  weights, for dense models and tickets alike. In comparisons of methods an epoch must gain more than 0.0001 to count;
-  their logistic regression differs a little from the one trained by itself.
+  weights, for dense models and tickets alike. In comparisons of methods an epoch must gain more than 0.0001 to count,
+  also for the logistic regression among them, which therefore stops a little before that of [PEP-0 against logistic
+  regression](#pep-0-against-logistic-regression).
 - **MovieLens-1M.** The paper's rule (rating 3 dropped) leaves 739,012 rows and 4,129 features in seven fields, 4,136
   with an unknown one per field; the paper counts 739,015 and 3,864. So 6,541 parameters are a slightly smaller share.
 - **Criteo and Avazu** are the real data in small: 137,139 of 45,840,617 rows and 20,000 of 40,400,000. They show how
@@ -95,8 +98,7 @@ def _differences() -> str:
   epochs, and trains at 0.003 instead of 0.001; AutoInt is AutoInt+ (with a perceptron), with one layer of attention
   instead of three, the same dropout, and 0.003 throughout. On the small files networks are smaller. The files of
   `benchmarks/experiments/` tell which settings validation chose, with how many seeds, and which were taken over.
-- **The search.** Both retrain from the initial weights they were searched with. Where our FM is above the paper's, most
-  of it is the training: dense, too, it is 0.012 above that of the authors' code.
+- **Retraining** starts from the initial weights of the search, with *PEP decay* and with *PEP plan*.
 - **A teacher.** With PEP plan's default the tickets, and a second search, learn what the dense model predicts where
   that gains at least 0.001 on validation ([search.md](search.md#the-dense-model-as-a-teacher)). The smallest ticket
   alone is asked, and decides for all sizes; larger ones may do better by labels, as FM's of 50,000 does. The paper has
@@ -104,4 +106,4 @@ def _differences() -> str:
 - **Who is ahead.** {RULE.replace(chr(10), chr(10) + "  ")}
 - **Parameters** are those of embeddings, first-order weights left out, as in the paper; bytes are all a lookup needs.
 - **The authors' code** has been re-run on MovieLens-1M independently: FM dense 0.8387, and at 20,000 parameters FM
-  0.8479, DeepFM 0.8464, AutoInt 0.8471."""
+  0.8479, DeepFM 0.8464, AutoInt 0.8471. No more than these numbers is known of that run, neither commit nor seeds."""

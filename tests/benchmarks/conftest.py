@@ -14,6 +14,7 @@ def settings(tmp_path):
     return PaperSettings(
         quick=True,
         seeds=(0,),
+        plan_seeds=(0,),
         results=tmp_path / "results",
         images=tmp_path / "images",
         temporary=tmp_path / "temporary",

@@ -43,7 +43,7 @@ def test_an_id_that_is_none_is_told_by_the_engine(exported, raw_frame, outside):
     ids[2, 1] = -1 if outside == "negative" else predictor.schema.num_features
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     inputs = {"ids": ids} | ({} if rows.dense is None else {"dense": rows.dense})
-    with pytest.raises(Exception, match="invalid index|out of data bounds"):
+    with pytest.raises(Exception, match=r"invalid index|out of data bounds"):
         session.run(["probability"], inputs)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from made_with import made_with
 from paper.experiments import digest, load_experiment
-from paper.page import command, made_from, mean_sd, not_run_yet, table
+from paper.page import NOT_RUN_YET, made_from, mean_sd, table
 from paper.settings import MODEL_NAMES, PaperSettings
 from paper.stored import so_far, write_result
 from paper.variants import DEFAULT, VARIANTS, Variant
@@ -34,6 +34,7 @@ from thresher.training.optimizers import build_optimizer
 from thresher.training.teaching import BY_LABELS
 
 TITLE = "What the defaults rest on"
+PUBLISHED = ""
 PART = "ablation"
 BUDGETS = {"fm": ("20k", "6541"), "deepfm": ("8604",), "autoint": ("9000",)}
 """Model → the sizes its tickets are judged at."""
@@ -103,9 +104,9 @@ def draw(settings: PaperSettings) -> list[Path]:
 def page(settings: PaperSettings) -> str:
     told = [_section(settings, model) for model in BUDGETS if _path(settings, model).exists()]
     if not told:
-        return not_run_yet(PART)
-    about = f"""One setting changed at a time; MovieLens-1M, D = 64, by labels, *validation* AUC: the defaults' own, and
-below it each change's difference, paired over seeds. Made by {command(PART)}. Granularities have a table of their own,
+        return NOT_RUN_YET
+    about = """One setting changed at a time; MovieLens-1M, D = 64, by labels, *validation* AUC: the defaults' own, and
+below it each change's difference, paired over seeds. Granularities have a table of their own,
 and so has [the teacher](#the-dense-model-as-a-teacher). Rows that name no setting put into the search what the library
 has none for (`benchmarks/paper/variants.py`): plans that fall at another pace between the same ends, and a threshold
 that is hard once less than a fifth of a batch's entries is left. Soft thresholds on a cubic plan are a row here; hard

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from made_with import made_with
-from paper.page import command, made_from, not_run_yet, picture, table
+from paper.page import NOT_RUN_YET, made_from, picture, table
 from paper.settings import FOLDERS, PLACES, PaperSettings
 from paper.stored import read_result, stored_result, write_result
 from thresher.config import config_to_mapping
@@ -21,6 +21,7 @@ from thresher.report.figures import COLOURS, DASHES, new_figure, page_style, sav
 from thresher.training.metrics import auc_standard_error
 
 TITLE = "Statistics of the data sets"
+PUBLISHED = "Table 3"
 PAPER = {"movielens-1m": (739_015, 7, 3_864), "criteo": (45_840_617, 39, 1_086_810), "avazu": (40_400_000, 22, 645_394)}
 """Rows, fields, features."""
 FILES = {"movielens-1m": ("ratings.dat", "users.dat", "movies.dat"), "criteo": ("train.txt",), "avazu": ("train.csv",)}
@@ -81,7 +82,7 @@ def draw(settings: PaperSettings) -> list[Path]:
 def page(settings: PaperSettings) -> str:
     found = {source: content for source in PLACES if (content := read_result(result_path(settings, source)))}
     if not found:
-        return not_run_yet("data_statistics")
+        return NOT_RUN_YET
     rows = []
     for source, content in found.items():
         splits = [content["num_rows"][name] for name in ("train", "validation", "test")]
@@ -102,7 +103,7 @@ def page(settings: PaperSettings) -> str:
              "features, here", "positive share"]  # fmt: skip
     return "\n\n".join(
         [
-            f"Command: {command('data_statistics')}. Features here include an unknown one per field, and are "
+            "Features here include an unknown one per field, and are "
             "those of the training split, where the paper counts the whole file. Values seen fewer "
             "than ten times are unknown on Criteo and Avazu, as in the paper: what lies below ten in their curves are "
             "the unknown features of single fields.",

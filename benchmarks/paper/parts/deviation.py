@@ -3,12 +3,13 @@
 from pathlib import Path
 
 from paper.experiments import pruned_points, read_experiment, result_path, run_experiment
-from paper.page import Claim, command, holds, made_from, not_run_yet, table
+from paper.page import NOT_RUN_YET, Claim, holds, made_from, table
 from paper.settings import PaperSettings
 from paper.stored import read_result
 from paper.verdicts import SideBySide, is_ahead, signed
 
 TITLE = "The deviation fixed at 0"
+PUBLISHED = ""
 PART = "deviation"
 LEARNED, FIXED = "movielens-1m/fm/pep-plan-by-labels", "movielens-1m/fm/pep-plan-fixed-deviation"
 
@@ -39,12 +40,12 @@ def _side_by_side(settings: PaperSettings) -> SideBySide | None:
 def page(settings: PaperSettings) -> str:
     both = _side_by_side(settings)
     if both is None:
-        return not_run_yet(PART)
+        return NOT_RUN_YET
     return "\n\n".join(
         [
             f"""Then nothing but the clock moves a threshold: magnitude pruning with a soft threshold. Test AUC on
 MovieLens-1M, FM, D = 64, retrained on labels alone (`benchmarks/experiments/{LEARNED}.toml` and
-`…/{Path(FIXED).name}.toml`). Made by {command(PART)}. The paper has no such ablation.""",
+`…/{Path(FIXED).name}.toml`). The paper has no such ablation.""",
             table(["parameters", "deviation learned", "fixed at 0", "difference, paired"], both.rows),
             both.in_words("Learning it"),
             made_from(*(read_result(result_path(settings, name)) for name in (LEARNED, FIXED))),

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paper.measures import GROUP_EDGES, group_names
-from paper.page import Claim, command, holds, made_from, mean_sd, not_run_yet, picture, table
+from paper.page import NOT_RUN_YET, Claim, holds, made_from, mean_sd, picture, table
 from paper.searches import Search, WatchedConfig, search, search_config
 from paper.settings import PLACES, PaperSettings
 from paper.stored import add_seeds, read_result, read_seeds
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.collections import QuadMesh
 
 TITLE = "Frequency against density"
+PUBLISHED = "Figure 6"
 PART = "frequency"
 SOURCE = "movielens-1m"
 PRESSURES: dict[Pressure, str] = {"decay": "published search (decay)", "plan": "planned search"}
@@ -168,7 +169,7 @@ def _draw_heat_map(axes: "Axes", tickets: list[dict[str, Any]]) -> "QuadMesh":
 def page(settings: PaperSettings) -> str:
     results = read_seeds(settings.results / PART, PRESSURES)
     if not results:
-        return not_run_yet(PART)
+        return NOT_RUN_YET
     first = next(iter(results.values()))[0]["groups_by_epoch"][0]
     groups = [at for at in range(len(GROUP_EDGES)) if first[at]["features"]]
     rows = []
@@ -182,9 +183,9 @@ def page(settings: PaperSettings) -> str:
     facts = [_facts(pressure, seeds) for pressure, seeds in results.items()]
     return "\n\n".join(
         [
-            f"""FM on MovieLens-1M. Features are grouped by how many training rows have them; *density* is the kept
+            """FM on MovieLens-1M. Features are grouped by how many training rows have them; *density* is the kept
 share of a vector, which the paper calls sparsity. Bands in the figure are one standard deviation over the features of
-a group. Made by {command(PART)}. The paper shows curves without numbers: popular features stay dense, rare ones do
+a group. The paper shows curves without numbers: popular features stay dense, rare ones do
 not, with exceptions both ways.""",
             picture(settings, f"{PART}_distribution", "How often features occur"),
             picture(settings, f"{PART}_density", "Density by popularity over the search, and in a ticket of it"),

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import fmean
 
 from paper.experiments import (
     MIXED_TEACHERS,
@@ -16,16 +17,17 @@ from paper.experiments import (
     result_path,
     run_experiment,
 )
-from paper.page import ABSENT, Claim, command, holds, made_from, mean_sd, not_run_yet, table
+from paper.page import ABSENT, NOT_RUN_YET, Claim, holds, made_from, mean_sd, ours, table
 from paper.parts import frontier
 from paper.parts.data_statistics import auc_error
 from paper.published import AUTHORS_CODE, AUTHORS_DENSE, PEP_0
 from paper.settings import MODEL_NAMES, PaperSettings
 from paper.stored import read_result
-from paper.verdicts import is_behind, paired, signed
+from paper.verdicts import LEVEL, is_behind, paired, signed
 from thresher.report.frontier import FrontierPoint
 
 TITLE = "Ours beside what was published"
+PUBLISHED = "Figure 2 and Table 4, of which these are the smallest tables"
 MODELS = ("fm", "deepfm", "autoint")
 DENSE, LABELS_EXPERIMENT = "dense", "movielens-1m/fm/pep-plan-by-labels"
 SIZES = {
@@ -56,26 +58,28 @@ def draw(settings: PaperSettings) -> list[Path]:
 
 def page(settings: PaperSettings) -> str:
     if not any(plan_points(settings, model) for model in MODELS):
-        return not_run_yet("headline")
+        return NOT_RUN_YET
     names = [f"movielens-1m/{model}/pep-{kind}" for model in MODELS for kind in ("plan", "decay")]
     names += [LABELS_EXPERIMENT, *more_teachers_names(MODELS)]
     return "\n\n".join(
         filter(
             None,
             [
-                f"""MovieLens-1M, test AUC; made by {command("headline")}.
+                """MovieLens-1M, test AUC.
 
 - *Published search* is PEP decay under our protocol, by labels, 64 wide (`…/pep-decay.toml`), asked for no less than
   30,000: for FM it stalls near 26,000.
 - *By labels*: PEP plan as the paper trains, on labels alone, 128 wide; from [the comparison of
   methods](#auc-against-parameters-and-bytes), as is the dense table, 64 wide, it is measured against.
 - *Taught*: PEP plan with the settings of `benchmarks/experiments/movielens-1m/<model>/pep-plan.toml`, 64 wide, tickets
-  that learn from the dense model; the defaults for FM, where the search does, too. For DeepFM and AutoInt network,
-  rates and plan were chosen on validation with seed 0, one after another; AutoInt's dropout and teacher are DeepFM's.
+  that learn from the dense model, five seeds. These are the defaults for FM, where the search learns from it, too. For
+  DeepFM and AutoInt network, rates and plan were chosen on validation with seed 0, one after another; AutoInt's dropout
+  and teacher are DeepFM's.
 - *Mixed teachers*: the same, taught by the mean of three dense models, one each of FM, DeepFM and AutoInt
-  (`…/pep-plan-mixed-teachers.toml`); for FM all are trained at AutoInt's rate. What it is measured against is the dense
-  model *by labels*: the difference is what teachers and pruning come to together. [A dense FM with the same
-  teachers](#the-dense-model-as-a-teacher) is above all of FM's tickets; a dense AutoInt with them was not trained.
+  (`…/pep-plan-mixed-teachers.toml`); for FM all are trained at AutoInt's rate, 0.003, which raises the dense model a
+  little, too. What it is measured against is that dense model *by labels*: the difference is what teachers and pruning
+  come to together. [A dense FM with the same teachers](#the-dense-model-as-a-teacher) is above all of FM's tickets; a
+  dense AutoInt with them was not trained.
 
 Differences are paired over seeds. The paper's AutoInt has 9,281 parameters. *–*: not published, not run, or out of the
 published search's reach.""",
@@ -86,15 +90,16 @@ published search's reach.""",
                         "authors' code, re-run",
                         "published search",
                         "by labels",
-                        "minus dense",
+                        "minus its dense model",
                         "taught",
-                        "minus dense",
+                        "minus its dense model",
                         "mixed teachers",
-                        "minus dense",
+                        "minus the dense model by labels",
                     ],
                     [_row(settings, model, size) for model, sizes in SIZES.items() for size in sizes],
                 ),
                 _a_fifth(settings),
+                _owed_to(settings),
                 _precision(settings),
                 _cut_off(settings, names),
                 made_from(*(read_result(result_path(settings, name)) for name in names)),
@@ -104,14 +109,16 @@ published search's reach.""",
 
 
 def claims(settings: PaperSettings) -> list[Claim]:
-    """Every model's small tables against its dense one, by labels as in the paper, then taught: good unless behind."""
-    said = "A few per cent of the parameters are as good as all of them"
+    """Every model's small tables against its dense one, by labels as in the paper, then taught."""
     found = []
-    for way, sides in (("", _by_labels), (": taught by the dense model", _taught)):
+    for said, sides in (
+        ("A few per cent of the parameters are as good as all of them", _by_labels),
+        (ours("taught by the dense model they are"), _taught),
+    ):
         told = [one for model in MODELS for one in _against_dense(model, *sides(settings, model))]
         if told:
             here = f"MovieLens-1M, test AUC minus the dense model's: {'; '.join(words for words, _ in told)}"
-            found.append(Claim(said + way, holds(as_good for _, as_good in told), here))
+            found.append(Claim(said, holds(as_good for _, as_good in told), here))
     return found
 
 
@@ -138,13 +145,16 @@ def _taught(settings: PaperSettings, model: str, experiment: str = "pep-plan") -
 def _against_dense(
     model: str, points: Sequence[FrontierPoint], dense: Sequence[FrontierPoint]
 ) -> list[tuple[str, bool]]:
-    """In words, and whether it is not behind, at every size that is a few per cent of the dense one."""
+    """In words, and whether it is as good, at every size that is a few per cent of the dense one.
+
+    As good is what is neither behind nor on average more than `LEVEL` below: few seeds may fail to show that.
+    """
     found = []
     for size in sorted({point.num_parameters for point in points}, reverse=True):
         differences = paired([point for point in points if point.num_parameters == size], dense)
         if differences and size <= A_FEW * dense[0].num_parameters:
             told = f"{MODEL_NAMES[model]} with {size / dense[0].num_parameters:.1%} {signed(differences)}"
-            found.append((told, not is_behind(differences)))
+            found.append((told, not is_behind(differences) and fmean(differences) >= -LEVEL))
     return found
 
 
@@ -188,6 +198,21 @@ def _a_fifth(settings: PaperSettings) -> str:
     return f"FM at 50,000 parameters, 19 % of its table, against the dense model, paired: {'; '.join(told)}."
 
 
+def _owed_to(settings: PaperSettings) -> str:
+    """What FM's distance from published numbers is owed to: training, labels, the teacher."""
+    (labels, dense), (taught, _) = _by_labels(settings, "fm"), _taught(settings, "fm")
+    smallest, published = SIZES["fm"][0], PEP_0["movielens-1m"]["fm"][0]
+    found = aucs_of(dense), aucs_of(labels, "20k"), aucs_of(labels, smallest), aucs_of(taught, smallest)
+    if not all(found):
+        return ""
+    trained, at_20k, by_labels, by_teacher = map(fmean, found)
+    return (
+        f"FM minus what was published: dense {trained - AUTHORS_DENSE['fm']:+.4f} (authors' code), by training "
+        f"alone; at 20,000 parameters by labels {at_20k - AUTHORS_CODE['fm'][0]:+.4f} (authors' code); at {smallest} "
+        f"by labels {by_labels - published:+.4f} (paper), to which the teacher adds {by_teacher - by_labels:+.4f}."
+    )
+
+
 def _cut_off(settings: PaperSettings, names: Sequence[str]) -> str:
     """Trainings that ended at their last epoch while validation still rose."""
     told, unknown = [], []
@@ -207,6 +232,6 @@ def _precision(settings: PaperSettings) -> str:
         ""
         if error is None
         else f"All seeds share one test split. The standard error of an AUC that comes from its rows is {error:.4f}; "
-        "models on the same rows err together, so differences between them less, but numbers of others, on splits "
-        "of their own, cannot be told from ours to that."
+        "models on the same rows err together, so differences between them err less. What others measured on splits of "
+        "their own differs from ours by as much for that reason alone."
     )

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from paper.page import Claim, command, folded, holds, made_from, not_run_yet, picture, table
+from paper.page import NOT_RUN_YET, Claim, folded, holds, made_from, picture, table
 from paper.searches import WatchedConfig, search, search_config
 from paper.settings import PaperSettings
 from paper.stored import add_seeds
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 TITLE = "Interaction matrices"
+PUBLISHED = "Figure 5"
 PART = "interactions"
 SOURCE = "movielens-1m"
 STAYED = 0.9
@@ -124,7 +125,7 @@ def _draw_matrix(
 
 def page(settings: PaperSettings) -> str:
     if not _path(settings).exists():
-        return not_run_yet(PART)
+        return NOT_RUN_YET
     content = read_json(_path(settings))
     seeds = list(content["seeds"].values())
     budgets, fields = list(seeds[0]["pruned"]), seeds[0]["fields"]
@@ -140,7 +141,7 @@ def page(settings: PaperSettings) -> str:
             f"""Each entry is the mean of `|⟨v_a, v_b⟩|` over the features of two fields, divided by that of the dense
 model's largest pair: FM on MovieLens-1M, mean of {len(seeds)} seed(s). *Dense* is the model before pruning; the other
 columns are retrained tickets. Features that training never saw are left out; FM multiplies no two features of one
-field, so there is no diagonal. Made by {command(PART)}. The paper shows three heat maps without numbers and reads from
+field, so there is no diagonal. The paper shows three heat maps without numbers and reads from
 them that weak pairs fade while strong ones stay.""",
             *[
                 picture(settings, f"{PART}_{budget}", f"Interaction matrices at {budget} parameters")

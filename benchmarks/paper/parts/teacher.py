@@ -19,7 +19,7 @@ from paper.experiments import (
     result_path,
     run_experiment,
 )
-from paper.page import ABSENT, command, made_from, mean_sd, not_run_yet, table
+from paper.page import ABSENT, NOT_RUN_YET, made_from, mean_sd, table
 from paper.settings import MODEL_NAMES, MODELS, PLACES, PaperSettings
 from paper.stored import add_seeds, read_result
 from paper.verdicts import SideBySide, by_seed, signed
@@ -33,6 +33,7 @@ from thresher.runs.stages import batches, encode_data
 from thresher.training.teaching import teachings
 
 TITLE = "The dense model as a teacher"
+PUBLISHED = ""
 PART = "teacher"
 FIRST, *FURTHER = map(str, teachings(None, None))
 EXPERIMENTS = (
@@ -91,18 +92,18 @@ def page(settings: PaperSettings) -> str:
     tried = {at: trials for at, content in results.items() if (trials := _trials(content))}
     made = [*(results[at] for at in tried), *_more(settings)]
     if not any(made):
-        return not_run_yet(PART)
+        return NOT_RUN_YET
     heads = ["smallest ticket", "by labels", "taught", "search taught, too", "seeds that chose a teacher"]
     rows = [
         [f"{_place(source)}, {MODEL_NAMES[model]}", *_row(trials), str(sum(trial["share"] > 0 for trial in trials))]
         for (source, model), trials in tried.items()
     ]
     parts = [
-        f"""Where `teacher_share` is left open, the smallest ticket is retrained by labels and on the dense model's
+        """Where `teacher_share` is left open, the smallest ticket is retrained by labels and on the dense model's
 predictions, and where those gain at least 0.001, with the ticket of a second search on them, unless `teach_search` says
 otherwise ([search.md](search.md#the-dense-model-as-a-teacher)). *Validation* AUC, by which runs choose; beside the
-taught ones the difference from labels, paired. Made by {command(PART)}. The paper has no teacher.""",
-        table(heads, rows) if rows else not_run_yet(PART),
+taught ones the difference from labels, paired. The paper has no teacher.""",
+        table(heads, rows) if rows else NOT_RUN_YET,
         _more_teachers(settings, THREE_TEACHERS, OF_ONE_KIND),
         _more_teachers(settings, MIXED_TEACHERS, OF_THREE_KINDS),
         _against_taught_dense(settings),
@@ -120,7 +121,7 @@ def _more_teachers(settings: PaperSettings, which: str, intro: str) -> str:
             rows += [[f"{MODEL_NAMES[model]}, {budget}", *cells] for budget, *cells in both.rows]
             words.append(both.in_words(f"With {MODEL_NAMES[model]} the mean of {which.replace('-', ' ')}"))
     if not rows:
-        return f"{which.replace('-', ' ').capitalize()}: {not_run_yet(PART)}"
+        return f"{which.replace('-', ' ').capitalize()}: {NOT_RUN_YET}"
     return "\n\n".join(
         [
             f"""{intro} (`benchmarks/experiments/{more_teachers("<model>", which)}.toml`). Test AUC on MovieLens-1M,

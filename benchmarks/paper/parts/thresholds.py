@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from paper.drawing import note_exits
-from paper.page import Claim, command, holds, made_from, not_run_yet, picture, table
+from paper.page import NOT_RUN_YET, Claim, holds, made_from, picture, table
 from paper.searches import SOURCES, WatchedConfig, search, search_config
 from paper.settings import PLACES, PaperSettings
 from paper.stored import add_seeds, read_result, read_seeds
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 TITLE = "How thresholds are learned"
+PUBLISHED = "Figure 11"
 PART = "thresholds"
 PRESSURES: tuple[Pressure, ...] = ("decay", "plan")
 NAMES = {"dense": "without PEP", "decay": "PEP, published (decay)", "plan": "PEP, planned"}
@@ -154,9 +155,9 @@ def _draw_swapped(axes: "Axes", seeds: list[dict[str, Any]]) -> None:
 def page(settings: PaperSettings) -> str:
     results = read_seeds(settings.results / PART, SOURCES)
     if not results:
-        return not_run_yet(PART)
+        return NOT_RUN_YET
     sections = [
-        f"""FM, D = 64. Made by {command(PART)}. The paper shows the training loss with and without PEP on MovieLens-1M
+        """FM, D = 64. The paper shows the training loss with and without PEP on MovieLens-1M
 and Criteo, finds it much lower with PEP, and takes that for the reason why thresholds rise: the loss wants them to. On
 the small Criteo file decay starts at −15, not −150, and its thresholds learn faster, in proportion to the fewer
 steps.""",
@@ -166,9 +167,10 @@ steps.""",
         """**Who moves the thresholds.** Every raw threshold is the sum of where pressure brought it from its start, and
 of what the loss moved it by.
 *Moved by the loss* is the mean change of a kept entry's threshold due to the loss, as a share of the mean threshold.
-*Swapped* is the share of the kept entries that are not among as many of the largest |v|: what learned thresholds
-change about the mask. With thresholds that are all alike it would be 0. Whether that makes better tickets is
-shown by [the deviation fixed at 0](#the-deviation-fixed-at-0).""",
+Under the plan that is no more than an upper bound: what all deviations have in common the clock takes back, so that
+only how far they lie apart (5 … 95 %) decides which entries stay. *Swapped* is the share of the kept entries that are
+not among as many of the largest |v|: what learned thresholds change about the mask. With thresholds that are all alike
+it would be 0. Whether that makes better tickets is shown by [the deviation fixed at 0](#the-deviation-fixed-at-0).""",
         _parts(results),
         *(picture(settings, f"{PART}_parts_{source}", f"Pressure and loss, {PLACES[source]}") for source in results),
         made_from(*(read_result(_path(settings, source)) for source in results)),
