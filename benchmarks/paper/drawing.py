@@ -56,12 +56,12 @@ def draw_steps(axes: "Axes", ratios: Mapping[str, Sequence[float]], models: Sequ
     axes.minorticks_off()
     axes.set_xticks(range(len(models)), list(models))
     axes.grid(visible=False, axis="x")
-    axes.set_ylabel("time of a step, unpruned = 1")
+    axes.set_ylabel("time of a step, its own base = 1")
     axes.set_title("Criteo's shape", loc="left")
     axes.legend(loc="upper right", fontsize=8, borderaxespad=0)
 
 
-def draw_budgets(axes: "Axes", totals: Mapping[str, Mapping[str, float]]) -> None:
+def draw_budgets(axes: "Axes", totals: Mapping[str, Mapping[str, float]], *, num_seeds: int) -> None:
     """Running time: search and retraining of each way to five budgets, one on the other."""
     for part, label, colour, hatch in (
         ("search", "search", COLOURS[0], ""),
@@ -75,5 +75,5 @@ def draw_budgets(axes: "Axes", totals: Mapping[str, Mapping[str, float]]) -> Non
         )  # fmt: skip
     axes.grid(visible=False, axis="x")
     axes.set_ylabel("seconds to five budgets")
-    axes.set_title("MovieLens-1M, FM", loc="left")
+    axes.set_title(f"MovieLens-1M, FM, {num_seeds} seed{'s' if num_seeds > 1 else ''}", loc="left")
     axes.legend(loc="upper left", fontsize=8, borderaxespad=0)

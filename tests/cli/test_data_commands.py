@@ -250,3 +250,19 @@ def test_an_interrupted_encode_says_how_to_go_on(thresher, clicks, tmp_path, mon
     result = thresher("encode", clicks, *LABEL, "--out", tmp_path / "table")
     assert result.exit_code == 130
     assert "Interrupted. The same command goes on from here." in result.stderr
+
+
+def test_several_fields_of_one_column_are_named_by_what_is_said_of_them(thresher, clicks, refused):
+    words = ["encode", clicks, *LABEL, "--dry-run", "--json", "--fields"]
+    found = json.loads(thresher(*words, "user_id,price:log2,price:quantiles").stdout)
+    told = [(field["name"], field["column"]) for field in found["fields"]]
+    assert told == [("user_id", "user_id"), ("price:log2", "price"), ("price:quantiles", "price")]
+    assert "two fields are called 'user_id'" in refused(*words, "user_id,user_id")
+
+
+def test_rare_values_that_mean_1_are_shown_among_many(thresher, clicks):
+    words = ["encode", clicks, "--label", "price", "--fields", "user_id", "--dry-run"]
+    prices = [line.split(",")[-1] for line in clicks.read_text().splitlines()[1:]]
+    price = max(value for value in prices if prices.count(value) == 1)
+    shown = thresher(*words, "--positive", price).stdout
+    assert f"{price} (1) → 1" in " ".join(shown.split())

@@ -143,3 +143,13 @@ def test_groups_and_numbers_that_cannot_be(finished, refused):
     assert "at least 1" in refused("predict", bundle, finished.source, "--top-k", "0")
     message = refused("predict", finished.out, finished.source)
     assert f"is a run; name one of its bundles: {finished.out / 'bundles' / '20pct'}" in message
+
+
+def test_the_rows_are_not_overwritten_by_their_predictions(finished, refused, tmp_path):
+    rows = tmp_path / "rows.csv"
+    rows.write_text(finished.source.read_text())
+    (tmp_path / "link.csv").symlink_to(rows)
+    for words in ([rows, "--out", rows], [rows, "--out", tmp_path / "link.csv"], [tmp_path / "r*.csv", "--out", rows]):
+        told = refused("predict", finished.out / "bundles" / "50", *words)
+        assert "is the file the rows are read from, which would be lost; name another one" in told
+    assert rows.read_text() == finished.source.read_text()

@@ -95,6 +95,8 @@ def test_max_auc_drop_recommends_on_validation(thresher, clicks, fast, tmp_path)
     assert f"max auc drop 0.3 recommended {best} " in shown
     content = json.loads(thresher("show", out, "--json").stdout)
     assert (content["max_auc_drop"], content["recommended"]) == (0.3, best)
+    for told in (shown, content["doubts"], json.loads(thresher("retrain", out, "--json").stdout)["doubts"]):
+        assert "is not clearly above 0.5" in told
 
 
 def test_resume_force_and_neither(finished, thresher, refused):

@@ -130,3 +130,21 @@ def test_what_is_no_text_is_told_by_its_column():
     for column, what in (pl.Series("tags", [["a"]]), "one value a row"), (pl.Series("tags", [b"\xff"]), "not UTF-8"):
         with pytest.raises(DataError, match=f"column 'tags': .*{what}"):
             as_text(column)
+
+
+def test_ids_that_a_gap_made_fractions_are_known_in_every_form(tmp_path: Path):
+    """pandas writes a column of ids with a gap as 3.0; whoever reads that file has numbers again."""
+    ids = [None if row % 50 == 7 else float(row % 9) for row in range(300)]
+    frame = pl.DataFrame({"click": [row % 2 for row in range(300)], "user": ids, "flag": ["true", "false"] * 150})
+    frame.to_pandas().to_csv(tmp_path / "rows.csv", index=False)
+    assert "3.0" in (tmp_path / "rows.csv").read_text()
+    fields = (FieldConfig(name="user"), FieldConfig(name="flag"))
+    encode(
+        build_source(DataConfig(paths=(str(tmp_path / "rows.csv"),), label="click", fields=fields)), tmp_path / "out"
+    )
+    encoder = RowEncoder.load(tmp_path / "out")
+    expected = encoder.encode_frame(pl.read_csv(tmp_path / "rows.csv", infer_schema=False)).ids
+    assert len(set(expected[:, 0].tolist())) == 10
+    truths = frame.with_columns(flag=pl.col("flag") == "true")
+    for rows in (frame, frame.to_pandas(), truths, truths.to_dicts(), frame.with_columns(pl.col("user").cast(pl.Int8))):
+        assert np.array_equal(encoder.encode_frame(rows_to_frame(rows, encoder.schema)).ids, expected)

@@ -328,3 +328,51 @@ def test_summary_is_plain_json(tmp_path: Path) -> None:
     table = make(tmp_path, frame())
     assert json.loads((table.folder / "table.json").read_text())["rows"] == table.facts["rows"]
     assert rows_of(table) == ROWS
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"fields": (FieldConfig(name="site"), FieldConfig(name="click"))}, "a field"),
+        ({"fields": (FieldConfig(name="answer", column="click"),)}, "a field"),
+        ({"dense": (DenseConfig(name="click"),)}, "a dense column"),
+        ({"weight": "click"}, "the sample weight"),
+    ],
+)
+def test_the_label_is_no_input(tmp_path: Path, settings: dict[str, Any], told: str) -> None:
+    frame().write_csv(tmp_path / "rows.csv")
+    fields = settings.pop("fields", (FieldConfig(name="site"),))
+    with pytest.raises(ConfigError, match=f"column 'click' is the label, and {told}, too"):
+        build_source(DataConfig(paths=(str(tmp_path / "rows.csv"),), label="click", fields=fields, **settings))
+
+
+def test_two_fields_of_one_name_are_told_before_anything_is_read(tmp_path: Path) -> None:
+    frame().write_csv(tmp_path / "rows.csv")
+    fields = (FieldConfig(name="price", transform="log2"), FieldConfig(name="price", transform="quantiles"))
+    with pytest.raises(DataError, match="two fields are called 'price'"):
+        build_source(DataConfig(paths=(str(tmp_path / "rows.csv"),), label="click", fields=fields))
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"paths": "rows.csv"}, r'DataConfig: paths: expected an array .* got "rows\.csv"'),
+        ({"drop": "site"}, "DataConfig: drop: expected an array"),
+        ({"fields": ("site", "other")}, r"DataConfig: fields\[0\]: expected a table"),
+        ({"positive": (1,)}, r"DataConfig: positive\[0\]: expected a string, got 1"),
+    ],
+)
+def test_settings_of_the_wrong_kind_are_told_as_those_of_a_file_are(settings: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        build_source(DataConfig(**{"paths": ("rows.csv",), "label": "click", **settings}))
+
+
+def test_values_are_appended_to_a_table_that_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"earlier table; name it with data\.vocabulary_like"):
+        DataConfig(paths=("rows.csv",), new_values="append")
+
+
+def test_a_split_by_time_needs_moments(tmp_path: Path) -> None:
+    data = frame().with_columns(when=pl.lit("2024-03-01"))
+    with pytest.raises(DataError, match="too many have the same moment for a split by time"):
+        make(tmp_path, data, split=SplitConfig(by="time", column="when"))

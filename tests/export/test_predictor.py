@@ -51,6 +51,20 @@ def test_files_of_every_kind_give_the_same(served, tmp_path):
     np.testing.assert_allclose(both, np.concatenate([expected, expected]), atol=1e-6)
 
 
+def test_a_file_may_be_separated_otherwise_than_in_training(served, tmp_path):
+    predictor, frame, expected = served
+    for sign in ";|\t":
+        frame.write_csv(tmp_path / "rows.csv", separator=sign)
+        np.testing.assert_allclose(predictor.predict(tmp_path / "rows.csv"), expected, atol=1e-6)
+
+
+def test_rows_of_an_encoded_table_are_predicted_without_a_warning(served):
+    predictor, frame, expected = served
+    rows = predictor.encoder.encode_frame(frame)
+    rows.ids.flags.writeable = False  # as a memory map is
+    np.testing.assert_allclose(predictor.predict_rows(rows), expected, atol=1e-6)
+
+
 def test_a_file_without_header_is_read_as_in_training_with_or_without_its_label(served, tmp_path):
     predictor, frame, expected = served
     frame = frame.drop("extra")
@@ -79,6 +93,14 @@ def test_a_field_without_any_known_value_is_warned_of_once(tmp_path, make_encode
     predictor.predict(strange)
 
 
+def test_missing_cells_do_not_hide_that_no_other_is_known(tmp_path, make_encoder, make_model, raw_frame):
+    encoder = make_encoder()
+    predictor = load_bundle(save_bundle(tmp_path, *make_model(encoder), encoder))
+    city = pl.Series("city", ["KÖLN", None, "KÖLN"] * 100)
+    with pytest.warns(UserWarning, match="no value of column 'city' in these 200 rows: found for instance 'KÖLN'"):
+        predictor.predict(raw_frame(300).with_columns(city))
+
+
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
@@ -86,6 +108,7 @@ def test_a_field_without_any_known_value_is_warned_of_once(tmp_path, make_encode
         (lambda frame: frame.drop("age").to_dicts(), "no column 'age'"),
         (lambda frame: frame.drop("kind").to_dicts()[0], "no column 'kind'"),
         (lambda frame: frame.drop("kind").to_pandas(), "no column 'kind'"),
+        (lambda frame: frame.to_pandas().rename(columns={"extra": "kind"}), "2 columns are called 'kind'; keep one"),
         (lambda frame: [1, 2], "row 0 is a int"),
         (lambda frame: 3, "this is a int"),
         (lambda frame: {}, "no column 'city'; there are: none"),

@@ -72,9 +72,15 @@ def test_a_figure_ends_so_many_times_peps_range_below_it(panels):
     assert panels[0].get_ylim()[0] == pytest.approx(0.775)
     assert panels[0].figure.get_supxlabel() == "Below the frame: uniform (down to 0.7500)"
     panels.clear()
-    plot_comparison(POINTS, "unused", depth=50)  # no lower than the lowest point
-    assert panels[0].get_ylim()[0] == pytest.approx(0.749)
+    plot_comparison(POINTS, "unused", depth=50)  # no lower than the lowest point and its marker
+    assert 0.745 < panels[0].get_ylim()[0] < 0.7485
     assert not panels[0].figure.get_supxlabel()
+    panels.clear()
+    at_the_edge = [point("mde", "1k", 900, auc) for auc in (0.7752, 0.7748)]
+    for edge in at_the_edge:
+        plot_comparison([*POINTS, edge], "unused", depth=0.5)
+        assert panels[0].get_ylim()[0] < edge.test_auc - 0.001
+        panels.clear()
     panels.clear()
     plot_comparison([*POINTS, point("mde", "1k", 900, 0.7)], "unused", depth=0.5)
     assert "mde (all of it, down to 0.7000)" in panels[0].figure.get_supxlabel()

@@ -166,3 +166,12 @@ def test_a_run_is_not_interfered_with_while_it_goes_on(tmp_path):
     ):
         pass
     assert (tmp_path / "run" / "config.toml").exists()
+
+
+def test_paths_and_texts_are_the_same_settings(tmp_path):
+    config = RunConfig(data=DataConfig(paths=(tmp_path / "rows.csv",)))  # type: ignore[arg-type]
+    Run.start(tmp_path / "run", config)
+    assert Run.start(tmp_path / "run", config, resume=True).config == Run.open(tmp_path / "run").config
+    with pytest.raises(ConfigError, match='RunConfig: seed: expected an integer, got "x"'):
+        Run.start(tmp_path / "other", RunConfig(seed="x"))  # type: ignore[arg-type]
+    assert not (tmp_path / "other").exists()

@@ -1,6 +1,7 @@
 """The searcher: exact counts over all tables, on plan, whatever loop drives it."""
 
 import itertools
+from collections import deque
 
 import pytest
 import torch
@@ -8,7 +9,7 @@ from torch import nn
 
 from thresher.compact import compact_bytes
 from thresher.embeddings.pep import PepConfig, PepEmbedding
-from thresher.errors import AttachError, BudgetError, ConfigError
+from thresher.errors import AttachError, BudgetError, ConfigError, NonFiniteError
 from thresher.search.cutting import least_entries
 from thresher.search.pressure import clock_for
 from thresher.search.searcher import Searcher
@@ -261,3 +262,14 @@ def test_it_tells_where_it_stands():
     assert "next budget 5, tickets: 100)" in repr(searcher)
     run(model, searcher, steps=5)
     assert repr(searcher) == "Searcher(step 30, finished, 5 of 320 entries kept, tickets: 100, 5)"
+
+
+def test_no_ticket_is_cut_of_a_table_that_diverged():
+    model = TwoTables()
+    searcher = Searcher(model, ["10%"], steps=40, warmup_steps=5, every=5)
+    with torch.no_grad():
+        model.right.weight[3, 1] = torch.nan
+    model(torch.arange(30), torch.arange(30) % 20)  # all rows are seen
+    with pytest.raises(NonFiniteError, match=r"table 'right' holds NaN or infinities at step \d+: training diverged"):
+        deque((searcher.step() for _ in range(40)), maxlen=0)
+    assert not searcher.tickets

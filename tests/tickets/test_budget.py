@@ -49,6 +49,10 @@ def test_a_share_is_exact_in_tables_of_any_size(thousandths, num_entries):
     assert most * 100_000 <= thousandths * num_entries < (most + 1) * 100_000
 
 
+def test_a_single_one_is_a_list_of_one():
+    assert parse_budgets(100) == parse_budgets(Budget.parse("100")) == parse_budgets("100")
+
+
 def test_lists():
     assert [str(budget) for budget in parse_budgets("50k, 25k,2%,50k")] == ["50k", "25k", "2%"]
     assert len(parse_budgets([1000, "2%", Budget.parse("1MB")])) == 3

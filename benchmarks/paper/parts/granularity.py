@@ -55,7 +55,8 @@ def draw(settings: PaperSettings) -> list[Path]:
     if not results:
         return []
     with page_style():
-        figure = new_figure(6.9, 3.2)
+        figure = new_figure(6.9, 3.4)
+        figure.suptitle("MovieLens-1M, FM", x=0.01, ha="left", fontsize=10, fontweight="bold")
         left, right = figure.subplots(1, 2)
         for at, (granularity, seeds) in enumerate(results.items()):
             look = {"color": COLOURS[at], "label": granularity, "linewidth": 1.5}

@@ -79,12 +79,15 @@ def draw(settings: PaperSettings) -> list[Path]:
         return []
     seeds = list(read_json(_path(settings))["seeds"].values())
     written: list[Path] = []
-    # one measure, one scale: the dense matrix looks the same in every figure
+    # one measure, one scale: what is equal looks the same in every figure
     limits = (0.0, max(1.0, *(float(np.nanmax(_mean(seeds, budget))) for budget in seeds[0]["pruned"])))
-    for budget in seeds[0]["pruned"]:
-        before, after = _mean(seeds, None), _mean(seeds, budget)
+    before = _mean(seeds, None)
+    afters = {budget: _mean(seeds, budget) for budget in seeds[0]["pruned"]}
+    largest = max(0.05, *(float(np.nanmax(np.abs(after - before))) for after in afters.values()))
+    for budget, after in afters.items():
         with page_style():
-            figure = new_figure(6.9, 2.9)
+            figure = new_figure(6.9, 3.1)
+            figure.suptitle("MovieLens-1M, FM", x=0.01, ha="left", fontsize=10, fontweight="bold")
             panels = figure.subplots(1, 3, sharey=True)
             _draw_matrix(panels[0], before, seeds[0]["fields"], "dense", "Blues", limits)
             image = _draw_matrix(panels[1], after, seeds[0]["fields"], f"{budget} kept, retrained", "Blues", limits)
@@ -96,7 +99,6 @@ def draw(settings: PaperSettings) -> list[Path]:
                 aspect=30,
                 label="the dense model's largest = 1",
             )
-            largest = max(float(np.nanmax(np.abs(after - before))), 0.05)
             change = _draw_matrix(
                 panels[2], after - before, seeds[0]["fields"], "difference", "PuOr", (-largest, largest)
             )
@@ -114,12 +116,13 @@ def _draw_matrix(
     axes.grid(visible=False)
     axes.tick_params(length=0)
     axes.set_title(title)
+    axes.set_facecolor("#dddddd")  # no pair, which is not the same as a weak one
     if len(fields) <= 8:
         for row, column in zip(*np.nonzero(np.isfinite(matrix)), strict=True):
             value = float(matrix[row, column])
-            strong = abs(value) > 0.6 * limits[1]
-            axes.text(column, row, f"{value:.2f}".replace("0.", "."), ha="center", va="center", fontsize=6,
-                      color="white" if strong else "black")  # fmt: skip
+            colour = "white" if abs(value) > 0.6 * limits[1] else "black"
+            told = f"{value:.2f}".replace("0.", ".").replace("-", "−")
+            axes.text(column, row, told, ha="center", va="center", fontsize=6, color=colour)
     return image
 
 
@@ -139,7 +142,7 @@ def page(settings: PaperSettings) -> str:
     return "\n\n".join(
         [
             f"""Each entry is the mean of `|⟨v_a, v_b⟩|` over the features of two fields, divided by that of the dense
-model's largest pair: FM on MovieLens-1M, mean of {len(seeds)} seed(s). *Dense* is the model before pruning; the other
+model's largest pair: FM on MovieLens-1M, mean over seeds ({len(seeds)}). *Dense* is the model before pruning; the other
 columns are retrained tickets. Features that training never saw are left out; FM multiplies no two features of one
 field, so there is no diagonal. The paper shows three heat maps without numbers and reads from
 them that weak pairs fade while strong ones stay.""",

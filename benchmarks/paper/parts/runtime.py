@@ -94,7 +94,7 @@ def draw(settings: PaperSettings) -> list[Path]:
         figure = new_figure(6.9, 3.0)
         left, right = figure.subplots(1, 2, width_ratios=(2.6, 1))
         draw_steps(left, _ratios(steps), list(MODELS.values()))
-        draw_budgets(right, _totals(budgets))
+        draw_budgets(right, _totals(budgets), num_seeds=len(_finished(budgets)))
         return list(save_figure(figure, settings.images / "runtime"))
 
 

@@ -62,7 +62,7 @@ def predict(
     """
     if group is not None and top_k is None:
         raise ConfigError("--group makes groups for the best rows of each; say how many with --top-k")
-    _check_out(out, as_json=as_json)
+    _check_out(out, rows, as_json=as_json)
     from thresher.cli.unknown_values import UnknownValues
 
     predictor = _load(bundle)
@@ -85,11 +85,15 @@ def predict(
         say(words)
 
 
-def _check_out(out: Path | None, *, as_json: bool) -> None:
-    """Refuse a name that promises another kind of file than would be written."""
+def _check_out(out: Path | None, rows: str, *, as_json: bool) -> None:
+    """Refuse a name that promises another kind of file than would be written, and that of a file that is read."""
+    from thresher.data.raw_files import expand_paths
+
     known = (*CSV_SUFFIXES, *JSON_SUFFIXES, *PARQUET_SUFFIXES, *([".json"] if as_json else []))
     if out is not None and out.suffix.lower() not in known:
         raise ConfigError(f"--out {out}: {out.suffix} cannot be written; name it .csv, .jsonl or .parquet")
+    if out is not None and out.exists() and rows != "-" and any(path.samefile(out) for path in expand_paths([rows])):
+        raise ConfigError(f"--out {out} is the file the rows are read from, which would be lost; name another one")
 
 
 def _load(bundle: Path) -> "Predictor":

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from thresher.cli import options
-from thresher.cli.auc_doubts import drop_doubts
 from thresher.cli.console import say, show_frontier, show_json, told_plainly
 from thresher.cli.progress import display
 from thresher.errors import ConfigError
@@ -150,19 +149,15 @@ def show_result(result: "PruneResult", *, as_json: bool) -> None:
         show_json({**frontier.to_json(), "run": str(run.folder), "bundles": bundles})
         return
     facts = frontier.facts
-    table = EncodedTable.open(run.encoded)
-    say_skipped(table)
+    say_skipped(EncodedTable.open(run.encoded))
     show_frontier(frontier, title=f"{facts['source']} · {facts['model']} · seed {facts['seed']}")
     drop = run.config.max_auc_drop
     if drop is not None and result.recommended is None:
         say(f"No size keeps validation AUC within {drop} of the dense model's; allow more, or give --budgets.")
     elif result.recommended is not None:
         say(f"Smallest within {drop} of the dense model's validation AUC: {result.recommended.budget}")
-    if drop is not None and frontier.dense is not None:
-        labels = table.split("validation").labels
-        num_positive = int((labels != 0).sum())
-        if doubts := drop_doubts(drop, frontier.dense.validation_auc, num_positive, len(labels) - num_positive):
-            say(doubts)
+    if doubts := facts.get("doubts"):
+        say(doubts)
     if improving := facts.get("still_improving"):
         epochs = run.config.training.max_epochs
         say(f"Still improving after {epochs} epochs (training.max_epochs): {', '.join(improving)}")

@@ -1,6 +1,6 @@
 """Flags and TOML → `RunConfig`: the file first, then flags, then `--set`."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -123,7 +123,7 @@ def _data(data: DataConfig, flags: Flags) -> DataConfig:
         if getattr(flags, name) is not None:
             changes[name] = tuple(_parts(getattr(flags, name)))
     if flags.fields is not None:
-        changes["fields"] = tuple(_field(part) for part in _parts(flags.fields))
+        changes["fields"] = _fields(_parts(flags.fields))
     made = replace(data, **changes)
     if made.source == FILES and not made.paths:
         raise ConfigError(f"no data given; name your files, or one of: {', '.join(_named_sources())}")
@@ -149,6 +149,16 @@ def _named_sources() -> list[str]:
     return [name for name in source_names() if name not in (FILES, ENCODED)]
 
 
+def _fields(texts: Sequence[str]) -> tuple[FieldConfig, ...]:
+    """Fields as said; several of one column have what was said for a name, e.g. `when:hour` and `when:weekday`."""
+    made = [_field(text) for text in texts]
+    columns = [field.name for field in made]
+    return tuple(
+        replace(field, name=text, column=field.name) if columns.count(field.name) > 1 else field
+        for field, text in zip(made, texts, strict=True)
+    )
+
+
 def _field(text: str) -> FieldConfig:
     name, colon, transform = text.rpartition(":")
     mapping = {"name": name, "transform": transform} if colon else {"name": text}
@@ -157,5 +167,5 @@ def _field(text: str) -> FieldConfig:
     return config_from_mapping(FieldConfig, mapping, where=f"--fields {text}")
 
 
-def _parts(text: str) -> Iterable[str]:
+def _parts(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]

@@ -129,7 +129,7 @@ def _describe_run(folder: Path) -> tuple[Facts, Frontier | None]:
     if config.max_auc_drop is not None:
         facts["max_auc_drop"] = config.max_auc_drop
         if frontier is not None:
-            facts["recommended"] = frontier.facts.get("recommended")
+            facts |= {name: frontier.facts[name] for name in ("recommended", "doubts") if name in frontier.facts}
     return facts, frontier
 
 

@@ -184,6 +184,11 @@ class DataConfig:
         own = [name for name in ("fields", "label", "dense", "weight", "drop", "columns") if getattr(self, name)]
         if self.source != "files" and own:
             raise ConfigError(f"data.{own[0]} belongs to own files, not to the source {self.source!r}")
+        if self.new_values == "append" and self.vocabulary_like is None:
+            raise ConfigError(
+                'data.new_values = "append" adds to the vocabularies of an earlier table; name it with '
+                "data.vocabulary_like (--vocabulary-like)"
+            )
         if self.split.by == "files" and self.source != "files":
             raise ConfigError("a split by files is for own files")
 

@@ -165,7 +165,9 @@ def _check(first: FirstPass, source: DataSource) -> None:
         raise DataError(f"all {rows:,} labels are {only}; both classes are needed", file=file, column=column)
     for name, count in zip(SPLITS, first.journal.rows, strict=True):
         if count == 0:
-            raise DataError(f"none of the {rows:,} rows falls into the {name} split; more rows are needed", file=file)
+            by_time = first.plan.split.by == "time"
+            advice = "too many have the same moment for a split by time" if by_time else "more rows are needed"
+            raise DataError(f"none of the {rows:,} rows falls into the {name} split; {advice}", file=file)
 
 
 def _inputs(source: DataSource) -> dict[str, Any]:

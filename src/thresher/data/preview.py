@@ -1,5 +1,6 @@
 """A dry run: what would be made of the data, from its first rows, without writing anything."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -85,13 +86,18 @@ def preview(source: DataSource, num_rows: int = PREVIEW_ROWS, *, examples: int =
         label=plan.label.column,
         positive_share=float(labels[labelled].mean()) if labelled.any() else 0.0,
         bad_labels=int((~labelled).sum()),
-        label_values=count_labels(raw_column(frame, plan.label.column), plan.label.positive)[:LABEL_VALUES],
+        label_values=_told(count_labels(raw_column(frame, plan.label.column), plan.label.positive)),
         fields=tuple(_preview_field(field, raw_column(frame, field.column), examples) for field in plan.fields),
         dense=tuple((d.name, *_spread(dense_values(d, raw_column(frame, d.column))[0])) for d in plan.dense),
         skipped=tuple(skipped for chunk in chunks for skipped in chunk.skipped),
         reasons=() if guess is None else guess.reasons,
         file=None if chunks[0].file is None else str(chunks[0].file),
     )
+
+
+def _told(values: Sequence[LabelValue]) -> tuple[LabelValue, ...]:
+    """The most frequent values, and however rare they are those that mean 1."""
+    return tuple(value for at, value in enumerate(values) if at < LABEL_VALUES or value.meaning == 1)
 
 
 def _preview_field(field: Field, column: pl.Series, examples: int) -> FieldPreview:

@@ -80,7 +80,7 @@ class RowEncoder:
         for at, text in enumerate(texts):
             vocabulary = self.vocabularies[at]
             local_ids = None if hashes is None else vocabulary.ids_of_hashes(hashes[at])
-            ids[:, at] = vocabulary.to_ids(text) if local_ids is None else local_ids
+            ids[:, at] = vocabulary.to_ids(text) if local_ids is None else vocabulary.known_otherwise(text, local_ids)
         return ids + self._offsets[: len(texts)]
 
     def save(self, folder: str | Path) -> None:

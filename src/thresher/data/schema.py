@@ -8,7 +8,7 @@ Single-valued fields come first, multi-valued ones (bags) after them.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from itertools import accumulate
 from typing import Any, Literal, get_args
@@ -100,6 +100,13 @@ class FileFormat:
     encoding: Literal["utf-8", "latin-1"] = "utf-8"
 
 
+def check_names(fields: Sequence[Field]) -> None:
+    """Raise unless every field has a name of its own."""
+    names = [field.name for field in fields]
+    if repeated := [name for name in names if names.count(name) > 1]:
+        raise DataError(f"two fields are called {repeated[0]!r}; give each its own name")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Schema:
     """The fields in the order of the id columns, the label, and the optional dense and weight columns."""
@@ -111,10 +118,7 @@ class Schema:
     file_format: FileFormat = FileFormat()
 
     def __post_init__(self) -> None:
-        names = [field.name for field in self.fields]
-        repeated = sorted({name for name in names if names.count(name) > 1})
-        if repeated:
-            raise DataError(f"two fields are called {repeated[0]!r}; give each its own name")
+        check_names(self.fields)
         if not self.fields:
             raise DataError("a schema needs at least one field")
         pooled = [field.pooling is not None for field in self.fields]

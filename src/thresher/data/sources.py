@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, Protocol
 
+from thresher.config import checked
 from thresher.data.data_config import (
     DataConfig,
     DenseConfig,
@@ -15,7 +16,7 @@ from thresher.data.data_config import (
     VocabularyFrom,
 )
 from thresher.data.raw_files import BadRows, RawChunk
-from thresher.data.schema import DenseColumn, Field, FileFormat, Label
+from thresher.data.schema import DenseColumn, Field, FileFormat, Label, check_names
 from thresher.errors import ConfigError
 
 __all__ = [
@@ -48,6 +49,17 @@ class EncodingPlan:
     vocabulary_like: str | None = None
     new_values: NewValues = "unknown"
     memory_mb: int = 1000
+
+    def __post_init__(self) -> None:
+        check_names(self.fields)
+        inputs = dict.fromkeys((field.column for field in self.fields), "a field")
+        inputs |= dict.fromkeys((dense.column for dense in self.dense), "a dense column")
+        inputs |= {} if self.weight is None else {self.weight: "the sample weight"}
+        if self.label.column in inputs:
+            raise ConfigError(
+                f"column {self.label.column!r} is the label, and {inputs[self.label.column]}, too: a model that is "
+                "given the answer learns nothing else; leave it out there"
+            )
 
     @classmethod
     def of(
@@ -119,6 +131,7 @@ def source_names() -> tuple[str, ...]:
 def build_source(config: DataConfig) -> DataSource:
     """The source a config describes. Reads headers and heads of files, not the rows."""
     _load_own()
+    config = checked(config)
     if config.source not in _builders:
         near = get_close_matches(config.source, _builders, 1)
         raise ConfigError(

@@ -27,8 +27,8 @@ MANY_ROWS = 100  # whose values of a field are all unknown are no chance
 class Predictor:
     """A trained model with its encoder: give it raw rows, as they were before encoding.
 
-    Values training never saw are fine: they get their field's unknown feature. Where all values of a field are such, in
-    a hundred rows or more, a warning says so, once. Safe under any number of threads.
+    Values training never saw are fine: they get their field's unknown feature. Where all values of a field are such,
+    the missing aside, in a hundred rows or more, a warning says so, once. Safe under any number of threads.
     """
 
     def __init__(self, bundle: Bundle) -> None:
@@ -98,21 +98,25 @@ class Predictor:
         """Warn once of a field none of whose values the model knows: they may be written otherwise than in training."""
         counts = count_unknown(rows.ids, self.schema)
         for field, count, vocabulary in zip(self.schema.single_fields, counts, self.encoder.vocabularies, strict=False):
-            if count < len(frame) or not len(vocabulary.values) or self._warned:
+            if 2 * count < len(frame) or not len(vocabulary.values) or self._warned:
+                continue
+            filled = as_text(frame[field.column]).filter(as_text(frame[field.column]) != "")
+            known = len(frame) - count - (len(frame) - len(filled) if "" in vocabulary.values else 0)
+            if known > 0 or len(filled) < MANY_ROWS:
                 continue
             self._warned = True
-            found = as_text(frame[field.column].head(1))[0]
+            found = filled[0]
             usual = "" if field.transform != "none" else f", training had for instance {vocabulary.values[0]!r}"
             warnings.warn(
-                f"the model knows no value of column {field.column!r} in these {len(frame):,} rows: found for instance "
-                f"{found!r}{usual}; write them as in training",
+                f"the model knows no value of column {field.column!r} in these {len(filled):,} rows: found for "
+                f"instance {found!r}{usual}; write them as in training",
                 stacklevel=4,
             )
 
     def _inputs(self, rows: EncodedRows, part: slice) -> tuple[Any, ...]:
         """What the model takes: `(ids,)`, `(ids, dense)` or `(ids, dense or None, bags)`."""
-        ids = torch.from_numpy(rows.ids[part])
-        dense = None if rows.dense is None else torch.from_numpy(rows.dense[part])
+        ids = _tensor(rows.ids[part])
+        dense = None if rows.dense is None else _tensor(rows.dense[part])
         if not rows.bags:
             return (ids,) if dense is None else (ids, dense)
         first_bag = len(self.schema.single_fields)
@@ -120,9 +124,14 @@ class Predictor:
         for at, (bag, field) in enumerate(zip(rows.bags, self.schema.bag_fields, strict=True)):
             assert field.pooling is not None
             offsets = bag.offsets[part.start : part.stop + 1]
-            values = torch.from_numpy(bag.values[offsets[0] : offsets[-1]])
-            bags.append(Bag(first_bag + at, values, torch.from_numpy(offsets - offsets[0]), field.pooling))
+            values = _tensor(bag.values[offsets[0] : offsets[-1]])
+            bags.append(Bag(first_bag + at, values, _tensor(offsets - offsets[0]), field.pooling))
         return ids, dense, tuple(bags)
+
+
+def _tensor(array: npt.NDArray[Any]) -> torch.Tensor:
+    """The array as a tensor; a copy where it must not be written to, as rows of an encoded table must not."""
+    return torch.from_numpy(array if array.flags.writeable else array.copy())
 
 
 def load_bundle(path: str | Path, *, verify: bool = True) -> Predictor:

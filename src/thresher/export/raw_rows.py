@@ -16,6 +16,7 @@ from typing import IO, Any, TypeAlias
 import numpy as np
 import polars as pl
 
+from thresher.data.delimiters import other_delimiter
 from thresher.data.raw_blocks import read_blocks
 from thresher.data.raw_files import expand_paths, is_parquet, read_chunks, resolve_format
 from thresher.data.row_encoder import check_dense, unknown_column
@@ -52,6 +53,9 @@ def rows_to_frame(rows: Rows, schema: Schema, *, also: Sequence[str] = ()) -> pl
     if hasattr(rows, "iloc") and hasattr(rows, "columns"):  # in this order: a lazy frame warns when asked for columns
         own_names = {str(name): name for name in rows.columns}
         check_columns(list(own_names), columns)
+        named = [str(name) for name in rows.columns]
+        if repeated := [name for name in columns if named.count(name) > 1]:
+            raise DataError(f"{named.count(repeated[0])} columns are called {repeated[0]!r}; keep one of them")
         return pl.DataFrame([_from_pandas(name, rows[own_names[name]], schema) for name in columns])
     raise DataError(
         f"rows must be a dict, a list of dicts, a polars or a pandas frame; this is a {type(rows).__name__}"
@@ -167,7 +171,8 @@ def _resolve(file: Path, schema: Schema, columns: Sequence[str]) -> tuple[FileFo
         found = resolve_format(file, known)
         check_columns(found.columns, columns, file=file)
         return found, True
-    for delimiter in (known.delimiter, ""):
+    whole = _first_cells(file, replace(known, delimiter="\x1f"))  # the first line, to see what stands between its cells
+    for delimiter in (known.delimiter, "", other_delimiter(whole)):
         # names given, so that a first line which is data is not taken for names
         told = resolve_format(file, replace(known, delimiter=delimiter, columns=("unread",)))
         cells = _first_cells(file, told)

@@ -17,13 +17,16 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 OURS = "pep"
+MARKER_ROOM = 0.03
+"""What a marker needs of a figure's height."""
 
 
 @dataclass(frozen=True)
 class Look:
     """How a method is drawn, the same in every figure: families share a hue, members differ in marker and dash.
 
-    Markers on a broken line are hollow: in grey print hues and dashes alone would not tell members apart.
+    Markers on a broken line are hollow: in grey print hues and dashes alone would not tell members apart. They are
+    drawn in front, so that what they lie upon is seen through them.
     """
 
     colour: str
@@ -32,13 +35,13 @@ class Look:
 
     @property
     def filling(self) -> str:
-        return self.colour if self.dash == "-" else "white"
+        return self.colour if self.dash == "-" else "none"
 
 
 LOOKS: Mapping[str, Look] = {
     "pep": Look("#0072B2", "o"),
     "pep, int8": Look("#0072B2", "D", "--"),
-    "pep-decay": Look("#56B4E9", "s"),
+    "pep-decay": Look("#56B4E9", "s", "--"),
     "iterative-magnitude": Look("#D55E00", "^"),
     "gradual-magnitude": Look("#D55E00", "v", "--"),
     "magnitude": Look("#D55E00", "D", ":"),
@@ -167,7 +170,7 @@ def _draw_methods(axes: "Axes", points: Sequence[FrontierPoint], size: str, spli
         axes.errorbar(
             sizes, aucs, yerr=spreads if any(spreads) else None, color=look.colour, capsize=2, elinewidth=0.8,
             marker=look.marker, mfc=look.filling, linestyle=look.dash, markersize=5.5 if ours else 5,
-            linewidth=2.2 if ours else 1.1, label=label, zorder=3 if ours else 2,
+            linewidth=2.2 if ours else 1.1, label=label, zorder=3 if ours else 2 if look.dash == "-" else 4,
         )  # fmt: skip
 
 
@@ -177,18 +180,31 @@ def _looks(labels: Sequence[str]) -> Mapping[str, Look]:
 
 
 def _cut_at(points: Sequence[FrontierPoint], split: Split, depth: float) -> float | None:
+    """The frame's lower edge, so far from every mean that no marker is cut in two; None where PEP has no range."""
+    lines = _means(points, split)
     aucs = [auc for point in points if point.label == OURS and (auc := point.auc(split)) is not None]
     if not aucs or max(aucs) == min(aucs):
         return None
-    return max(min(aucs) - depth * (max(aucs) - min(aucs)), min(point.auc(split) or 0.0 for point in points) - 0.001)
+    means = sorted((auc for line in lines.values() for auc in line), reverse=True)
+    lowest = max(min(aucs) - depth * (max(aucs) - min(aucs)), means[-1] - 0.001)
+    room = MARKER_ROOM * (means[0] - lowest)
+    for mean in means:  # downwards: one beside the edge moves it, perhaps to the next
+        lowest = mean - room if abs(mean - lowest) < room else lowest
+    return lowest
+
+
+def _means(points: Sequence[FrontierPoint], split: Split) -> dict[str, list[float]]:
+    """Method → its mean AUC at each size."""
+    return {
+        label: [auc for _, auc, _ in mean_line([p for p in points if p.label == label], "num_parameters", split)]
+        for label in sorted({point.label for point in points})
+    }
 
 
 def _below(points: Sequence[FrontierPoint], split: Split, lowest: float) -> list[str]:
     """Methods with means under the frame's lower edge, and how low they come."""
     told = []
-    for label in sorted({point.label for point in points}):
-        line = mean_line([point for point in points if point.label == label], "num_parameters", split)
-        means = [auc for _, auc, _ in line]
+    for label, means in _means(points, split).items():
         if min(means) < lowest:
             words = "all of it, " if max(means) < lowest else ""
             told.append(f"{label} ({words}down to {min(means):.4f})")

@@ -10,6 +10,7 @@ from thresher.files import read_json
 from thresher.models.registry import model_name
 from thresher.report.frontier import Frontier, FrontierPoint
 from thresher.report.plots import plot_frontier, plot_kept
+from thresher.runs.auc_doubts import drop_doubts
 from thresher.runs.run import Run
 from thresher.training.epochs import HISTORY
 from thresher.training.history import read_history
@@ -46,8 +47,11 @@ def write_report(run: Run, table: EncodedTable, dense: FrontierPoint, points: Se
     drop = run.config.max_auc_drop
     recommended = None if drop is None else frontier.smallest_within(drop)
     if drop is not None:
+        labels = table.split("validation").labels
+        num_positive = int((labels != 0).sum())
+        doubts = drop_doubts(drop, dense.validation_auc, num_positive, len(labels) - num_positive)
         wanted = None if recommended is None else recommended.budget
-        frontier = replace(frontier, facts={**facts, "recommended": wanted})
+        frontier = replace(frontier, facts={**facts, "recommended": wanted, "doubts": doubts})
     frontier.save(run.results)
     plot_frontier(frontier, run.report / "frontier.png")
     _plot_search(run, points)

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from thresher.config import load_toml, save_toml
+from thresher.config import checked, load_toml, save_toml
 from thresher.errors import ConfigError, ThresherError
 from thresher.files import alone_in, read_json
 from thresher.runs.config import RunConfig, what_differs
@@ -38,7 +38,7 @@ class Run:
         """
         if resume and force:
             raise ConfigError("one goes on with a run (resume=True) or throws it away (force=True); choose one of them")
-        settings = folder / SETTINGS
+        config, settings = checked(config), folder / SETTINGS
         stored = _stored(settings) if settings.exists() else None
         if stored is None and not is_free(folder):
             raise ConfigError(f"{folder} is not empty and holds no run; choose another folder (out=…)")

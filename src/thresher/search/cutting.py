@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from thresher.compact.layouts import compact_bytes
-from thresher.errors import BudgetError
+from thresher.errors import BudgetError, NonFiniteError
 from thresher.kernels.tables import copy_into_, copy_of
 from thresher.tickets.budget import Budget, check_budgets
 from thresher.tickets.ticket import MaskTicket, Provenance, Scores, kept_weights, top_entries
@@ -139,11 +139,17 @@ class Cutter:
 
     def keep(self, budget: Budget, masks: Mapping[str, Tensor], *, step: int, epoch: int) -> None:
         """Cut the ticket of these very entries."""
+        final = kept_weights(self.model, masks)
+        if broken := [name for name, values in final.values.items() if not values.isfinite().all()]:
+            raise NonFiniteError(
+                f"table {broken[0]!r} holds NaN or infinities at step {step}: training diverged, no ticket "
+                "can be cut of it; lower the learning rate, clip gradients, or train in float32"
+            )
         ticket = MaskTicket(
             budget=budget,
             masks=masks,
             initial=kept_weights(self.model, masks, self.initial_state),
-            final=kept_weights(self.model, masks),
+            final=final,
             provenance=Provenance(method=self.method, seed=self.seed, step=step, epoch=epoch),
         )
         self.tickets.append(ticket)

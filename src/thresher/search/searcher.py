@@ -39,7 +39,7 @@ class Searcher:
     def __init__(
         self,
         model: nn.Module,
-        budgets: str | Iterable[str | int | Budget],
+        budgets: str | int | Budget | Iterable[str | int | Budget],
         *,
         steps: int,
         warmup_steps: int | None = None,

@@ -83,11 +83,13 @@ class Budget:
         return f"Budget({self.text!r})"
 
 
-def parse_budgets(texts: "str | Iterable[str | int | Budget]") -> tuple[Budget, ...]:
-    """Several budgets, from `"50k,25k,2%"` or a list; doubles are dropped, the order stays."""
-    parts: Iterable[str | int | Budget] = (
-        [part for part in re.split(r"\s*,\s*", texts.strip()) if part] if isinstance(texts, str) else texts
-    )
+def parse_budgets(texts: "str | int | Budget | Iterable[str | int | Budget]") -> tuple[Budget, ...]:
+    """Several budgets, from `"50k,25k,2%"`, a list, or a single one; doubles are dropped, the order stays."""
+    parts: Iterable[str | int | Budget]
+    if isinstance(texts, str):
+        parts = [part for part in re.split(r"\s*,\s*", texts.strip()) if part]
+    else:
+        parts = [texts] if isinstance(texts, int | Budget) else texts
     budgets = tuple(dict.fromkeys(Budget.parse(part) for part in parts))
     if not budgets:
         raise BudgetError(f"no budget given; {_EXAMPLES}")

@@ -1,10 +1,10 @@
 """How far a validation AUC can be trusted when a run is asked what may be lost of it."""
 
+from thresher.training.metrics import auc_standard_error
+
 
 def drop_doubts(drop: float, dense_auc: float, num_positive: int, num_negative: int) -> str | None:
     """What speaks against a recommendation by `drop`, in one line; None if nothing does."""
-    from thresher.training.metrics import auc_standard_error
-
     error = auc_standard_error(dense_auc, num_positive, num_negative)
     if dense_auc < 0.5 + 2 * error:
         return (

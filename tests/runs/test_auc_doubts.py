@@ -1,4 +1,4 @@
-from thresher.cli.auc_doubts import drop_doubts
+from thresher.runs.auc_doubts import drop_doubts
 
 
 def test_doubts_are_told_where_there_are_any():
