@@ -114,12 +114,18 @@ def test_text_that_is_no_category_is_noticed(tmp_path: Path) -> None:
             "city": [f"city {row % 9}" for row in rows],
             "note": [f"note {row % 2}" if row % 3 == 0 else "" for row in rows],
             "often": ["" if row % 3 == 0 else f"2024-01-{row % 28 + 1:02}" for row in rows],
+            "euros": [f"{row % 9},{row % 97:02}" for row in rows],
+            "dollars": [f"{row % 9 + 1},{row % 997:03}.50" for row in rows],
+            "pair": [f"a{row % 9},b{row % 97}" for row in rows],
         }
     )
     frame.write_csv(path := tmp_path / "rows.csv")
     reasons = dict(guess_fields(path, resolve_format(path, FileFormat())).reasons)
     part = 'then "seen_at:hour" in --fields, or transform = "date", date_part = "hour" in the settings'
     assert f"dates? {part}" in reasons["seen_at"]
+    assert "numbers with commas? write them with a decimal point" in reasons["euros"]
+    assert "numbers with commas? write them with a decimal point" in reasons["dollars"]
+    assert "several values with ',' between?" in reasons["pair"]
     assert 'dates? then "often:weekday" in --fields' in reasons["often"]  # the hour of a day is no news
     assert reasons["note"] == "categorical: text, 3 distinct values in 200 rows"
     assert "separator = '|'" in reasons["tags"]

@@ -221,6 +221,8 @@ def _hint(name: str, text: pl.Series, num_numbers: int, broken: npt.NDArray[np.b
         return f'dates? then "{name}:{part}" in --fields, or transform = "date", date_part = "{part}" in the settings'
     if _share(present.str.contains(r"^\d\d?:\d\d(:\d\d)?(\.|$)")) >= NEARLY_ALL:
         return f'times of day? then "{name}:hour" in --fields'
+    if _share(present.str.contains(r"^[-+]?\d{1,3}(([ .']?\d{3})*,\d+|(,\d{3})+\.\d+)$")) >= NEARLY_ALL:
+        return "numbers with commas? write them with a decimal point and nothing between thousands, and it is numeric"
     for separator in SEPARATORS:
         if _share(present.str.contains(separator, literal=True)) >= OFTEN:
             return f"several values with {separator!r} between? then separator = {separator!r} in the settings"
