@@ -60,6 +60,7 @@ class Searcher:
         self.num_kept = self.num_entries
         self.current_step = 0
         self.epoch = 0  # for whoever counts in epochs: written into tickets and histories, never decides anything
+        self._steps = steps
         self._pressing_since: int | None = None if self.warmup_steps else 0
         self._cutter = Cutter(
             model,
@@ -144,7 +145,12 @@ class Searcher:
     def state_dict(self) -> dict[str, Any]:
         """Plain data and tensors: with the model's and the optimizer's own state, all that a resumed loop needs."""
         tickets = [ticket_state(ticket) for ticket in self.tickets]
-        return {"position": self.position(), "initial_state": dict(self.initial_state), "tickets": tickets}
+        return {
+            "steps": self._steps,
+            "position": self.position(),
+            "initial_state": dict(self.initial_state),
+            "tickets": tickets,
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where `state_dict` was taken; load the model's and the optimizer's state too."""
@@ -154,6 +160,11 @@ class Searcher:
             raise ConfigError(
                 f"the state has tickets for {', '.join(foreign)}, this search has the budgets {asked}: it is another "
                 "search's; make the searcher with the budgets it had"
+            )
+        if state.get("steps", self._steps) != self._steps:
+            raise ConfigError(
+                f"the state is of a search of {state['steps']:,} steps, this one has {self._steps:,}: its plan would "
+                "jump; make the searcher with as many"
             )
         stored, own = (
             {(name, value.shape) for name, value in initial.items()}
