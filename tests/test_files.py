@@ -1,5 +1,6 @@
 import os
 import resource
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -149,3 +150,24 @@ def test_a_killed_process_keeps_nobody_out(tmp_path):
         other.kill()
     with alone_in(tmp_path):
         pass
+
+
+def test_a_lock_ends_with_its_block_though_a_forked_child_lives(tmp_path):
+    with alone_in(tmp_path):
+        child = os.fork()
+        if not child:
+            signal.pause()
+            os._exit(0)
+    try:
+        with alone_in(tmp_path):
+            pass
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def test_a_file_is_no_folder(tmp_path):
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(ThresherError, match="is a file, where a folder is to be"), alone_in(tmp_path / "file"):
+        pass
+    assert (tmp_path / "file").read_text() == "mine"

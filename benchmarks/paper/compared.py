@@ -41,6 +41,8 @@ def compare_method(
     Args:
         experiment: whose data, model, search and training all methods share, e.g. `movielens-1m/fm/pep-plan`.
     """
+    known = read_result(path).get("done", {}).get(method, {})
+    budgets = tuple(dict.fromkeys([*known.get("budgets", []), *budgets]))  # all seeds have all of them
     plan = load_experiment(settings, experiment)
     source, model = plan.data.source, model_name(plan.model)
     if plan.model != model_config(model, dataset=source) and not settings.quick:
@@ -78,12 +80,8 @@ def compare_method(
     kept |= {_key(point): point for point in map(_content, found.points) if point["model"] in (model, FLOOR)}
     stored["points"] = list(kept.values())
     stored["unmet"] |= {f"{at} {budget}": reason for (_, at, budget), reason in found.unmet.items()}
-    known = stored["done"].get(method, done)  # another process may have added to it
-    stored["done"][method] = {
-        "seeds": max(seeds, known["seeds"]),
-        "budgets": list(dict.fromkeys([*known["budgets"], *budgets])),
-        "grid": grid,
-    }
+    seeds = max(seeds, stored["done"].get(method, done)["seeds"])
+    stored["done"][method] = {"seeds": seeds, "budgets": list(budgets), "grid": grid}
     write_result(path, stored, made)
 
 

@@ -23,9 +23,10 @@ STUDENT = {3: 4.303, 4: 3.182, 5: 2.776}
 RULE = f"""Methods are compared seed by seed. One is *ahead* where it is so with every seed, on average by more than
 chance would make of seeds that vary as these do (Student's t, one case in twenty), and on average on the validation
 split, too, which has other rows (not asked where one of the two learned its sizes on those rows: DartsEmb, AutoDim,
-DNIS, NIS). *Level* are all others: the seeds do not tell them apart, and with three of them a
-difference of 0.002 may go untold. Of many comparisons one in forty would be *ahead* by chance. What rests on one seed
-or two has no such test: it is told apart, and counts where every seed says so and the mean is at least {LEVEL}."""
+DNIS, NIS; nor of two ways of one method). *Level* are all others: the seeds do not tell them apart, and with three of
+them a difference of 0.002 may go untold. Of many comparisons one in forty would be *ahead* by chance. What rests on one
+seed or two has no such test: it is told apart, and counts where every seed says so and the mean is at least
+{LEVEL}."""
 
 FILLED = 0.95
 """A method that uses less of its budget is one of another size."""

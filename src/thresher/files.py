@@ -68,8 +68,8 @@ def replacing_folder(path: Path) -> Iterator[Path]:
 def alone_in(folder: Path) -> Iterator[None]:
     """Inside, this process works in `folder`, made where it is missing; while another does, `ThresherError`.
 
-    The lock is on the folder itself, follows it when it is renamed, and ends with the process however that ends. Where
-    there are no such locks (Windows, some network drives) nobody is kept out.
+    The lock is on the folder itself, follows it when it is renamed, and ends with the process, and those it forked,
+    however they end. Where there are no such locks (Windows, some network drives) nobody is kept out.
     """
     with ExitStack() as held:
         with _told_plainly(folder):
@@ -80,6 +80,8 @@ def alone_in(folder: Path) -> Iterator[None]:
 
 def _lock(folder: Path, held: ExitStack) -> bool:
     """Lock a folder until `held` is closed; False if it is no longer what is in its place."""
+    if folder.exists() and not folder.is_dir():
+        raise ThresherError(f"{folder} is a file, where a folder is to be; choose another name")
     folder.mkdir(parents=True, exist_ok=True)
     if fcntl is None:
         return True
@@ -89,10 +91,11 @@ def _lock(folder: Path, held: ExitStack) -> bool:
         fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise ThresherError(
-            f"another process is at work in {folder}; wait until it has ended, or choose another folder (out=…)"
+            f"another process is at work in {folder}; wait until it has ended, or choose another folder"
         ) from None
     except OSError:
         return True  # a file system without locks
+    held.callback(fcntl.flock, opened, fcntl.LOCK_UN)  # closing alone would leave it to forked children
     return folder.exists() and os.path.samestat(os.fstat(opened), folder.stat())
 
 

@@ -334,9 +334,7 @@ def test_a_searcher_refuses_the_state_of_another_search():
     found = train_softmax(nn.Sequential(nn.Embedding(20, 4))).state_dict()
     with pytest.raises(ConfigError, match="the state has tickets for 40, this search has the budgets 10"):
         Searcher(other, [10], steps=10).load_state_dict(found)
-    with pytest.raises(
-        ConfigError, match="of a search of 10 steps, this one has 300: its plan would jump"
-    ):
+    with pytest.raises(ConfigError, match="of a search of 10 steps, this one has 300: its plan would jump"):
         Searcher(model, [40], steps=300).load_state_dict(state)
     with pytest.raises(ConfigError, match="every is 0"):
         Searcher(model, [40], steps=10, every=0)

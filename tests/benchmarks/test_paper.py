@@ -579,6 +579,8 @@ def test_a_comparison_gets_further_seeds_from_its_result_file_alone(settings):
     assert read_json(path)["done"]["mde"]["seeds"] == 2
     assert compare_mde(2, ("9k",)) == more
     assert read_json(path)["done"]["mde"]["budgets"] == ["5k", "9k"]
+    third = compare_mde(3, ("9k",))  # asked for one budget: the new seed gets all there are
+    assert {at["budget"] for at in third if (at["label"], at["seed"]) == ("mde", 2)} == {"5k", "9k"}
 
 
 def test_seeds_that_are_asked_for_are_those_of_all_parts():

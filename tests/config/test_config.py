@@ -4,12 +4,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Literal
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from thresher.config import config_from_mapping, config_to_mapping, load_toml, override, save_toml, to_toml
+from thresher.config import checked, config_from_mapping, config_to_mapping, load_toml, override, save_toml, to_toml
 from thresher.config.toml_text import format_document
+from thresher.data.sources import DataConfig, SplitConfig
 from thresher.errors import ConfigError
 
 
@@ -361,3 +363,16 @@ def test_any_plain_document_reads_back_equal(document):
 def test_settings_that_are_no_table_are_refused():
     with pytest.raises(ConfigError, match="expected a table of settings, found list"):
         config_from_mapping(Training, ["learning_rate"])
+
+
+def test_numbers_of_numpy_and_sets_are_plain_settings():
+    split = SplitConfig(shares=tuple(np.array([0.8, 0.1, 0.1])))
+    data = DataConfig(memory_mb=np.int64(200), drop={"b", "a"}, split=split)
+    plain = DataConfig(memory_mb=200, drop=("a", "b"))
+    assert checked(data) == plain
+    assert to_toml(data) == to_toml(plain)
+
+
+def test_a_name_that_says_none_is_not_lost():
+    with pytest.raises(ConfigError, match="label is 'None', which in settings says that there is none"):
+        checked(DataConfig(label="None"))

@@ -13,6 +13,7 @@ from thresher.data.encode import encode
 from thresher.data.row_encoder import RowEncoder
 from thresher.data.schema import Field, Label, Schema
 from thresher.data.sources import DataConfig, FieldConfig, build_source
+from thresher.data.split import SPLITS
 from thresher.data.transforms import BROKEN, as_numbers, as_text, field_values
 from thresher.errors import DataError
 from thresher.export.raw_rows import rows_to_frame
@@ -148,3 +149,26 @@ def test_ids_that_a_gap_made_fractions_are_known_in_every_form(tmp_path: Path):
     truths = frame.with_columns(flag=pl.col("flag") == "true")
     for rows in (frame, frame.to_pandas(), truths, truths.to_dicts(), frame.with_columns(pl.col("user").cast(pl.Int8))):
         assert np.array_equal(encoder.encode_frame(rows_to_frame(rows, encoder.schema)).ids, expected)
+
+
+@pytest.mark.parametrize("new_values", ["unknown", "append"])
+def test_a_later_table_of_numbers_is_what_its_encoder_makes_of_them(tmp_path: Path, new_values):
+    """Yesterday a CSV with 3.0, today the numbers in Parquet, some of them new, in every split."""
+    fields = (FieldConfig(name="user"),)
+
+    def table(ids, name, **settings):
+        frame = pl.DataFrame({"click": [row % 2 for row in range(len(ids))], "user": ids})
+        frame.write_parquet(tmp_path / f"{name}.parquet")
+        if name == "first":
+            frame.with_columns(pl.Series("user", [f"{float(one)}" for one in ids])).write_csv(tmp_path / "first.csv")
+        path = tmp_path / ("first.csv" if name == "first" else f"{name}.parquet")
+        config = DataConfig(paths=(str(path),), label="click", fields=fields, **settings)
+        return frame, encode(build_source(config), tmp_path / name)
+
+    table([row % 9 for row in range(300)], "first")
+    later = [(7 * row) % 12 for row in range(300)]
+    frame, second = table(later, "second", vocabulary_like=str(tmp_path / "first"), new_values=new_values)
+    ids = np.sort(np.concatenate([second.split(name).ids[:, 0] for name in SPLITS]))
+    served = np.sort(RowEncoder.load(tmp_path / "second").encode_frame(frame).ids[:, 0])
+    assert np.array_equal(ids, served)
+    assert len(set(served.tolist())) == (10 if new_values == "unknown" else 12)

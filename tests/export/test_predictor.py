@@ -96,9 +96,9 @@ def test_a_field_without_any_known_value_is_warned_of_once(tmp_path, make_encode
 def test_missing_cells_do_not_hide_that_no_other_is_known(tmp_path, make_encoder, make_model, raw_frame):
     encoder = make_encoder()
     predictor = load_bundle(save_bundle(tmp_path, *make_model(encoder), encoder))
-    city = pl.Series("city", ["KÖLN", None, "KÖLN"] * 100)
-    with pytest.warns(UserWarning, match="no value of column 'city' in these 200 rows: found for instance 'KÖLN'"):
-        predictor.predict(raw_frame(300).with_columns(city))
+    city = pl.Series("city", [None, "KÖLN", None, None] * 100)
+    with pytest.warns(UserWarning, match="no value of column 'city' in these 100 rows: found for instance 'KÖLN'"):
+        predictor.predict(raw_frame(400).with_columns(city))
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,6 @@ def test_a_figure_ends_so_many_times_peps_range_below_it(panels):
         plot_comparison([*POINTS, edge], "unused", depth=0.5)
         assert panels[0].get_ylim()[0] < edge.test_auc - 0.001
         panels.clear()
-    panels.clear()
     plot_comparison([*POINTS, point("mde", "1k", 900, 0.7)], "unused", depth=0.5)
     assert "mde (all of it, down to 0.7000)" in panels[0].figure.get_supxlabel()
 

@@ -72,7 +72,7 @@ def page(settings: PaperSettings) -> str:
 - *By labels*: PEP plan as the paper trains, on labels alone, 128 wide; from [the comparison of
   methods](#auc-against-parameters-and-bytes), as is the dense table, 64 wide, it is measured against.
 - *Taught*: PEP plan with the settings of `benchmarks/experiments/movielens-1m/<model>/pep-plan.toml`, 64 wide, tickets
-  that learn from the dense model, five seeds. These are the defaults for FM, where the search learns from it, too. For
+  that learn from the dense model. These are the defaults for FM, where the search learns from it, too. For
   DeepFM and AutoInt network, rates and plan were chosen on validation with seed 0, one after another; AutoInt's dropout
   and teacher are DeepFM's.
 - *Mixed teachers*: the same, taught by the mean of three dense models, one each of FM, DeepFM and AutoInt

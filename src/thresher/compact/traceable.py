@@ -20,7 +20,7 @@ GROUP_ROWS = 256  # features whose bits are summed together; one int32 of rank s
 GROUP_BYTES = GROUP_ROWS // 8
 SIZES_BLOCK = 16  # rows whose sizes are summed to find where one begins
 MASKS_BLOCK = 4  # the same, where sizes are counted in masks
-OUTSIDE = 1 << 40  # an id that no engine finds in any array: it tells, instead of looking up another row
+OUTSIDE = 1 << 40  # an id past the end of every array: engines that check places tell of it, none finds another row
 _BITS = (np.arange(256)[:, None] >> np.arange(8)) & 1  # [256, 8]
 _ONES_BELOW = np.concatenate([np.zeros((256, 1), np.int64), _BITS.cumsum(1)], axis=1)  # [256, 9]
 

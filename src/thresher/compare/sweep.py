@@ -28,6 +28,7 @@ from thresher.data.encoded_table import EncodedTable
 from thresher.data.sources import build_source
 from thresher.embeddings.base import EmbeddingConfig
 from thresher.embeddings.uniform import UniformConfig
+from thresher.files import alone_in
 from thresher.models.registry import model_config
 from thresher.runs import RunConfig
 from thresher.tickets.budget import Budget
@@ -72,7 +73,8 @@ def compare(
     sweep = _Sweep(config, Path(out), Deadline(time_limit, progress))
     finished = True
     try:
-        sweep.run()
+        with alone_in(Path(out)):
+            sweep.run()
     except TimeIsUpError:
         finished = False
     except KeyboardInterrupt:

@@ -22,6 +22,10 @@ def config_to_mapping(config: Any) -> dict[str, Any]:
         mapping[type(config).config_tag] = names[0]
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
+        if isinstance(value, str) and value.lower() == NONE_WORD and default_of(field) is None:
+            raise ConfigError(
+                f"{field.name} is {value!r}, which in settings says that there is none; give it another name"
+            )
         if value is not None:
             mapping[field.name] = to_plain(value)
         elif default_of(field) is not None:
@@ -38,7 +42,10 @@ def to_plain(value: Any) -> Any:
         return {str(name): to_plain(item) for name, item in value.items()}
     if isinstance(value, tuple | list):
         return [to_plain(item) for item in value]
-    return value
+    if isinstance(value, set | frozenset):
+        return sorted(map(to_plain, value))
+    # a number of numpy, which is not imported for this
+    return value.item() if type(value).__module__ == "numpy" and value.ndim == 0 else value
 
 
 def variants_of(cls: Any) -> Mapping[str, type] | None:

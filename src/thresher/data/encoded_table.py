@@ -18,7 +18,7 @@ from thresher.data.schema import Pooling, Schema
 from thresher.data.split import SPLITS, SplitName
 from thresher.errors import FormatError
 
-TABLE_VERSION = 1
+TABLE_VERSION = 2
 
 
 @dataclass(frozen=True, eq=False)

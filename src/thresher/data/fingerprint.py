@@ -7,28 +7,29 @@ from pathlib import Path
 from typing import Any
 
 WHOLE_BYTES, _END_BYTES = 256 << 20, 1 << 20
-"""Files up to the first size are read whole, which takes a fraction of a second; of larger ones both ends."""
+"""Files of so many bytes together are read whole, which takes a fraction of a second; of more, both ends of each."""
 
 
-def file_facts(path: Path) -> dict[str, Any]:
-    """Name, size and a hash of a file. Not its folder: a moved file is the same data.
+def files_facts(paths: Sequence[Path]) -> list[dict[str, Any]]:
+    """Name, size and a hash of each file. Not its folder: a moved file is the same data.
 
     The hash of a large file is that of its two ends, so there the time of change counts, too; elsewhere it does not: a
     file that was copied or fetched again is the same data.
     """
+    whole = sum(path.stat().st_size for path in paths) <= WHOLE_BYTES
+    return [_file_facts(path, whole=whole) for path in paths]
+
+
+def _file_facts(path: Path, *, whole: bool) -> dict[str, Any]:
     status = path.stat()
     facts = {"name": path.name, "bytes": status.st_size}
     with path.open("rb") as stream:
-        if status.st_size <= WHOLE_BYTES:
+        if whole or status.st_size <= 2 * _END_BYTES:
             return {**facts, "sha256": hashlib.file_digest(stream, "sha256").hexdigest()}
         digest = hashlib.sha256(stream.read(_END_BYTES))
         stream.seek(status.st_size - _END_BYTES)
         digest.update(stream.read(_END_BYTES))
     return {**facts, "changed_ns": status.st_mtime_ns, "sha256": digest.hexdigest()}
-
-
-def files_facts(paths: Sequence[Path]) -> list[dict[str, Any]]:
-    return [file_facts(path) for path in paths]
 
 
 def fingerprint(facts: Mapping[str, Any]) -> str:

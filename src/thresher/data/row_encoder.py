@@ -54,12 +54,12 @@ class RowEncoder:
         texts: list[pl.Series] = []  # of the single-valued fields
         bags: list[EncodedBag] = []
         for at, field in enumerate(schema.fields):
-            column = raw_column(frame, field.column)
+            column, vocabulary = raw_column(frame, field.column), self.vocabularies[at]
             if field.pooling is None:
-                texts.append(field_values(field, column))
+                texts.append(vocabulary.as_written(field_values(field, column), column.dtype))
             else:
                 values, offsets = bag_values(field, column)
-                local_ids = self.vocabularies[at].to_ids(field_values(field, values))
+                local_ids = vocabulary.to_ids(vocabulary.as_written(field_values(field, values), values.dtype))
                 bags.append(EncodedBag(local_ids + np.int32(self._offsets[at]), offsets))
         ids = self._ids(texts, len(frame))
         if not schema.dense:
@@ -80,7 +80,7 @@ class RowEncoder:
         for at, text in enumerate(texts):
             vocabulary = self.vocabularies[at]
             local_ids = None if hashes is None else vocabulary.ids_of_hashes(hashes[at])
-            ids[:, at] = vocabulary.to_ids(text) if local_ids is None else vocabulary.known_otherwise(text, local_ids)
+            ids[:, at] = vocabulary.to_ids(text) if local_ids is None else local_ids
         return ids + self._offsets[: len(texts)]
 
     def save(self, folder: str | Path) -> None:

@@ -54,7 +54,8 @@ class EncodingPlan:
         check_names(self.fields)
         inputs = dict.fromkeys((field.column for field in self.fields), "a field")
         inputs |= dict.fromkeys((dense.column for dense in self.dense), "a dense column")
-        inputs |= {} if self.weight is None else {self.weight: "the sample weight"}
+        if self.weight == self.label.column:
+            raise ConfigError(f"column {self.weight!r} is the label, and the sample weight, too; they say two things")
         if self.label.column in inputs:
             raise ConfigError(
                 f"column {self.label.column!r} is the label, and {inputs[self.label.column]}, too: a model that is "

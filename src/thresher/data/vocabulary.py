@@ -1,6 +1,5 @@
 """Vocabulary: which values of a field are features, in a defined order (count descending, then value)."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,8 +10,7 @@ from numpy.typing import NDArray
 
 from thresher.errors import FormatError
 
-_WHOLE, _WITH_ZERO = r"^(-?\d+)$", r"^(-?\d+)\.0$"
-_TRUTHS = {"true", "false"}
+_WHOLE, _WITH_ZERO = r"^(-?\d+)$", r"^-?\d+\.0$"
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,38 +49,7 @@ class Vocabulary:
         return np.where(known[places] == hashes, local_ids[places], np.int32(0))
 
     def to_ids(self, values: pl.Series) -> NDArray[np.int32]:
-        """Local ids of a String series; a value that is not here, however it is written, is 0, the unknown feature."""
-        return self.known_otherwise(values, self._ids_as_written(values))
-
-    def known_otherwise(self, values: pl.Series, local_ids: NDArray[np.int32]) -> NDArray[np.int32]:
-        """The same ids, the unknown ones looked up once more as this vocabulary writes whole numbers and truths.
-
-        A gap in a column of ids makes pandas write 3 as `3.0` into a CSV; a Parquet file of the same rows has the
-        number, which is `3`.
-        """
-        left = np.flatnonzero(local_ids == 0)
-        if not len(left) or self._rewrite is None:
-            return local_ids
-        found = local_ids.copy()
-        found[left] = self._ids_as_written(self._rewrite(values.gather(left)))
-        return found
-
-    @cached_property
-    def _rewrite(self) -> Callable[[pl.Series], pl.Series] | None:
-        """Texts as the values here are written, if these are all whole numbers, or truths, and all written one way."""
-        filled = self.values.filter(self.values != "")
-        if not len(filled):
-            return None
-        if filled.str.contains(_WHOLE).all():
-            return lambda values: values.str.replace(_WITH_ZERO, "${1}")
-        if filled.str.contains(_WITH_ZERO).all():
-            return lambda values: values.str.replace(_WHOLE, "${1}.0")
-        own = {value.lower(): value for value in filled.head(len(_TRUTHS) + 1)}
-        if len(own) == len(filled) and own.keys() <= _TRUTHS:
-            return lambda values: values.str.to_lowercase().replace(own)
-        return None
-
-    def _ids_as_written(self, values: pl.Series) -> NDArray[np.int32]:
+        """Local ids of a String series; a value that is not here is 0, the unknown feature."""
         if not len(self.values):
             return np.zeros(len(values), np.int32)
         # an Enum costs time in proportion to the vocabulary at every cast: too much for the few rows of a prediction
@@ -92,6 +59,28 @@ class Vocabulary:
                 return local_ids
         physical = values.cast(self._enum, strict=False).to_physical()
         return (physical.cast(pl.Int32) + 1).fill_null(0).to_numpy()
+
+    def as_written(self, texts: pl.Series, kind: pl.DataType) -> pl.Series:
+        """The texts of a column of type `kind`, numbers and truths as the values here are written.
+
+        A gap in a column of ids makes pandas write 3 as `3.0` into a CSV; as a number it would be `3`. What is text
+        stays as it is: in one file both may stand, and mean two values.
+        """
+        if kind.is_numeric() and self._whole_with_zero:
+            return texts.str.replace(_WHOLE, "${1}.0")
+        return texts.replace(self._truths) if kind == pl.Boolean else texts
+
+    @cached_property
+    def _whole_with_zero(self) -> bool:
+        filled = self.values.filter(self.values != "")
+        return all(len(part) and part.str.contains(_WITH_ZERO).all() for part in (filled.head(1), filled))
+
+    @cached_property
+    def _truths(self) -> dict[str, str]:
+        """How True and False are written here, if one way of each is all there is."""
+        filled = self.values.filter(self.values != "").head(3).to_list()
+        own = {value.capitalize(): value for value in filled}
+        return own if len(own) == len(filled) and own.keys() <= {"True", "False"} else {}
 
     def save(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -130,13 +119,10 @@ def extend_vocabulary(
     """
     start = 0 if known is None else len(known.values)
     frame = pl.DataFrame({"value": values.rename("value"), "code": codes, "count": counts[codes].astype(np.int64)})
-    frame = frame.filter((pl.col("code") >= start) & (pl.col("count") > 0))
+    frame = frame.filter((pl.col("code") >= start) & (pl.col("count") > 0) & pl.lit(append or known is None))
+    frame = frame.sort(["count", "value"], descending=[True, False])
     local_ids = np.zeros(max(len(counts), start), np.int32)
     local_ids[:start] = np.arange(1, start + 1)
-    written_otherwise = np.zeros(len(frame), np.int32) if known is None else known.to_ids(frame["value"])
-    local_ids[frame["code"].to_numpy()] = written_otherwise
-    frame = frame.filter(pl.Series((written_otherwise == 0) & (append or known is None), dtype=pl.Boolean))
-    frame = frame.sort(["count", "value"], descending=[True, False])
     local_ids[frame["code"].to_numpy()] = np.arange(start + 1, start + len(frame) + 1)
     if known is None:
         return Vocabulary(frame["value"].rechunk(), frame["count"].to_numpy()), local_ids

@@ -98,11 +98,13 @@ class Predictor:
         """Warn once of a field none of whose values the model knows: they may be written otherwise than in training."""
         counts = count_unknown(rows.ids, self.schema)
         for field, count, vocabulary in zip(self.schema.single_fields, counts, self.encoder.vocabularies, strict=False):
-            if 2 * count < len(frame) or not len(vocabulary.values) or self._warned:
+            if count < MANY_ROWS or not len(vocabulary.values) or self._warned:
                 continue
-            filled = as_text(frame[field.column]).filter(as_text(frame[field.column]) != "")
-            known = len(frame) - count - (len(frame) - len(filled) if "" in vocabulary.values else 0)
-            if known > 0 or len(filled) < MANY_ROWS:
+            texts = as_text(frame[field.column])
+            filled = texts.filter(texts != "")
+            # a missing value is a feature like any other, if training had it often enough
+            num_known = len(frame) - count - (len(frame) - len(filled) if "" in vocabulary.values else 0)
+            if num_known or len(filled) < MANY_ROWS:
                 continue
             self._warned = True
             found = filled[0]

@@ -51,7 +51,8 @@ def write_report(run: Run, table: EncodedTable, dense: FrontierPoint, points: Se
         num_positive = int((labels != 0).sum())
         doubts = drop_doubts(drop, dense.validation_auc, num_positive, len(labels) - num_positive)
         wanted = None if recommended is None else recommended.budget
-        frontier = replace(frontier, facts={**facts, "recommended": wanted, "doubts": doubts})
+        told = {"recommended": wanted} | ({} if doubts is None else {"doubts": doubts})
+        frontier = replace(frontier, facts={**facts, **told})
     frontier.save(run.results)
     plot_frontier(frontier, run.report / "frontier.png")
     _plot_search(run, points)

@@ -60,7 +60,7 @@ class Run:
     @classmethod
     @contextmanager
     def started(cls, folder: Path, config: RunConfig, *, resume: bool = False, force: bool = False) -> Iterator["Run"]:
-        """`start`, with no other process in the folder; refused before its first training step, a run leaves no trace.
+        """`start`, with no other process in the folder; a run refused before its first training step clears it again.
 
         Only its table stays, which may have taken long to encode: the next run here uses it.
         """

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from thresher.data.encoding.value_coder import ValueCoder
 from thresher.data.schema import Field
 from thresher.data.transforms import BROKEN, as_text, field_values
+from thresher.data.vocabulary import Vocabulary
 
 MAX_REMEMBERED = 1 << 20
 
@@ -22,6 +23,8 @@ class FieldCoder:
         self._labels = ValueCoder()
         self._remembered: dict[tuple[str, str], _Remembered] = {}
         self.broken_code = -1
+        self.known: Vocabulary | None = None
+        """That of an earlier table, which says how numbers are written."""
         self.new_values: list[pl.Series] = []
         """Values that got a code and are not written down yet, in the order of the codes."""
 
@@ -36,16 +39,20 @@ class FieldCoder:
         key = (field.name, str(column.dtype))
         remembered = self._remembered.setdefault(key, _Remembered())
         if remembered.raw is None:
-            return self._code(field_values(field, column))
+            return self._code(self._texts(field, column))
         column = column.fill_null("") if column.dtype == pl.String else column
         raw_codes, new_rows = remembered.raw.encode(column)
         if len(new_rows):
-            new = self._code(field_values(field, column.gather(new_rows)))
+            new = self._code(self._texts(field, column.gather(new_rows)))
             remembered.labels = np.concatenate([remembered.labels, new])
         codes: NDArray[np.int32] = remembered.labels[raw_codes]
         if remembered.raw.size > MAX_REMEMBERED:
             remembered.raw, remembered.labels = None, np.empty(0, np.int32)
         return codes
+
+    def _texts(self, field: Field, column: pl.Series) -> pl.Series:
+        texts = field_values(field, column)
+        return texts if self.known is None else self.known.as_written(texts, column.dtype)
 
     def seed(self, values: pl.Series) -> None:
         """Give values the next codes, as if they had been seen: a known vocabulary, or those of an interrupted run."""

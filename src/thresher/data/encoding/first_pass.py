@@ -52,6 +52,8 @@ class FirstPass:
         self.staging = Staging(folder, row_bytes, len(self.bags), list(journal.rows))
         self._pool = ThreadPoolExecutor(NUM_THREADS)
         self._saved = time.monotonic()
+        for field, vocabulary in [] if known is None else zip(known.schema.fields, known.vocabularies, strict=True):
+            self.coder_of(field).known = vocabulary
         if sum(journal.rows) or journal.value_logs:
             self._recover()
         elif known is not None:
