@@ -160,11 +160,14 @@ def _steps_section(steps: Mapping[str, Any]) -> str:
 
 def _budgets_section(content: Mapping[str, Any]) -> str:
     sides, rows = _sides(content), []
+    first = next(iter(sides.values()))
     for name, runs in sides.items():
         searched, retrained = ([_seconds(run, stage) for run in runs] for stage in ("search", "retrain"))
         epochs = [float(sum(one["search_epochs"] for one in run)) for run in runs]
         totals = [a + b for a, b in zip(searched, retrained, strict=True)]
-        rows.append([name, *(mean_sd(numbers, 0) for numbers in (epochs, searched, retrained, totals))])
+        times = [one / _seconds(pep, "search") for one, pep in zip(searched, first, strict=True)]
+        cells = [mean_sd(numbers, 0) for numbers in (epochs, searched)]
+        rows.append([name, *cells, mean_sd(times, 1), *(mean_sd(numbers, 0) for numbers in (retrained, totals))])
     pep, every, _ = ([one for run in runs for one in run] for runs in sides.values())
     aucs = [[budget, _told(pep, budget), _told(every, budget)] for budget in SPACES]
     last = content["config"]["search"]["max_epochs"]
@@ -181,7 +184,7 @@ def _budgets_section(content: Mapping[str, Any]) -> str:
             "other, which came and went, so seconds vary more than epochs. "
             f"{cut} of {len(every)} searches of DartsEmb ended at their last epoch, the {last}th, {unfinished} of its "
             f"retrainings at theirs, the {last_training}th.",
-            table(["", "search epochs", "search, s", "retraining, s", "total, s"], rows),
+            table(["", "search epochs", "search, s", "times PEP's, by seed", "retraining, s", "total, s"], rows),
             table(["test AUC", "PEP plan", "DartsEmb"], aucs),
             made_from(content),
         ]
