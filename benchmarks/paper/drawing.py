@@ -74,6 +74,6 @@ def draw_budgets(axes: "Axes", totals: Mapping[str, Mapping[str, float]], *, num
             label=label,
         )  # fmt: skip
     axes.grid(visible=False, axis="x")
-    axes.set_ylabel("seconds to five budgets")
-    axes.set_title(f"MovieLens-1M, FM, {num_seeds} seed{'s' if num_seeds > 1 else ''}", loc="left")
+    axes.set_ylabel(f"seconds to five budgets (seeds: {num_seeds})")
+    axes.set_title("MovieLens-1M, FM", loc="left")
     axes.legend(loc="upper left", fontsize=8, borderaxespad=0)
