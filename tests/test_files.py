@@ -160,7 +160,7 @@ def test_a_lock_ends_with_its_block_though_a_forked_child_lives(tmp_path):
             os._exit(0)
     try:
         with alone_in(tmp_path):
-            pass
+            assert os.waitpid(child, os.WNOHANG) == (0, 0)  # it lives
     finally:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)

@@ -101,7 +101,7 @@ class DataSource(Protocol):
         """Size of the raw data, for progress; None if unknown."""
 
     def inputs(self) -> Mapping[str, Any]:
-        """Files (name, size, time, content head) or generator settings: the part of the fingerprint that is data."""
+        """Files (name, size, content) or generator settings: the part of the fingerprint that is data."""
 
     def chunks(self, position: Mapping[str, int] | None = None) -> Iterator[RawChunk]:
         """The rows in order, always the same; from the `position` of an earlier chunk on."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import cycle
+from itertools import chain, cycle
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING
@@ -181,11 +181,10 @@ def _looks(labels: Sequence[str]) -> Mapping[str, Look]:
 
 def _cut_at(points: Sequence[FrontierPoint], split: Split, depth: float) -> float | None:
     """The frame's lower edge, so far from every mean that no marker is cut in two; None where PEP has no range."""
-    lines = _means(points, split)
     aucs = [auc for point in points if point.label == OURS and (auc := point.auc(split)) is not None]
     if not aucs or max(aucs) == min(aucs):
         return None
-    means = sorted((auc for line in lines.values() for auc in line), reverse=True)
+    means = sorted(chain.from_iterable(_means(points, split).values()), reverse=True)
     lowest = max(min(aucs) - depth * (max(aucs) - min(aucs)), means[-1] - 0.001)
     room = MARKER_ROOM * (means[0] - lowest)
     for mean in means:  # downwards: one beside the edge moves it, perhaps to the next
