@@ -41,8 +41,6 @@ def compare_method(
     Args:
         experiment: whose data, model, search and training all methods share, e.g. `movielens-1m/fm/pep-plan`.
     """
-    known = read_result(path).get("done", {}).get(method, {})
-    budgets = tuple(dict.fromkeys([*known.get("budgets", []), *budgets]))  # all seeds have all of them
     plan = load_experiment(settings, experiment)
     source, model = plan.data.source, model_name(plan.model)
     if plan.model != model_config(model, dataset=source) and not settings.quick:
@@ -51,7 +49,6 @@ def compare_method(
         data=replace(plan.data, data_dir=settings.data(source).data_dir),
         methods=(method,),
         models=(model,),
-        budgets=tuple(budgets),
         seeds=seeds,
         trials=1 if settings.quick else trials,
         search=plan.search,
@@ -59,6 +56,9 @@ def compare_method(
     )
     shared = replace(config.shared(), data=plan.data)  # without the place of the data on this machine
     stored = so_far(settings, path, shared, done={}, points=[], unmet={})
+    known = stored["done"].get(method, {}).get("budgets", [])
+    budgets = tuple(dict.fromkeys([*known, *budgets]))  # all seeds have all of them
+    config = replace(config, budgets=budgets)
     grid = [config_to_mapping(embedding) for embedding in method_grid(method)[: config.trials]]
     done = stored["done"].get(method, {"seeds": 0, "budgets": list(budgets), "grid": grid})
     if done["grid"] != grid:

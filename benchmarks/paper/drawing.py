@@ -61,8 +61,10 @@ def draw_steps(axes: "Axes", ratios: Mapping[str, Sequence[float]], models: Sequ
     axes.legend(loc="upper right", fontsize=8, borderaxespad=0)
 
 
-def draw_budgets(axes: "Axes", totals: Mapping[str, Mapping[str, float]], *, num_seeds: int) -> None:
-    """Running time: search and retraining of each way to five budgets, one on the other."""
+def draw_budgets(
+    axes: "Axes", totals: Mapping[str, Mapping[str, float]], spreads: Sequence[float], *, num_seeds: int
+) -> None:
+    """Running time: search and retraining of each way to five budgets, one on the other; `spreads` of their sums."""
     for part, label, colour, hatch in (
         ("search", "search", COLOURS[0], ""),
         ("retrain", "retraining", COLOURS[4], "//"),
@@ -73,6 +75,8 @@ def draw_budgets(axes: "Axes", totals: Mapping[str, Mapping[str, float]], *, num
             list(totals), heights, bottom=bottoms, width=0.6, color=colour, hatch=hatch, edgecolor="white", linewidth=0,
             label=label,
         )  # fmt: skip
+    sums = [sum(total.values()) for total in totals.values()]
+    axes.errorbar(list(totals), sums, yerr=spreads, fmt="none", ecolor=NOTE_COLOUR, capsize=3, linewidth=1)
     axes.grid(visible=False, axis="x")
     axes.set_ylabel(f"seconds to five budgets (seeds: {num_seeds})")
     axes.set_title("MovieLens-1M, FM", loc="left")

@@ -34,7 +34,7 @@ PARTS = (
     "frequency",
     "ablation",
 )
-"""In the page's order. A part is a module with `TITLE`, `run(settings)`, `draw(settings)` and `page(settings)`."""
+"""In the page's order; each a module of the shape of `paper.page.Part`."""
 
 
 def main() -> None:

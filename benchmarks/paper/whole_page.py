@@ -2,20 +2,19 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from types import ModuleType
 
-from paper.page import NOT_RUN_YET, command, table
+from paper.page import NOT_RUN_YET, Part, command, table
 from paper.settings import PaperSettings
-from paper.verdicts import RULE
+from paper.verdicts.differences import RULE
 from thresher.files import write_text
 
 
-def write_page(settings: PaperSettings, parts: Mapping[str, ModuleType]) -> Path:
+def write_page(settings: PaperSettings, parts: Mapping[str, Part]) -> Path:
     write_text(settings.page, page_text(settings, parts))
     return settings.page
 
 
-def page_text(settings: PaperSettings, parts: Mapping[str, ModuleType]) -> str:
+def page_text(settings: PaperSettings, parts: Mapping[str, Part]) -> str:
     """All parts' sections under one introduction."""
     sections = [_introduction(settings), _claims(settings, parts), _differences()]
     for name, module in parts.items():
@@ -25,15 +24,15 @@ def page_text(settings: PaperSettings, parts: Mapping[str, ModuleType]) -> str:
     return "\n\n".join(sections) + "\n"
 
 
-def _claims(settings: PaperSettings, parts: Mapping[str, ModuleType]) -> str:
+def _claims(settings: PaperSettings, parts: Mapping[str, Part]) -> str:
     """What parts say of the paper's claims, each with a link to where it is shown."""
     rows = [
         [f"[{claim.said}](#{_anchor(module.TITLE)})", claim.holds, claim.here]
         for module in parts.values()
-        for claim in getattr(module, "claims", lambda _: [])(settings)
+        for claim in module.claims(settings)
     ]
     told = (
-        table(["the paper says; *ours*: what we ask", "holds here", "numbers"], rows).replace("---:", "---")
+        table(["the paper says; *ours*: what we ask", "holds here", "numbers"], rows, numbers=False)
         if rows
         else "No part has been run yet."
     )
@@ -59,13 +58,14 @@ The tables and figures of *Learnable Embedding Sizes for Recommender Systems* (L
 experiment, made again with Thresher: on MovieLens-1M in full, on small real files of Criteo and Avazu in place of the
 whole ones. Tables and figures are numbered as in the paper. What is not made of them: under DeepFM and AutoInt the
 curves of MGQE and DartsEmb, and those on Criteo and Avazu (Figures 2 to 4); retraining from other weights on Avazu,
-whose small file is too small for it (Figure 9). `benchmarks/paper/make.py` writes this page; all results of ours on it
-are read from `benchmarks/results/`.
+whose small file is too small for it (Figure 9); test AUC over the epochs of retraining by granularity (Figure 10 (b)),
+for which there is AUC over sizes. `benchmarks/paper/make.py` writes this page; all results of ours on it are read from
+`benchmarks/results/`.
 
 ```sh
 export THRESHER_DATA_DIR=…        # with ml-1m/, criteo/ and avazu/
 make paper-quick                  # a small version of every figure, in minutes
-make paper                        # all of it; what is done is passed over. From nothing: more than a day of one core
+make paper                        # all of it; what is done is passed over. From nothing: several days of one core
 python benchmarks/paper/make.py --only frontier,runtime
 ```
 

@@ -6,6 +6,9 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+sys.path.insert(0, str(Path(__file__).parent))
+from made_results import write_results
+
 from paper.settings import PaperSettings
 
 
@@ -20,3 +23,9 @@ def settings(tmp_path):
         temporary=tmp_path / "temporary",
         data_dir=None,
     )
+
+
+@pytest.fixture
+def results(settings):
+    write_results(settings.results)
+    return settings.results

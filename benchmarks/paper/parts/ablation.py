@@ -12,11 +12,11 @@ from typing import Any
 
 from made_with import made_with
 from paper.experiments import digest, load_experiment
-from paper.page import NOT_RUN_YET, made_from, mean_sd, table
+from paper.page import NOT_RUN_YET, Claim, made_from, mean_sd, table
 from paper.settings import MODEL_NAMES, PaperSettings
 from paper.stored import so_far, write_result
 from paper.variants import DEFAULT, VARIANTS, Variant
-from paper.verdicts import STUDENT, by_seed, is_ahead, is_behind, signed
+from paper.verdicts.differences import STUDENT, by_seed, is_ahead, is_behind, signed
 from thresher.config import override
 from thresher.data.encoded_table import EncodedTable
 from thresher.data.split_batches import SplitBatches
@@ -99,6 +99,10 @@ def early_model(config: RunConfig, table: EncodedTable, data: SplitBatches, num_
 
 def draw(settings: PaperSettings) -> list[Path]:
     return []
+
+
+def claims(settings: PaperSettings) -> list[Claim]:
+    return []  # the defaults are ours
 
 
 def page(settings: PaperSettings) -> str:

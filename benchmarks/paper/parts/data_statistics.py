@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from made_with import made_with
-from paper.page import NOT_RUN_YET, made_from, picture, table
+from paper.page import NOT_RUN_YET, Claim, made_from, picture, table
 from paper.settings import FOLDERS, PLACES, PaperSettings
 from paper.stored import read_result, stored_result, write_result
 from thresher.config import config_to_mapping
@@ -77,6 +77,10 @@ def draw(settings: PaperSettings) -> list[Path]:
         axes.set_ylabel("training rows with it")
         axes.legend(loc="lower left", fontsize=8)
         return list(save_figure(figure, settings.images / "data-statistics"))
+
+
+def claims(settings: PaperSettings) -> list[Claim]:
+    return []  # the statistics claim nothing
 
 
 def page(settings: PaperSettings) -> str:

@@ -7,7 +7,7 @@ from paper.experiments import pruned_points, read_experiment, result_path, run_e
 from paper.page import NOT_RUN_YET, Claim, holds, made_from, table
 from paper.settings import PaperSettings
 from paper.stored import read_result
-from paper.verdicts import LEVEL, SideBySide, is_ahead, signed
+from paper.verdicts.differences import LEVEL, SideBySide, is_ahead, signed
 
 TITLE = "The deviation fixed at 0"
 PUBLISHED = ""
@@ -26,9 +26,9 @@ def draw(settings: PaperSettings) -> list[Path]:
 
 def claims(settings: PaperSettings) -> list[Claim]:
     both = _side_by_side(settings)
-    if both is None:
+    found = {} if both is None else {budget: each for budget, each in both.differences.items() if each}
+    if not found:
         return []
-    found = {budget: each for budget, each in both.differences.items() if each}
     here = f"FM on MovieLens-1M, learned minus fixed: {'; '.join(f'{at} {signed(each)}' for at, each in found.items())}"
     return [Claim("Thresholds are to be learned", holds(map(is_ahead, found.values())), here)]
 

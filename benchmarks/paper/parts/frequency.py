@@ -177,7 +177,7 @@ def page(settings: PaperSettings) -> str:
         for share in (0.5, 0.2, 0.1):
             last = [_groups_at(seed, share) for seed in seeds]
             if all(one is not None for one in last):
-                cells = [f"{fmean(one[at]['mean'] for one in last if one):.2f}" for at in groups]
+                cells = [mean_sd([one[at]["mean"] for one in last if one], 2) for at in groups]
                 rows.append([f"{pressure}, {share:.0%} kept", *cells])
     heads = [f"{group_names()[at]} ({first[at]['features']:,})" for at in groups]
     facts = [_facts(pressure, seeds) for pressure, seeds in results.items()]
@@ -238,10 +238,10 @@ def _facts(pressure: Pressure, seeds: list[dict[str, Any]]) -> str:
     if not tickets:
         return ""
     correlation = mean_sd([ticket["rank_correlation"] for ticket in tickets], 2)
-    dropped = fmean(ticket["dropped_share"] for ticket in tickets)
+    dropped = mean_sd([100 * ticket["dropped_share"] for ticket in tickets], 1)
     return (
         f"Rank correlation of frequency and density in the ticket of {tickets[0]['budget']}, {PRESSURES[pressure]}: "
-        f"{correlation}; {dropped:.0%} of the features are dropped altogether."
+        f"{correlation}; {dropped} % of the features are dropped altogether."
     )
 
 

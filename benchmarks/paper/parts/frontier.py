@@ -23,7 +23,8 @@ from paper.parts import deviation
 from paper.published import AUTHORS_CODE, PEP_0
 from paper.settings import MODEL_NAMES, PaperSettings
 from paper.stored import read_result
-from paper.verdicts import at_equal_budgets, at_equal_bytes, comparisons, counted, method_rows
+from paper.verdicts.equal_budgets import at_equal_budgets, comparisons, counted, method_rows
+from paper.verdicts.equal_bytes import at_equal_bytes
 from thresher.compare.results import FLOOR
 from thresher.report.comparison import plot_comparison
 from thresher.report.frontier import FrontierPoint
@@ -141,7 +142,7 @@ def _claim(settings: PaperSettings, said: str, methods: Sequence[str]) -> list[C
         points = [point for point in read_points(settings, model) if point.label in (PLAN, *methods)]
         compared_here = comparisons(points, PLAN, BUDGETS[model])
         if compared_here:
-            others = ", ".join(dict.fromkeys(one.other for one in compared_here))
+            others = ", ".join(dict.fromkeys(one.other.label for one in compared_here))
             told.append(f"{MODEL_NAMES[model]} ({others}): {counted(compared_here, name_level=False)}")
             found += [one.is_ahead for one in compared_here]
     here = f"MovieLens-1M, each method with the first setting of its grid, {'; '.join(told)}"

@@ -6,7 +6,6 @@ labels alone. The network of a comparison is the recorded one of the whole files
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import fmean
 
 from paper import compared
 from paper.compared import compare_method
@@ -16,7 +15,8 @@ from paper.parts.data_statistics import auc_error
 from paper.parts.frontier import DEPTH, IN_PAPER, MAGNITUDES
 from paper.settings import PLACES, PaperSettings
 from paper.stored import read_result
-from paper.verdicts import at_equal_budgets, comparisons, counted, method_rows
+from paper.verdicts.equal_budgets import at_equal_budgets, comparisons, counted, method_rows
+from paper.verdicts.sized import by_size
 from thresher.compare.results import FLOOR
 from thresher.report.comparison import plot_comparison
 from thresher.report.frontier import FrontierPoint
@@ -108,14 +108,11 @@ def _section(settings: PaperSettings, source: str) -> str:
 
 def _best_dense(points: list[FrontierPoint]) -> str:
     """The whole width that is best on validation."""
-    plain: dict[int, list[FrontierPoint]] = {}
-    for point in points:
-        if point.label == "uniform" and point.budget is None:
-            plain.setdefault(point.num_parameters, []).append(point)
+    plain = by_size(point for point in points if point.label == "uniform" and point.budget is None)
     if not plain:
         return "them was not run"
-    best = max(plain, key=lambda size: fmean(point.validation_auc for point in plain[size]))
-    return f"them on validation, {best:,} parameters, has {mean_sd(aucs_of(plain[best]))}"
+    best = max(plain, key=lambda width: width.validation_auc)
+    return f"them on validation, {best.told_size()} parameters, has {mean_sd(aucs_of(best.points))}"
 
 
 def _points(settings: PaperSettings, source: str, *, of: str = "fm") -> list[FrontierPoint]:

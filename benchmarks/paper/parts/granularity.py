@@ -14,7 +14,7 @@ from paper.searches import WatchedConfig, search, search_config, short
 from paper.settings import PaperSettings
 from paper.stored import add_seeds, read_result, read_seeds
 from paper.trainings import retrain, training_config
-from paper.verdicts import by_seed, is_ahead, is_behind
+from paper.verdicts.differences import by_seed, is_ahead, is_behind
 from thresher.embeddings.granularity import GranularityName
 from thresher.embeddings.pep import Pressure
 from thresher.report.figures import COLOURS, MARKERS, new_figure, page_style, save_figure, set_count_ticks
@@ -142,7 +142,7 @@ def _prunes_most(contents: Mapping[GranularityName, Mapping[str, Any]]) -> list[
     last = min(len(seed["kept_by_epoch"]) for of_name in seeds.values() for seed in of_name)
     left = {name: fmean(seed["kept_by_epoch"][last - 1] for seed in of_name) for name, of_name in seeds.items()}
     order = sorted(left, key=lambda name: left[name])
-    here = f"Kept by decay after {last} epochs: {'; '.join(f'{name} {left[name]:,.0f}' for name in order)}"
+    here = f"Kept by decay after {last} epochs: {'; '.join(f'{name} {_kept(seeds[name], last)}' for name in order)}"
     return [Claim("A threshold for each entry prunes most", holds([order[0] == BEST_IN_PAPER]), here)]
 
 
@@ -172,7 +172,7 @@ def _judged(contents: Mapping[GranularityName, Mapping[str, Any]], sizes: Sequen
 
 
 def _kept(seeds: list[dict[str, Any]], epoch: int) -> str:
-    return f"{fmean(seed['kept_by_epoch'][epoch - 1] for seed in seeds):,.0f}"
+    return mean_sd([seed["kept_by_epoch"][epoch - 1] for seed in seeds], 0)
 
 
 def _path(settings: PaperSettings, granularity: str) -> Path:

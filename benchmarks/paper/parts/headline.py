@@ -23,7 +23,7 @@ from paper.parts.data_statistics import auc_error
 from paper.published import AUTHORS_CODE, AUTHORS_DENSE, PEP_0
 from paper.settings import MODEL_NAMES, PaperSettings
 from paper.stored import read_result
-from paper.verdicts import LEVEL, is_behind, paired, signed
+from paper.verdicts.differences import LEVEL, is_behind, paired, signed
 from thresher.report.frontier import FrontierPoint
 
 TITLE = "Ours beside what was published"

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from paper.page import NOT_RUN_YET, Claim, folded, holds, made_from, picture, table
+from paper.page import NOT_RUN_YET, Claim, folded, holds, made_from, mean_sd, picture, table
 from paper.searches import WatchedConfig, search, search_config
 from paper.settings import PaperSettings
 from paper.stored import add_seeds
@@ -86,7 +86,7 @@ def draw(settings: PaperSettings) -> list[Path]:
     largest = max(0.05, *(float(np.nanmax(np.abs(after - before))) for after in afters.values()))
     for budget, after in afters.items():
         with page_style():
-            figure = new_figure(6.9, 3.1)
+            figure = new_figure(6.9, 3.7)
             figure.suptitle("MovieLens-1M, FM", x=0.01, ha="left", fontsize=10, fontweight="bold")
             panels = figure.subplots(1, 3, sharey=True)
             _draw_matrix(panels[0], before, seeds[0]["fields"], "dense", "Blues", limits)
@@ -122,7 +122,7 @@ def _draw_matrix(
             value = float(matrix[row, column])
             colour = "white" if abs(value) > 0.6 * limits[1] else "black"
             told = f"{value:.2f}".replace("0.", ".").replace("-", "−")
-            axes.text(column, row, told, ha="center", va="center", fontsize=6, color=colour)
+            axes.text(column, row, told, ha="center", va="center", fontsize=5.5, color=colour)
     return image
 
 
@@ -132,12 +132,10 @@ def page(settings: PaperSettings) -> str:
     content = read_json(_path(settings))
     seeds = list(content["seeds"].values())
     budgets, fields = list(seeds[0]["pruned"]), seeds[0]["fields"]
-    before = _mean(seeds, None)
-    afters = {budget: _mean(seeds, budget) for budget in budgets}
+    columns = [_scaled(seeds, budget) for budget in (None, *budgets)]
     rows = [
-        [f"{fields[row]} × {fields[column]}", f"{before[row, column]:.2f}"]
-        + [f"{afters[budget][row, column]:.2f}" for budget in budgets]
-        for row, column in _pairs(before)
+        [f"{fields[row]} × {fields[column]}", *(mean_sd([one[row, column] for one in of], 2) for of in columns)]
+        for row, column in _pairs(_mean(seeds, None))
     ]
     return "\n\n".join(
         [
@@ -151,7 +149,7 @@ them that weak pairs fade while strong ones stay.""",
                 for budget in budgets
             ],
             folded("all pairs of fields", table(["pair", "dense", *budgets], rows)),
-            *(_fading(before, afters[budget], budget) for budget in budgets),
+            f"Of the strength they had before, {_fading(seeds)}.",
             made_from(content),
         ]
     )
@@ -161,24 +159,30 @@ def claims(settings: PaperSettings) -> list[Claim]:
     if not _path(settings).exists():
         return []
     seeds = list(read_json(_path(settings))["seeds"].values())
-    before = _mean(seeds, None)
-    kept = {budget: _kept_strength(before, _mean(seeds, budget)) for budget in seeds[0]["pruned"]}
-    told = [
-        f"at {budget} the stronger pairs keep {strong:.0%}, the weaker {weak:.0%}"
-        for budget, (strong, weak) in kept.items()
-    ]
+    found = []
+    for budget in seeds[0]["pruned"]:
+        strong, weak = (fmean(half) for half in _kept_halves(seeds, budget))
+        found += [weak < strong, strong >= STAYED]
     said = "Weak interactions of fields fade, strong ones stay"
-    found = [each for strong, weak in kept.values() for each in (weak < strong, strong >= STAYED)]
-    return [Claim(said, holds(found), f"FM on MovieLens-1M: {'; '.join(told)}")]
+    return [Claim(said, holds(found), f"FM on MovieLens-1M, of their strength {_fading(seeds)}")]
 
 
-def _fading(before: NDArray[np.float64], after: NDArray[np.float64], budget: str) -> str:
+def _fading(seeds: list[dict[str, Any]]) -> str:
     """Whether weak pairs lose more than strong ones: the paper's reading, checked."""
-    strong, weak = _kept_strength(before, after)
-    return (
-        f"At {budget} the stronger half of the pairs has {strong:.0%} of the strength it had before, "
-        f"the weaker half {weak:.0%}."
-    )
+    told = []
+    for budget in seeds[0]["pruned"]:
+        strong, weak = (mean_sd([100 * share for share in half], 0) for half in _kept_halves(seeds, budget))
+        told.append(f"at {budget} the stronger half of the pairs keeps {strong} %, the weaker {weak} %")
+    return "; ".join(told)
+
+
+def _kept_halves(seeds: list[dict[str, Any]], budget: str) -> tuple[list[float], list[float]]:
+    """What the stronger and the weaker half of the pairs have left, seed by seed."""
+    kept = [
+        _kept_strength(before, after)
+        for before, after in zip(_scaled(seeds, None), _scaled(seeds, budget), strict=True)
+    ]
+    return [strong for strong, _ in kept], [weak for _, weak in kept]
 
 
 def _kept_strength(before: NDArray[np.float64], after: NDArray[np.float64]) -> tuple[float, float]:
@@ -196,10 +200,14 @@ def _pairs(before: NDArray[np.float64]) -> list[tuple[int, int]]:
 
 
 def _mean(seeds: list[dict[str, Any]], budget: str | None) -> NDArray[np.float64]:
+    return np.mean(_scaled(seeds, budget), axis=0)
+
+
+def _scaled(seeds: list[dict[str, Any]], budget: str | None) -> list[NDArray[np.float64]]:
     """The dense matrices (None) or the pruned ones, each as a multiple of its seed's largest dense entry."""
     matrices = [np.array(seed["dense"] if budget is None else seed["pruned"][budget], float) for seed in seeds]
     scales = [np.nanmax(np.array(seed["dense"], float)) for seed in seeds]
-    return np.mean([matrix / scale for matrix, scale in zip(matrices, scales, strict=True)], axis=0)
+    return [matrix / scale for matrix, scale in zip(matrices, scales, strict=True)]
 
 
 def _plain(matrix: NDArray[np.float64]) -> list[list[float | None]]:

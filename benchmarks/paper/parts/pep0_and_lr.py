@@ -26,7 +26,7 @@ from paper.parts.data_statistics import auc_error
 from paper.published import PEP_0
 from paper.settings import MODEL_NAMES, MODELS, PLACES, PaperSettings
 from paper.stored import read_result
-from paper.verdicts import is_above, on_validation, paired, signed
+from paper.verdicts.differences import is_above, on_validation, paired, signed
 from thresher.models.registry import model_config
 from thresher.report.figures import COLOURS, new_figure, page_style, save_figure
 from thresher.report.frontier import FrontierPoint
@@ -152,9 +152,9 @@ def _precision(settings: PaperSettings) -> str:
 def _judged(settings: PaperSettings) -> str:
     """Where the smallest tables are above logistic regression, and where not."""
     found = _above(settings)
-    told = [f"Above logistic regression: {', '.join(name for name, above in found if above)}."]
-    told += [f"Not above it: {', '.join(name for name, above in found if not above)}."]
-    return " ".join(sentence for sentence in told if not sentence.endswith(": ."))
+    above, not_above = ([name for name, is_so in found if is_so is wanted] for wanted in (True, False))
+    told = [f"Above logistic regression: {', '.join(above)}."] if above else []
+    return " ".join(told + ([f"Not above it: {', '.join(not_above)}."] if not_above else []))
 
 
 def _above(settings: PaperSettings) -> list[tuple[str, bool]]:

@@ -19,10 +19,10 @@ from paper.experiments import (
     result_path,
     run_experiment,
 )
-from paper.page import ABSENT, NOT_RUN_YET, made_from, mean_sd, table
+from paper.page import ABSENT, NOT_RUN_YET, Claim, made_from, mean_sd, table
 from paper.settings import MODEL_NAMES, MODELS, PLACES, PaperSettings
 from paper.stored import add_seeds, read_result
-from paper.verdicts import SideBySide, by_seed, signed
+from paper.verdicts.differences import SideBySide, by_seed, signed
 from thresher.cli.progress import display
 from thresher.embeddings.uniform import UniformConfig
 from thresher.retrain import train_model
@@ -85,6 +85,10 @@ def taught_dense(settings: PaperSettings, config: RunConfig, seed: int) -> dict[
 
 def draw(settings: PaperSettings) -> list[Path]:
     return []  # a table alone
+
+
+def claims(settings: PaperSettings) -> list[Claim]:
+    return []  # the headline tells what a teacher comes to
 
 
 def page(settings: PaperSettings) -> str:

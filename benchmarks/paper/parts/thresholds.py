@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from paper.drawing import note_exits
-from paper.page import NOT_RUN_YET, Claim, holds, made_from, picture, table
+from paper.page import NOT_RUN_YET, Claim, holds, made_from, mean_sd, picture, table
 from paper.searches import SOURCES, WatchedConfig, search, search_config
 from paper.settings import PLACES, PaperSettings
 from paper.stored import add_seeds, read_result, read_seeds
 from paper.trainings import DENSE_EPOCHS, curve, train_dense, training_config
+from paper.verdicts.differences import is_behind, signed
 from thresher.embeddings.pep import Pressure
 from thresher.report.figures import COLOURS, new_figure, page_style, save_figure, set_count_ticks
 
@@ -186,8 +187,8 @@ def _losses(results: Mapping[str, list[dict[str, Any]]]) -> str:
             epochs = min(len(one["train_loss"]) for one in curves)
             rows.append(
                 [f"{PLACES[source]}, {NAMES[name]}", epochs]
-                + [f"{fmean(one['train_loss'][at] for one in curves):.4f}" for at in (0, (epochs - 1) // 2, epochs - 1)]
-                + [f"{fmean(min(one['validation_logloss']) for one in curves):.4f}"]
+                + [mean_sd([one["train_loss"][at] for one in curves]) for at in (0, (epochs - 1) // 2, epochs - 1)]
+                + [mean_sd([min(one["validation_logloss"]) for one in curves])]
             )
     heads = ["", "epochs", "training loss, first", "middle", "last epoch", "best validation"]
     return table(heads, rows)
@@ -199,9 +200,9 @@ def _lower_or_higher(results: Mapping[str, list[dict[str, Any]]]) -> str:
     def told(seeds: list[dict[str, Any]], pressure: Pressure) -> str:
         lowest = [[min(seed[name]["validation_logloss"]) for seed in seeds] for name in (pressure, "dense")]
         best = [seed[pressure] for seed in seeds]
-        kept = fmean(one["kept"][one["validation_logloss"].index(min(one["validation_logloss"]))] for one in best)
-        gap = fmean(lowest[0]) - fmean(lowest[1])
-        return f"{pressure} {_loss_gap(seeds, pressure):+.3f} and {gap:+.4f}, with {kept:,.0f} entries kept then"
+        kept = [one["kept"][one["validation_logloss"].index(min(one["validation_logloss"]))] for one in best]
+        gap = signed([own - other for own, other in zip(*lowest, strict=True)])
+        return f"{pressure} {signed(_loss_gaps(seeds, pressure))} and {gap}, with {mean_sd(kept, 0)} entries kept then"
 
     found = [
         f"{PLACES[source]}: {'; '.join(told(seeds, pressure) for pressure in PRESSURES)}"
@@ -213,23 +214,23 @@ def _lower_or_higher(results: Mapping[str, list[dict[str, Any]]]) -> str:
     )
 
 
-def _loss_gap(seeds: list[dict[str, Any]], pressure: Pressure) -> float:
-    """Training loss with PEP minus that without, after as many epochs as both have."""
+def _loss_gaps(seeds: list[dict[str, Any]], pressure: Pressure) -> list[float]:
+    """Training loss with PEP minus that without, after as many epochs as both have, seed by seed."""
     epochs = [min(len(seed[name]["train_loss"]) for name in (pressure, "dense")) for seed in seeds]
-    return fmean(
+    return [
         seed[pressure]["train_loss"][at - 1] - seed["dense"]["train_loss"][at - 1]
         for seed, at in zip(seeds, epochs, strict=True)
-    )
+    ]
 
 
 def claims(settings: PaperSettings) -> list[Claim]:
     gaps = {
-        f"{PLACES[source]}, {pressure}": _loss_gap(seeds, pressure)
+        f"{PLACES[source]}, {pressure}": _loss_gaps(seeds, pressure)
         for source, seeds in read_seeds(settings.results / PART, SOURCES).items()
         for pressure in PRESSURES
     }
-    here = f"With PEP minus without: {'; '.join(f'{name} {gap:+.3f}' for name, gap in gaps.items())}"
-    return [Claim("The training loss is lower with PEP", holds(gap < 0 for gap in gaps.values()), here)] if gaps else []
+    here = f"With PEP minus without: {'; '.join(f'{name} {signed(each)}' for name, each in gaps.items())}"
+    return [Claim("The training loss is lower with PEP", holds(map(is_behind, gaps.values())), here)] if gaps else []
 
 
 def _parts(results: Mapping[str, list[dict[str, Any]]]) -> str:
@@ -240,17 +241,16 @@ def _parts(results: Mapping[str, list[dict[str, Any]]]) -> str:
                 found = [part for seed in seeds if (part := part_at(seed[pressure], share)) is not None]
                 if found:
                     kept = [part["kept"] for part in found]
-                    low, high = (fmean(one["raw_loss"][at] for one in kept) for at in (0, 2))
                     rows.append(
                         [
                             f"{PLACES[source]}, {pressure}, {share:.0%} kept",
-                            f"{fmean(one['raw_pressure'][1] for one in kept):.2f}",
-                            f"{low:+.2f} … {high:+.2f}",
-                            f"{fmean(one['moved_by_loss'] for one in kept):.0%}",
-                            f"{fmean(part['swapped_share'] for part in found):.1%}",
+                            mean_sd([one["raw_pressure"][1] for one in kept], 2),
+                            " … ".join(mean_sd([one["raw_loss"][at] for one in kept], 2, sign="+") for at in (0, 2)),
+                            mean_sd([100 * one["moved_by_loss"] for one in kept], 0),
+                            mean_sd([100 * part["swapped_share"] for part in found], 1),
                         ]
                     )
-    return table(["", "pressure (median)", "loss (5 … 95 %)", "moved by the loss", "swapped"], rows)
+    return table(["", "pressure (median)", "loss (5 … 95 %)", "moved by the loss, %", "swapped, %"], rows)
 
 
 def part_at(searched: Mapping[str, Any], share: float) -> dict[str, Any] | None:

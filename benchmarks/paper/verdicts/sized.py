@@ -1,0 +1,76 @@
+"""One method at one size: its points over seeds, and what is said of them together."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from statistics import fmean
+
+from paper.experiments import aucs_of
+from paper.page import mean_sd
+from thresher.report.frontier import FrontierPoint
+from thresher.tickets.budget import Budget
+
+FILLED = 0.95
+"""A method that uses less of its budget is one of another size."""
+
+
+@dataclass(frozen=True)
+class Sized:
+    """Points of one method and one budget, or of one size where it was asked for none: one of each seed."""
+
+    points: tuple[FrontierPoint, ...]
+
+    @property
+    def label(self) -> str:
+        return self.points[0].label
+
+    @property
+    def budget(self) -> str | None:
+        return self.points[0].budget
+
+    @property
+    def smallest(self) -> int:
+        """Parameters with the seed that has fewest: a search that chooses sizes may end at another one each time."""
+        return min(point.num_parameters for point in self.points)
+
+    @property
+    def largest(self) -> int:
+        return max(point.num_parameters for point in self.points)
+
+    @property
+    def storage_bytes(self) -> float:
+        return fmean(point.storage_bytes for point in self.points)
+
+    @property
+    def validation_auc(self) -> float:
+        """What the best of several is chosen by, as in all choices."""
+        return fmean(point.validation_auc for point in self.points)
+
+    @property
+    def test_auc(self) -> float:
+        return fmean(aucs_of(self.points))
+
+    @property
+    def fills_its_budget(self) -> bool:
+        return self.budget is not None and self.smallest >= FILLED * Budget.parse(self.budget).max_entries(10**9)
+
+    def told_size(self) -> str:
+        """Parameters, of all seeds.
+
+        >>> point = dict(label="mde", storage_bytes=9, validation_auc=0.8, validation_logloss=0.4)
+        >>> Sized(tuple(FrontierPoint(num_parameters=size, **point) for size in (1200, 1000))).told_size()
+        '1,000 to 1,200'
+        """
+        return f"{self.smallest:,}" + (f" to {self.largest:,}" if self.largest > self.smallest else "")
+
+    def told_auc(self) -> str:
+        """Test AUC, with the size where it stays well below the budget."""
+        return mean_sd(aucs_of(self.points)) + ("" if self.fills_its_budget else f" @ {self.told_size()}")
+
+
+def by_size(points: Iterable[FrontierPoint]) -> list[Sized]:
+    """Points of one method and size together; the largest first."""
+    groups: dict[tuple[str, str | None, int | None], list[FrontierPoint]] = {}
+    for point in points:
+        size = point.num_parameters if point.budget is None else None
+        groups.setdefault((point.label, point.budget, size), []).append(point)
+    return sorted((Sized(tuple(group)) for group in groups.values()), key=lambda it: it.storage_bytes, reverse=True)

@@ -1,0 +1,112 @@
+"""Result files: of one set of settings, added to seed by seed, made again where settings change."""
+
+import shutil
+from dataclasses import replace
+
+import pytest
+
+from paper import compared, experiments, stored
+from paper.settings import EXPERIMENTS, PaperSettings
+from thresher.config import load_toml
+from thresher.data.sources import DataConfig, SyntheticConfig
+from thresher.embeddings.pep import PepConfig
+from thresher.errors import ConfigError
+from thresher.files import read_json, write_json
+from thresher.runs import RunConfig
+
+
+def test_quick_runs_an_experiment_and_makes_it_again_when_its_settings_change(settings, monkeypatch):
+    rows = SyntheticConfig(num_rows=1500, num_signal_fields=2, num_noise_fields=1, field_size=30)
+    monkeypatch.setattr(
+        type(settings), "data", lambda self, source: DataConfig(source="synthetic", synthetic=rows), raising=True
+    )
+    monkeypatch.setattr("paper.settings.QUICK_EPOCHS", 2)
+
+    name, load = "movielens-1m/fm/pep-plan", experiments.load_experiment
+    for budget in ("300", "300", "200"):
+        changed = replace(load(settings, name), budgets=(budget,))
+        monkeypatch.setattr(experiments, "load_experiment", lambda *_, to=changed: to)
+        experiments.run_experiment(settings, name, [0])
+        found = experiments.read_experiment(settings, name)
+        assert [(point.budget, point.num_parameters) for point in found[0].points] == [(budget, int(budget))]
+
+
+def test_new_defaults_do_not_throw_results_away_but_other_values_do():
+    still_holds = experiments.still_holds
+    now = RunConfig(budgets=("1%",))
+    assert still_holds({"budgets": ["1%"]}, now)
+    assert not still_holds({"budgets": ["1%", "2%"]}, now)
+    assert not still_holds({"budgets": ["1%"], "gone": 1}, now)
+    assert not still_holds({"budgets": ["1%"]}, replace(now, teacher_share=0.0)), "absent is a value, too"
+
+
+def test_a_result_of_other_settings_is_refused_and_in_quick_passed_over(settings, tmp_path):
+    stored_result, now = stored.stored_result, RunConfig(budgets=("1%",))
+    path, full = tmp_path / "result.json", replace(settings, quick=False)
+    assert stored_result(full, path, now) == {}
+    write_json(path, {"points": {}})  # from before settings were kept
+    assert stored_result(settings, path, now) == {}
+    content = {"config": {"budgets": ["1%"]}, "points": {}}
+    write_json(path, content)
+    assert stored_result(full, path, now) == stored_result(settings, path, now) == content
+    other = replace(now, budgets=("2%",))
+    assert stored_result(settings, path, other) == {}
+    with pytest.raises(ConfigError, match=r"result\.json was made with other settings; delete it"):
+        stored_result(full, path, other)
+
+
+def test_seeds_are_added_to_a_result_of_the_same_settings_and_every_run_stays_told(settings, monkeypatch):
+    runs = iter([{"commit": "a"}, {"commit": "b"}, {"commit": "b"}])
+    monkeypatch.setattr(stored, "made_with", lambda: next(runs))
+    full, path, config = replace(settings, quick=False), settings.results / "part" / "one.json", RunConfig()
+    for seeds in ((0,), (0, 1, 2)):
+        stored.add_seeds(replace(full, seeds=seeds), path, config, lambda seed: {"square": seed**2})
+    content = read_json(path)
+    assert content["made_with"] == [{"commit": "a"}, {"commit": "b"}]
+    assert content["seeds"] == {str(seed): {"square": seed**2} for seed in range(3)}
+    assert stored.read_seeds(path.parent, ("one", "other")) == {"one": [{"square": seed**2} for seed in range(3)]}
+    with pytest.raises(ConfigError, match="made with other settings"):
+        stored.add_seeds(full, path, replace(config, rewind="final"), lambda seed: {})
+
+
+def test_a_comparison_gets_further_seeds_from_its_result_file_alone(settings):
+    path = settings.results / "frontier" / "fm.json"
+
+    def compare_mde(seeds, budgets=("5k",)):
+        compared.compare_method(settings, path, "movielens-1m/fm/pep-plan", "mde", budgets, seeds=seeds, trials=1)
+        return compared.points(path)
+
+    first = compare_mde(1)
+    shutil.rmtree(settings.temporary)
+    both = compare_mde(2)
+    assert both[: len(first)] == first
+    assert all(1 <= at["retrain_epochs"] <= 4 for at in both)  # as many as a quick one may have
+    assert [(at["label"], at["seed"]) for at in both] == [("mde", 0), ("lr", 0), ("mde", 1), ("lr", 1)]
+    assert not list(settings.temporary.rglob("*seed0*"))  # the first was not trained again
+    more = compare_mde(1, ("5k", "9k"))  # asked for one seed: all there are get the new budget
+    assert {(at["budget"], at["seed"]) for at in more if at["label"] == "mde"} == {
+        (budget, seed) for budget in ("5k", "9k") for seed in (0, 1)
+    }
+    assert read_json(path)["done"]["mde"]["seeds"] == 2
+    assert compare_mde(2, ("9k",)) == more
+    assert read_json(path)["done"]["mde"]["budgets"] == ["5k", "9k"]
+    third = compare_mde(3, ("9k",))  # asked for one budget: the new seed gets all there are
+    assert {at["budget"] for at in third if (at["label"], at["seed"]) == ("mde", 2)} == {"5k", "9k"}
+
+
+def test_seeds_that_are_asked_for_are_those_of_all_parts():
+    assert PaperSettings.of(quick=False).plan_seeds == (0, 1, 2, 3, 4)
+    assert PaperSettings.of(quick=False, seeds=[0, 1, 2]).plan_seeds == (0, 1, 2)
+
+
+@pytest.mark.parametrize(
+    "path", sorted(EXPERIMENTS.rglob("*.toml")), ids=lambda path: str(path.relative_to(EXPERIMENTS))
+)
+def test_every_experiment_is_a_run(path):
+    config = load_toml(RunConfig, path)
+    if path.parts[-3] in ("criteo", "avazu") and path.stem.startswith("pep-0") | path.stem.startswith("pep-2"):
+        assert isinstance(config.embedding, PepConfig)
+        assert config.embedding.pressure == "decay"
+        assert config.embedding.raw_threshold_init == -150
+        assert config.embedding.embedding_dim == 64
+        assert config.embedding.granularity == ("feature-dimension" if path.stem == "pep-0-1" else "dimension")

@@ -1,0 +1,102 @@
+"""Who is ahead: a difference counts only where seeds and splits agree, and sizes are equal."""
+
+import pytest
+from made_results import point
+
+from paper.verdicts.differences import is_above, is_ahead, paired
+from paper.verdicts.equal_budgets import at_equal_budgets
+from paper.verdicts.equal_bytes import at_equal_bytes
+from thresher.report.frontier import FrontierPoint
+
+
+def test_differences_are_of_the_seeds_both_have():
+    def side(aucs):
+        return [FrontierPoint.from_json(point(auc, seed=seed)) for seed, auc in aucs.items()]
+
+    assert paired(side({0: 0.8, 2: 0.9, 1: 0.7}), side({2: 0.5, 0: 0.6, 3: 0.1})) == pytest.approx([0.2, 0.4])
+    assert paired(side({0: 0.8}), side({1: 0.8})) == []
+
+
+@pytest.mark.parametrize(
+    ("differences", "ahead"),
+    [
+        ([0.0011], True),
+        ([0.0050, -0.0005, 0.0040], False),  # much on average, but not in every seed
+        ([0.0009], False),
+        ([0.0002, 0.0001, 0.0003], False),  # t = 3.5: chance does that in one of fourteen
+        ([0.0002, 0.0002, 0.0003], True),
+        ([0.0008, -0.0001, 0.0009], False),
+        ([0.0001, 0.0001, 0.0020], False),  # agree, but one seed does it all
+        ([0.0005, 0.0010, 0.0030], False),  # as much as 0.0015 on average, and no more than chance
+    ],
+)
+def test_a_small_difference_counts_only_where_seeds_agree(differences, ahead):
+    assert is_ahead(differences) is ahead
+
+
+def test_validation_has_to_agree_that_a_method_is_ahead_unless_one_learned_from_it():
+    def points(label, test, validation):
+        return [
+            FrontierPoint.from_json(point(test + at / 1e5, label=label, seed=at) | {"validation_auc": validation})
+            for at in range(3)
+        ]
+
+    pep = points("pep", 0.85, 0.849)
+    assert is_above(pep, points("mde", 0.84, 0.848))
+    assert not is_above(pep, points("mde", 0.84, 0.850))  # test and validation say the opposite: no finding
+    assert not is_above(points("mde", 0.84, 0.850), pep)
+    assert is_above(pep, points("darts-emb", 0.84, 0.850))  # its sizes learned on the validation rows
+
+
+def test_what_cannot_use_its_budget_is_compared_with_a_table_that_is_no_larger():
+    points = [
+        FrontierPoint.from_json(point(auc, label=label, budget=budget, size=size, seed=seed))
+        for label, budget, size, aucs in (
+            ("pep", "20k", 20_000, (0.85, 0.85, 0.85)),
+            ("pep", "8k", 8_000, (0.84, 0.84, 0.84)),
+            ("mde", "20k", 9_000, (0.835, 0.836, 0.835)),
+            ("mde", "8k", 7_900, (0.845, 0.846, 0.845)),
+            ("uniform", "8k", 4_000, (0.80, 0.80, 0.80)),
+        )
+        for seed, auc in enumerate(aucs)
+    ]
+    text = at_equal_budgets(points, "pep", ("20k", "8k"))
+    assert "| mde | – | -0.0053 ± 0.0006 (3) |" in text
+    assert "| mde | 9,000 | 0.8353 ± 0.0006 (3) | 8k | +0.0047 ± 0.0006 (3) |" in text
+    assert "uniform" not in text  # half the size of the smallest
+    assert "that is no larger is ahead in 1 of 1 comparisons; behind in none." in text
+    assert "`pep` is ahead in 0 of 1 comparisons; behind mde at 8k (-0.0053 ± 0.0006 (3))." in text
+
+
+def test_a_size_that_differs_between_seeds_is_compared_by_the_smallest():
+    points = [
+        FrontierPoint.from_json(point(auc, label=label, budget=budget, size=size, seed=seed))
+        for label, budget, sizes, auc in (
+            ("pep", "20k", (20_000,) * 3, 0.85),
+            ("pep", "8k", (8_000,) * 3, 0.84),
+            ("darts-emb", "20k", (20_000, 19_500, 9_000), 0.83),
+        )
+        for seed, size in enumerate(sizes)
+    ]
+    text = at_equal_budgets(points, "pep", ("20k", "8k"))
+    assert "| darts-emb | 9,000 to 20,000 | 0.8300 ± 0.0000 (3) | 8k | +0.0100 ± 0.0000 (3) |" in text
+    assert "that uses its budget" not in text  # with one seed it does not
+
+
+def test_at_equal_bytes_the_best_of_the_smaller_is_named():
+    def point(label, size, storage_bytes, auc, budget=None):
+        return FrontierPoint(
+            label=label, budget=budget, num_parameters=size, storage_bytes=storage_bytes, test_auc=auc, seed=0,
+            validation_auc=auc, validation_logloss=0.4,
+        )  # fmt: skip
+
+    points = [
+        point("pep", 100, 500, 0.80, "100"), point("quantised", 400, 400, 0.82), point("quantised", 800, 800, 0.9),
+        point("pep", 50, 250, 0.79, "50"), point("mde", 50, 200, 0.7, "50"),
+        point("autodim", 50, 240, 0.78, "50"),  # it learned on the rows by which the best is chosen
+    ]  # fmt: skip
+    told = at_equal_bytes(points, ["pep"], turned=["quantised"])
+    large, small, _, turned = told.splitlines()[2:]
+    assert "quantised, 400 parameters | 400 | 0.8200 (-0.0200 (1))" in large
+    assert "mde, 50 parameters | 200 | 0.7000 (+0.0900 (1))" in small
+    assert "quantised with 800 (-0.1000 (1)), quantised with 400 (-0.0300 (1))" in turned
