@@ -28,7 +28,6 @@ PARTS = (
     "lottery_ticket",
     "granularity",
     "thresholds",
-    "deviation",
     "teacher",
     "interactions",
     "frequency",

@@ -10,7 +10,7 @@ from scipy.stats import spearmanr
 from torch import nn
 
 from paper import searches, trainings
-from paper.drawing import note_exits
+from paper.figures.exits import note_exits
 from paper.measures import AdamParts, group_densities, popularity_groups, swapped_share, threshold_parts
 from paper.parts import frequency, granularity, interactions, lottery_ticket, thresholds
 from thresher.data.split_batches import SplitBatches

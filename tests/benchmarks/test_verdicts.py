@@ -96,7 +96,8 @@ def test_at_equal_bytes_the_best_of_the_smaller_is_named():
         point("autodim", 50, 240, 0.78, "50"),  # it learned on the rows by which the best is chosen
     ]  # fmt: skip
     told = at_equal_bytes(points, ["pep"], turned=["quantised"])
-    large, small, _, turned = told.splitlines()[2:]
+    large, small, _, aside, _, turned = told.splitlines()[2:]
     assert "quantised, 400 parameters | 400 | 0.8200 (-0.0200 (1))" in large
+    assert aside == "Not among the others: `autodim`, which learned on the rows of validation."
     assert "mde, 50 parameters | 200 | 0.7000 (+0.0900 (1))" in small
     assert "quantised with 800 (-0.1000 (1)), quantised with 400 (-0.0300 (1))" in turned

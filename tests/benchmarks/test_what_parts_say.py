@@ -8,8 +8,8 @@ from made_results import point, pruned
 
 from paper import compared, experiments
 from paper.parts import (
+    ablation,
     data_statistics,
-    deviation,
     frontier,
     frontier_small,
     granularity,
@@ -102,9 +102,9 @@ def test_the_deviation_gains_or_costs_only_where_seeds_agree(settings):
     folder = settings.results / "experiments"
     learned = {"50k": [0.852, 0.854, 0.853], "12k": [0.846, 0.847, 0.845], "6500": [0.8430, 0.8441, 0.8450]}
     fixed = {"50k": [0.850, 0.852, 0.851], "12k": [0.8462, 0.8468, 0.845], "6500": [0.8433, 0.8444, 0.8454]}
-    pruned(folder / deviation.LEARNED, learned)
-    pruned(folder / deviation.FIXED, fixed)
-    text = deviation.page(settings)
+    pruned(folder / ablation.LEARNED, learned)
+    pruned(folder / ablation.FIXED, fixed)
+    text = ablation.page(settings)
     assert "| 50k | 0.8530 ± 0.0010 (3) | 0.8510 ± 0.0010 (3) | +0.0020 ± 0.0000 (3) |" in text
     assert "Learning it is ahead at 50k, behind at 6500." in text
 

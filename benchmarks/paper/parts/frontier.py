@@ -19,7 +19,7 @@ from paper.experiments import (
     run_experiment,
 )
 from paper.page import NOT_RUN_YET, Claim, holds, made_from, mean_sd, ours, picture, table
-from paper.parts import deviation
+from paper.parts import ablation
 from paper.published import AUTHORS_CODE, PEP_0
 from paper.settings import MODEL_NAMES, PaperSettings
 from paper.stored import read_result
@@ -151,7 +151,7 @@ def _claim(settings: PaperSettings, said: str, methods: Sequence[str]) -> list[C
 
 def _learning(settings: PaperSettings) -> str:
     """Nothing here may be credited to learned thresholds unless the ablation shows that they matter."""
-    if any(claim.holds == "no" for claim in deviation.claims(settings)):
+    if any(claim.holds == "no" for claim in ablation.claims(settings)):
         return " It is no worse then: what `pep` is ahead by is owed to that schedule, not to learned thresholds."
     return ""
 

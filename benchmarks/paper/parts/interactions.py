@@ -122,7 +122,7 @@ def _draw_matrix(
             value = float(matrix[row, column])
             colour = "white" if abs(value) > 0.6 * limits[1] else "black"
             told = f"{value:.2f}".replace("0.", ".").replace("-", "−")
-            axes.text(column, row, told, ha="center", va="center", fontsize=5.5, color=colour)
+            axes.text(column, row, told, ha="center", va="center", fontsize=6.5, color=colour)
     return image
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
-from paper.drawing import NOTE_COLOUR, note_exits
+from paper.figures.exits import NOTE_COLOUR, note_exits
 from paper.page import NOT_RUN_YET, Claim, holds, made_from, mean_sd, picture, table
 from paper.searches import SOURCES, WatchedConfig, search, search_config
 from paper.settings import PLACES, PaperSettings

@@ -12,8 +12,8 @@ from statistics import fmean, stdev
 from typing import Any
 
 from made_with import made_with
-from paper.drawing import draw_budgets, draw_steps
 from paper.experiments import digest, load_experiment
+from paper.figures.running_time import draw_budgets, draw_steps
 from paper.page import ABSENT, Claim, holds, made_from, mean_sd, picture, table
 from paper.settings import BENCHMARKS, MODEL_NAMES, PaperSettings
 from paper.stored import read_result, so_far, write_result

@@ -47,7 +47,9 @@ def at_equal_bytes(points: Sequence[FrontierPoint], own: Sequence[str], *, turne
     ]
     names = " and ".join(f"`{label}`" for label in turned)
     words = f"Asked from the other side, for each size of {names}: the best of `{own[0]}` with no more bytes is"
-    return table(HEADS, rows) + (f"\n\n{words} {counted(found)}." if found else "")
+    learned = dict.fromkeys(f"`{point.label}`" for point in points if learns_on_validation(point.label))
+    aside = f"Not among the others: {', '.join(learned)}, which learned on the rows of validation." if learned else ""
+    return "\n\n".join(filter(None, [table(HEADS, rows), aside, f"{words} {counted(found)}." if found else ""]))
 
 
 def _best_within(group: Sized, among: Sequence[Sized]) -> Sized | None:

@@ -1,14 +1,14 @@
-"""Panels of parts that are long without them, and what several figures share. How figures look: `thresher.report`."""
+"""Panels of the figure of running time: steps at Criteo's shape, and five budgets."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from paper.figures.exits import NOTE_COLOUR
 from thresher.report.figures import COLOURS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-NOTE_COLOUR = "#555555"
 BARS = {
     "DartsEmb, paper": (COLOURS[3], "////"),
     "PEP, paper": (COLOURS[0], "////"),
@@ -17,26 +17,6 @@ BARS = {
     "PEP, ours": (COLOURS[0], ""),
 }
 """Running time: a colour for each method, hatched what is not ours."""
-
-
-def note_exits(axes: "Axes", curves: Mapping[str, Sequence[float]]) -> None:
-    """Say beside where lines leave the frame for good what they come to.
-
-    Args:
-        axes: with its limits set.
-        curves: name → the values of epochs 1, 2, …
-    """
-    low, high = axes.get_ylim()
-    for side, edge, arrow in (("top", high, "↑"), ("bottom", low, "↓")):
-        gone = {name: of for name, of in curves.items() if (of[-1] > high if side == "top" else of[-1] < low)}
-        if gone:
-            ends = [f"{name}: {of[-1]:.2f} at epoch {len(of)}" for name, of in gone.items()]
-            last = max(at for of in gone.values() for at, value in enumerate(of, 1) if low <= value <= high or at == 1)
-            note = axes.annotate(
-                f"{arrow} " + "\n   ".join(ends), (last, edge), (16, 0), textcoords="offset points", va=side,
-                fontsize=8, color=NOTE_COLOUR,
-            )  # fmt: skip
-            note.set_in_layout(False)  # a long one shall not make the panel narrow
 
 
 def draw_steps(axes: "Axes", ratios: Mapping[str, Sequence[float]], models: Sequence[str]) -> None:
