@@ -15,6 +15,7 @@ from thresher.data.schema import Field, Label, Schema
 from thresher.data.sources import DataConfig, FieldConfig, build_source
 from thresher.data.split import SPLITS
 from thresher.data.transforms import BROKEN, as_numbers, as_text, field_values
+from thresher.data.vocabulary import Vocabulary
 from thresher.errors import DataError
 from thresher.export.raw_rows import rows_to_frame
 
@@ -168,6 +169,45 @@ def test_a_later_table_of_numbers_is_what_its_encoder_makes_of_them(tmp_path: Pa
     table([row % 9 for row in range(300)], "first")
     later = [(7 * row) % 12 for row in range(300)]
     frame, second = table(later, "second", vocabulary_like=str(tmp_path / "first"), new_values=new_values)
+    ids = np.sort(np.concatenate([second.split(name).ids[:, 0] for name in SPLITS]))
+    served = np.sort(RowEncoder.load(tmp_path / "second").encode_frame(frame).ids[:, 0])
+    assert np.array_equal(ids, served)
+    assert len(set(served.tolist())) == (10 if new_values == "unknown" else 12)
+
+
+@pytest.mark.parametrize(
+    ("known", "asked", "found"),
+    [
+        (["3.0", "4.0"], ["3", "3.0", "x"], [1, 1, 0]),
+        (["3", "4"], ["3.0", "3", "3.00"], [1, 1, 0]),
+        (["3.0", "2.5"], ["3", "2.5", "-3"], [1, 2, 0]),  # a column of prices
+        (["3", "3.0"], ["3", "3.0", "4.0"], [1, 2, 0]),  # two values
+        (["a", "b"], ["1.0", "a", ""], [0, 1, 0]),
+        (["", "007"], ["7.0", "007.0", ""], [0, 2, 1]),
+        ([], ["3.0", "3", ""], [0, 0, 0]),
+    ],
+)
+def test_text_is_known_however_the_file_writes_whole_numbers(known, asked, found):
+    vocabulary = Vocabulary(pl.Series(known, dtype=pl.String), np.ones(len(known), np.int64))
+    assert vocabulary.to_ids(vocabulary.as_written(pl.Series(asked), pl.String())).tolist() == found
+
+
+@pytest.mark.parametrize("new_values", ["unknown", "append"])
+@pytest.mark.parametrize("first_with_zero", [True, False])
+def test_a_later_text_file_is_what_its_encoder_makes_of_it(tmp_path: Path, new_values, first_with_zero):
+    """Yesterday's file had gaps and today's has none, or the other way round."""
+
+    def table(ids, name, with_zero, **settings):
+        texts = [f"{one}.0" if with_zero else f"{one}" for one in ids]
+        frame = pl.DataFrame({"click": [row % 2 for row in range(len(ids))], "user": texts})
+        frame.write_csv(tmp_path / f"{name}.csv")
+        paths, fields = (str(tmp_path / f"{name}.csv"),), (FieldConfig(name="user"),)
+        config = DataConfig(paths=paths, label="click", fields=fields, **settings)
+        return frame, encode(build_source(config), tmp_path / name)
+
+    table([row % 9 for row in range(300)], "first", first_with_zero)
+    like = {"vocabulary_like": str(tmp_path / "first"), "new_values": new_values}
+    frame, second = table([(7 * row) % 12 for row in range(300)], "second", not first_with_zero, **like)
     ids = np.sort(np.concatenate([second.split(name).ids[:, 0] for name in SPLITS]))
     served = np.sort(RowEncoder.load(tmp_path / "second").encode_frame(frame).ids[:, 0])
     assert np.array_equal(ids, served)

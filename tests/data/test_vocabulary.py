@@ -83,8 +83,8 @@ def test_a_known_vocabulary_keeps_its_ids_and_grows_at_the_end() -> None:
         (["3.0", "12.0", "-1.0", ""], pl.Series([3, 12, -1, 7]), ["3.0", "12.0", "-1.0", "7.0"]),
         (["3.0", ""], pl.Series([3.0, None, 3.5]), ["3.0", "", "3.5"]),
         (["3.0", "3"], pl.Series([3]), ["3"]),
-        (["4.0", "4.2"], pl.Series([4]), ["4"]),  # versions, perhaps
-        (["3.0"], pl.Series(["3"]), ["3"]),  # a text is what it is
+        (["4.0", "4.2"], pl.Series([4.0, 4.2]), ["4.0", "4.2"]),
+        (["3.0"], pl.Series(["3"]), ["3.0"]),  # no value here would be met as it is
         (["true", "false"], pl.Series([True, False, None]), ["true", "false", ""]),
         (["FALSE", ""], pl.Series([True, False]), ["True", "FALSE"]),
         (["true", "yes"], pl.Series([True]), ["True"]),

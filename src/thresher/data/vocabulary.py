@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from thresher.errors import FormatError
 
-_WHOLE, _WITH_ZERO = r"^(-?\d+)$", r"^-?\d+\.0$"
+_WHOLE, _WITH_ZERO = r"^(-?\d+)$", r"^(-?\d+)\.0$"
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,19 +61,28 @@ class Vocabulary:
         return (physical.cast(pl.Int32) + 1).fill_null(0).to_numpy()
 
     def as_written(self, texts: pl.Series, kind: pl.DataType) -> pl.Series:
-        """The texts of a column of type `kind`, numbers and truths as the values here are written.
+        """The texts of a column of type `kind`, whole numbers and truths as the values here are written.
 
-        A gap in a column of ids makes pandas write 3 as `3.0` into a CSV; as a number it would be `3`. What is text
-        stays as it is: in one file both may stand, and mean two values.
+        A gap in a column of ids makes pandas write 3 as `3.0` into a CSV; without one, and as a number, it is `3`.
+        Where both stand here, they are two values and stay so.
         """
-        if kind.is_numeric() and self._whole_with_zero:
-            return texts.str.replace(_WHOLE, "${1}.0")
-        return texts.replace(self._truths) if kind == pl.Boolean else texts
+        if kind == pl.Boolean:
+            return texts.replace(self._truths)
+        if self._has_zeros:
+            return texts if self._has_wholes else texts.str.replace(_WHOLE, "${1}.0")
+        if texts.str.ends_with(".0").any() and self._has_wholes:
+            return texts.str.replace(_WITH_ZERO, "${1}")
+        return texts
 
     @cached_property
-    def _whole_with_zero(self) -> bool:
-        filled = self.values.filter(self.values != "")
-        return all(len(part) and part.str.contains(_WITH_ZERO).all() for part in (filled.head(1), filled))
+    def _has_zeros(self) -> bool:
+        """Some whole numbers here are written as fractions."""
+        ends = self.values.filter(self.values.str.ends_with(".0"))  # quick: a pattern is asked of few
+        return bool(ends.str.contains(_WITH_ZERO).any())
+
+    @cached_property
+    def _has_wholes(self) -> bool:
+        return bool(self.values.str.contains(_WHOLE).any())
 
     @cached_property
     def _truths(self) -> dict[str, str]:

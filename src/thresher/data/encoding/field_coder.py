@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from thresher.data.encoding.value_coder import ValueCoder
 from thresher.data.schema import Field
-from thresher.data.transforms import BROKEN, as_text, field_values
+from thresher.data.transforms import BROKEN, field_values
 from thresher.data.vocabulary import Vocabulary
 
 MAX_REMEMBERED = 1 << 20
@@ -35,7 +35,7 @@ class FieldCoder:
     def encode(self, field: Field, column: pl.Series) -> NDArray[np.int32]:
         """Codes of a raw column; a broken number or date has the code `broken_code`."""
         if field.transform == "none" and column.dtype == pl.String:
-            return self._code(as_text(column))
+            return self._code(self._texts(field, column))
         key = (field.name, str(column.dtype))
         remembered = self._remembered.setdefault(key, _Remembered())
         if remembered.raw is None:
