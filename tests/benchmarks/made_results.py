@@ -1,6 +1,6 @@
 """Result files made up for tests: a few numbers for every part of the page that compares."""
 
-from paper.parts import runtime
+from paper.five_budgets import SPACES
 from thresher.files import write_json
 from thresher.report.frontier import FrontierPoint
 from thresher.tickets.budget import Budget
@@ -121,7 +121,7 @@ def write_results(folder):
     }
     write_json(folder / "runtime/steps.json", {"settings": shape, "machine": {"cpu": "a cpu"}, "sides": sides})
     one = {"search_seconds": 50.0, "search_epochs": 30, "retrain_seconds": 100.0, "retrain_epochs": 60}
-    budgets = runtime.SPACES
+    budgets = SPACES
     write_json(
         folder / "runtime/five_budgets.json",
         {

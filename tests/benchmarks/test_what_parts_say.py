@@ -7,6 +7,7 @@ import pytest
 from made_results import point, pruned
 
 from paper import compared, experiments
+from paper.five_budgets import SPACES, shared_searches
 from paper.parts import (
     ablation,
     data_statistics,
@@ -75,7 +76,7 @@ def test_five_budgets_are_told_of_the_seeds_that_have_all_of_them(settings, resu
     slow = content["pep"]["0"]["all"] | {"search_seconds": 5000.0}
     write_json(path, content | {"pep": {**content["pep"], "1": {"all": slow}}})
     assert runtime.page(settings) == before
-    partial = dict.fromkeys(list(runtime.SPACES)[:2], slow)
+    partial = dict.fromkeys(list(SPACES)[:2], slow)
     write_json(path, content | {"pep": {"0": {"all": slow}}, "darts": {"0": partial}})
     assert "One search for all budgets" not in runtime.page(settings)
     assert (len(runtime.claims(settings)), len(said)) == (1, 2)
@@ -152,8 +153,8 @@ def test_more_teachers_are_paired_with_one_and_stand_beside_dense(settings):
 
 def test_budgets_of_one_set_of_candidates_share_its_search(settings, results):
     one = {"search_seconds": 10.0, "search_epochs": 5, "retrain_seconds": 1.0}
-    run = dict.fromkeys(reversed(runtime.SPACES), one)  # whatever the order they were made in
-    shared = dict(zip(runtime.SPACES, runtime._shared_searches(run), strict=True))
+    run = dict.fromkeys(reversed(SPACES), one)  # whatever the order they were made in
+    shared = dict(zip(SPACES, shared_searches(run), strict=True))
     assert [budget for budget, found in shared.items() if found["search_seconds"] == 0] == ["50k", "20k"]
     assert all(found["retrain_seconds"] == 1 for found in shared.values())
 

@@ -1,9 +1,11 @@
 """Panels of the figure of running time: steps at Criteo's shape, and five budgets."""
 
 from collections.abc import Mapping, Sequence
+from statistics import fmean, stdev
 from typing import TYPE_CHECKING
 
 from paper.figures.exits import NOTE_COLOUR
+from paper.five_budgets import Way
 from thresher.report.figures import COLOURS
 
 if TYPE_CHECKING:
@@ -41,23 +43,23 @@ def draw_steps(axes: "Axes", ratios: Mapping[str, Sequence[float]], models: Sequ
     axes.legend(loc="upper right", fontsize=8, borderaxespad=0)
 
 
-def draw_budgets(
-    axes: "Axes", totals: Mapping[str, Mapping[str, float]], spreads: Sequence[float], *, num_seeds: int
-) -> None:
-    """Running time: search and retraining of each way to five budgets, one on the other; `spreads` of their sums."""
-    for part, label, colour, hatch in (
+def draw_budgets(axes: "Axes", ways: Mapping[str, Way]) -> None:
+    """Running time: mean search and retraining of each way to five budgets, one on the other, ± sd of their sum."""
+    names, bottoms = list(ways), [0.0] * len(ways)
+    for stage, label, colour, hatch in (
         ("search", "search", COLOURS[0], ""),
         ("retrain", "retraining", COLOURS[4], "//"),
     ):
-        bottoms = [0.0 if part == "search" else total["search"] for total in totals.values()]
-        heights = [total[part] for total in totals.values()]
+        heights = [fmean(way.seconds(stage)) for way in ways.values()]
         axes.bar(
-            list(totals), heights, bottom=bottoms, width=0.6, color=colour, hatch=hatch, edgecolor="white", linewidth=0,
+            names, heights, bottom=bottoms, width=0.6, color=colour, hatch=hatch, edgecolor="white", linewidth=0,
             label=label,
         )  # fmt: skip
-    sums = [sum(total.values()) for total in totals.values()]
-    axes.errorbar(list(totals), sums, yerr=spreads, fmt="none", ecolor=NOTE_COLOUR, capsize=3, linewidth=1)
+        bottoms = [bottom + height for bottom, height in zip(bottoms, heights, strict=True)]
+    totals = [way.total_seconds() for way in ways.values()]
+    spreads = [stdev(each) if len(each) > 1 else 0.0 for each in totals]
+    axes.errorbar(names, bottoms, yerr=spreads, fmt="none", ecolor=NOTE_COLOUR, capsize=3, linewidth=1)
     axes.grid(visible=False, axis="x")
-    axes.set_ylabel(f"seconds to five budgets (seeds: {num_seeds})")
+    axes.set_ylabel(f"seconds to five budgets (seeds: {len(totals[0])})")
     axes.set_title("MovieLens-1M, FM", loc="left")
     axes.legend(loc="upper left", fontsize=8, borderaxespad=0)
