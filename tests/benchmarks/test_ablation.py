@@ -87,7 +87,7 @@ def test_differences_are_paired_and_the_verdict_names_who_is_ahead(settings):
     assert "| plan: `search.plan_epochs=40` | +0.0025 ± 0.0007 (2) | +0.0015 ± 0.0007 (2) |" in text
     assert "| plan: `search.plan_epochs=10` | +0.0010 (1) | -0.0100 (1) |" in text
     told = (
-        "Ahead of the defaults: `search.plan_epochs=40` (2 seeds). "
+        "Ahead of the defaults at one size or both: `search.plan_epochs=40` (2 seeds). "
         "Behind at one size or both: `search.plan_epochs=10` (1 seed)."
     )
     assert told in text
