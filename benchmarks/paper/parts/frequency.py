@@ -32,6 +32,8 @@ BUDGETS: dict[Pressure, str] = {"decay": "30k", "plan": "25k"}
 """Whose tickets the heat maps show; a search that missed it gives its smallest."""
 COUNT_EDGES = [10 ** (k / 4) for k in range(25)]  # four to a decade, up to a million
 DENSITY_EDGES = [k / 16 for k in range(17)]
+FULL_COLOUR = 0.5
+"""Of a heat map: features of one frequency spread over many densities, of which a scale up to 1 shows little."""
 FALLEN = "1–9 rows: L2 prunes\nin the first epoch,\nthresholds do not yet"
 """Why under `decay` the rarest group does not begin at 1; `_begins` tells it in full."""
 
@@ -114,7 +116,7 @@ def draw(settings: PaperSettings) -> list[Path]:
             if tickets:
                 mesh = _draw_heat_map(right, tickets)
                 right.set_title(f"ticket of {tickets[0]['budget']}", loc="left")
-                figure.colorbar(mesh, ax=right, label="share of the column")
+                figure.colorbar(mesh, ax=right, label="share of the column", extend="max")
             else:
                 right.set_axis_off()
         handles, labels = panels[0][0].get_legend_handles_labels()
@@ -156,7 +158,7 @@ def _draw_heat_map(axes: "Axes", tickets: list[dict[str, Any]]) -> "QuadMesh":
     total = np.sum([ticket["histogram"] for ticket in tickets], axis=0)  # [density, count]
     columns = total.sum(axis=0, keepdims=True)
     shares = np.where(columns > 0, total / np.maximum(columns, 1), np.nan)
-    mesh = axes.pcolormesh(COUNT_EDGES, DENSITY_EDGES, shares, cmap="Blues", vmin=0, vmax=1)
+    mesh = axes.pcolormesh(COUNT_EDGES, DENSITY_EDGES, shares, cmap="Blues", vmin=0, vmax=FULL_COLOUR)
     axes.set_xscale("log")
     axes.set_xlim(1, COUNT_EDGES[int(np.nonzero(columns[0])[0].max()) + 1])
     set_count_ticks(axes.xaxis)
