@@ -57,6 +57,8 @@ def test_a_block_of_zeros_stays_zero():
 def test_values_that_do_not_fit_are_refused(value_type):
     with pytest.raises(ValueError, match=r"does not fit fp16|not finite"):
         pack_values(np.array([1.0, np.inf], np.float32), value_type)
+    with pytest.raises(ValueError, match="not finite"):
+        pack_values(np.array([1.0, np.nan], np.float32), value_type)
 
 
 @pytest.mark.parametrize("value_type", VALUE_TYPES)

@@ -213,3 +213,24 @@ def test_zstd_lines_that_grow_longer_do_not_make_longer_chunks(tmp_path: Path) -
     blocks = list(read_blocks(tmp_path / "a.csv.zst", block_bytes=100_000))
     assert max(len(block.data) for block in blocks) <= 105_001
     assert b"".join(block.data for block in blocks).split() == [b"a", *(cell.encode() for cell in cells)]
+
+
+def test_a_name_with_brackets_is_no_pattern(tmp_path: Path) -> None:
+    for name, label in (("o[1].parquet", "1"), ("o1.parquet", "0")):
+        pl.DataFrame({"label": [label], "a": ["x"]}).write_parquet(tmp_path / name)
+    assert rows_of(tmp_path / "o[1].parquet") == [("1", "x")]
+    (tmp_path / "o1.parquet").unlink()
+    assert rows_of(tmp_path / "o[1].parquet") == [("1", "x")]
+
+
+def test_a_quote_left_open_costs_its_own_line_when_bad_rows_are_skipped(tmp_path: Path) -> None:
+    good = b"0,x\n1,y\n"
+    path = write(tmp_path / "open.csv", b"label,a\n" + good + b'1,"open\n' + good + b'0,"q,r"\n' + good)
+    resolved = resolve_format(path, FileFormat())
+    chunks = list(read_chunks(path, resolved, block_bytes=1 << 20, bad_rows="skip"))
+    rows = [row for chunk in chunks for row in chunk.frame.rows()]
+    assert rows == [("0", "x"), ("1", "y")] * 2 + [("0", "q,r")] + [("0", "x"), ("1", "y")]
+    assert [line for chunk in chunks for line, _ in chunk.skipped] == [4]
+    assert [chunk.place(row) for chunk in chunks for row in range(len(chunk.frame))] == [2, 3, 5, 6, 7, 8, 9]
+    with pytest.raises(DataError, match=r"open\.csv:4: "):
+        rows_of(path)

@@ -96,3 +96,9 @@ def test_numbers_and_truths_are_written_as_the_vocabulary_does(known, column, ex
     vocabulary = Vocabulary(pl.Series("value", known, dtype=pl.String), np.ones(len(known), np.int64))
     assert vocabulary.as_written(as_text(column), column.dtype).to_list() == expected
     assert pickle.loads(pickle.dumps(vocabulary)).size == vocabulary.size  # also once it has been asked
+
+
+def test_a_folder_with_brackets_in_its_name_has_its_own_vocabulary(tmp_path):
+    for folder, value in (("b[1]", "own"), ("b1", "other's")):
+        Vocabulary(pl.Series([value]), np.ones(1, np.int64)).save(tmp_path / folder / "v.parquet")
+    assert Vocabulary.load(tmp_path / "b[1]" / "v.parquet").values.to_list() == ["own"]

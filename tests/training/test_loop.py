@@ -44,6 +44,20 @@ def test_sample_weights_count_as_repeated_rows_and_their_scale_does_not_matter()
         torch.testing.assert_close(weighted_table, table)
 
 
+def test_a_row_left_alone_in_the_last_batch_is_trained_on_under_batch_norm():
+    ids, labels = toy_rows(33, 0)
+    model = toy_model(dropout=0.0)
+    assert isinstance(model.norm, nn.BatchNorm1d)
+    before, steps = model.table.weight.detach().clone(), []
+    train_epoch(
+        model, ToySource(ids, labels, batch_size=32), sgd(model, lr=1.0), 1, on_step=lambda step, _: steps.append(step)
+    )
+    assert steps == [0, 1]
+    assert model.norm.training
+    assert model.norm.num_batches_tracked == 1  # one row says nothing of the spread
+    assert not torch.equal(model.table.weight[ids[-1]], before[ids[-1]])
+
+
 def test_a_batch_of_weight_zero_changes_nothing():
     ids, labels = toy_rows(4, 0)
     model = toy_model(dropout=0.0)

@@ -63,6 +63,7 @@ def pack_values(values: Values, value_type: ValueType) -> dict[str, Array]:
         case "fp32":
             return {"values": np.ascontiguousarray(values, np.float32)}
         case "fp16":
+            _check_finite(values, value_type)  # the kernels would read NaN as a number
             largest = float(np.abs(values).max(initial=0))
             if largest > 65504:
                 raise ValueError(f"a value of {largest:g} does not fit fp16, which ends at 65504; store it as bf16")
@@ -111,8 +112,7 @@ def quantise(values: Values, value_type: ValueType) -> Quantised:
     The widest scale maps the largest value to the largest code. Narrower ones clip it and resolve the others
     better, which pays at 4 bits.
     """
-    if not np.isfinite(values).all():
-        raise ValueError(f"some values are not finite; they cannot be stored as {value_type}")
+    _check_finite(values, value_type)
     block, most = SCALE_BLOCK[value_type], MAX_CODE[value_type]
     padded = np.zeros((num_scales(value_type, len(values)), block), np.float32)
     padded.reshape(-1)[: len(values)] = values
@@ -132,3 +132,8 @@ def _to_codes(values: Array, scales: Array, most: int) -> Array:
 
 def _per_value(scales: Values, num_values: int, value_type: ValueType) -> Values:
     return np.repeat(scales, SCALE_BLOCK[value_type])[:num_values]
+
+
+def _check_finite(values: Values, value_type: ValueType) -> None:
+    if not np.isfinite(values).all():
+        raise ValueError(f"some values are not finite; they cannot be stored as {value_type}")

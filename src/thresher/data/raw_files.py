@@ -60,7 +60,7 @@ def expand_paths(paths: Sequence[str | Path]) -> tuple[Path, ...]:
             found.append(Path(path))
     for file in found:
         if not file.exists():
-            raise DataError("no such file", file=file)
+            raise DataError("no such file" + ("" if file.is_absolute() else f" in {Path.cwd()}"), file=file)
         if file.is_dir():
             raise DataError("is a folder; name the files in it, for example with a glob: 'folder/*.csv'", file=file)
     if not found:
@@ -76,7 +76,7 @@ def resolve_format(path: Path, file_format: FileFormat) -> FileFormat:
     """Fill in the delimiter and the column names from the file itself."""
     if is_parquet(path):
         try:
-            return replace(file_format, columns=tuple(pl.read_parquet_schema(path)))
+            return replace(file_format, columns=tuple(pl.scan_parquet(path, glob=False).collect_schema()))
         except (pl.exceptions.PolarsError, OSError) as error:
             raise DataError(f"not a readable Parquet file: {error}", file=path) from error
     first = next(read_blocks(path, quote=file_format.quote, block_bytes=1 << 16), None)
@@ -144,7 +144,7 @@ def _header_end(data: bytes, file_format: FileFormat) -> int:
 def _read_parquet(path: Path, block_bytes: int, start: int) -> Iterator[RawChunk]:
     done = start
     try:
-        rows = pl.scan_parquet(path).slice(start)
+        rows = pl.scan_parquet(path, glob=False).slice(start)
         for frame in rows.collect_batches(chunk_size=_parquet_chunk_rows(rows, block_bytes), maintain_order=True):
             lines = range(done + 1, done + 1 + len(frame))
             done += len(frame)

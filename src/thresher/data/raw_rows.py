@@ -3,6 +3,7 @@
 import csv
 import io
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -130,19 +131,20 @@ def _parse_quoted(
     data: bytes, first_line: int, file_format: FileFormat, path: Path, *, skip: bool
 ) -> tuple[pl.DataFrame, Sequence[int], Skipped]:
     """Quoted text, whose rows may span lines, row by row with the standard library: slower, but it counts lines."""
-    text = data.decode(errors="surrogateescape")
-    reader = csv.reader(
-        io.StringIO(text, newline=""), delimiter=file_format.delimiter, quotechar=file_format.quote, strict=True
-    )
+    text = list(io.StringIO(data.decode(errors="surrogateescape"), newline=""))
+    read = partial(csv.reader, delimiter=file_format.delimiter, quotechar=file_format.quote, strict=True)
+    begin, reader = 0, read(text)
     expected, rows, lines, skipped = len(file_format.columns), list[list[str]](), list[int](), Skipped()
     while True:
-        line, what = first_line + reader.line_num, ""
+        at, what = begin + reader.line_num, ""
+        line = first_line + at
         try:
             row = next(reader)
         except StopIteration:
             break
         except csv.Error as error:
             row, what = [], f"{error}; if quotes are ordinary text here, {WITHOUT_QUOTES}"
+            begin, reader = at + 1, read(text[at + 1 :])  # a quote left open has taken other lines
         if row and len(row) != expected:
             what = _wrong_number(len(row), file_format, path)
         elif any("\0" in cell for cell in row):

@@ -98,7 +98,7 @@ class Vocabulary:
     @classmethod
     def load(cls, path: Path) -> "Vocabulary":
         try:
-            frame = pl.read_parquet(path)
+            frame = pl.read_parquet(path, glob=False)
             return cls(frame["value"], frame["count"].to_numpy())
         except (pl.exceptions.PolarsError, OSError) as error:
             raise FormatError(

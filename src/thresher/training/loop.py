@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from thresher.errors import ThresherError
 from thresher.training.metrics import Metrics, compute_metrics
@@ -105,7 +106,8 @@ def train_epoch(
         if moves:
             batch = batch.to(device)
         optimizer.zero_grad(set_to_none=True)
-        loss, weight = mean_loss(model(*batch.inputs), batch)
+        with _norms_for(model, batch):
+            loss, weight = mean_loss(model(*batch.inputs), batch)
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         loss = loss.detach()
@@ -122,6 +124,20 @@ def train_epoch(
     if progress is not None:
         progress.report(epoch=epoch, step=len(batches), loss=mean)
     return mean
+
+
+@contextmanager
+def _norms_for(model: nn.Module, batch: "Batch") -> "Iterator[None]":
+    """A row left alone in the last batch has no spread: batch norm takes the statistics it has."""
+    norms = [module for module in model.modules() if isinstance(module, _BatchNorm)] if len(batch.labels) == 1 else []
+    modes = [norm.training for norm in norms]
+    for norm in norms:
+        norm.eval()
+    try:
+        yield
+    finally:
+        for norm, mode in zip(norms, modes, strict=True):
+            norm.train(mode)
 
 
 @torch.no_grad()

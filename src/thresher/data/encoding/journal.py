@@ -68,7 +68,7 @@ def write_values(folder: Path, number: int, coders: Sequence[FieldCoder]) -> Non
 def replay_values(folder: Path, number: int, coders: Sequence[FieldCoder]) -> None:
     """Give all values written down their codes again."""
     for log in range(number):
-        frame = pl.read_parquet(folder / "values" / f"{log}.parquet")
+        frame = pl.read_parquet(folder / "values" / f"{log}.parquet", glob=False)
         for (at,), part in frame.group_by("coder", maintain_order=True):
             coders[int(at)].seed(part["value"])
     for coder in coders:
@@ -80,7 +80,7 @@ def read_values(folder: Path, number: int, kept: Sequence[NDArray[np.bool_]]) ->
     seen = [0] * len(kept)
     found: list[list[pl.Series]] = [[] for _ in kept]
     for log in range(number):
-        frame = pl.read_parquet(folder / "values" / f"{log}.parquet")
+        frame = pl.read_parquet(folder / "values" / f"{log}.parquet", glob=False)
         for (key,), part in frame.group_by("coder", maintain_order=True):
             at = int(key)
             chosen = kept[at][seen[at] : seen[at] + len(part)]
