@@ -74,7 +74,7 @@ def test_predict_reads_parquet_and_keeps_columns(finished, thresher, refused, tm
     frame.write_parquet(rows)
     expected = load_bundle(bundle).predict(frame)
     for name, read in (("a.csv", pl.read_csv), ("a.jsonl", pl.read_ndjson), ("a.parquet", pl.read_parquet)):
-        printed = thresher("predict", bundle, rows, "--keep", "request, user_id", "--out", tmp_path / name)
+        printed = thresher("predict", bundle, rows, "--keep", "request, user_id,request", "--out", tmp_path / name)
         assert printed.exit_code == 0, printed.stderr
         assert f"40 rows → {tmp_path / name}" in printed.stderr
         written = read(tmp_path / name)

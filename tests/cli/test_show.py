@@ -1,5 +1,8 @@
 import json
+import os
 import shutil
+import subprocess
+import sys
 
 
 def test_show_a_run_with_its_results(finished, thresher):
@@ -103,3 +106,10 @@ def test_show_something_else(refused, tmp_path, clicks):
     )
     assert "is no run, comparison, ticket, bundle or encoded table" in refused("show", tmp_path)
     assert "no such file" in refused("show", tmp_path / "absent")
+
+
+def test_a_terminal_that_knows_ascii_alone_is_shown_all_the_same(finished):
+    command = [sys.executable, "-m", "thresher", "show", str(finished.out / "bundles" / "50")]
+    shown = subprocess.run(command, env=os.environ | {"PYTHONIOENCODING": "ascii"}, capture_output=True, check=False)
+    assert shown.returncode == 0, shown.stderr
+    assert b"\\u" in shown.stdout

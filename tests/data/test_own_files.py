@@ -16,6 +16,7 @@ from thresher.data.encoded_table import EncodedTable
 from thresher.data.row_encoder import RowEncoder
 from thresher.data.sources import DataConfig, DenseConfig, FieldConfig, SplitConfig, build_source
 from thresher.data.split import SPLITS
+from thresher.data.split_batches import SplitBatches
 from thresher.errors import ConfigError, DataError
 
 ROWS = 600
@@ -376,3 +377,11 @@ def test_a_split_by_time_needs_moments(tmp_path: Path) -> None:
     data = frame().with_columns(when=pl.lit("2024-03-01"))
     with pytest.raises(DataError, match="too many have the same moment for a split by time"):
         make(tmp_path, data, split=SplitConfig(by="time", column="when"))
+
+
+@pytest.mark.parametrize(("name", "part"), [("validation", "valid"), ("test", "TEST")])
+def test_a_split_of_one_class_is_told_before_anything_is_trained(tmp_path: Path, name: str, part: str) -> None:
+    negative = pl.when(pl.col("part") == part).then(pl.lit("0")).otherwise(pl.col("click"))
+    table = make(tmp_path, frame().with_columns(click=negative), split=SplitConfig(by="column", column="part"))
+    with pytest.raises(DataError, match=f"labels of the {name} split are 0, and AUC needs both classes"):
+        SplitBatches.of(table, 16, seed=0)

@@ -66,7 +66,7 @@ def predict(
     from thresher.cli.unknown_values import UnknownValues
 
     predictor = _load(bundle)
-    kept = [part.strip() for part in (keep or "").split(",") if part.strip()]
+    kept = list(dict.fromkeys(part.strip() for part in (keep or "").split(",") if part.strip()))
     unknown = UnknownValues(predictor.schema)
     if top_k is None:
         frames = _answers(predictor, rows, kept, unknown)

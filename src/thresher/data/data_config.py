@@ -179,6 +179,16 @@ class DataConfig:
             raise ConfigError(f"data.min_count is {self.min_count}; it must be at least 1")
         if self.memory_mb < 100:
             raise ConfigError(f"data.memory_mb is {self.memory_mb}; at least 100 are needed")
+        for name, sign in (("delimiter", self.delimiter), ("quote", self.quote)):
+            if len(sign.encode()) > 1:
+                raise ConfigError(
+                    f"data.{name} is {sign!r}; it must be one ASCII character. Replace it in the file first, for "
+                    f"example by a tab: sed 's/{sign}/\\t/g'"
+                    if name == "delimiter"
+                    else f"data.{name} is {sign!r}; it must be one ASCII character, or empty for none"
+                )
+        if twice := [name for name in self.columns if self.columns.count(name) > 1]:
+            raise ConfigError(f"data.columns: two columns are called {twice[0]!r}; rename one")
         if self.source == "files" and self.data_dir is not None:
             raise ConfigError("data.data_dir belongs to named sources; own files are named in data.paths")
         own = [name for name in ("fields", "label", "dense", "weight", "drop", "columns") if getattr(self, name)]

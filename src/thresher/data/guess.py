@@ -151,8 +151,8 @@ def _not_binary(name: str, column: pl.Series, positive: tuple[str, ...]) -> str:
     )
     return (
         f"it is called like a label, but its first rows do not hold 0 and 1: {held}; if it is the label, say --label "
-        f"{name}, and which values mean 1 (--positive, positive = …) or what to do with the others (--bad-rows skip); "
-        f"if not, name the label, or leave this column out (--drop {name})"
+        f"{name}, and which values mean 1 (--positive, positive = …) or that the others are to be left out "
+        f"(data.bad_rows = skip); if not, name the label, or leave this column out (--drop {name})"
     )
 
 

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from thresher.data.batches import Batches, BatchSource
 from thresher.data.encoded_table import EncodedTable
+from thresher.errors import DataError
 
 EVALUATION_BATCH_SIZE = 16_384
 
@@ -32,7 +33,18 @@ class SplitBatches:
 
     @classmethod
     def of(cls, table: EncodedTable, batch_size: int, *, seed: int) -> "SplitBatches":
-        """Shuffled training batches, and the other splits in file order."""
+        """Shuffled training batches, and the other splits in file order.
+
+        Raises:
+            DataError: a split that is to be evaluated has rows of one class alone.
+        """
+        for name in ("validation", "test"):
+            labels = table.split(name).labels
+            if len(labels) and labels.min() == labels.max():
+                raise DataError(
+                    f"all {len(labels):,} labels of the {name} split are {labels[0]:g}, and AUC needs both classes; "
+                    "take a larger split, or split in another way (data.split)"
+                )
         return cls(
             train=Batches(table.split("train"), batch_size, seed=seed),
             validation=Batches(table.split("validation"), EVALUATION_BATCH_SIZE),
