@@ -51,7 +51,7 @@ def test_broken_files(refused, tmp_path, fast, command, content, line, words):
     [
         (["absent.csv"], "absent.csv: no such file in "),
         (["FILE", "--set", 'data.delimiter="::"'], "data.delimiter is '::'; it must be one ASCII character"),
-        (["FILE", "--set", 'data.quote="ab"'], "data.quote is 'ab'; it must be one ASCII character, or empty"),
+        (["FILE", "--set", 'data.quote="ab"'], "data.quote is 'ab'; it must be one ASCII character (empty is none)"),
         (["FILE", "--set", 'data.columns=["y","a","a"]'], "two columns are called 'a'"),
         (["movilens-1m"], "did you mean the data set 'movielens-1m'?"),
         (["*.nothing"], "no file matches"),

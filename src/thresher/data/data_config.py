@@ -179,14 +179,12 @@ class DataConfig:
             raise ConfigError(f"data.min_count is {self.min_count}; it must be at least 1")
         if self.memory_mb < 100:
             raise ConfigError(f"data.memory_mb is {self.memory_mb}; at least 100 are needed")
-        for name, sign in (("delimiter", self.delimiter), ("quote", self.quote)):
+        for name, sign, way_out in (
+            ("delimiter", self.delimiter, f"replace it in the file first: sed 's/{self.delimiter}/\\t/g'"),
+            ("quote", self.quote, "empty is none"),
+        ):
             if len(sign.encode()) > 1:
-                raise ConfigError(
-                    f"data.{name} is {sign!r}; it must be one ASCII character. Replace it in the file first, for "
-                    f"example by a tab: sed 's/{sign}/\\t/g'"
-                    if name == "delimiter"
-                    else f"data.{name} is {sign!r}; it must be one ASCII character, or empty for none"
-                )
+                raise ConfigError(f"data.{name} is {sign!r}; it must be one ASCII character ({way_out})")
         if twice := [name for name in self.columns if self.columns.count(name) > 1]:
             raise ConfigError(f"data.columns: two columns are called {twice[0]!r}; rename one")
         if self.source == "files" and self.data_dir is not None:
