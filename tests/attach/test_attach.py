@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from thresher.attach import AttachedTable, attach_, compact_, detach_, threshold_group
+from thresher.attach.compact import put_compact_
 from thresher.embeddings.pep import PepConfig, PepEmbedding
 from thresher.errors import AttachError
 
@@ -288,6 +289,21 @@ def test_scaling_by_frequency_is_kept():
     for model in (plain, attached):
         (model(ids) * torch.arange(12.0).view(4, 3)).sum().backward()
     torch.testing.assert_close(attached[0].weight.grad, plain[0].weight.grad)
+
+
+@pytest.mark.parametrize("attached", [False, True])
+def test_scaling_by_frequency_is_kept_in_retraining(attached):
+    plain = nn.Sequential(nn.Embedding(10, 3, scale_grad_by_freq=True))
+    compact = copy.deepcopy(plain)
+    if attached:
+        attach_(compact)
+    mask = torch.arange(30).view(10, 3) % 2 == 0
+    table = put_compact_(compact, "0", mask.flatten().nonzero().squeeze(1), plain[0].weight[mask])
+    ids = torch.tensor([[1, 1], [1, 2], [3, 3]])
+    for model in (plain, compact):
+        (model(ids) * torch.arange(18.0).view(3, 2, 3)).sum().backward()
+    torch.testing.assert_close(table.values.grad, plain[0].weight.grad[mask])
+    torch.testing.assert_close(compact(ids), plain(ids) * mask[ids])
 
 
 def test_only_training_marks_rows_as_seen(model):
