@@ -371,6 +371,37 @@ def test_a_forward_of_its_own_is_refused(model):
         attach_(model)
 
 
+@pytest.mark.parametrize("more", ["scale", "counts", "norm"])
+def test_a_subclass_that_holds_more_than_its_table_is_refused(model, more):
+    class Richer(nn.Embedding):
+        def __init__(self, num_features, embedding_dim):
+            super().__init__(num_features, embedding_dim)
+            if more == "scale":
+                self.scale = nn.Parameter(torch.ones(1))
+            elif more == "counts":
+                self.register_buffer("counts", torch.zeros(num_features))
+            else:
+                self.norm = nn.LayerNorm(embedding_dim)
+
+    model.user = Richer(20, 4)
+    with pytest.raises(AttachError, match=rf"user .*Richer\) holds {more} beside its table.*keep a plain nn.Embedding"):
+        attach_(model)
+    assert type(model.user) is Richer
+    assert type(model.nested["movies"][0]) is nn.Embedding
+
+
+def test_a_subclass_that_only_adds_methods_has_them_again_when_it_is_detached(model):
+    class Normed(nn.Embedding):
+        def norms(self):
+            return self.weight.norm(dim=1)
+
+    model.user = Normed(20, 4)
+    attach_(model)
+    assert not hasattr(model.user, "norms")
+    detach_(model)
+    assert model.user.norms().shape == (20,)
+
+
 def test_a_forward_put_on_the_module_is_refused():
     table = nn.Embedding(10, 4)
     plain = table.forward

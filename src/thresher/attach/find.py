@@ -99,11 +99,23 @@ def _check(table: FoundTable) -> None:
                 f"{name} ({type(module).__qualname__}) has a forward of its own, which attaching would replace; "
                 f"keep a plain nn.{kind.__name__} inside it, {leave_out}"
             )
+        if more := _holds_more(module):
+            raise AttachError(
+                f"{name} ({type(module).__qualname__}) holds {', '.join(more)} beside its table, which attaching would "
+                f"drop; keep a plain nn.{kind.__name__} inside it, {leave_out}"
+            )
         if getattr(module, "max_norm", None) is not None:
             raise AttachError(
                 f"table {table} has max_norm={module.max_norm}: each lookup would rescale rows behind the thresholds' "
                 f"back; set max_norm to None, {leave_out}"
             )
+
+
+def _holds_more(module: nn.Module) -> list[str]:
+    """Names of Parameters, buffers and modules that a subclass of PyTorch's own has added to it."""
+    own = {"weight", "bias"} if isinstance(module, nn.Linear) else {"weight"}
+    held = {**module._parameters, **module._buffers, **module._modules}
+    return [name for name, value in held.items() if name not in own and value is not None]
 
 
 def _check_learns(table: FoundTable) -> None:
