@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+from thresher.attach.compact import CompactBag, CompactByFrequency
 from thresher.compact.embedding import CompactEmbedding
 from thresher.compact.table import CompactTable
 from thresher.data.row_encoder import RowEncoder
@@ -72,6 +73,14 @@ def test_a_foreign_table_has_no_unknown_feature_to_start_from():
     assert extend_embedding(embedding, growth)(torch.tensor([2, 3, 4])).tolist() == [[1, 1], [0, 0], [0, 0]]
     with pytest.raises(ConfigError, match="no unknown feature"):
         extend_embedding(embedding, growth, "unknown")
+
+
+def test_an_extended_table_is_called_as_before_or_refused():
+    positions, values = torch.arange(6), torch.ones(6)
+    scaled = extend_embedding(CompactByFrequency([3], 2, positions, values), Growth.of_table(3, 5))
+    assert type(scaled) is CompactByFrequency
+    with pytest.raises(ConfigError, match=r"stands for an nn.EmbeddingBag.*extend_ticket"):
+        extend_embedding(CompactBag(nn.EmbeddingBag(3, 2), positions, values), Growth.of_table(3, 5))
 
 
 def test_growth_that_is_not_of_the_table_is_refused():

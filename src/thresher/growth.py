@@ -15,6 +15,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
+from thresher.attach.compact import CompactBag, CompactByFrequency
 from thresher.compact.embedding import CompactEmbedding
 from thresher.compact.method_table import AnyTable
 from thresher.compact.stored import StoredEmbedding, make_trainable_
@@ -88,12 +89,21 @@ class Growth:
 
 
 def extend_embedding(embedding: CompactEmbedding, growth: Growth, start: Start | None = None) -> CompactEmbedding:
-    """A trainable compact table with rows for the new features."""
+    """A trainable compact table with rows for the new features.
+
+    Not of a bag, whose vectors are pooled: extend its ticket, and apply that to a model with a larger bag.
+    """
+    if isinstance(embedding, CompactBag):
+        raise ConfigError(
+            "the table stands for an nn.EmbeddingBag, whose pooling its extended form would not have; use "
+            "extend_ticket and apply the ticket to a model with a larger bag"
+        )
     growth.check(embedding.num_features)
     positions, values = _extend(
         embedding.positions(), embedding.values.detach(), embedding.embedding_dim, growth, start
     )
-    return CompactEmbedding(growth.new_sizes, embedding.embedding_dim, positions, values)
+    kind = CompactByFrequency if isinstance(embedding, CompactByFrequency) else CompactEmbedding
+    return kind(growth.new_sizes, embedding.embedding_dim, positions, values)
 
 
 def extend_table(table: CompactTable, growth: Growth, start: Start | None = None) -> CompactTable:
