@@ -229,6 +229,35 @@ def test_a_model_without_tables_is_refused_before_anything_is_trained():
         prune_model(nn.Linear(2, 1), DATA, "25%")
 
 
+def test_what_a_model_holds_beside_tensors_stays_as_it_is(tmp_path):
+    class WithSettings(Model):
+        def __init__(self):
+            super().__init__()
+            self.settings = {"version": 3}
+
+        def get_extra_state(self):
+            return self.settings
+
+        def set_extra_state(self, state):
+            raise AssertionError("nothing but tensors is rewound")
+
+    def prune():
+        return prune_model(
+            WithSettings(),
+            DATA,
+            "25%",
+            with_dense=False,
+            search=SearchConfig(warmup_epochs=1, plan_epochs=1, clock_steps=2),
+            training=TrainingConfig(max_epochs=1),
+            folder=tmp_path,
+        ).pruned["25%"]
+
+    found, taken_up = prune(), prune()
+    assert found.num_parameters == 80
+    assert found.model.settings == taken_up.model.settings == {"version": 3}
+    assert found.test == taken_up.test
+
+
 def test_a_model_that_gives_probabilities_is_told():
     class WithSigmoid(Model):
         def forward(self, ids, price):

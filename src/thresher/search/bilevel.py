@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from thresher.embeddings.base import FieldEmbedding
 from thresher.embeddings.registry import method_name
 from thresher.errors import AttachError, ConfigError
-from thresher.kernels.tables import copy_into_, copy_of
+from thresher.kernels.tables import copy_into_, copy_of, tensor_state
 from thresher.search.endless import EndlessBatches
 from thresher.search.mask_judge import cutter_for
 from thresher.search.registry import SearchTask, register_search
@@ -60,7 +60,7 @@ class BilevelJudge:
         self.batches = EndlessBatches(task.data.choices or task.data.validation)
         self.stopping = task.config.stopping()
         self.step = self.epoch = 0
-        self.initial_state = {name: copy_of(value) for name, value in task.model.state_dict().items()}
+        self.initial_state = {name: copy_of(value) for name, value in tensor_state(task.model).items()}
 
     @property
     def finished(self) -> bool:

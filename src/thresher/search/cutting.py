@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from thresher.compact.layouts import compact_bytes
 from thresher.errors import BudgetError, NonFiniteError
-from thresher.kernels.tables import copy_into_, copy_of
+from thresher.kernels.tables import copy_into_, copy_of, tensor_state
 from thresher.tickets.budget import Budget, check_budgets
 from thresher.tickets.ticket import MaskTicket, Provenance, Scores, kept_weights, top_entries
 
@@ -95,7 +95,7 @@ class Cutter:
         tables = list(weights.values())
         self._least = {budget: least_entries(budget, tables, num_entries=num_entries) for budget in budgets}
         self.tickets: list[MaskTicket] = []
-        self.initial_state = {name: copy_of(value) for name, value in model.state_dict().items()}
+        self.initial_state = {name: copy_of(value) for name, value in tensor_state(model).items()}
 
     @property
     def finished(self) -> bool:

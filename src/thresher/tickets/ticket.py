@@ -15,6 +15,7 @@ from thresher.attach.compact import put_compact_
 from thresher.compact.embedding import CompactEmbedding
 from thresher.embeddings.base import EmbeddingConfig, FieldEmbedding
 from thresher.errors import ConfigError, ThresherError
+from thresher.kernels.tables import tensor_state
 from thresher.kernels.top_scores import ScoredTable, ScoresInMemory, top_masks
 from thresher.tickets.budget import Budget
 
@@ -36,7 +37,7 @@ class Weights:
 
     Attributes:
         values: table name → its kept values `[K]`, in row-major order of the mask.
-        state: every other entry of the model's `state_dict`.
+        state: every other tensor of the model's `state_dict`.
     """
 
     values: Mapping[str, Tensor]
@@ -151,7 +152,7 @@ def ticket_text(ticket: Ticket, tables: Mapping[str, str]) -> str:
 
 def kept_weights(model: nn.Module, masks: Mapping[str, Tensor], state: Mapping[str, Tensor] | None = None) -> Weights:
     """The weights of `model` (or of a `state_dict` of it) in the form a ticket keeps."""
-    state = model.state_dict() if state is None else state
+    state = tensor_state(model) if state is None else state
     tables = [model.get_submodule(name).get_parameter("weight") for name in masks]
     holders = _names(model, lambda module: any(module._parameters.get("weight") is table for table in tables))
     # of a holder only what is the table's: a tied linear layer keeps its bias

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from thresher.errors import FormatError, ThresherError
 from thresher.files import replacing_file
-from thresher.kernels.tables import copy_of
+from thresher.kernels.tables import copy_of, load_tensor_state_, tensor_state
 from thresher.training.seeding import capture_rng_state, restore_rng_state
 
 FORMAT = "thresher-checkpoint"
@@ -88,20 +88,20 @@ class Checkpoint:
 
 
 def pack_model(checkpoint: Checkpoint, model: nn.Module) -> None:
-    """The model's `state_dict`."""
-    checkpoint.add("model", model.state_dict())
+    """The tensors of the model's `state_dict`."""
+    checkpoint.add("model", tensor_state(model))
 
 
 def weights_digest(model: nn.Module) -> str:
     """A short name for all a model holds now; it is read once, and nothing of it is copied where it is on the CPU."""
-    state = {name: tensor.detach().cpu() for name, tensor in model.state_dict().items() if isinstance(tensor, Tensor)}
+    state = {name: tensor.detach().cpu() for name, tensor in tensor_state(model).items()}
     return f"{_checksum(state):08x}"
 
 
 def unpack_model_(checkpoint: Checkpoint, model: nn.Module) -> None:
     """Put the stored state into the model; its Parameter objects stay, so that optimizers remain valid."""
     try:
-        model.load_state_dict(checkpoint.under("model"))
+        load_tensor_state_(model, checkpoint.under("model"))
     except RuntimeError as error:
         raise FormatError(
             f"the checkpoint belongs to another model: {error}. Build the model with the settings it was "

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from thresher.errors import ConfigError, FormatError
-from thresher.kernels.tables import copy_of
+from thresher.kernels.tables import copy_of, load_tensor_state_, tensor_state
 from thresher.training.metrics import Metrics
 
 StoppingMetric = Literal["auc", "logloss"]
@@ -68,7 +68,7 @@ class EarlyStopping:
         """Put the best weights (parameters and buffers) back into the model."""
         if not self._best_weights:
             raise ConfigError("no weights were kept yet; call update(epoch, metrics, model) after an epoch first")
-        model.load_state_dict(self._best_weights)
+        load_tensor_state_(model, self._best_weights)
 
     def facts(self) -> dict[str, Any]:
         """Everything but the weights, as plain data."""
@@ -101,7 +101,7 @@ class EarlyStopping:
 
     @torch.no_grad()
     def _keep(self, model: nn.Module) -> None:
-        for name, tensor in model.state_dict().items():
+        for name, tensor in tensor_state(model).items():
             kept = self._best_weights.get(name)
             if kept is not None and kept.shape == tensor.shape and kept.dtype == tensor.dtype:
                 kept.copy_(tensor)  # into the memory of the last copy: fresh pages are what costs
