@@ -325,15 +325,21 @@ def test_a_ticket_that_does_not_fit_changes_nothing(change):
 def test_a_searcher_refuses_the_state_of_another_search():
     model = FullSoftmax()
     attach_(model)
-    state = Searcher(model, [40], steps=10).state_dict()
-    state["tickets"] = []
+    state = Searcher(model, [10], steps=10).state_dict()
     other = nn.Sequential(nn.Embedding(5, 4))
     attach_(other)
     with pytest.raises(ConfigError, match="another model"):
         Searcher(other, [10], steps=10).load_state_dict(state)
     found = train_softmax(nn.Sequential(nn.Embedding(20, 4))).state_dict()
-    with pytest.raises(ConfigError, match="the state has tickets for 40, this search has the budgets 10"):
+    with pytest.raises(ConfigError, match="of a search for 40, this one has the budgets 10"):
         Searcher(other, [10], steps=10).load_state_dict(found)
+    with pytest.raises(ConfigError, match="of a search for 10, this one has the budgets 40, 10"):  # no ticket yet
+        Searcher(model, [40, 10], steps=10).load_state_dict(state)
+    del found["budgets"]  # as states of early versions were
+    with pytest.raises(ConfigError, match="of a search for 40, this one has the budgets 10"):
+        Searcher(other, [10], steps=10).load_state_dict(found)
+    del state["budgets"]
+    Searcher(model, [40], steps=10).load_state_dict(state)
     with pytest.raises(ConfigError, match="of a search of 10 steps, this one has 300: its plan would jump"):
         Searcher(model, [40], steps=300).load_state_dict(state)
     with pytest.raises(ConfigError, match="every is 0"):

@@ -146,6 +146,7 @@ class Searcher:
         """Plain data and tensors: with the model's and the optimizer's own state, all that a resumed loop needs."""
         tickets = [ticket_state(ticket) for ticket in self.tickets]
         return {
+            "budgets": [str(budget) for budget in self.budgets],
             "steps": self._steps,
             "position": self.position(),
             "initial_state": dict(self.initial_state),
@@ -155,11 +156,13 @@ class Searcher:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where `state_dict` was taken; load the model's and the optimizer's state too."""
         tickets = [ticket_from_state(ticket) for ticket in state["tickets"]]
-        if foreign := [str(ticket.budget) for ticket in tickets if ticket.budget not in self.budgets]:
-            asked = ", ".join(map(str, self.budgets))
+        cut = [ticket.budget for ticket in tickets]
+        of_state = [Budget.parse(text) for text in state.get("budgets", ())] or cut  # early states had tickets alone
+        if not set(cut) <= set(self.budgets) or ("budgets" in state and set(of_state) != set(self.budgets)):
+            theirs, ours = (", ".join(map(str, budgets)) for budgets in (of_state, self.budgets))
             raise ConfigError(
-                f"the state has tickets for {', '.join(foreign)}, this search has the budgets {asked}: it is another "
-                "search's; make the searcher with the budgets it had"
+                f"the state is of a search for {theirs}, this one has the budgets {ours}; make the searcher with the "
+                "budgets it had"
             )
         if state.get("steps", self._steps) != self._steps:
             raise ConfigError(
