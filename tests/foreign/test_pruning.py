@@ -281,6 +281,9 @@ def test_a_model_that_gives_probabilities_is_told():
         ({"labels": torch.tensor([0.0, 2.0, 1.0])}, "between 0 and 1"),
         ({"labels": torch.tensor([0.0, torch.nan, 1.0])}, "between 0 and 1"),
         ({"weights": torch.ones(2)}, r"weights are \[2\]"),
+        ({"weights": torch.tensor([1.0, torch.nan, 1.0])}, "weights must be 0 or more"),
+        ({"weights": torch.tensor([1.0, torch.inf, 1.0])}, "weights must be 0 or more"),
+        ({"weights": torch.tensor([1.0, -1.0, 1.0])}, "weights must be 0 or more"),
         ({"batch_size": -5}, "batch_size is -5"),
     ],
 )

@@ -19,7 +19,7 @@ class TensorBatches:
     Args:
         inputs: what `model(*inputs)` takes, each a tensor or a dict of tensors, row by row.
         labels: 0 or 1, `[rows]` or `[rows, 1]`.
-        weights: of the rows, `[rows]`.
+        weights: of the rows, `[rows]`, 0 or more.
         seed: of the shuffling, another order each epoch; None keeps the order of the rows.
     """
 
@@ -41,6 +41,8 @@ class TensorBatches:
             raise DataError(f"weights are {list(weights.shape)}; one for each of the {self.num_rows:,} rows is needed")
         if not bool(((self.labels >= 0) & (self.labels <= 1)).all()):
             raise DataError("labels must lie between 0 and 1; some do not, or are NaN")
+        if weights is not None and not bool(((weights >= 0) & weights.isfinite()).all()):
+            raise DataError("weights must be 0 or more; some are negative, infinite or NaN")
         if batch_size < 1:
             raise DataError(f"batch_size is {batch_size}; it must be at least 1")
         self.batch_size, self.seed = batch_size, seed
