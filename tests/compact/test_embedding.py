@@ -84,6 +84,15 @@ def test_shapes_that_do_not_fit_are_refused():
         CompactEmbedding.from_mask([3], torch.ones(4, 2, dtype=torch.bool), torch.ones(4, 2))
 
 
+def test_who_asks_for_its_weight_is_told_what_there_is():
+    embedding, _, _ = random_embedding()
+    assert getattr(embedding, "weight", None) is None
+    with pytest.raises(AttributeError, match=r"the table is compact and has no weight.*another Parameter"):
+        _ = embedding.weight.device
+    with pytest.raises(AttributeError, match="'CompactEmbedding' object has no attribute 'wieght'"):
+        _ = embedding.wieght
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_it_survives_a_fork(monkeypatch):
     monkeypatch.setattr(thread_pool, "PARALLEL_CELLS", 0)

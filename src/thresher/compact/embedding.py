@@ -4,7 +4,7 @@ Not the stored form: its index is the quickest to read, not the smallest. `to_co
 """
 
 from collections.abc import Sequence
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -70,6 +70,18 @@ class CompactEmbedding(RowEmbedding):
     def share_(self, other: Self) -> None:
         """Hold the very tensors of `other`, which is of the same entries: one table in two modules."""
         self.values, self.row_starts, self.columns = other.values, other.row_starts, other.columns
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if name != "weight":
+                raise
+            raise AttributeError(
+                "the table is compact and has no weight: look rows up by calling it; a device or dtype to compute with "
+                "is that of the vectors, of the inputs or of another Parameter; values has the kept entries, "
+                "to_dense() all"
+            ) from None
 
     def forward(self, ids: Tensor) -> Tensor:
         return compact_lookup(self.values, self.row_starts, self.columns, ids, self.embedding_dim)  # [..., D]
