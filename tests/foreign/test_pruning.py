@@ -229,6 +229,17 @@ def test_a_model_without_tables_is_refused_before_anything_is_trained():
         prune_model(nn.Linear(2, 1), DATA, "25%")
 
 
+def test_a_model_that_reads_a_tables_weight_is_refused_before_it_is_searched(tmp_path):
+    class Reading(Model):
+        def forward(self, ids, price):
+            return super().forward(ids, price.to(self.users.weight.dtype))
+
+    message = r"Reading does not run with compact tables.*has no weight.*another Parameter"
+    with pytest.raises(ConfigError, match=message):
+        prune_model(Reading(), DATA, "25%", folder=tmp_path)
+    assert not (tmp_path / "tickets").exists()
+
+
 def test_what_a_model_holds_beside_tensors_stays_as_it_is(tmp_path):
     class WithSettings(Model):
         def __init__(self):

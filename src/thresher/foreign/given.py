@@ -3,10 +3,13 @@
 import hashlib
 import re
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 
 from torch import nn
 
+from thresher.attach import AttachedTable
+from thresher.attach.compact import put_compact_
 from thresher.data.batch_digest import first_batch_digest
 from thresher.data.split_batches import SplitBatches
 from thresher.errors import ConfigError
@@ -39,6 +42,24 @@ def check_given(folder: Path, model: nn.Module, data: SplitBatches) -> None:
                 "folder, or delete it to start anew"
             )
     write_json(path, given)
+
+
+def check_runs_compact(attached: nn.Module, tables: Sequence[AttachedTable], data: SplitBatches) -> None:
+    """Refuse a model that reads the weight of a table, before it is searched: compact tables have none.
+
+    Args:
+        attached: a copy to try it with: its tables become compact ones of which nothing is kept.
+    """
+    for table in tables:
+        nothing = attached.get_submodule(table.name).get_parameter("weight").new_empty(0)
+        put_compact_(attached, table.name, nothing.long(), nothing)
+    with isolated_rng():
+        try:
+            next(predict(attached, data.validation), None)
+        except AttributeError as error:
+            raise ConfigError(
+                f"{type(attached).__qualname__} does not run with compact tables, with which it is retrained: {error}"
+            ) from error
 
 
 def warn_of_probabilities(model: nn.Module, data: SplitBatches) -> None:

@@ -16,7 +16,7 @@ from thresher.data.batches import TeachableSource
 from thresher.data.split_batches import SplitBatches
 from thresher.embeddings.pep import PepConfig
 from thresher.errors import ConfigError
-from thresher.foreign.given import check_given, warn_of_probabilities
+from thresher.foreign.given import check_given, check_runs_compact, warn_of_probabilities
 from thresher.foreign.run import ForeignRun, copy_of_model
 from thresher.retrain import Trained, tested
 from thresher.search.config import SearchConfig
@@ -121,7 +121,10 @@ def prune_model(
         tried[teaching] = {smallest.budget: trained}
         return trained.fit.validation.auc
 
-    tables = run.attach(copy_of_model(model))
+    attached = copy_of_model(model)
+    tables = run.attach(attached)
+    check_runs_compact(attached, tables, data)
+    del attached
     if not ways[0].search:  # before dense training, unless that is to teach it: impossible settings are told at once
         tickets_of(ways[0])
     if with_dense:
