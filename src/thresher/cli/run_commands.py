@@ -1,5 +1,6 @@
 """prune, search, retrain: the commands that train, each on the folder of a run."""
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -166,7 +167,7 @@ def show_result(result: "PruneResult", *, as_json: bool) -> None:
     best = str(frontier.best()[-1].budget if result.recommended is None else result.recommended.budget)
     say(f"Results  {run.results}")
     say(f"Figure   {run.report / 'frontier.png'}, and .svg")
-    say(f"Predict  thresher predict {bundles[best]} ROWS.csv")
+    say(f"Predict  thresher predict {shlex.quote(str(bundles[best]))} ROWS.csv")
 
 
 def _teacher(ways: Sequence["Teaching"], facts: Mapping[str, Any]) -> str:
