@@ -11,6 +11,7 @@ from torch import nn
 from thresher.compact.quantised import quantise_aware_
 from thresher.compact.value_types import ValueType
 from thresher.embeddings.base import FieldEmbedding
+from thresher.kernels.tables import load_tensor_state_, tensor_state
 from thresher.tickets.ticket import Rewind, Ticket
 from thresher.training.early_stopping import EarlyStopping
 from thresher.training.fit import FitResult, TrainingConfig, fit
@@ -171,13 +172,13 @@ def retrain_quantised(
     """
     config = short_training(TrainingConfig()) if config is None else config
     quantise_aware_(model, value_type)
-    rounded = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    rounded = {name: tensor.clone() for name, tensor in tensor_state(model).items()}
     start = evaluate(model, data.validation, feature_counts=data.feature_counts)
     stage = f"quantise {value_type}"
     result = _fit_taught(model, data, config, lesson, seed=seed, stage=stage, progress=progress)
     watched = EarlyStopping(metric=config.early_stopping_metric)
     watched.update(0, result.validation)
     if watched.update(1, start):
-        model.load_state_dict(rounded)
+        load_tensor_state_(model, rounded)
         result = replace(result, best_epoch=0, validation=start)
     return tested(model, data, result)
