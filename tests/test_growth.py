@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from thresher.attach.compact import CompactBag, CompactByFrequency
+from thresher.attach.compact import CompactBag
 from thresher.compact.embedding import CompactEmbedding
 from thresher.compact.table import CompactTable
 from thresher.data.row_encoder import RowEncoder
@@ -77,8 +77,9 @@ def test_a_foreign_table_has_no_unknown_feature_to_start_from():
 
 def test_an_extended_table_is_called_as_before_or_refused():
     positions, values = torch.arange(6), torch.ones(6)
-    scaled = extend_embedding(CompactByFrequency([3], 2, positions, values), Growth.of_table(3, 5))
-    assert type(scaled) is CompactByFrequency
+    scaled = CompactEmbedding([3], 2, positions, values)
+    scaled.scale_grad_by_freq = True
+    assert extend_embedding(scaled, Growth.of_table(3, 5)).scale_grad_by_freq
     with pytest.raises(ConfigError, match=r"stands for an nn.EmbeddingBag.*extend_ticket"):
         extend_embedding(CompactBag(nn.EmbeddingBag(3, 2), positions, values), Growth.of_table(3, 5))
 

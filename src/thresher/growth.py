@@ -15,7 +15,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from thresher.attach.compact import CompactBag, CompactByFrequency
+from thresher.attach.compact import CompactBag
 from thresher.compact.embedding import CompactEmbedding
 from thresher.compact.method_table import AnyTable
 from thresher.compact.stored import StoredEmbedding, make_trainable_
@@ -102,8 +102,9 @@ def extend_embedding(embedding: CompactEmbedding, growth: Growth, start: Start |
     positions, values = _extend(
         embedding.positions(), embedding.values.detach(), embedding.embedding_dim, growth, start
     )
-    kind = CompactByFrequency if isinstance(embedding, CompactByFrequency) else CompactEmbedding
-    return kind(growth.new_sizes, embedding.embedding_dim, positions, values)
+    extended = CompactEmbedding(growth.new_sizes, embedding.embedding_dim, positions, values)
+    extended.scale_grad_by_freq = embedding.scale_grad_by_freq
+    return extended
 
 
 def extend_table(table: CompactTable, growth: Growth, start: Start | None = None) -> CompactTable:

@@ -11,7 +11,7 @@ from torch import nn
 from thresher.compact.quantised import quantise_aware_
 from thresher.compact.value_types import ValueType
 from thresher.embeddings.base import FieldEmbedding
-from thresher.kernels.tables import load_tensor_state_, tensor_state
+from thresher.kernels.model_state import load_tensor_state_, tensor_state
 from thresher.tickets.ticket import Rewind, Ticket
 from thresher.training.early_stopping import EarlyStopping
 from thresher.training.fit import FitResult, TrainingConfig, fit

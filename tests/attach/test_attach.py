@@ -8,6 +8,7 @@ from torch import nn
 
 from thresher.attach import AttachedTable, attach_, compact_, detach_, threshold_group
 from thresher.attach.compact import put_compact_
+from thresher.compact.quantised import quantise_aware_
 from thresher.embeddings.pep import PepConfig, PepEmbedding
 from thresher.errors import AttachError
 
@@ -304,6 +305,8 @@ def test_scaling_by_frequency_is_kept_in_retraining(attached):
         (model(ids) * torch.arange(18.0).view(3, 2, 3)).sum().backward()
     torch.testing.assert_close(table.values.grad, plain[0].weight.grad[mask])
     torch.testing.assert_close(compact(ids), plain(ids) * mask[ids])
+    assert quantise_aware_(compact, "int8") == ["0"]
+    assert compact[0].scale_grad_by_freq
 
 
 def test_only_training_marks_rows_as_seen(model):

@@ -234,3 +234,10 @@ def test_a_quote_left_open_costs_its_own_line_when_bad_rows_are_skipped(tmp_path
     assert [chunk.place(row) for chunk in chunks for row in range(len(chunk.frame))] == [2, 3, 5, 6, 7, 8, 9]
     with pytest.raises(DataError, match=r"open\.csv:4: "):
         rows_of(path)
+
+
+def test_lines_of_a_broken_quoted_value_are_no_rows(tmp_path: Path) -> None:
+    path = write(tmp_path / "broken.csv", b'label,a\n0,"p\nq"x,1\n1,y\n')
+    chunks = list(read_chunks(path, resolve_format(path, FileFormat()), bad_rows="skip"))
+    assert [row for chunk in chunks for row in chunk.frame.rows()] == [("1", "y")]
+    assert [line for chunk in chunks for line, _ in chunk.skipped] == [2, 3]

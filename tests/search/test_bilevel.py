@@ -8,11 +8,14 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import nn
 
+from thresher.data.batches import Batches
 from thresher.data.split_batches import SplitBatches
 from thresher.embeddings.autodim import AutoDimConfig, AutoDimEmbedding
 from thresher.embeddings.darts_emb import DartsEmbConfig, DartsEmbedding
 from thresher.embeddings.mixed_dimension import MixedDimensionEmbedding
+from thresher.embeddings.nis import NisConfig
 from thresher.errors import BudgetError, ConfigError, ThresherError
 from thresher.models.deepfm import DeepFmConfig
 from thresher.retrain import retrain_ticket
@@ -125,6 +128,16 @@ def test_choices_learn_on_validation_rows_alone(planted):
     straight, turned = logits(planted.data.choices), logits(Turned(planted.data.choices))
     assert straight.abs().max() > 0.1
     assert torch.corrcoef(torch.stack([straight[:, 0], turned[:, 0]]))[0, 1] < 0.5
+
+
+@pytest.mark.parametrize("config", [DARTS, NisConfig(candidate_sizes=(2, 4, 8), num_blocks=2)], ids=["darts", "nis"])
+def test_a_choice_row_left_alone_passes_batch_norm(planted, config):
+    rows = planted.table.split("validation")
+    choices = Batches(rows, len(rows.labels) - 1, seed=0)  # a whole batch, then one row
+    model = planted.model(config, model=DeepFmConfig())
+    data = replace(planted.data, choices=choices)
+    find_tickets(model, data, ["100%"], SearchConfig(max_epochs=1, warmup_epochs=0, plan_epochs=1.0), seed=1)
+    assert all(module.training for module in model.modules() if isinstance(module, nn.BatchNorm1d))
 
 
 def test_a_ticket_is_retrained_on_its_small_tables(searched, planted):

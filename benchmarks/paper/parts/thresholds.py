@@ -6,7 +6,7 @@ Every raw threshold is a sum of two parts. Under `plan` they are the clock (pres
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from paper.figures.thresholds import NAMES, PRESSURES, draw_losses, draw_parts, draw_swapped
 from paper.page import NOT_RUN_YET, Claim, holds, made_from, mean_sd, picture, table
@@ -17,9 +17,6 @@ from paper.trainings import DENSE_EPOCHS, curve, train_dense, training_config
 from paper.verdicts.differences import is_behind, signed
 from thresher.embeddings.pep import Pressure
 from thresher.report.figures import new_figure, page_style, save_figure
-
-if TYPE_CHECKING:
-    pass
 
 TITLE = "How thresholds are learned"
 PUBLISHED = "Figure 11"

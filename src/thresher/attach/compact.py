@@ -33,17 +33,6 @@ class CompactBag(CompactEmbedding):
         return pool_bags(self, super().forward(found.ids), found, offsets, per_sample_weights)  # [B, D]
 
 
-class CompactByFrequency(CompactEmbedding):
-    """Ids `[...]` → vectors `[..., D]`; a gradient is divided by how often the batch has its id.
-
-    It stands for an `nn.Embedding` with `scale_grad_by_freq=True`.
-    """
-
-    def forward(self, ids: Tensor) -> Tensor:
-        found = find_distinct(ids, self.num_features)
-        return functional.embedding(found.places, super().forward(found.ids), scale_grad_by_freq=True)  # [..., D]
-
-
 class CompactLinear(nn.Module):
     """A linear layer tied to a compact table. It multiplies with all rows, so each call builds them."""
 
@@ -148,6 +137,6 @@ def _compact(table: nn.Module, positions: Tensor, values: Tensor) -> CompactEmbe
         return CompactBag(table, positions, values)
     num_features, embedding_dim = table.get_parameter("weight").shape
     field_sizes = table.field_sizes if isinstance(table, FieldEmbedding) else [num_features]
-    by_frequency = isinstance(table, nn.Embedding) and table.scale_grad_by_freq
-    kind = CompactByFrequency if by_frequency else CompactEmbedding
-    return kind(field_sizes, embedding_dim, positions, values)
+    compact = CompactEmbedding(field_sizes, embedding_dim, positions, values)
+    compact.scale_grad_by_freq = isinstance(table, nn.Embedding) and table.scale_grad_by_freq
+    return compact

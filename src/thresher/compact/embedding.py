@@ -8,6 +8,7 @@ from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from thresher.compact.layouts import choose_layout
 from thresher.compact.table import CompactTable
@@ -30,6 +31,8 @@ class CompactEmbedding(RowEmbedding):
 
     row_starts: Tensor  # int32 [N + 1], int64 beyond two thousand million entries
     columns: Tensor  # uint8 [K], int32 beyond 256 columns
+    scale_grad_by_freq: bool = False
+    """Divide a gradient by how often the ids have its row, as the `nn.Embedding` did that the table stands for."""
 
     def __init__(self, field_sizes: Sequence[int], embedding_dim: int, positions: Tensor, values: Tensor) -> None:
         """From the kept entries: flat positions `row · D + column` `[K]`, ascending, and their values `[K]`."""
@@ -84,7 +87,15 @@ class CompactEmbedding(RowEmbedding):
             ) from None
 
     def forward(self, ids: Tensor) -> Tensor:
-        return compact_lookup(self.values, self.row_starts, self.columns, ids, self.embedding_dim)  # [..., D]
+        return self._look_up(self.values, ids)  # [..., D]
+
+    def _look_up(self, values: Tensor, ids: Tensor) -> Tensor:
+        """The vectors of `ids` with these values for the kept entries `[K]`."""
+        if not self.scale_grad_by_freq:
+            return compact_lookup(values, self.row_starts, self.columns, ids, self.embedding_dim)
+        found = find_distinct(ids, self.num_features)
+        vectors = compact_lookup(values, self.row_starts, self.columns, found.ids, self.embedding_dim)
+        return functional.embedding(found.places, vectors, scale_grad_by_freq=True)
 
     @property
     def prefers_distinct_rows(self) -> bool:

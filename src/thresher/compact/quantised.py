@@ -16,7 +16,6 @@ from thresher.compact.embedding import CompactEmbedding
 from thresher.compact.table import CompactTable
 from thresher.compact.value_types import MAX_CODE, SCALE_BLOCK, Quantised, ValueType, is_quantised, quantise
 from thresher.errors import ConfigError
-from thresher.kernels.compact_lookup import compact_lookup
 
 
 class QuantisedEmbedding(CompactEmbedding):
@@ -32,15 +31,14 @@ class QuantisedEmbedding(CompactEmbedding):
         if not is_quantised(value_type):
             raise ConfigError(f"value_type is {value_type!r}; quantisation-aware training is for int8 and int4")
         super().__init__(embedding.field_sizes, embedding.embedding_dim, embedding.positions(), embedding.values)
-        self.value_type = value_type
+        self.value_type, self.scale_grad_by_freq = value_type, embedding.scale_grad_by_freq
         values = embedding.values.detach().cpu().numpy()
         scales = torch.from_numpy(quantise(values, value_type).scales).to(embedding.values.device)
         self.register_buffer("first_scales", scales.clamp(min=torch.finfo(torch.float32).tiny * 256))
         self.scale_shift = nn.Parameter(torch.zeros_like(scales))
 
     def forward(self, ids: Tensor) -> Tensor:
-        rounded = self.rounded_values()
-        return compact_lookup(rounded, self.row_starts, self.columns, ids, self.embedding_dim)  # [..., D]
+        return self._look_up(self.rounded_values(), ids)  # [..., D]
 
     def scales(self) -> Tensor:
         return self.first_scales * self.scale_shift.exp()  # [blocks]

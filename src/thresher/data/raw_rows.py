@@ -133,7 +133,8 @@ def _parse_quoted(
     """Quoted text, whose rows may span lines, row by row with the standard library: slower, but it counts lines."""
     text = list(io.StringIO(data.decode(errors="surrogateescape"), newline=""))
     read = partial(csv.reader, delimiter=file_format.delimiter, quotechar=file_format.quote, strict=True)
-    begin, reader = 0, read(text)
+    begin = doubtful = 0  # lines before `doubtful` stood inside a quote that was left open, perhaps
+    reader = read(text)
     expected, rows, lines, skipped = len(file_format.columns), list[list[str]](), list[int](), Skipped()
     while True:
         at, what = begin + reader.line_num, ""
@@ -144,9 +145,12 @@ def _parse_quoted(
             break
         except csv.Error as error:
             row, what = [], f"{error}; if quotes are ordinary text here, {WITHOUT_QUOTES}"
-            begin, reader = at + 1, read(text[at + 1 :])  # a quote left open has taken other lines
+            doubtful, begin = begin + reader.line_num, at + 1  # a quote left open has taken other lines
+            reader = read(map(text.__getitem__, range(begin, len(text))))
         if row and len(row) != expected:
             what = _wrong_number(len(row), file_format, path)
+        elif at < doubtful and any(file_format.quote in cell for cell in row):
+            what = f"a quote inside a value; if quotes are ordinary text here, {WITHOUT_QUOTES}"
         elif any("\0" in cell for cell in row):
             what = "a NUL byte: the file is binary or damaged"
         elif row and not data.isascii() and not _encodes(row):

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from thresher.errors import ThresherError
 
@@ -62,17 +62,6 @@ def copy_of(values: Tensor) -> Tensor:
     if values.device.type != "cpu" or values.numel() * values.element_size() < LARGE_BYTES:
         return values.detach().clone()
     return new_zeros(*values.shape, dtype=values.dtype).copy_(values.detach())
-
-
-def tensor_state(model: nn.Module) -> dict[str, Tensor]:
-    """The tensors of a model's `state_dict`; what else its modules put there (`get_extra_state`) is left out."""
-    return {name: value for name, value in model.state_dict().items() if isinstance(value, Tensor)}
-
-
-def load_tensor_state_(model: nn.Module, state: Mapping[str, Tensor]) -> None:
-    """Load what `tensor_state` gave; what the model holds beside tensors stays as it is."""
-    same_names = state.keys() == tensor_state(model).keys()
-    model.load_state_dict(dict(state), strict=not same_names)  # strict: torch says which names are wrong
 
 
 @torch.no_grad()

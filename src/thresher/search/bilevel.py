@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from thresher.embeddings.base import FieldEmbedding
 from thresher.embeddings.registry import method_name
 from thresher.errors import AttachError, ConfigError
-from thresher.kernels.tables import copy_into_, copy_of, tensor_state
+from thresher.kernels.model_state import tensor_state
+from thresher.kernels.tables import copy_into_, copy_of
 from thresher.search.endless import EndlessBatches
 from thresher.search.mask_judge import cutter_for
 from thresher.search.registry import SearchTask, register_search
@@ -22,7 +23,7 @@ from thresher.search.size_choice import SizeDeriver
 from thresher.tickets.ticket import Ticket
 from thresher.training.checkpoint import Checkpoint, load_optimizer_, packed_optimizer
 from thresher.training.epochs import run_epochs
-from thresher.training.loop import mean_loss
+from thresher.training.loop import lone_row, mean_loss
 from thresher.training.metrics import Metrics
 from thresher.training.optimizers import build_optimizer
 
@@ -70,9 +71,10 @@ class BilevelJudge:
         self.step += 1
         device = next(self.model.parameters()).device
         batch = self.batches.next().to(device)
-        loss, _ = mean_loss(self.model(*batch.inputs), batch)
         parameters = self.optimizer.param_groups[0]["params"]
-        gradients = torch.autograd.grad(loss, parameters)
+        with lone_row(self.model, batch):
+            loss, _ = mean_loss(self.model(*batch.inputs), batch)
+            gradients = torch.autograd.grad(loss, parameters)
         for parameter, gradient in zip(parameters, gradients, strict=True):
             parameter.grad = gradient
         self.optimizer.step()

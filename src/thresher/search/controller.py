@@ -27,7 +27,7 @@ from thresher.search.size_policy import SizePolicy
 from thresher.tickets.budget import Budget
 from thresher.tickets.ticket import MaskTicket
 from thresher.training.checkpoint import Checkpoint, load_optimizer_, packed_optimizer
-from thresher.training.loop import mean_loss
+from thresher.training.loop import lone_row, mean_loss
 from thresher.training.optimizers import build_optimizer
 
 if TYPE_CHECKING:
@@ -82,7 +82,8 @@ class ControllerJudge(PressingJudge):
     @torch.no_grad()
     def _reward(self, policy: SizePolicy, choice: Tensor, batch: "Batch") -> float:
         policy.activate_(choice)
-        loss, _ = mean_loss(self.task.model(*batch.inputs), batch)
+        with lone_row(self.task.model, batch):
+            loss, _ = mean_loss(self.task.model(*batch.inputs), batch)
         excess = max(0.0, policy.cost(choice) / policy.limit - 1)
         return -float(loss) - self.table.config.cost_weight * excess
 

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from thresher.compact.layouts import compact_bytes
 from thresher.errors import BudgetError, NonFiniteError
-from thresher.kernels.tables import copy_into_, copy_of, tensor_state
+from thresher.kernels.model_state import tensor_state
+from thresher.kernels.tables import copy_into_, copy_of
 from thresher.tickets.budget import Budget, check_budgets
 from thresher.tickets.ticket import MaskTicket, Provenance, Scores, kept_weights, top_entries
 

@@ -15,7 +15,7 @@ from thresher.attach.compact import put_compact_
 from thresher.compact.embedding import CompactEmbedding
 from thresher.embeddings.base import EmbeddingConfig, FieldEmbedding
 from thresher.errors import ConfigError, ThresherError
-from thresher.kernels.tables import tensor_state
+from thresher.kernels.model_state import tensor_state
 from thresher.kernels.top_scores import ScoredTable, ScoresInMemory, top_masks
 from thresher.tickets.budget import Budget
 

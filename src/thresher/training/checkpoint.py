@@ -18,7 +18,8 @@ from torch import Tensor, nn
 
 from thresher.errors import FormatError, ThresherError
 from thresher.files import replacing_file
-from thresher.kernels.tables import copy_of, load_tensor_state_, tensor_state
+from thresher.kernels.model_state import load_tensor_state_, tensor_state
+from thresher.kernels.tables import copy_of
 from thresher.training.seeding import capture_rng_state, restore_rng_state
 
 FORMAT = "thresher-checkpoint"

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from thresher.errors import ConfigError, FormatError
-from thresher.kernels.tables import copy_of, load_tensor_state_, tensor_state
+from thresher.kernels.model_state import load_tensor_state_, tensor_state
+from thresher.kernels.tables import copy_of
 from thresher.training.metrics import Metrics
 
 StoppingMetric = Literal["auc", "logloss"]

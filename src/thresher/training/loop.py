@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -106,9 +106,9 @@ def train_epoch(
         if moves:
             batch = batch.to(device)
         optimizer.zero_grad(set_to_none=True)
-        with _norms_for(model, batch):
+        with lone_row(model, batch) if 0 < step == len(batches) - 1 else nullcontext():
             loss, weight = mean_loss(model(*batch.inputs), batch)
-        loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         loss = loss.detach()
         running.add(epoch, step, loss, weight)
@@ -127,8 +127,8 @@ def train_epoch(
 
 
 @contextmanager
-def _norms_for(model: nn.Module, batch: "Batch") -> "Iterator[None]":
-    """A row left alone in the last batch has no spread: batch norm takes the statistics it has."""
+def lone_row(model: nn.Module, batch: "Batch") -> "Iterator[None]":
+    """For the last batch: a row left alone there has no spread, so batch norm takes the statistics it has."""
     norms = [module for module in model.modules() if isinstance(module, _BatchNorm)] if len(batch.labels) == 1 else []
     modes = [norm.training for norm in norms]
     for norm in norms:
