@@ -151,7 +151,8 @@ def _claim(settings: PaperSettings, said: str, methods: Sequence[str]) -> list[C
 
 def _learning(settings: PaperSettings) -> str:
     """Nothing here may be credited to learned thresholds unless the ablation shows that they matter."""
-    if any(claim.holds == "no" for claim in ablation.claims(settings)):
+    claim = ablation.learning_claim(settings)
+    if claim is not None and claim.holds == "no":
         return " It is no worse then: what `pep` is ahead by is owed to that schedule, not to learned thresholds."
     return ""
 

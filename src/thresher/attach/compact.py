@@ -30,7 +30,7 @@ class CompactBag(CompactEmbedding):
 
     def forward(self, input: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None) -> Tensor:
         found = find_distinct(input, self.num_features)
-        return pool_bags(self, super().forward(found.ids), found, offsets, per_sample_weights)  # [B, D]
+        return pool_bags(self, self.vectors_of(found.ids), found, offsets, per_sample_weights)  # [B, D]
 
 
 class CompactLinear(nn.Module):

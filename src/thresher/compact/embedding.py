@@ -87,15 +87,14 @@ class CompactEmbedding(RowEmbedding):
             ) from None
 
     def forward(self, ids: Tensor) -> Tensor:
-        return self._look_up(self.values, ids)  # [..., D]
-
-    def _look_up(self, values: Tensor, ids: Tensor) -> Tensor:
-        """The vectors of `ids` with these values for the kept entries `[K]`."""
         if not self.scale_grad_by_freq:
-            return compact_lookup(values, self.row_starts, self.columns, ids, self.embedding_dim)
+            return self.vectors_of(ids)  # [..., D]
         found = find_distinct(ids, self.num_features)
-        vectors = compact_lookup(values, self.row_starts, self.columns, found.ids, self.embedding_dim)
-        return functional.embedding(found.places, vectors, scale_grad_by_freq=True)
+        return functional.embedding(found.places, self.vectors_of(found.ids), scale_grad_by_freq=True)  # [..., D]
+
+    def vectors_of(self, ids: Tensor) -> Tensor:
+        """The vectors of ids `[...]`, `[..., D]`: what stands in the table, however it is called."""
+        return compact_lookup(self.values, self.row_starts, self.columns, ids, self.embedding_dim)
 
     @property
     def prefers_distinct_rows(self) -> bool:

@@ -16,6 +16,7 @@ from thresher.compact.embedding import CompactEmbedding
 from thresher.compact.table import CompactTable
 from thresher.compact.value_types import MAX_CODE, SCALE_BLOCK, Quantised, ValueType, is_quantised, quantise
 from thresher.errors import ConfigError
+from thresher.kernels.compact_lookup import compact_lookup
 
 
 class QuantisedEmbedding(CompactEmbedding):
@@ -37,8 +38,8 @@ class QuantisedEmbedding(CompactEmbedding):
         self.register_buffer("first_scales", scales.clamp(min=torch.finfo(torch.float32).tiny * 256))
         self.scale_shift = nn.Parameter(torch.zeros_like(scales))
 
-    def forward(self, ids: Tensor) -> Tensor:
-        return self._look_up(self.rounded_values(), ids)  # [..., D]
+    def vectors_of(self, ids: Tensor) -> Tensor:
+        return compact_lookup(self.rounded_values(), self.row_starts, self.columns, ids, self.embedding_dim)
 
     def scales(self) -> Tensor:
         return self.first_scales * self.scale_shift.exp()  # [blocks]

@@ -156,13 +156,17 @@ class Searcher:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where `state_dict` was taken; load the model's and the optimizer's state too."""
         tickets = [ticket_from_state(ticket) for ticket in state["tickets"]]
-        cut = [ticket.budget for ticket in tickets]
-        of_state = [Budget.parse(text) for text in state.get("budgets", ())] or cut  # early states had tickets alone
-        if not set(cut) <= set(self.budgets) or ("budgets" in state and set(of_state) != set(self.budgets)):
-            theirs, ours = (", ".join(map(str, budgets)) for budgets in (of_state, self.budgets))
+        if "budgets" in state:
+            theirs = [Budget.parse(text) for text in state["budgets"]]
+            fits = set(theirs) == set(self.budgets)
+        else:  # an early state tells those it has tickets for
+            theirs = [ticket.budget for ticket in tickets]
+            fits = set(theirs) <= set(self.budgets)
+        if not fits:
+            of_state, asked = (", ".join(map(str, budgets)) for budgets in (theirs, self.budgets))
             raise ConfigError(
-                f"the state is of a search for {theirs}, this one has the budgets {ours}; make the searcher with the "
-                "budgets it had"
+                f"the state is of a search for {of_state}, this one has the budgets {asked}; make the searcher with "
+                "the budgets it had"
             )
         if state.get("steps", self._steps) != self._steps:
             raise ConfigError(

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -126,18 +126,11 @@ def train_epoch(
     return mean
 
 
-@contextmanager
-def lone_row(model: nn.Module, batch: "Batch") -> "Iterator[None]":
+def lone_row(model: nn.Module, batch: "Batch") -> AbstractContextManager[None]:
     """For the last batch: a row left alone there has no spread, so batch norm takes the statistics it has."""
-    norms = [module for module in model.modules() if isinstance(module, _BatchNorm)] if len(batch.labels) == 1 else []
-    modes = [norm.training for norm in norms]
-    for norm in norms:
-        norm.eval()
-    try:
-        yield
-    finally:
-        for norm, mode in zip(norms, modes, strict=True):
-            norm.train(mode)
+    if len(batch.labels) != 1:
+        return nullcontext()
+    return _evaluation_mode(nn.ModuleList(module for module in model.modules() if isinstance(module, _BatchNorm)))
 
 
 @torch.no_grad()
