@@ -1,0 +1,6 @@
+"""`tests/golden/` on the path, as its script has it."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
