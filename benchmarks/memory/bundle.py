@@ -22,7 +22,7 @@ import polars as pl
 from table import NUM_FEATURES, random_entries, resident_bytes
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "speed"))
-from sides import RESULTS, write_result
+from sides import result_path, write_result
 from turns import print_table
 
 NUM_FIELDS, EMBEDDING_DIM, DENSITY = 39, 64, 0.01
@@ -118,9 +118,10 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="without ONNX and with fewer repeats, under two minutes")
     parser.add_argument("--rows", type=int, default=NUM_FEATURES, help="features of the table")
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--out", type=Path, default=RESULTS / "bundle.json")
+    parser.add_argument("--out", type=Path)
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    out = result_path("bundle", arguments.out, quick=arguments.quick)
     if arguments.child:
         print(json.dumps(child(arguments.child[0], Path(arguments.child[1]))))
         return
@@ -149,7 +150,7 @@ def main() -> None:
         ratios["onnx_over_bundle_bytes"] = files["model.onnx"] / tables
         ratios["onnx_session_over_file_bytes"] = figures["onnx"]["session_bytes"] / files["model.onnx"]
     settings = {"num_features": arguments.rows, "embedding_dim": EMBEDDING_DIM, "density": DENSITY, "files": files}
-    write_result("bundle", settings, figures, {key: round(value, 4) for key, value in ratios.items()}, arguments.out)
+    write_result("bundle", settings, figures, {key: round(value, 4) for key, value in ratios.items()}, out)
 
 
 def make_onnx(folder: Path) -> None:

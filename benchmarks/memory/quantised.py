@@ -27,7 +27,7 @@ from thresher.training.loop import evaluate
 from thresher.training.optimizers import OptimizerConfig
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "speed"))
-from sides import RESULTS, write_result
+from sides import result_path, write_result
 from turns import print_table
 
 
@@ -67,8 +67,9 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--learning-rate", type=float, default=1e-4)
     parser.add_argument("--quick", action="store_true", help="one epoch of the smallest budget only")
-    parser.add_argument("--out", type=Path, default=RESULTS / "quantised.json")
+    parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
+    out = result_path("quantised", arguments.out, quick=arguments.quick)
     run = Run.open(arguments.run)
     training = run.config.training
     data = SplitBatches.of(EncodedTable.open(run.encoded), training.batch_size, seed=run.config.seed)
@@ -92,7 +93,7 @@ def main() -> None:
     of_run = {"source": run.config.data.source, "model": model_name(run.config.model), "seed": run.config.seed}
     settings = {**of_run, "epochs": config.max_epochs, "learning_rate": arguments.learning_rate}
     ratios = {name: round(ratio, 6) for name, ratio in ratios.items()}
-    write_result("quantised", settings, figures, ratios, arguments.out)
+    write_result("quantised", settings, figures, ratios, out)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "speed"))
-from sides import RESULTS, write_result
+from sides import result_path, write_result
 from tables import SIDES, Entries, disk_bytes, random_entries
 from turns import print_table
 
@@ -118,9 +118,10 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=NUM_FEATURES)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--folder", type=Path, help="where tables are written; a temporary folder without it")
-    parser.add_argument("--out", type=Path, default=RESULTS / "memory.json")
+    parser.add_argument("--out", type=Path)
     parser.add_argument("--child", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    out = result_path("memory", arguments.out, quick=arguments.quick)
     if arguments.child:
         print(json.dumps(child(arguments.child, arguments.folder, arguments.rows)))
         return
@@ -155,7 +156,7 @@ def main() -> None:
         "repeats": arguments.repeats,
         "quick": arguments.quick,
     }
-    write_result("memory", settings, figures, {name: round(ratio, 4) for name, ratio in ratios.items()}, arguments.out)
+    write_result("memory", settings, figures, {name: round(ratio, 4) for name, ratio in ratios.items()}, out)
 
 
 if __name__ == "__main__":

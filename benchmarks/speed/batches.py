@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from sides import RESULTS, interleave, keep_pages, timed, write_result
+from sides import interleave, keep_pages, result_path, timed, write_result
 from torch.utils.data import DataLoader, Dataset, Subset
 
 from thresher.data.batches import Batches
@@ -70,9 +70,10 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=5_000_000)
     parser.add_argument("--samples", type=int, default=200_000, help="rows of the DataLoader side")
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--out", type=Path, default=RESULTS / "batches.json")
+    parser.add_argument("--out", type=Path)
     parser.add_argument("--folder", type=Path)
     arguments = parser.parse_args()
+    out = result_path("batches", arguments.out, quick=arguments.quick)
     rows = 1_000_000 if arguments.quick else arguments.rows
     samples = min(rows, 100_000 if arguments.quick else arguments.samples)
     torch.manual_seed(0)
@@ -97,7 +98,7 @@ def main() -> None:
         "million_rows_per_second": rate["ours"] / 1e6,
     }
     settings = {"rows": rows, "samples": samples, "fields": NUM_FIELDS, "batch_size": BATCH_SIZE}
-    write_result("batches", settings | {"repeats": arguments.repeats}, found, ratios, arguments.out)
+    write_result("batches", settings | {"repeats": arguments.repeats}, found, ratios, out)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from types import MethodType
 
 import torch
 from search_step import field_sizes
-from sides import RESULTS, keep_pages, write_result
+from sides import keep_pages, result_path, write_result
 from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 from turns import Side, print_table, take_turns, touch_state, warm_up
@@ -85,8 +85,9 @@ class Training:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="fewer rounds")
-    parser.add_argument("--out", type=Path, default=RESULTS / "distinct_vectors.json")
+    parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
+    out = result_path("distinct_vectors", arguments.out, quick=arguments.quick)
     num_rounds = 4 if arguments.quick else 15
     figures, ratios = {}, {}
     for shape in SHAPES:
@@ -108,7 +109,7 @@ def main() -> None:
     settings = {
         "batch_size": BATCH_SIZE, "rounds": num_rounds, "threads": torch.get_num_threads(),
     }  # fmt: skip
-    write_result("distinct_vectors", settings, figures, ratios, arguments.out)
+    write_result("distinct_vectors", settings, figures, ratios, out)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from array import array
 from collections import Counter
 from pathlib import Path
 
-from sides import RESULTS, in_subprocess, interleave, keep_pages, peak_bytes, timed, write_result
+from sides import in_subprocess, interleave, keep_pages, peak_bytes, result_path, timed, write_result
 
 MIN_COUNT = 10
 NUM_INTEGERS, NUM_FIELDS = 13, 39
@@ -170,13 +170,14 @@ def main() -> None:
     if arguments.side:
         run_side(arguments.side, arguments.raw)
         return
+    out = result_path("encode_growth" if arguments.growth else "encode", arguments.out, quick=arguments.quick)
     with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
         if arguments.growth:
             sizes = [int(size) for size in arguments.growth.split(",")]
-            growth(sizes, arguments.out or RESULTS / "encode_growth.json", Path(folder))
+            growth(sizes, out, Path(folder))
         else:
             rows, python_repeats = (300_000, 1) if arguments.quick else (arguments.rows, arguments.python_repeats)
-            compare(rows, arguments.repeats, python_repeats, arguments.out or RESULTS / "encode.json", Path(folder))
+            compare(rows, arguments.repeats, python_repeats, out, Path(folder))
 
 
 if __name__ == "__main__":

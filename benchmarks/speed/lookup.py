@@ -14,7 +14,7 @@ from itertools import cycle
 from pathlib import Path
 
 import torch
-from sides import RESULTS, keep_pages, write_result
+from sides import keep_pages, result_path, write_result
 from tables import SIDES, TableSide, disk_bytes, random_entries
 from torch import Tensor
 from turns import Side, print_table, take_turns, warm_up
@@ -70,8 +70,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--rows", type=int, default=NUM_FEATURES)
     parser.add_argument("--folder", type=Path, help="where tables are written; a temporary folder without it")
-    parser.add_argument("--out", type=Path, default=RESULTS / "lookup.json")
+    parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
+    out = result_path("lookup", arguments.out, quick=arguments.quick)
     densities = [0.01] if arguments.quick else sorted({*arguments.densities, 0.01}, reverse=True)
     batch = BATCH_SIZE * NUM_FIELDS
     figures: dict[str, dict[str, float]] = {}
@@ -111,7 +112,7 @@ def main() -> None:
     }
     print_table(figures)
     ratios = {name: round(ratio, 4) for name, ratio in ratios.items()}
-    write_result("lookup", settings, figures, ratios, arguments.out)
+    write_result("lookup", settings, figures, ratios, out)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from statistics import fmean
 
-from sides import RESULTS, in_subprocess, keep_pages, peak_bytes, write_result
+from sides import in_subprocess, keep_pages, peak_bytes, result_path, write_result
 
 if __name__ == "__main__":
     os.environ["OMP_WAIT_POLICY"] = "passive"
@@ -130,8 +130,9 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--one", nargs=2, metavar=("MODEL", "KIND"), help="measure these sides alone and print them")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("--out", type=Path, default=RESULTS / "paper_runtime.json")
+    parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
+    out = result_path("paper_runtime", arguments.out, quick=arguments.quick)
     torch.set_num_threads(arguments.threads)
     torch.manual_seed(0)
     if arguments.one is not None:
@@ -159,7 +160,7 @@ def main() -> None:
         "threads": arguments.threads, "quick": arguments.quick,
     }  # fmt: skip
     print_table(table)
-    write_result("paper_runtime", settings, table, ratios, arguments.out)
+    write_result("paper_runtime", settings, table, ratios, out)
 
 
 if __name__ == "__main__":

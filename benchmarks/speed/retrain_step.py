@@ -12,7 +12,7 @@ import argparse
 import os
 from pathlib import Path
 
-from sides import RESULTS, keep_pages, write_result
+from sides import keep_pages, result_path, write_result
 
 if __name__ == "__main__":
     os.environ["OMP_WAIT_POLICY"] = "passive"  # for all sides: threads that wait busily hold the others up
@@ -78,8 +78,9 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="under two minutes")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--density", type=float, default=0.01)
-    parser.add_argument("--out", type=Path, default=RESULTS / "retrain_step.json")
+    parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
+    out = result_path("retrain_step", arguments.out, quick=arguments.quick)
     torch.set_num_threads(arguments.threads)
     torch.manual_seed(0)
     mask, weight = crowded_mask(arguments.density), torch.randn(NUM_FEATURES, EMBEDDING_DIM).mul_(0.01)
@@ -115,9 +116,7 @@ def main() -> None:
         "quick": arguments.quick,
     }  # fmt: skip
     print_table(table)
-    write_result(
-        "retrain_step", settings, table, {name: round(ratio, 3) for name, ratio in ratios.items()}, arguments.out
-    )
+    write_result("retrain_step", settings, table, {name: round(ratio, 3) for name, ratio in ratios.items()}, out)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import argparse
 import os
 from pathlib import Path
 
-from sides import RESULTS, keep_pages, write_result
+from sides import keep_pages, result_path, write_result
 
 if __name__ == "__main__":
     os.environ["OMP_WAIT_POLICY"] = "passive"  # for all sides: threads that wait busily hold the others up
@@ -74,8 +74,9 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--embedding-dim", type=int, default=64)
     parser.add_argument("--rows", type=int, nargs="+", default=[10**5, 10**6, 10**7])
-    parser.add_argument("--out", type=Path, default=RESULTS / "scaling.json")
+    parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
+    out = result_path("scaling", arguments.out, quick=arguments.quick)
     torch.set_num_threads(arguments.threads)
     torch.manual_seed(0)
     built = {
@@ -102,8 +103,8 @@ def main() -> None:
         "kept_share": KEPT_SHARE, "clock_steps": CLOCK_STEPS, "threads": arguments.threads, "quick": arguments.quick,
     }  # fmt: skip
     print_table(table)
-    draw(arguments.rows, means, arguments.out.with_suffix(".svg"))
-    write_result("scaling", settings, table, {name: round(ratio, 3) for name, ratio in ratios.items()}, arguments.out)
+    write_result("scaling", settings, table, {name: round(ratio, 3) for name, ratio in ratios.items()}, out)
+    draw(arguments.rows, means, out.with_suffix(".svg"))
 
 
 def draw(rows: list[int], milliseconds: list[float], path: Path) -> None:

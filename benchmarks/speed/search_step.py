@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, median
 
-from sides import RESULTS, keep_pages, write_result
+from sides import keep_pages, result_path, write_result
 
 if __name__ == "__main__":
     os.environ["OMP_WAIT_POLICY"] = "passive"  # for all sides: threads that wait busily hold the others up
@@ -279,8 +279,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="under two minutes")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("--out", type=Path, default=RESULTS / "search_step.json")
+    parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
+    out = result_path("search_step", arguments.out, quick=arguments.quick)
     torch.set_num_threads(arguments.threads)
     torch.manual_seed(0)
     table, ratios = compare_with_all(arguments.quick)
@@ -294,9 +295,7 @@ def main() -> None:
         "OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY", ""),
     }  # fmt: skip
     print_table(table)
-    write_result(
-        "search_step", settings, table, {name: round(ratio, 3) for name, ratio in ratios.items()}, arguments.out
-    )
+    write_result("search_step", settings, table, {name: round(ratio, 3) for name, ratio in ratios.items()}, out)
 
 
 if __name__ == "__main__":

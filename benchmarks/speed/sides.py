@@ -12,7 +12,10 @@ from statistics import median
 from time import perf_counter
 from typing import Any
 
-RESULTS = Path(__file__).parent.parent / "results"
+BENCHMARKS = Path(__file__).parent.parent
+RESULTS = BENCHMARKS / "results"
+QUICK_RESULTS = BENCHMARKS / "temporary" / "quick"
+"""Not under version control."""
 MEMORY = {
     "GLIBC_TUNABLES": "glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=1000000000000",
     "THP_MEM_ALLOC_ENABLE": "1",  # torch asks for huge pages, as it does under the `thresher` command
@@ -63,13 +66,23 @@ def peak_bytes() -> int:
     return int(status.split("VmHWM:")[1].split()[0]) * 1024
 
 
+def result_path(name: str, out: Path | None, *, quick: bool) -> Path:
+    """Return the file a benchmark writes; a quick run does not overwrite the results that are under version control.
+
+    Args:
+        out: the file the user asked for; it is always used if given.
+    """
+    return out or (QUICK_RESULTS if quick else RESULTS) / f"{name}.json"
+
+
 def write_result(
     name: str, settings: dict[str, Any], sides: dict[str, Any], ratios: dict[str, float], out: Path
 ) -> None:
-    """Write results/<name>.json and print the ratios as the last line."""
+    """Write the result file, tell where it is, and print the ratios as the last line."""
     result = {"name": name, "settings": settings, "machine": machine(), "sides": sides, "ratios": ratios}
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(json.dumps(result, indent=2) + "\n")
+    print(f"wrote {out}")
     print(json.dumps(ratios))
 
 
