@@ -18,17 +18,17 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # before torch
 
 import torch
 
-from thresher.data.data_config import DataConfig, SyntheticConfig
-from thresher.data.encode import encode
-from thresher.data.sources import build_source
-from thresher.data.split_batches import SplitBatches
+from thresher.data.batches.split_batches import SplitBatches
+from thresher.data.config import DataConfig, SyntheticConfig
+from thresher.data.encode.encode import encode
+from thresher.data.encode.sources import build_source
+from thresher.embeddings.method_registry import build_embedding
 from thresher.embeddings.pep import PepConfig
-from thresher.embeddings.registry import build_embedding
+from thresher.experiment.retrain import retrain_ticket
 from thresher.models.fm import Fm, FmConfig
-from thresher.retrain import retrain_ticket
 from thresher.search.config import SearchConfig
 from thresher.search.find_tickets import find_tickets
-from thresher.tickets.ticket import MaskTicket
+from thresher.search.ticket import MaskTicket
 from thresher.training.optimizers import OptimizerConfig
 
 sys.path.insert(0, str(Path(__file__).parent / "speed"))

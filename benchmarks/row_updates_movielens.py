@@ -16,15 +16,16 @@ from typing import Any
 
 import torch
 
-from thresher.data.encode import encode
-from thresher.data.sources import DataConfig, build_source
-from thresher.data.split_batches import SplitBatches
+from thresher.data.batches.split_batches import SplitBatches
+from thresher.data.config import DataConfig
+from thresher.data.encode.encode import encode
+from thresher.data.encode.sources import build_source
 from thresher.embeddings.base import EmbeddingConfig
+from thresher.embeddings.method_registry import build_embedding
 from thresher.embeddings.pep import PepConfig
-from thresher.embeddings.registry import build_embedding
 from thresher.embeddings.uniform import UniformConfig
+from thresher.experiment.retrain import retrain_ticket, train_model
 from thresher.models.fm import Fm, FmConfig
-from thresher.retrain import retrain_ticket, train_model
 from thresher.search.config import SearchConfig
 from thresher.search.find_tickets import find_tickets
 from thresher.training.fit import TrainingConfig

@@ -16,13 +16,13 @@ from statistics import mean, stdev
 from typing import Any
 
 from made_with import made_with
+from thresher._internal.files import read_json, write_json
+from thresher._internal.settings import config_from_mapping, config_to_mapping, load_toml
 from thresher.cli.progress import display
-from thresher.config import config_from_mapping, config_to_mapping, load_toml
-from thresher.data.fingerprint import differences
+from thresher.data.encode.fingerprint import differences
 from thresher.errors import ConfigError, ThresherError
-from thresher.files import read_json, write_json
-from thresher.pipeline import prune
-from thresher.runs import RunConfig
+from thresher.experiment.prune import prune
+from thresher.experiment.runs import RunConfig
 from thresher.training.history import read_history
 
 HERE = Path(__file__).parent

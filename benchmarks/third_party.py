@@ -20,13 +20,14 @@ from time import perf_counter
 import torch
 from torch import Tensor, nn
 
-from thresher.data.encode import encode
-from thresher.data.encoded_table import EncodedTable
-from thresher.data.sources import DataConfig, build_source
-from thresher.data.split_batches import SplitBatches
-from thresher.files import read_json, write_json
-from thresher.foreign import TensorBatches, prune_model
-from thresher.retrain import Trained
+from thresher._internal.files import read_json, write_json
+from thresher.data.batches.split_batches import SplitBatches
+from thresher.data.config import DataConfig
+from thresher.data.encode.encode import encode
+from thresher.data.encode.sources import build_source
+from thresher.data.table import EncodedTable
+from thresher.experiment.foreign import TensorBatches, prune_model
+from thresher.experiment.retrain import Trained
 from thresher.search.config import SearchConfig
 from thresher.training.fit import TrainingConfig
 from thresher.training.optimizers import OptimizerConfig

@@ -8,12 +8,12 @@ import sys
 import tempfile
 from pathlib import Path
 
-from thresher.data.sources import DataConfig
+from thresher.data.config import DataConfig
 from thresher.embeddings.pep import PepConfig
-from thresher.export.predictor import load_bundle
-from thresher.pipeline import prune
-from thresher.runs import RunConfig
+from thresher.experiment.prune import prune
+from thresher.experiment.runs import RunConfig
 from thresher.search.config import SearchConfig
+from thresher.serving.predictor import load_bundle
 from thresher.training.fit import TrainingConfig
 from thresher.training.optimizers import OptimizerConfig
 

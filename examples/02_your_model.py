@@ -3,8 +3,8 @@
 import torch
 from torch import nn
 
-from thresher.data.split_batches import SplitBatches
-from thresher.foreign import TensorBatches, prune_model
+from thresher.data.batches.split_batches import SplitBatches
+from thresher.experiment.foreign import TensorBatches, prune_model
 from thresher.search.config import SearchConfig
 from thresher.training.fit import TrainingConfig
 from thresher.training.optimizers import OptimizerConfig

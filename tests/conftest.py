@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+pytest_plugins = ["search_toys"]
+
 settings.register_profile("thresher", deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("thresher")
 
@@ -38,8 +40,9 @@ def movielens_dir(data_dir: Path) -> Path:
 @pytest.fixture(scope="session")
 def small_table(tmp_path_factory):
     """An encoded table with three fields of signal and three of noise, made on the fly."""
-    from thresher.data.encode import encode
-    from thresher.data.sources import DataConfig, SyntheticConfig, build_source
+    from thresher.data.config import DataConfig, SyntheticConfig
+    from thresher.data.encode.encode import encode
+    from thresher.data.encode.sources import build_source
 
     rows = SyntheticConfig(num_rows=6_000, num_signal_fields=3, num_noise_fields=3, field_size=40, seed=1)
     source = build_source(DataConfig(source="synthetic", synthetic=rows))
@@ -49,9 +52,9 @@ def small_table(tmp_path_factory):
 @pytest.fixture
 def reads_of_test_split(monkeypatch):
     """How often a test split was evaluated."""
-    import thresher.retrain
+    from thresher.experiment import retrain
 
     reads = []
-    evaluate = thresher.retrain.evaluate
-    monkeypatch.setattr(thresher.retrain, "evaluate", lambda *args, **more: reads.append(1) or evaluate(*args, **more))
+    evaluate = retrain.evaluate
+    monkeypatch.setattr(retrain, "evaluate", lambda *args, **more: reads.append(1) or evaluate(*args, **more))
     return reads

@@ -34,11 +34,11 @@ def make_bundle(folder: Path, num_features: int) -> None:
     import torch
 
     from thresher.compact.embedding import CompactEmbedding
-    from thresher.data.row_encoder import RowEncoder
+    from thresher.data.encode.row_encoder import RowEncoder
+    from thresher.data.encode.vocabulary import Vocabulary
     from thresher.data.schema import Field, Label, Schema
-    from thresher.data.vocabulary import Vocabulary
-    from thresher.export.bundle import save_bundle
-    from thresher.models.registry import build_model, model_config
+    from thresher.models.model_registry import build_model, model_config
+    from thresher.serving.bundle import save_bundle
 
     generator = np.random.default_rng(0)
     shares = 1 / np.arange(1, NUM_FIELDS + 1) ** 1.2
@@ -67,9 +67,9 @@ def make_bundle(folder: Path, num_features: int) -> None:
 def child(side: str, folder: Path) -> dict[str, float]:
     rows = pl.read_parquet(folder / "rows.parquet")
     if side == "torch":
-        from thresher.export.predictor import load_bundle as load
+        from thresher.serving.predictor import load_bundle as load
     elif side == "numpy":
-        from thresher.export.numpy_reader import NumpyPredictor
+        from thresher.serving.numpy_reader import NumpyPredictor
 
         load = NumpyPredictor.load
     else:
@@ -154,8 +154,8 @@ def main() -> None:
 
 
 def make_onnx(folder: Path) -> None:
-    from thresher.export.bundle import open_bundle
-    from thresher.export.to_onnx import export_onnx
+    from thresher.serving.bundle import open_bundle
+    from thresher.serving.to_onnx import export_onnx
 
     bundle = open_bundle(folder / "bundle")
     export_onnx(bundle, folder / "model.onnx")

@@ -16,12 +16,12 @@ from typing import Any
 from torch import nn
 
 from thresher.compact.stored import make_trainable_
-from thresher.data.encoded_table import EncodedTable
-from thresher.data.split_batches import SplitBatches
-from thresher.export.bundle import convert_bundle, open_bundle
-from thresher.models.registry import model_name
-from thresher.retrain import retrain_quantised
-from thresher.runs import Run
+from thresher.data.batches.split_batches import SplitBatches
+from thresher.data.table import EncodedTable
+from thresher.experiment.retrain import retrain_quantised
+from thresher.experiment.runs import Run
+from thresher.models.model_registry import model_name
+from thresher.serving.bundle import convert_bundle, open_bundle
 from thresher.training.fit import TrainingConfig
 from thresher.training.loop import evaluate
 from thresher.training.optimizers import OptimizerConfig

@@ -13,14 +13,15 @@ from made_with import made_with
 from paper.experiments import digest, load_experiment
 from paper.settings import PaperSettings
 from paper.stored import read_result, so_far, write_result
+from thresher._internal.settings import config_to_mapping
 from thresher.cli.progress import display
-from thresher.compare.config import CompareConfig
-from thresher.compare.grids import method_grid
-from thresher.compare.results import FLOOR, ComparedPoint
-from thresher.compare.sweep import compare
-from thresher.config import config_to_mapping
 from thresher.errors import ConfigError
-from thresher.models.registry import model_config, model_name
+from thresher.experiment.compare import compare
+from thresher.experiment.compare_config import CompareConfig
+from thresher.experiment.compared_points import FLOOR, ComparedPoint
+from thresher.experiment.grids import method_grid
+from thresher.models.model_registry import model_name
+from thresher.models.recorded_settings import recorded_model_config
 
 MIN_DELTA = 0.0001
 """An epoch must gain more validation AUC than this to count: halves the long tails of retraining, for all alike."""
@@ -43,7 +44,7 @@ def compare_method(
     """
     plan = load_experiment(settings, experiment)
     source, model = plan.data.source, model_name(plan.model)
-    if plan.model != model_config(model, dataset=source) and not settings.quick:
+    if plan.model != recorded_model_config(model, source) and not settings.quick:
         raise ConfigError(f"{experiment}.toml has another network than the settings recorded for {source}")
     config = CompareConfig(
         data=replace(plan.data, data_dir=settings.data(source).data_dir),

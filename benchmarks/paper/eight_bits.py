@@ -13,11 +13,11 @@ from paper.experiments import digest, load_experiment
 from paper.settings import PaperSettings
 from paper.stored import add_seeds, read_result
 from thresher.cli.progress import display
-from thresher.compare.grids import method_grid
+from thresher.experiment.grids import method_grid
+from thresher.experiment.quantize import in_fewer_bits
+from thresher.experiment.runs import Run, RunConfig
+from thresher.experiment.stages import batches, encode_data, find_run_tickets, retrain_run_ticket
 from thresher.report.frontier import FrontierPoint
-from thresher.runs import Run, RunConfig
-from thresher.runs.fewer_bits import in_fewer_bits
-from thresher.runs.stages import batches, encode_data, find_run_tickets, retrain_run_ticket
 from thresher.training.teaching import BY_LABELS
 
 LABEL = "pep, int8"

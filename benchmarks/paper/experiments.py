@@ -14,17 +14,17 @@ from made_with import made_with
 from paper.settings import EXPERIMENTS, QUICK_EPOCHS, PaperSettings
 from paper.stored import so_far, write_result
 from run import run_seed, still_holds
-from thresher.compare.config import CompareConfig, with_epochs
-from thresher.config import config_to_mapping, load_toml
+from thresher._internal.files import read_json
+from thresher._internal.settings import config_to_mapping, load_toml
 from thresher.embeddings.pep import PepConfig
 from thresher.embeddings.uniform import UniformConfig
 from thresher.errors import BudgetError
-from thresher.files import read_json
+from thresher.experiment.compare_config import CompareConfig, with_epochs
+from thresher.experiment.dense import train_dense
+from thresher.experiment.runs import Run, RunConfig
+from thresher.experiment.stages import batches, encode_data
 from thresher.models.base import ModelConfig
 from thresher.report.frontier import Frontier, FrontierPoint
-from thresher.runs import Run, RunConfig
-from thresher.runs.dense import train_dense
-from thresher.runs.stages import batches, encode_data
 from thresher.training.fit import TrainingConfig
 
 QUICK_DECAY_EPOCHS, QUICK_DECAY_RATE = 25, 0.05

@@ -15,11 +15,11 @@ from paper.page import ABSENT
 from paper.settings import PaperSettings
 from paper.stored import so_far, write_result
 from paper.verdicts.sized import by_size
+from thresher.baselines.darts_emb import DartsEmbConfig
 from thresher.cli.progress import display
-from thresher.embeddings.darts_emb import DartsEmbConfig
+from thresher.experiment.runs import Run, RunConfig
+from thresher.experiment.stages import batches, encode_data, find_run_tickets, retrain_run_ticket
 from thresher.report.frontier import FrontierPoint
-from thresher.runs import Run, RunConfig
-from thresher.runs.stages import batches, encode_data, find_run_tickets, retrain_run_ticket
 from thresher.training.history import read_history
 from thresher.training.teaching import BY_LABELS
 

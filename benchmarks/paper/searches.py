@@ -17,22 +17,22 @@ from made_with import made_with
 from paper.experiments import digest
 from paper.measures import AdamParts, group_densities, popularity_groups, threshold_parts
 from paper.settings import PaperSettings
-from thresher.data.encode import encode
-from thresher.data.encoded_table import EncodedTable
-from thresher.data.sources import build_source
-from thresher.data.split_batches import SplitBatches
+from thresher._internal.files import read_json, write_json
+from thresher.data.batches.split_batches import SplitBatches
+from thresher.data.encode.encode import encode
+from thresher.data.encode.sources import build_source
+from thresher.data.table import EncodedTable
 from thresher.embeddings.granularity import GranularityName
 from thresher.embeddings.pep import PepConfig, PepEmbedding, Pressure
-from thresher.files import read_json, write_json
+from thresher.experiment.fresh import new_model
+from thresher.experiment.runs import RunConfig
 from thresher.models.base import CtrModel
-from thresher.runs import RunConfig
-from thresher.runs.fresh import new_model
+from thresher.search.budget import Budget
 from thresher.search.config import SearchConfig
 from thresher.search.plan import Schedule
 from thresher.search.searcher import Searcher
-from thresher.tickets.budget import Budget
-from thresher.tickets.store import load_mask_ticket, save_ticket
-from thresher.tickets.ticket import MaskTicket
+from thresher.search.ticket import MaskTicket
+from thresher.search.ticket_files import load_mask_ticket, save_ticket
 from thresher.training.fit import TrainingConfig
 from thresher.training.loop import evaluate, train_epoch
 from thresher.training.metrics import Metrics

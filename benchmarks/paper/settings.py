@@ -10,14 +10,14 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
-from thresher.compare.config import CompareConfig, with_epochs
-from thresher.data.sources import DataConfig, SyntheticConfig
+from thresher._internal.files import replacing_file
+from thresher.data.config import DataConfig, SyntheticConfig
 from thresher.errors import ConfigError
-from thresher.files import replacing_file
+from thresher.experiment.compare_config import CompareConfig, with_epochs
+from thresher.experiment.runs import RunConfig
 from thresher.models.autoint import AutoIntConfig
 from thresher.models.base import ModelConfig
 from thresher.models.layers import DeepTermConfig
-from thresher.runs import RunConfig
 
 BENCHMARKS = Path(__file__).parent.parent
 REPOSITORY = BENCHMARKS.parent

@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 from made_with import made_with
 from paper.settings import PaperSettings
 from run import still_holds
-from thresher.config import config_to_mapping
+from thresher._internal.files import read_json, write_json
+from thresher._internal.settings import config_to_mapping
 from thresher.errors import ConfigError
-from thresher.files import read_json, write_json
 
 NameT = TypeVar("NameT", bound=str)
 

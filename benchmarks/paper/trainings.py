@@ -8,12 +8,12 @@ from typing import Any
 
 from paper.searches import Search, short
 from paper.settings import PaperSettings
-from thresher.data.batches import BatchSource
+from thresher.data.batches.batches import BatchSource
 from thresher.embeddings.uniform import UniformConfig
-from thresher.retrain import Trained, retrain_ticket, train_model
-from thresher.runs import RunConfig
-from thresher.runs.fresh import new_model
-from thresher.tickets.ticket import Rewind
+from thresher.experiment.fresh import new_model
+from thresher.experiment.retrain import Trained, retrain_ticket, train_model
+from thresher.experiment.runs import RunConfig
+from thresher.search.ticket import Rewind
 from thresher.training.fit import TrainingConfig
 
 DENSE_EPOCHS, RETRAIN_EPOCHS, QUICK_CURVE_EPOCHS = 40, 60, 3

@@ -10,10 +10,10 @@ from unittest.mock import patch
 
 from torch import Tensor
 
+from thresher.baselines.magnitude_search import CubicPlan
 from thresher.embeddings import pep
 from thresher.embeddings.soft_threshold import keep_mask, soft_threshold
 from thresher.search import searcher
-from thresher.search.magnitude import CubicPlan
 from thresher.search.plan import Plan
 
 DEFAULT = "the defaults"

@@ -6,7 +6,7 @@ from pathlib import Path
 from paper.page import NOT_RUN_YET, Part, command, table
 from paper.settings import PaperSettings
 from paper.verdicts.differences import RULE
-from thresher.files import write_text
+from thresher._internal.files import write_text
 
 
 def write_page(settings: PaperSettings, parts: Mapping[str, Part]) -> Path:

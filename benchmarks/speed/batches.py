@@ -17,8 +17,8 @@ import torch
 from sides import interleave, keep_pages, result_path, timed, write_result
 from torch.utils.data import DataLoader, Dataset, Subset
 
-from thresher.data.batches import Batches
-from thresher.data.encoded_table import EncodedSplit
+from thresher.data.batches.batches import Batches
+from thresher.data.table import EncodedSplit
 
 NUM_FIELDS, NUM_FEATURES, BATCH_SIZE = 39, 1_086_810, 1024
 

@@ -25,8 +25,9 @@ NUM_INTEGERS, NUM_FIELDS = 13, 39
 
 
 def ours(raw: Path, out: Path) -> int:
-    from thresher.data.encode import encode
-    from thresher.data.sources import DataConfig, build_source
+    from thresher.data.config import DataConfig
+    from thresher.data.encode.encode import encode
+    from thresher.data.encode.sources import build_source
 
     config = DataConfig(source="criteo", paths=(str(raw),), vocabulary_from="all", min_count=MIN_COUNT)
     return encode(build_source(config), out / "encoded").schema.num_features

@@ -41,14 +41,14 @@ from search_step import (
 )
 from turns import print_table, take_turns
 
-from thresher.data.batches import Batch
-from thresher.data.split_batches import SplitBatches
-from thresher.embeddings.darts_emb import DartsEmbConfig
-from thresher.embeddings.registry import build_embedding
-from thresher.models.registry import build_model, model_config
-from thresher.search.bilevel import BilevelJudge
+from thresher.baselines.bilevel import BilevelJudge
+from thresher.baselines.darts_emb import DartsEmbConfig
+from thresher.data.batches.batches import Batch
+from thresher.data.batches.split_batches import SplitBatches
+from thresher.embeddings.method_registry import build_embedding
+from thresher.models.model_registry import build_model, model_config
 from thresher.search.config import SearchConfig
-from thresher.search.registry import SearchTask
+from thresher.search.task import SearchTask
 from thresher.training.optimizers import OptimizerConfig, build_optimizer
 
 MODELS = ("fm", "deepfm", "autoint")

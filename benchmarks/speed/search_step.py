@@ -37,12 +37,12 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from turns import Side, print_table, take_turns, touch_state, warm_up
 
 from thresher.embeddings.base import FieldEmbedding
+from thresher.embeddings.method_registry import build_embedding
 from thresher.embeddings.pep import PepConfig, PepEmbedding
-from thresher.embeddings.registry import build_embedding
 from thresher.embeddings.uniform import UniformConfig, UniformEmbedding
 from thresher.models.base import CtrModel
 from thresher.models.fm import Fm, FmConfig
-from thresher.models.registry import build_model, model_config
+from thresher.models.model_registry import build_model, model_config
 from thresher.search.searcher import Searcher
 from thresher.training.optimizers import OptimizerConfig, build_optimizer
 

@@ -10,52 +10,52 @@ if TYPE_CHECKING:
     from thresher.attach.attach import attach_
     from thresher.attach.detach import detach_
     from thresher.compact.convert import to_compact
-    from thresher.data.encoded_table import EncodedTable
-    from thresher.data.sources import DataConfig
-    from thresher.data.split_batches import SplitBatches
+    from thresher.data.batches.split_batches import SplitBatches
+    from thresher.data.config import DataConfig
+    from thresher.data.table import EncodedTable
+    from thresher.embeddings.method_registry import build_embedding, register_embedding
     from thresher.embeddings.pep import PepConfig
-    from thresher.embeddings.registry import build_embedding, register_embedding
     from thresher.embeddings.uniform import UniformConfig
     from thresher.errors import ThresherError
-    from thresher.export.predictor import Predictor, load_bundle
-    from thresher.models.registry import build_model, register_model
-    from thresher.pipeline import prune
+    from thresher.experiment.prune import prune
+    from thresher.experiment.retrain import retrain_ticket
+    from thresher.experiment.runs import RunConfig
+    from thresher.models.model_registry import build_model, register_model
     from thresher.report.frontier import Frontier
-    from thresher.retrain import retrain_ticket
-    from thresher.runs import RunConfig
+    from thresher.search.budget import Budget
     from thresher.search.config import SearchConfig
     from thresher.search.find_tickets import find_tickets
     from thresher.search.searcher import Searcher
-    from thresher.tickets.budget import Budget
-    from thresher.tickets.store import load_ticket, save_ticket
+    from thresher.search.ticket_files import load_ticket, save_ticket
+    from thresher.serving.predictor import Predictor, load_bundle
     from thresher.training.fit import TrainingConfig
 
 _HOMES = {
-    "Budget": "thresher.tickets.budget",
-    "DataConfig": "thresher.data.sources",
-    "EncodedTable": "thresher.data.encoded_table",
+    "Budget": "thresher.search.budget",
+    "DataConfig": "thresher.data.config",
+    "EncodedTable": "thresher.data.table",
     "Frontier": "thresher.report.frontier",
     "PepConfig": "thresher.embeddings.pep",
-    "Predictor": "thresher.export.predictor",
-    "RunConfig": "thresher.runs",
+    "Predictor": "thresher.serving.predictor",
+    "RunConfig": "thresher.experiment.runs",
     "SearchConfig": "thresher.search.config",
     "Searcher": "thresher.search.searcher",
-    "SplitBatches": "thresher.data.split_batches",
+    "SplitBatches": "thresher.data.batches.split_batches",
     "ThresherError": "thresher.errors",
     "TrainingConfig": "thresher.training.fit",
     "UniformConfig": "thresher.embeddings.uniform",
     "attach_": "thresher.attach.attach",
-    "build_embedding": "thresher.embeddings.registry",
-    "build_model": "thresher.models.registry",
+    "build_embedding": "thresher.embeddings.method_registry",
+    "build_model": "thresher.models.model_registry",
     "detach_": "thresher.attach.detach",
     "find_tickets": "thresher.search.find_tickets",
-    "load_bundle": "thresher.export.predictor",
-    "load_ticket": "thresher.tickets.store",
-    "prune": "thresher.pipeline",
-    "register_embedding": "thresher.embeddings.registry",
-    "register_model": "thresher.models.registry",
-    "retrain_ticket": "thresher.retrain",
-    "save_ticket": "thresher.tickets.store",
+    "load_bundle": "thresher.serving.predictor",
+    "load_ticket": "thresher.search.ticket_files",
+    "prune": "thresher.experiment.prune",
+    "register_embedding": "thresher.embeddings.method_registry",
+    "register_model": "thresher.models.model_registry",
+    "retrain_ticket": "thresher.experiment.retrain",
+    "save_ticket": "thresher.search.ticket_files",
     "to_compact": "thresher.compact.convert",
 }
 

@@ -15,16 +15,16 @@ import torch
 from safetensors.torch import load, save
 from torch import Tensor, nn
 
+from thresher._internal.settings import config_from_mapping, config_to_mapping
 from thresher.compact.method_table import has_table, to_table
-from thresher.config import config_from_mapping, config_to_mapping
 from thresher.embeddings.base import EmbeddingConfig, FieldEmbedding, Role, RowEmbedding
-from thresher.embeddings.registry import EmbeddingClass
+from thresher.embeddings.method_registry import EmbeddingClass
 from thresher.embeddings.uniform import UniformConfig, UniformEmbedding
 from thresher.errors import ThresherError
 from thresher.kernels.rows import expand_rows
 from thresher.models.base import CtrModel, ModelConfig
-from thresher.models.registry import ModelClass
-from thresher.search.registry import search_algorithm
+from thresher.models.model_registry import ModelClass
+from thresher.search.task import search_algorithm
 from thresher.training.optimizers import OptimizerConfig, build_optimizer
 
 FIELD_SIZES = (7, 2, 12, 30)

@@ -12,7 +12,7 @@ from thresher.compact.embedding import CompactEmbedding
 from thresher.embeddings.pep import PepConfig
 from thresher.errors import ConfigError, ThresherError
 from thresher.search.searcher import Searcher
-from thresher.tickets.store import load_ticket, save_ticket
+from thresher.search.ticket_files import load_ticket, save_ticket
 
 
 class ManyTables(nn.Module):

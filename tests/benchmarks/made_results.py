@@ -1,9 +1,9 @@
 """Result files made up for tests: a few numbers for every part of the page that compares."""
 
 from paper.five_budgets import SPACES
-from thresher.files import write_json
+from thresher._internal.files import write_json
 from thresher.report.frontier import FrontierPoint
-from thresher.tickets.budget import Budget
+from thresher.search.budget import Budget
 
 MADE_WITH = [{"commit": "abc1234", "changed_tree": False, "machine": {"cores": 2, "threads": 1}}]
 

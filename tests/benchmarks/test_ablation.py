@@ -6,18 +6,18 @@ import torch
 from paper.parts import ablation
 from paper.settings import EXPERIMENTS
 from paper.variants import DEFAULT, VARIANTS, HasteningPlan, SlowingPlan, Variant, hard_when_late
-from thresher.config import load_toml, override
-from thresher.data.split_batches import SplitBatches
+from thresher._internal.files import read_json, write_json
+from thresher._internal.settings import load_toml, override
+from thresher.data.batches.split_batches import SplitBatches
 from thresher.embeddings.pep import PepConfig
 from thresher.embeddings.soft_threshold import soft_threshold
-from thresher.files import read_json, write_json
-from thresher.runs import RunConfig
-from thresher.runs.fresh import new_model
+from thresher.experiment.fresh import new_model
+from thresher.experiment.runs import RunConfig
 from thresher.search.config import SearchConfig
 from thresher.search.find_tickets import find_tickets
 from thresher.search.plan import Plan
 from thresher.search.searcher import Searcher
-from thresher.tickets.ticket import kept_weights
+from thresher.search.ticket import kept_weights
 from thresher.training.loop import train_epoch
 from thresher.training.optimizers import build_optimizer
 

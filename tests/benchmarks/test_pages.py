@@ -7,9 +7,9 @@ from statistics import fmean
 import pytest
 
 from paper.parts import ablation
-from thresher.config import config_from_mapping, load_toml
-from thresher.files import read_json
-from thresher.runs import RunConfig
+from thresher._internal.files import read_json
+from thresher._internal.settings import config_from_mapping, load_toml
+from thresher.experiment.runs import RunConfig
 
 REPOSITORY = Path(__file__).parents[2]
 RESULTS = REPOSITORY / "benchmarks" / "results"

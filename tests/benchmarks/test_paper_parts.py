@@ -13,10 +13,10 @@ from paper import searches, trainings
 from paper.figures.exits import note_exits
 from paper.measures import AdamParts, group_densities, popularity_groups, swapped_share, threshold_parts
 from paper.parts import frequency, granularity, interactions, lottery_ticket, thresholds
-from thresher.data.split_batches import SplitBatches
+from thresher.data.batches.split_batches import SplitBatches
 from thresher.embeddings.pep import PepConfig, PepEmbedding
-from thresher.runs import RunConfig
-from thresher.runs.fresh import new_model
+from thresher.experiment.fresh import new_model
+from thresher.experiment.runs import RunConfig
 from thresher.search.config import SearchConfig
 from thresher.search.find_tickets import find_tickets
 from thresher.training.optimizers import OptimizerConfig

@@ -7,12 +7,12 @@ import pytest
 
 from paper import compared, experiments, stored
 from paper.settings import EXPERIMENTS, PaperSettings
-from thresher.config import load_toml
-from thresher.data.sources import DataConfig, SyntheticConfig
+from thresher._internal.files import read_json, write_json
+from thresher._internal.settings import load_toml
+from thresher.data.config import DataConfig, SyntheticConfig
 from thresher.embeddings.pep import PepConfig
 from thresher.errors import ConfigError
-from thresher.files import read_json, write_json
-from thresher.runs import RunConfig
+from thresher.experiment.runs import RunConfig
 
 
 def test_quick_runs_an_experiment_and_makes_it_again_when_its_settings_change(settings, monkeypatch):

@@ -20,7 +20,7 @@ from paper.parts import (
     runtime,
     teacher,
 )
-from thresher.files import read_json, write_json
+from thresher._internal.files import read_json, write_json
 
 
 def test_the_table_of_methods_names_whose_numbers_its_dense_row_has(settings, results):

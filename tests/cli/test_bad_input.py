@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from thresher.config import override
-from thresher.runs import RunConfig
+from thresher._internal.settings import override
+from thresher.experiment.runs import RunConfig
 
 HEAD = "clicked,user_id,item_id,price\n"
 ROWS = "".join(f"{i % 2},u{i % 7},i{i % 11},{i}\n" for i in range(200))

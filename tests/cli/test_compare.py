@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from thresher.compare.config import CompareConfig
-from thresher.config import load_toml, save_toml
+from thresher._internal.settings import load_toml, save_toml
+from thresher.experiment.compare_config import CompareConfig
 
 FAST = ["--epochs", "1", "--seeds", "1", "--trials", "1", "-q", "--set", "embedding.embedding_dim=4"]
 
@@ -120,7 +120,7 @@ def test_an_interrupted_comparison_says_how_to_go_on(thresher, clicks, tmp_path,
         raise KeyboardInterrupt
 
     words = ["compare", str(clicks), "--label", "clicked", "--methods", "hash", "--out", str(tmp_path / "c")]
-    monkeypatch.setattr("thresher.compare.sweep.compare", interrupted)
+    monkeypatch.setattr("thresher.experiment.compare.compare", interrupted)
     monkeypatch.setattr("sys.argv", ["thresher", *words])
     result = thresher(*words)
     assert result.exit_code == 130

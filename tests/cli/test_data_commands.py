@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from thresher.data.encoded_table import EncodedTable
+from thresher.data.table import EncodedTable
 
 
 @pytest.fixture
@@ -246,7 +246,7 @@ def test_an_interrupted_encode_says_how_to_go_on(thresher, clicks, tmp_path, mon
     def interrupted(*args, **more):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("thresher.data.encode.encode", interrupted)
+    monkeypatch.setattr("thresher.data.encode.encode.encode", interrupted)
     result = thresher("encode", clicks, *LABEL, "--out", tmp_path / "table")
     assert result.exit_code == 130
     assert "Interrupted. The same command goes on from here." in result.stderr

@@ -3,8 +3,8 @@ from dataclasses import replace
 import pytest
 
 from thresher.cli import demo
-from thresher.data.sources import DataConfig, SyntheticConfig
-from thresher.runs import Run
+from thresher.data.config import DataConfig, SyntheticConfig
+from thresher.experiment.runs import Run
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ import pytest
 from safetensors.numpy import load_file
 from scipy.sparse import load_npz
 
-from thresher.export.bundle import open_bundle
-from thresher.export.predictor import load_bundle
-from thresher.runs import fewer_bits
+from thresher.experiment import quantize as fewer_bits
+from thresher.serving.bundle import open_bundle
+from thresher.serving.predictor import load_bundle
 
 
 def test_export_takes_a_bundle_out_of_a_run(finished, thresher, refused, tmp_path):

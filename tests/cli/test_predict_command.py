@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 
 from thresher.errors import DataError
-from thresher.export.predictor import load_bundle
+from thresher.serving.predictor import load_bundle
 
 
 def test_predict_gives_the_predictors_probabilities(finished, thresher, tmp_path):
@@ -92,7 +92,7 @@ def test_predict_reads_parquet_and_keeps_columns(finished, thresher, refused, tm
 
 
 def test_predict_streams_in_chunks(finished, thresher, tmp_path, monkeypatch):
-    monkeypatch.setattr("thresher.export.raw_rows.JSON_CHUNK_ROWS", 7)
+    monkeypatch.setattr("thresher.serving.request_rows.JSON_CHUNK_ROWS", 7)
     bundle = finished.out / "bundles" / "50"
     frame = pl.read_csv(finished.source).head(50)
     expected = load_bundle(bundle).predict(frame)
@@ -105,7 +105,7 @@ def test_predict_streams_in_chunks(finished, thresher, tmp_path, monkeypatch):
 
 
 def test_a_bad_row_in_the_middle_leaves_no_file(finished, refused, tmp_path, monkeypatch):
-    monkeypatch.setattr("thresher.export.raw_rows.JSON_CHUNK_ROWS", 2)
+    monkeypatch.setattr("thresher.serving.request_rows.JSON_CHUNK_ROWS", 2)
     good = '{"user_id": "u1", "item_id": "i1", "price": 1}\n'
     for name in ("a.csv", "a.parquet"):
         message = refused(

@@ -1,9 +1,9 @@
 import json
 
+from thresher.experiment.runs import Run
 from thresher.models.deepfm import DeepFmConfig
-from thresher.models.logistic_regression import LogisticRegressionConfig
+from thresher.models.lr import LogisticRegressionConfig
 from thresher.report.frontier import Frontier
-from thresher.runs import Run
 
 
 def test_prune_goes_the_whole_path(finished):

@@ -8,8 +8,8 @@ from torch import nn
 from thresher.compact.convert import to_compact
 from thresher.compact.embedding import CompactEmbedding
 from thresher.embeddings.pep import PepConfig, PepEmbedding
-from thresher.tickets.budget import Budget
-from thresher.tickets.ticket import MaskTicket, Provenance, kept_weights
+from thresher.search.budget import Budget
+from thresher.search.ticket import MaskTicket, Provenance, kept_weights
 
 SCATTERED = (
     (1, 0, 0, 1),

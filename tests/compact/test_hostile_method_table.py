@@ -16,13 +16,13 @@ from safetensors.numpy import save_file
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from thresher.baselines.hashing import DoubleHashConfig, DoubleHashEmbedding, HashConfig, HashEmbedding
+from thresher.baselines.mgqe import MgqeConfig, MgqeEmbedding
+from thresher.baselines.quotient_remainder import QuotientRemainderConfig, QuotientRemainderEmbedding
 from thresher.compact.file import checksum, map_safetensors
 from thresher.compact.method_table import MethodTable, load_any_table
 from thresher.embeddings.feature_groups import FeatureRuns
-from thresher.embeddings.hashing import DoubleHashConfig, DoubleHashEmbedding, HashConfig, HashEmbedding
-from thresher.embeddings.mgqe import MgqeConfig, MgqeEmbedding
 from thresher.embeddings.mixed_dimension import MixedDimensionEmbedding
-from thresher.embeddings.quotient_remainder import QuotientRemainderConfig, QuotientRemainderEmbedding
 from thresher.embeddings.stored_form import _kinds
 from thresher.errors import FormatError
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from thresher.compact.method_table import MethodTable, load_any_table
-from thresher.embeddings.registry import build_embedding, embedding_config
+from thresher.embeddings.method_registry import build_embedding, embedding_config
 from thresher.errors import FormatError
 
 SIZES = (3, 9)

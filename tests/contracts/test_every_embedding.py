@@ -6,8 +6,8 @@ import pytest
 import torch
 from safetensors.torch import load, save
 
-from thresher.embeddings.registry import build_embedding, registered_embeddings
-from thresher.models.registry import build_model, registered_models
+from thresher.embeddings.method_registry import build_embedding, registered_embeddings
+from thresher.models.model_registry import build_model, registered_models
 from thresher.testing import FIELD_SIZES, check_embedding, toy_batch
 from thresher.training.optimizers import OptimizerConfig, build_optimizer
 

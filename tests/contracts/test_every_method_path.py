@@ -6,14 +6,15 @@ import numpy as np
 import pytest
 import torch
 
-from thresher.data.encoded_table import EncodedTable
-from thresher.data.sources import DataConfig, SyntheticConfig, build_source
-from thresher.embeddings.registry import registered_embeddings
-from thresher.export.predictor import load_bundle
+from thresher.data.config import DataConfig, SyntheticConfig
+from thresher.data.encode.sources import build_source
+from thresher.data.table import EncodedTable
+from thresher.embeddings.method_registry import registered_embeddings
+from thresher.experiment.prune import prune
+from thresher.experiment.runs import RunConfig
 from thresher.models.deepfm import DeepFmConfig
-from thresher.pipeline import prune
-from thresher.runs import RunConfig
 from thresher.search.config import SearchConfig
+from thresher.serving.predictor import load_bundle
 from thresher.training.fit import TrainingConfig
 from thresher.training.optimizers import OptimizerConfig
 

@@ -3,8 +3,8 @@
 import pytest
 
 from thresher.models.autoint import AutoIntConfig
-from thresher.models.registry import model_config, model_name, registered_models
-from thresher.models.settings import RECORDED_SETTINGS
+from thresher.models.model_registry import model_config, model_name, registered_models
+from thresher.models.recorded_settings import RECORDED_SETTINGS
 from thresher.testing import check_model
 
 MODELS = registered_models()

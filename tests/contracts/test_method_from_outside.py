@@ -71,9 +71,9 @@ def test_by_entry_point_it_is_in_the_contract_suite_and_goes_the_whole_path(pyth
 def test_by_decorator_it_is_there_at_once(python):
     script = (
         "import outside_method\n"
-        "from thresher.embeddings.registry import registered_embeddings\n"
-        "from thresher.compare.config import CompareConfig\n"
-        "from thresher.compare.grids import method_grid\n"
+        "from thresher.embeddings.method_registry import registered_embeddings\n"
+        "from thresher.experiment.compare_config import CompareConfig\n"
+        "from thresher.experiment.grids import method_grid\n"
         "assert registered_embeddings()['scaled'].status == 'experimental'\n"
         "assert CompareConfig(methods=('scaled',)).methods == ('scaled',)\n"
         "assert len(method_grid('scaled')) == 3\n"
@@ -91,7 +91,7 @@ def test_one_that_cannot_be_imported_is_told_when_asked_for_and_harms_no_other(p
     ]  # fmt: skip
     asked = python(*words, "--method", "scaled")
     assert asked.returncode == 2
-    assert "the package 'outside-method' announces 'scaled' as 'outside_method:ScaledEmbedding'" in asked.stderr
+    assert "package 'outside-method' declares 'scaled' as 'outside_method:ScaledEmbedding'" in asked.stderr
     assert "No module named 'no_such_module'" in asked.stderr
     assert "Traceback" not in asked.stderr
     other = python(*words, "--method", "uniform", "--set", "embedding.embedding_dim=4")
@@ -99,7 +99,7 @@ def test_one_that_cannot_be_imported_is_told_when_asked_for_and_harms_no_other(p
 
 
 def test_every_method_has_its_row_in_the_docs():
-    from thresher.embeddings.registry import registered_embeddings
+    from thresher.embeddings.method_registry import registered_embeddings
 
     page = (ROOT / "docs" / "methods.md").read_text(encoding="utf-8")
     rows = dict(re.findall(r"^\| `([a-z0-9-]+)` \| (stable|experimental) \|", page, re.MULTILINE))

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
+from thresher.baselines.hashing import HashConfig, HashEmbedding
 from thresher.compact.method_table import MethodTable
-from thresher.embeddings.hashing import HashConfig, HashEmbedding
 from thresher.embeddings.stored_form import StoredForm
 from thresher.embeddings.uniform import UniformConfig, UniformEmbedding
 from thresher.models.fm import Fm, FmConfig
@@ -133,7 +133,7 @@ def test_a_stored_form_must_tell_ids_outside_the_table(monkeypatch):
         (NoSize, r"num_parameters\(\) must be an int above 0"),
         (TinyBytes, r"storage_bytes\(\) must hold num_parameters"),
         (NoGroups, "which parameters are embeddings"),
-        (NoSearch, "no search algorithm is called 'nonexistent'"),
+        (NoSearch, "unknown search algorithm 'nonexistent'"),
         (OtherRows, "distinct_rows spread to their places must be what forward gives"),
         (HiddenState, "state_dict must hold all"),
     ],

@@ -10,12 +10,13 @@ import numpy as np
 import polars as pl
 import pytest
 
-from thresher.data.encode import encode
-from thresher.data.raw_files import RawChunk
-from thresher.data.row_encoder import RowEncoder
+from thresher.data.batches.split import SPLITS, RandomSplit
+from thresher.data.config import DataConfig, FieldConfig
+from thresher.data.encode.encode import encode
+from thresher.data.encode.row_encoder import RowEncoder
+from thresher.data.encode.sources import EncodingPlan, build_source
+from thresher.data.read.raw_files import RawChunk
 from thresher.data.schema import Field, Label
-from thresher.data.sources import DataConfig, EncodingPlan, FieldConfig, build_source
-from thresher.data.split import SPLITS, RandomSplit
 from thresher.errors import DataError
 
 LINES = ["click,site,n", *(f"{at % 2},s{at % 5},{at}" for at in range(200))]

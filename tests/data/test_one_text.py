@@ -8,16 +8,17 @@ import numpy as np
 import polars as pl
 import pytest
 
-from thresher.data.dates import parse_dates, temporal_text
-from thresher.data.encode import encode
-from thresher.data.row_encoder import RowEncoder
+from thresher.data.batches.split import SPLITS
+from thresher.data.config import DataConfig, FieldConfig
+from thresher.data.encode.encode import encode
+from thresher.data.encode.row_encoder import RowEncoder
+from thresher.data.encode.sources import build_source
+from thresher.data.encode.transforms import BROKEN, as_numbers, as_text, field_values
+from thresher.data.encode.vocabulary import Vocabulary
+from thresher.data.read.dates import parse_dates, temporal_text
 from thresher.data.schema import Field, Label, Schema
-from thresher.data.sources import DataConfig, FieldConfig, build_source
-from thresher.data.split import SPLITS
-from thresher.data.transforms import BROKEN, as_numbers, as_text, field_values
-from thresher.data.vocabulary import Vocabulary
 from thresher.errors import DataError
-from thresher.export.raw_rows import rows_to_frame
+from thresher.serving.request_rows import rows_to_frame
 
 WHOLE = datetime(2024, 3, 5, 0, 25, 58)
 MOMENTS = [WHOLE, WHOLE.replace(microsecond=500_000), WHOLE.replace(microsecond=1_000), datetime(2024, 3, 5)]

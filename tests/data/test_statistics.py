@@ -5,9 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from thresher.data.encode import encode
-from thresher.data.preview import preview
-from thresher.data.sources import DataConfig, DenseConfig, FieldConfig, build_source
+from thresher.data.config import DataConfig, DenseConfig, FieldConfig
+from thresher.data.encode.encode import encode
+from thresher.data.encode.sources import build_source
+from thresher.data.read.preview import preview
 from thresher.data.statistics import _curve, table_statistics
 
 

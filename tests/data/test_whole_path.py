@@ -9,17 +9,18 @@ import polars as pl
 import pytest
 import torch
 
-from thresher.data.batches import Batches
-from thresher.data.encoded_table import EncodedTable
-from thresher.data.row_encoder import RowEncoder
-from thresher.data.sources import DataConfig, DenseConfig, FieldConfig, build_source
-from thresher.data.split import RandomSplit
+from thresher.data.batches.batches import Batches
+from thresher.data.batches.split import RandomSplit
+from thresher.data.config import DataConfig, DenseConfig, FieldConfig
+from thresher.data.encode.row_encoder import RowEncoder
+from thresher.data.encode.sources import build_source
+from thresher.data.table import EncodedTable
 from thresher.embeddings.pep import PepConfig
-from thresher.export.predictor import load_bundle
-from thresher.pipeline import prune
-from thresher.runs import RunConfig
-from thresher.runs.report import PruneResult
+from thresher.experiment.prune import prune
+from thresher.experiment.report import PruneResult
+from thresher.experiment.runs import RunConfig
 from thresher.search.config import SearchConfig
+from thresher.serving.predictor import load_bundle
 from thresher.training.fit import TrainingConfig
 from thresher.training.optimizers import OptimizerConfig
 

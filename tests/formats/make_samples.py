@@ -13,13 +13,13 @@ import torch
 from thresher.compact.embedding import CompactEmbedding
 from thresher.compact.file import VERSION as TABLE_VERSION
 from thresher.compact.table import CompactTable
-from thresher.data.row_encoder import RowEncoder
+from thresher.data.encode.row_encoder import RowEncoder
+from thresher.data.encode.vocabulary import Vocabulary
 from thresher.data.schema import DenseColumn, Field, Label, Schema
-from thresher.data.vocabulary import Vocabulary
-from thresher.export.bundle import save_bundle
-from thresher.export.bundle_files import VERSION as BUNDLE_VERSION
-from thresher.export.predictor import load_bundle
-from thresher.models.registry import build_model, model_config
+from thresher.models.model_registry import build_model, model_config
+from thresher.serving.bundle import save_bundle
+from thresher.serving.bundle_files import VERSION as BUNDLE_VERSION
+from thresher.serving.predictor import load_bundle
 
 HERE = Path(__file__).parent
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from thresher.compact.table import CompactTable
-from thresher.export.numpy_reader import NumpyPredictor
-from thresher.export.predictor import load_bundle
+from thresher.serving.numpy_reader import NumpyPredictor
+from thresher.serving.predictor import load_bundle
 
 HERE = Path(__file__).parent
 TABLES = sorted(HERE.glob("compact-table-*.safetensors"))

@@ -1,7 +1,6 @@
 """Golden runs give the results in expected.json, bit for bit, where processor and versions are the same."""
 
 import pytest
-
 import runs
 
 

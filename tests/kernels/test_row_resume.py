@@ -5,9 +5,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from thresher.data.encode import encode
-from thresher.data.sources import DataConfig, SyntheticConfig, build_source
-from thresher.data.split_batches import SplitBatches
+from thresher.data.batches.split_batches import SplitBatches
+from thresher.data.config import DataConfig, SyntheticConfig
+from thresher.data.encode.encode import encode
+from thresher.data.encode.sources import build_source
 from thresher.embeddings.pep import PepConfig, PepEmbedding
 from thresher.models.fm import Fm, FmConfig
 from thresher.search.config import SearchConfig

@@ -11,8 +11,8 @@ from torch.nn import functional
 from torch.nn.utils import parametrizations, prune
 
 from thresher.compact.embedding import CompactEmbedding
+from thresher.embeddings.method_registry import build_embedding
 from thresher.embeddings.pep import PepConfig, PepEmbedding
-from thresher.embeddings.registry import build_embedding
 from thresher.embeddings.uniform import UniformConfig, UniformEmbedding
 from thresher.kernels.distinct import find_distinct
 from thresher.kernels.fm import fm_from_rows
@@ -23,7 +23,7 @@ from thresher.models.base import CtrModel
 from thresher.models.deepfm import DeepFm, DeepFmConfig
 from thresher.models.distinct_vectors import DistinctVectors
 from thresher.models.layers import DeepTerm, SelfAttention
-from thresher.models.registry import build_model
+from thresher.models.model_registry import build_model
 
 FIELD_SIZES = (3, 1, 6, 4)
 DEEPFM = DeepFmConfig(hidden_sizes=(5,), dropout=0.0)

@@ -8,7 +8,7 @@ from thresher.models.autoint import AutoInt, AutoIntConfig
 from thresher.models.deepfm import DeepFm, DeepFmConfig
 from thresher.models.fm import Fm, FmConfig
 from thresher.models.layers import fm_term
-from thresher.models.registry import build_model, registered_models
+from thresher.models.model_registry import build_model, registered_models
 
 FIELD_SIZES = (3, 4, 5)
 OFFSETS = torch.tensor([0, 3, 7])

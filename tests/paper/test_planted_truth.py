@@ -1,11 +1,12 @@
 """Planted truth: where only some fields carry signal, the ticket keeps those."""
 
-from thresher.data.encode import encode
-from thresher.data.sources import DataConfig, SyntheticConfig, build_source
-from thresher.data.split_batches import SplitBatches
+from thresher.data.batches.split_batches import SplitBatches
+from thresher.data.config import DataConfig, SyntheticConfig
+from thresher.data.encode.encode import encode
+from thresher.data.encode.sources import build_source
 from thresher.embeddings.pep import PepConfig
-from thresher.runs import RunConfig
-from thresher.runs.fresh import new_model
+from thresher.experiment.fresh import new_model
+from thresher.experiment.runs import RunConfig
 from thresher.search.config import SearchConfig
 from thresher.search.find_tickets import find_tickets
 from thresher.training.optimizers import OptimizerConfig

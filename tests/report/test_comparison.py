@@ -3,7 +3,7 @@
 import pytest
 
 import thresher.report.comparison
-from thresher.embeddings.registry import registered_embeddings
+from thresher.embeddings.method_registry import registered_embeddings
 from thresher.errors import ThresherError
 from thresher.report.comparison import LOOKS, comparison_table, plot_comparison
 from thresher.report.frontier import FrontierPoint

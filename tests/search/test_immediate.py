@@ -5,17 +5,17 @@ from dataclasses import replace
 import pytest
 import torch
 
-from thresher.data.split_batches import SplitBatches
-from thresher.embeddings.registry import build_embedding
+from thresher.data.batches.split_batches import SplitBatches
+from thresher.embeddings.method_registry import build_embedding
 from thresher.embeddings.uniform import UniformConfig
 from thresher.errors import BudgetError, ConfigError, FormatError, ThresherError
+from thresher.experiment.retrain import retrain_ticket
 from thresher.models.deepfm import DeepFmConfig
-from thresher.models.registry import build_model
-from thresher.retrain import retrain_ticket
+from thresher.models.model_registry import build_model
+from thresher.search.budget import Budget
 from thresher.search.find_tickets import find_tickets
 from thresher.search.immediate import largest_within
-from thresher.tickets.budget import Budget
-from thresher.tickets.store import load_mask_ticket, load_ticket
+from thresher.search.ticket_files import load_mask_ticket, load_ticket
 from thresher.training.fit import TrainingConfig
 
 SIZES = (40, 60)  # 100 features

@@ -9,10 +9,10 @@ from torch import nn
 from thresher.compact import compact_bytes
 from thresher.embeddings.pep import PepConfig, PepEmbedding
 from thresher.errors import AttachError, BudgetError, ConfigError, NonFiniteError
+from thresher.search.budget import Budget
 from thresher.search.cutting import least_entries
 from thresher.search.pressure import clock_for
 from thresher.search.searcher import Searcher
-from thresher.tickets.budget import Budget
 
 
 class TwoTables(nn.Module):
@@ -216,7 +216,7 @@ def test_impossible_searches_are_refused_before_they_start():
 
 def test_ties_go_to_the_lower_index_and_the_clock_lies_below_the_kept():
     scores = {"a": torch.tensor([[1.0, 2.0], [2.0, -torch.inf]])}
-    from thresher.tickets.ticket import top_entries
+    from thresher.search.ticket import top_entries
 
     assert top_entries(scores, 1)["a"].tolist() == [[False, True], [False, False]]
     assert clock_for(scores, 2).item() == 1.0

@@ -6,9 +6,9 @@ from torch import nn
 from training_toys import TOY_CONFIG, toy_model, toy_sources
 
 import thresher.training.averaging as averaging
-from thresher.data.split_batches import SplitBatches
+from thresher.data.batches.split_batches import SplitBatches
+from thresher.embeddings.method_registry import build_embedding
 from thresher.embeddings.pep import PepConfig
-from thresher.embeddings.registry import build_embedding
 from thresher.errors import ConfigError
 from thresher.training.averaging import WeightAverage
 from thresher.training.fit import TrainingConfig, fit

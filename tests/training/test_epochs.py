@@ -6,7 +6,7 @@ import pytest
 import torch
 from training_toys import toy_model, toy_sources
 
-from thresher.data.split_batches import SplitBatches
+from thresher.data.batches.split_batches import SplitBatches
 from thresher.training.epochs import run_epochs
 from thresher.training.history import read_history
 from thresher.training.optimizers import OptimizerConfig, build_optimizer

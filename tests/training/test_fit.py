@@ -11,8 +11,8 @@ import torch
 from safetensors.torch import load_file
 from training_toys import TOY_CONFIG, fit_toy, toy_model, toy_sources
 
-from thresher.config import config_from_mapping, config_to_mapping
-from thresher.data.split_batches import SplitBatches
+from thresher._internal.settings import config_from_mapping, config_to_mapping
+from thresher.data.batches.split_batches import SplitBatches
 from thresher.errors import ConfigError, FormatError
 from thresher.training.checkpoint import Checkpoint
 from thresher.training.fit import TrainingConfig, fit

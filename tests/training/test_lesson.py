@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from thresher.data.batches import Batches
-from thresher.data.split_batches import SplitBatches
-from thresher.data.tensor_batches import TensorBatches
+from thresher.data.batches.batches import Batches
+from thresher.data.batches.split_batches import SplitBatches
+from thresher.data.batches.tensor_batches import TensorBatches
 from thresher.errors import ConfigError
-from thresher.retrain import train_model
+from thresher.experiment.retrain import train_model
 from thresher.training.fit import TrainingConfig
 from thresher.training.lesson import Lesson
 from thresher.training.loop import evaluate

@@ -7,10 +7,10 @@ from torch import nn
 
 import thresher.training.optimizers as optimizers
 from thresher.attach import attach_
+from thresher.embeddings.method_registry import build_embedding
 from thresher.embeddings.pep import PepConfig
-from thresher.embeddings.registry import build_embedding
 from thresher.errors import ConfigError
-from thresher.models.registry import build_model, model_config
+from thresher.models.model_registry import build_model, model_config
 from thresher.training.optimizers import OptimizerConfig, build_optimizer, parameters_by_role
 from thresher.training.row_adam import RowAdam
 

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from thresher.data.split_batches import SplitBatches
+from thresher.data.batches.split_batches import SplitBatches
 from thresher.training.fit import FitResult, TrainingConfig, fit
 from thresher.training.optimizers import OptimizerConfig
 from thresher.training.seeding import isolated_rng, seed_all

@@ -18,17 +18,17 @@ from paper.settings import MODEL_NAMES, PaperSettings
 from paper.stored import read_result, so_far, write_result
 from paper.variants import DEFAULT, VARIANTS, Variant
 from paper.verdicts.differences import LEVEL, STUDENT, SideBySide, by_seed, is_ahead, is_behind, signed
-from thresher.config import override
-from thresher.data.encoded_table import EncodedTable
-from thresher.data.split_batches import SplitBatches
+from thresher._internal.files import read_json
+from thresher._internal.settings import override
+from thresher.data.batches.split_batches import SplitBatches
+from thresher.data.table import EncodedTable
 from thresher.embeddings.uniform import UniformConfig
-from thresher.files import read_json
+from thresher.experiment.fresh import new_model
+from thresher.experiment.retrain import retrain_ticket
+from thresher.experiment.runs import Run, RunConfig
+from thresher.experiment.stages import batches, encode_data, find_run_tickets
 from thresher.models.base import CtrModel
-from thresher.retrain import retrain_ticket
-from thresher.runs import Run, RunConfig
-from thresher.runs.fresh import new_model
-from thresher.runs.stages import batches, encode_data, find_run_tickets
-from thresher.tickets.ticket import MaskTicket, kept_weights
+from thresher.search.ticket import MaskTicket, kept_weights
 from thresher.training.fit import TrainingConfig
 from thresher.training.loop import train_epoch
 from thresher.training.optimizers import build_optimizer

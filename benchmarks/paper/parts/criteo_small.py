@@ -25,7 +25,7 @@ from paper.settings import MODEL_NAMES, PLACES, PaperSettings
 from paper.stored import read_result
 from paper.verdicts.differences import is_above, on_validation, paired, signed
 from paper.verdicts.sized import by_size
-from thresher.models.registry import model_config
+from thresher.models.model_registry import model_config
 from thresher.report.comparison import plot_comparison
 from thresher.report.frontier import FrontierPoint
 

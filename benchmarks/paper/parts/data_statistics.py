@@ -12,12 +12,12 @@ from made_with import made_with
 from paper.page import NOT_RUN_YET, Claim, made_from, picture, table
 from paper.settings import FOLDERS, PLACES, PaperSettings
 from paper.stored import read_result, stored_result, write_result
-from thresher.config import config_to_mapping
-from thresher.data.encode import encode
-from thresher.data.sources import build_source
+from thresher._internal.settings import config_to_mapping
+from thresher.data.encode.encode import encode
+from thresher.data.encode.sources import build_source
 from thresher.data.statistics import table_statistics
-from thresher.export.bundle_files import sha256
 from thresher.report.figures import COLOURS, DASHES, new_figure, page_style, save_figure, set_count_ticks
+from thresher.serving.bundle_files import sha256
 from thresher.training.metrics import auc_standard_error
 
 TITLE = "Statistics of the data sets"

@@ -17,7 +17,7 @@ from paper.settings import PLACES, PaperSettings
 from paper.stored import read_result
 from paper.verdicts.equal_budgets import at_equal_budgets, comparisons, counted, method_rows
 from paper.verdicts.sized import by_size
-from thresher.compare.results import FLOOR
+from thresher.experiment.compared_points import FLOOR
 from thresher.report.comparison import plot_comparison
 from thresher.report.frontier import FrontierPoint
 

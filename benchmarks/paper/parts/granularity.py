@@ -18,7 +18,7 @@ from paper.verdicts.differences import by_seed, is_ahead, is_behind
 from thresher.embeddings.granularity import GranularityName
 from thresher.embeddings.pep import Pressure
 from thresher.report.figures import COLOURS, MARKERS, new_figure, page_style, save_figure, set_count_ticks
-from thresher.tickets.budget import Budget
+from thresher.search.budget import Budget
 
 TITLE = "Granularity of the thresholds"
 PUBLISHED = "Figure 10"

@@ -20,9 +20,9 @@ from paper.searches import WatchedConfig, search, search_config
 from paper.settings import PaperSettings
 from paper.stored import add_seeds
 from paper.trainings import DENSE_EPOCHS, RETRAIN_EPOCHS, retrain, train_dense, training_config
-from thresher.files import read_json
+from thresher._internal.files import read_json
+from thresher.experiment.retrain import Trained
 from thresher.report.figures import new_figure, page_style, save_figure
-from thresher.retrain import Trained
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

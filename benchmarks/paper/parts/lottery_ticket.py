@@ -17,7 +17,7 @@ from paper.stored import add_seeds, read_result, read_seeds
 from paper.trainings import DENSE_EPOCHS, RETRAIN_EPOCHS, curve, retrain, train_dense, training_config
 from paper.verdicts.differences import is_ahead, signed
 from thresher.report.figures import COLOURS, new_figure, page_style, save_figure
-from thresher.tickets.ticket import Rewind
+from thresher.search.ticket import Rewind
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

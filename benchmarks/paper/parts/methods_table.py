@@ -13,7 +13,7 @@ from paper.compared import points
 from paper.page import ABSENT, NOT_RUN_YET, Claim, holds, made_from, mean_sd, table
 from paper.parts import frontier
 from paper.settings import PaperSettings
-from thresher.files import read_json
+from thresher._internal.files import read_json
 
 PART = "methods_table"
 TITLE = "The table of methods"

@@ -27,7 +27,7 @@ from paper.published import PEP_0
 from paper.settings import MODEL_NAMES, MODELS, PLACES, PaperSettings
 from paper.stored import read_result
 from paper.verdicts.differences import is_above, on_validation, paired, signed
-from thresher.models.registry import model_config
+from thresher.models.model_registry import model_config
 from thresher.report.figures import COLOURS, new_figure, page_style, save_figure
 from thresher.report.frontier import FrontierPoint
 

@@ -25,11 +25,11 @@ from paper.stored import add_seeds, read_result
 from paper.verdicts.differences import SideBySide, by_seed, signed
 from thresher.cli.progress import display
 from thresher.embeddings.uniform import UniformConfig
-from thresher.retrain import train_model
-from thresher.runs import Run, RunConfig
-from thresher.runs.dense import train_dense
-from thresher.runs.fresh import new_model
-from thresher.runs.stages import batches, encode_data
+from thresher.experiment.dense import train_dense
+from thresher.experiment.fresh import new_model
+from thresher.experiment.retrain import train_model
+from thresher.experiment.runs import Run, RunConfig
+from thresher.experiment.stages import batches, encode_data
 from thresher.training.teaching import teachings
 
 TITLE = "The dense model as a teacher"

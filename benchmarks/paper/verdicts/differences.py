@@ -13,7 +13,7 @@ from statistics import fmean, stdev
 
 from paper.experiments import aucs_of
 from paper.page import mean_sd
-from thresher.embeddings.registry import registered_embeddings
+from thresher.embeddings.method_registry import registered_embeddings
 from thresher.report.frontier import FrontierPoint
 
 LEVEL = 0.001

@@ -7,7 +7,7 @@ from statistics import fmean
 from paper.experiments import aucs_of
 from paper.page import mean_sd
 from thresher.report.frontier import FrontierPoint
-from thresher.tickets.budget import Budget
+from thresher.search.budget import Budget
 
 FILLED = 0.95
 """A method that uses less of its budget is one of another size."""

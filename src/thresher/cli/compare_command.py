@@ -15,10 +15,10 @@ from thresher.cli.progress import display
 from thresher.errors import ConfigError
 
 if TYPE_CHECKING:
-    from thresher.cli.settings import Flags
-    from thresher.compare.config import CompareConfig
-    from thresher.compare.results import ComparedPoint
-    from thresher.runs import RunConfig
+    from thresher.cli.run_settings import Flags
+    from thresher.experiment.compare_config import CompareConfig
+    from thresher.experiment.compared_points import ComparedPoint
+    from thresher.experiment.runs import RunConfig
 
 
 @told_plainly(resumable=True, skip_flag="--set data.bad_rows=skip")
@@ -102,7 +102,7 @@ def compare(
     quiet: options.Quiet = False,
 ) -> None:  # fmt: skip
     """Methods side by side: the same data, retraining, seeds and number of trials for each; one result file a point."""
-    from thresher.compare.sweep import compare as run_comparison
+    from thresher.experiment.compare import compare as run_comparison
 
     compared = _settle(context.params)
     _say_grids(compared)
@@ -127,8 +127,8 @@ def compare(
 
 
 def _settle(params: Mapping[str, Any]) -> "CompareConfig":
-    from thresher.cli.settings import Flags, show_guess
-    from thresher.compare.config import with_epochs
+    from thresher.cli.run_settings import Flags, show_guess
+    from thresher.experiment.compare_config import with_epochs
 
     flags = Flags.of(params)
     goes_on = params["resume"] and not flags.sources and flags.config is None
@@ -145,10 +145,10 @@ def _settle(params: Mapping[str, Any]) -> "CompareConfig":
 
 def _asked_before(out: Path, flags: "Flags", epochs: int | None) -> "CompareConfig":
     """What the comparison in a folder was last asked for, at other budgets if such were said."""
-    from thresher.cli.settings import Flags
-    from thresher.compare.config import SETTINGS, CompareConfig
-    from thresher.config import load_toml
-    from thresher.tickets.budget import parse_budgets
+    from thresher._internal.settings import load_toml
+    from thresher.cli.run_settings import Flags
+    from thresher.experiment.compare_config import SETTINGS, CompareConfig
+    from thresher.search.budget import parse_budgets
 
     if not (out / SETTINGS).exists():
         raise ConfigError(f"{out} holds no comparison to go on with; name its data, and leave --resume out")
@@ -164,8 +164,8 @@ def _asked_before(out: Path, flags: "Flags", epochs: int | None) -> "CompareConf
 
 
 def _asked_now(flags: "Flags") -> "CompareConfig":
-    from thresher.cli.settings import run_config
-    from thresher.compare.config import CompareConfig
+    from thresher.cli.run_settings import run_config
+    from thresher.experiment.compare_config import CompareConfig
 
     run = run_config(flags)
     config = CompareConfig(
@@ -181,7 +181,7 @@ def _asked_now(flags: "Flags") -> "CompareConfig":
 
 
 def _methods(text: str) -> tuple[str, ...]:
-    from thresher.embeddings.registry import registered_embeddings
+    from thresher.embeddings.method_registry import registered_embeddings
 
     names = _parts(text)
     return tuple(registered_embeddings()) if names == ["all"] else tuple(names)
@@ -189,7 +189,7 @@ def _methods(text: str) -> tuple[str, ...]:
 
 def _refuse_what_is_not_shared(run: "RunConfig", config: "CompareConfig") -> None:
     """A setting of a single run that no comparison has must not pass for one that counts."""
-    from thresher.runs import RunConfig, what_differs
+    from thresher.experiment.runs import RunConfig, what_differs
 
     default = RunConfig()
     plain = replace(
@@ -206,7 +206,7 @@ def _refuse_what_is_not_shared(run: "RunConfig", config: "CompareConfig") -> Non
 
 def _say_grids(config: "CompareConfig") -> None:
     """What the grids fix, so that nobody waits for a width that was asked for and is not tried."""
-    from thresher.compare.describe import describe_grid
+    from thresher.experiment.describe import describe_grid
 
     say(
         f"Tried on seed {config.first_seed}, the best on validation kept, 'more' are left out by --trials "
@@ -220,7 +220,7 @@ def _say_grids(config: "CompareConfig") -> None:
 
 def comparison_tables(points: "Sequence[ComparedPoint]", budgets: Sequence[str]) -> str:
     """Test AUC of each method at each budget, a table for each model."""
-    from thresher.compare.results import FLOOR
+    from thresher.experiment.compared_points import FLOOR
     from thresher.report.comparison import comparison_table
 
     floor = [point.frontier_point() for point in points if point.model == FLOOR]

@@ -46,11 +46,11 @@ def encode(
     Memory stays bounded whatever the number of rows; interrupted, it goes on where it was.
     prune, search and compare encode by themselves, or take the folder made here.
     """
-    from thresher.cli.settings import Flags, run_config, show_guess
+    from thresher.cli.run_settings import Flags, run_config, show_guess
     from thresher.cli.show_table import describe_table, show_encoded, show_preview
-    from thresher.data.encode import encode as encode_source
-    from thresher.data.preview import preview
-    from thresher.data.sources import build_source
+    from thresher.data.encode.encode import encode as encode_source
+    from thresher.data.encode.sources import build_source
+    from thresher.data.read.preview import preview
 
     data = run_config(Flags.of(context.params)).data
     if out is None and not dry_run:

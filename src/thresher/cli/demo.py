@@ -11,7 +11,7 @@ from thresher.cli.progress import display
 from thresher.errors import ConfigError
 
 if TYPE_CHECKING:
-    from thresher.runs import RunConfig
+    from thresher.experiment.runs import RunConfig
 
 
 @told_plainly()
@@ -25,7 +25,7 @@ def demo(
 ) -> None:
     """See it work: made-up clicks of which half the fields are noise, pruned to four sizes, in about a minute."""
     from thresher.cli.run_commands import show_result
-    from thresher.pipeline import prune
+    from thresher.experiment.prune import prune
 
     if not as_json:
         say("Made-up clicks: 4 fields decide them, 4 are noise. One search prunes the table to four sizes.")
@@ -39,9 +39,9 @@ def demo(
 
 def demo_config() -> "RunConfig":
     """Small enough for a minute on a laptop, large enough that pruning has something to find."""
-    from thresher.data.sources import DataConfig, SyntheticConfig
+    from thresher.data.config import DataConfig, SyntheticConfig
     from thresher.embeddings.pep import PepConfig
-    from thresher.runs import RunConfig
+    from thresher.experiment.runs import RunConfig
     from thresher.search.config import SearchConfig
 
     return RunConfig(
@@ -54,7 +54,7 @@ def demo_config() -> "RunConfig":
 
 def _holds_demo(out: Path, config: "RunConfig") -> bool:
     """Whether there is an earlier demo to replace. Any other run is not the demo's to throw away."""
-    from thresher.runs import Run, what_differs
+    from thresher.experiment.runs import Run, what_differs
 
     try:
         stored = Run.open(out).config
@@ -68,7 +68,7 @@ def _holds_demo(out: Path, config: "RunConfig") -> bool:
 
 
 def _predict_a_row(bundle: Path) -> None:
-    from thresher.export.predictor import load_bundle
+    from thresher.serving.predictor import load_bundle
 
     predictor = load_bundle(bundle)
     row = {field.column: "0" for field in predictor.schema.fields}

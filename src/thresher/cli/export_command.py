@@ -15,7 +15,7 @@ from thresher.report.tables import format_bytes
 
 if TYPE_CHECKING:
     from thresher.compact.value_types import ValueType
-    from thresher.runs import Run
+    from thresher.experiment.runs import Run
 
 ENDINGS = {"bundle": "", "onnx": ".onnx", "torch": ".pt2", "compiled": ".pt2", "dense": ".safetensors", "csr": ""}
 """What `--to` knows, and how the file's name must end; those without are folders."""
@@ -68,13 +68,13 @@ def export(
 
     Or a file for onnxruntime or PyTorch: feature ids in, probabilities out, tables still compact.
     """
-    from thresher.export.bundle import open_bundle
+    from thresher.serving.bundle import open_bundle
 
     bits = _check(to, value_type, retrain=retrain)
     folder, run, wanted = _find(source, budget)
     _check_place(out, to, force=force)
     if to in TRACED:
-        from thresher.export.traceable_model import check_traceable
+        from thresher.serving.traceable_model import check_traceable
 
         check_traceable(open_bundle(folder))  # before values are rounded, which may take a while
     facts: Facts = {"out": str(out), "to": to, "budget": wanted}
@@ -116,7 +116,7 @@ def _check(to: str, value_type: str, *, retrain: bool) -> "ValueType":
 
 def _find(source: Path, budget: str | None) -> tuple[Path, "Run | None", str | None]:
     """The bundle to export, the run it belongs to, and its budget."""
-    from thresher.runs import Run
+    from thresher.experiment.runs import Run
 
     if (source / "bundle.json").exists():
         if budget is not None:
@@ -154,9 +154,9 @@ def _check_place(out: Path, to: str, *, force: bool) -> None:
 
 def _check_is_ours(out: Path) -> None:
     """Raise if something would be lost with this folder that no export has written."""
-    from thresher.export.bundle_files import bundle_file_names
-    from thresher.export.to_scipy import csr_file_names
-    from thresher.files import first_names
+    from thresher._internal.files import first_names
+    from thresher.serving.bundle_files import bundle_file_names
+    from thresher.serving.to_scipy import csr_file_names
 
     files = {path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_symlink() or not path.is_dir()}
     own = csr_file_names(out) or bundle_file_names(out)
@@ -174,8 +174,8 @@ def _in_fewer_bits(
     source: Path, folder: Path, value_type: "ValueType", run: "Run | None", *, retrain: bool, progress: Display
 ) -> Facts:
     """Write the bundle again with rounded values; what that costs is measured where the run's data is at hand."""
-    from thresher.export.bundle import convert_bundle
-    from thresher.runs.fewer_bits import in_fewer_bits
+    from thresher.experiment.quantize import in_fewer_bits
+    from thresher.serving.bundle import convert_bundle
 
     if run is not None:
         rounded = in_fewer_bits(run, source, folder, value_type, retrain=retrain, progress=progress)
@@ -200,10 +200,10 @@ def _say_cost(facts: Facts) -> None:
 
 
 def _write(to: str, folder: Path, out: Path) -> None:
-    from thresher.export.to_onnx import export_onnx
-    from thresher.export.to_scipy import export_csr
-    from thresher.export.to_torch import export_dense, export_program
-    from thresher.files import replacing_folder
+    from thresher._internal.files import replacing_folder
+    from thresher.serving.to_onnx import export_onnx
+    from thresher.serving.to_scipy import export_csr
+    from thresher.serving.to_torch import export_dense, export_program
 
     match to:
         case "bundle":

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from thresher.cli.unknown_values import UnknownValues
-    from thresher.export.predictor import Predictor
+    from thresher.serving.predictor import Predictor
 
 PROBABILITY = "probability"
 JSON_SUFFIXES, PARQUET_SUFFIXES, CSV_SUFFIXES = (".jsonl", ".ndjson"), (".parquet", ".pq"), (".csv", ".txt", "")
@@ -87,7 +87,7 @@ def predict(
 
 def _check_out(out: Path | None, rows: str, *, as_json: bool) -> None:
     """Refuse a name that promises another kind of file than would be written, and that of a file that is read."""
-    from thresher.data.raw_files import expand_paths
+    from thresher.data.read.raw_files import expand_paths
 
     known = (*CSV_SUFFIXES, *JSON_SUFFIXES, *PARQUET_SUFFIXES, *([".json"] if as_json else []))
     if out is not None and out.suffix.lower() not in known:
@@ -97,7 +97,7 @@ def _check_out(out: Path | None, rows: str, *, as_json: bool) -> None:
 
 
 def _load(bundle: Path) -> "Predictor":
-    from thresher.export.predictor import load_bundle
+    from thresher.serving.predictor import load_bundle
 
     if (bundle / "config.toml").exists() and not (bundle / "bundle.json").exists():
         raise ConfigError(f"{bundle} is a run; name one of its bundles: {_bundles(bundle / 'bundles')}")
@@ -111,7 +111,7 @@ def _bundles(folder: Path) -> str:
 
 
 def _read(predictor: "Predictor", rows: str, also: Sequence[str]) -> Iterator["pl.DataFrame"]:
-    from thresher.export.raw_rows import read_frames, read_json_lines
+    from thresher.serving.request_rows import read_frames, read_json_lines
 
     if rows == "-":
         return read_json_lines(sys.stdin, predictor.schema, also=also)
@@ -134,7 +134,7 @@ def _answers(
 def _best(
     predictor: "Predictor", rows: str, keep: Sequence[str], k: int, group: str | None, unknown: "UnknownValues"
 ) -> Iterator["pl.DataFrame"]:
-    from thresher.export.ranking import top_k
+    from thresher.serving.ranking import top_k
 
     also = [*([] if group is None else [group]), *keep]
     yield top_k(predictor, _read(predictor, rows, also), k, group=group, keep=keep, watch=unknown.add)
@@ -150,7 +150,7 @@ def _counted(frames: Iterator["pl.DataFrame"], show: Callable[[int, None, str], 
 
 def _write_file(frames: Iterator["pl.DataFrame"], out: Path, *, as_json: bool) -> int:
     """Write frames as they come; nothing of them stays should a row turn out to be bad. Returns the number of rows."""
-    from thresher.files import replacing_file
+    from thresher._internal.files import replacing_file
 
     done, as_json = 0, as_json or out.suffix.lower() in JSON_SUFFIXES
     with replacing_file(out) as beside:
@@ -166,7 +166,7 @@ def _write_file(frames: Iterator["pl.DataFrame"], out: Path, *, as_json: bool) -
 def _write_part(frame: "pl.DataFrame", file: IO[str], *, as_json: bool, header: bool) -> None:
     import polars as pl
 
-    from thresher.data.dates import temporal_text
+    from thresher.data.read.dates import temporal_text
 
     if as_json:
         file.write(frame.write_ndjson())

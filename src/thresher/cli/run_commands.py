@@ -14,9 +14,9 @@ from thresher.cli.progress import display
 from thresher.errors import ConfigError
 
 if TYPE_CHECKING:
-    from thresher.data.encoded_table import EncodedTable
-    from thresher.runs import RunConfig
-    from thresher.runs.report import PruneResult
+    from thresher.data.table import EncodedTable
+    from thresher.experiment.report import PruneResult
+    from thresher.experiment.runs import RunConfig
     from thresher.training.teaching import Teaching
 
 Out = Annotated[
@@ -57,7 +57,7 @@ def prune(
     One search serves all sizes, and a second one where the dense model proves a good teacher; each size is retrained
     from the initial weights, and tested once.
     """
-    from thresher.pipeline import prune as prune_run
+    from thresher.experiment.prune import prune as prune_run
 
     settled = _settle(context.params)
     with display(quiet=quiet) as progress:
@@ -91,10 +91,10 @@ def search(
     quiet: options.Quiet = False,
 ) -> None:
     """The search alone, by labels unless told otherwise: one ticket per budget, to be retrained later or elsewhere."""
-    from thresher.pipeline import check_settings
-    from thresher.runs import Run
-    from thresher.runs.stages import batches, encode_data
-    from thresher.runs.stages import find_run_tickets as search_run
+    from thresher.experiment.prune import check_settings
+    from thresher.experiment.runs import Run
+    from thresher.experiment.stages import batches, encode_data
+    from thresher.experiment.stages import find_run_tickets as search_run
 
     settled = _settle(context.params)
     check_settings(settled)
@@ -123,11 +123,11 @@ def retrain(folder: RunFolder, as_json: options.Json = False, quiet: options.Qui
     Where the dense model proves a good teacher, tickets are searched once more, with it (docs/search.md).
     What is done is passed over, what was interrupted is taken up again.
     """
-    from thresher.data.encoded_table import EncodedTable
-    from thresher.files import alone_in
-    from thresher.pipeline import retrain_all
-    from thresher.runs import Run
-    from thresher.runs.stages import batches
+    from thresher._internal.files import alone_in
+    from thresher.data.table import EncodedTable
+    from thresher.experiment.prune import retrain_all
+    from thresher.experiment.runs import Run
+    from thresher.experiment.stages import batches
 
     run = Run.open(folder)
     if not (run.searched(run.config.teachings()[0]) / "tickets.json").exists():
@@ -142,7 +142,7 @@ def retrain(folder: RunFolder, as_json: options.Json = False, quiet: options.Qui
 
 def show_result(result: "PruneResult", *, as_json: bool) -> None:
     """The table of a finished run, and where its files are."""
-    from thresher.data.encoded_table import EncodedTable
+    from thresher.data.table import EncodedTable
 
     run, frontier = result.run, result.frontier
     bundles = {str(point.budget): str(run.bundle(str(point.budget))) for point in frontier.points}
@@ -200,7 +200,7 @@ def say_skipped(table: "EncodedTable") -> None:
 
 def _settle(params: Mapping[str, Any]) -> "RunConfig":
     """The settings of a run, with what had to be guessed about its files shown."""
-    from thresher.cli.settings import Flags, run_config, show_guess
+    from thresher.cli.run_settings import Flags, run_config, show_guess
 
     flags, stored = Flags.of(params), params["out"] / "config.toml"
     if params["resume"] and not flags.sources and flags.config is None:

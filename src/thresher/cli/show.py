@@ -100,10 +100,10 @@ def _shown(facts: Facts, frontier: Frontier | None) -> Shown:
 
 
 def _describe_run(folder: Path) -> tuple[Facts, Frontier | None]:
-    from thresher.embeddings.registry import method_name
-    from thresher.files import read_json
-    from thresher.models.registry import model_name
-    from thresher.runs import Run
+    from thresher._internal.files import read_json
+    from thresher.embeddings.method_registry import method_name
+    from thresher.experiment.runs import Run
+    from thresher.models.model_registry import model_name
 
     run = Run.open(folder)
     config = run.config
@@ -134,13 +134,13 @@ def _describe_run(folder: Path) -> tuple[Facts, Frontier | None]:
 
 
 def _look_at_ticket(folder: Path) -> Shown:
-    from thresher.config import config_to_mapping
+    from thresher._internal.settings import config_to_mapping
     from thresher.data.schema import Schema
     from thresher.report.field_plots import KeptField, plot_kept_fields
-    from thresher.tickets.settings import SettingsTicket
-    from thresher.tickets.sizes import SizeTicket
-    from thresher.tickets.store import load_ticket
-    from thresher.tickets.ticket import MaskTicket
+    from thresher.search.settings_ticket import SettingsTicket
+    from thresher.search.size_ticket import SizeTicket
+    from thresher.search.ticket import MaskTicket
+    from thresher.search.ticket_files import load_ticket
 
     ticket = load_ticket(folder)
     facts: Facts = {

@@ -10,17 +10,17 @@ from thresher.cli.console import Facts, Shown, bar, shorten, show_facts, show_ro
 from thresher.report.tables import format_bytes, format_share
 
 if TYPE_CHECKING:
-    from thresher.export.bundle import Bundle
-    from thresher.export.summary import BundleSummary
+    from thresher.serving.bundle import Bundle
+    from thresher.serving.summary import BundleSummary
 
 NAME_WIDTH = 20
 
 
 def look_at_bundle(folder: Path) -> Shown:
     """A bundle's facts, tables and fields."""
-    from thresher.export.bundle import open_bundle
-    from thresher.export.summary import summarise
     from thresher.report.field_plots import KeptField, plot_kept_fields
+    from thresher.serving.bundle import open_bundle
+    from thresher.serving.summary import summarise
 
     bundle = open_bundle(folder)
     summary = summarise(bundle)
@@ -43,7 +43,7 @@ def look_at_bundle(folder: Path) -> Shown:
 
 
 def _facts(bundle: "Bundle") -> Facts:
-    from thresher.models.registry import model_name
+    from thresher.models.model_registry import model_name
 
     facts: Facts = {
         "kind": "bundle",

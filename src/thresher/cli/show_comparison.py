@@ -10,14 +10,14 @@ from thresher.cli.console import Facts, Shown, show_facts
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from thresher.compare.results import ComparedPoint
+    from thresher.experiment.compared_points import ComparedPoint
 
 
 def look_at_comparison(folder: Path) -> Shown:
     """A comparison's folder."""
     from thresher.cli.compare_command import comparison_tables
-    from thresher.compare.figures import compared_models
-    from thresher.compare.results import load_points
+    from thresher.experiment.compare_figures import compared_models
+    from thresher.experiment.compared_points import load_points
 
     points = load_points(folder / "points")
     budgets = {point.budget: 0 for point in points if point.budget is not None}
@@ -45,7 +45,7 @@ def look_at_comparison(folder: Path) -> Shown:
 
 def _draw(points: "Sequence[ComparedPoint]", figure: Path) -> list[Path]:
     """One figure, or one for each model with its name at the end of the file's."""
-    from thresher.compare.figures import compared_models, draw_comparison
+    from thresher.experiment.compare_figures import compared_models, draw_comparison
 
     if len(compared_models(points)) == 1:
         return draw_comparison(points, lambda _: figure)

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING
 from thresher.cli.console import Facts, Shown, bar, shorten, show_facts, show_rows, stdout
 
 if TYPE_CHECKING:
-    from thresher.data.encoded_table import EncodedTable
-    from thresher.data.preview import FieldPreview, Preview
+    from thresher.data.read.preview import FieldPreview, Preview
     from thresher.data.statistics import FieldStatistics, TableStatistics
+    from thresher.data.table import EncodedTable
 
 NAME_WIDTH = 18
 
 
 def look_at_table(folder: Path) -> Shown:
     """An encoded table with its statistics; the rows are read through once."""
-    from thresher.data.encoded_table import EncodedTable
     from thresher.data.statistics import table_statistics
+    from thresher.data.table import EncodedTable
     from thresher.report.field_plots import plot_table
 
     table = EncodedTable.open(folder)
@@ -30,7 +30,7 @@ def look_at_table(folder: Path) -> Shown:
 
 def describe_table(table: "EncodedTable") -> Facts:
     """What an encoding came to, from what is known without reading the ids again."""
-    from thresher.data.split import SPLITS
+    from thresher.data.batches.split import SPLITS
 
     schema, counts = table.schema, table.feature_counts
     spans = [counts[start : start + f.size] for f, start in zip(schema.fields, schema.field_offsets, strict=True)]
@@ -149,7 +149,7 @@ def _show_tail(statistics: "TableStatistics") -> None:
 
 def show_preview(found: "Preview") -> None:
     """What `encode --dry-run` says."""
-    from thresher.data.labels import label_words
+    from thresher.data.read.labels import label_words
 
     of = "" if found.rows_estimated is None else f" of about {found.rows_estimated:,}"
     facts: Facts = {

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from thresher.data.row_encoder import EncodedRows
+from thresher.data.encode.row_encoder import EncodedRows
 from thresher.data.schema import Schema
 from thresher.data.statistics import count_unknown
 

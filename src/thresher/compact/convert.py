@@ -9,7 +9,6 @@ from thresher.compact.embedding import CompactEmbedding
 from thresher.compact.stored import StoredEmbedding
 from thresher.compact.table import CompactTable
 from thresher.embeddings.pep import PepEmbedding
-from thresher.embeddings.quantised import QuantisedTable
 from thresher.embeddings.uniform import UniformEmbedding
 
 
@@ -41,13 +40,6 @@ def _(embedding: StoredEmbedding) -> CompactTable:
 def _(embedding: PepEmbedding) -> CompactTable:
     weight = embedding.pruned_weight().detach()
     return CompactTable.from_mask(weight != 0, weight)
-
-
-@to_compact.register
-def _(embedding: QuantisedTable) -> CompactTable:
-    weight = embedding.weight.detach()
-    everything = torch.ones_like(weight, dtype=torch.bool)
-    return CompactTable.from_mask(everything, weight, value_type=embedding.config.value_type)
 
 
 @to_compact.register(UniformEmbedding)

@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from thresher._internal.files import replacing_file
 from thresher.compact.check import check_arrays, read_layout
 from thresher.compact.layouts import Layout
 from thresher.errors import FormatError
-from thresher.files import replacing_file
 
 Array = npt.NDArray[Any]
 FORMAT = "thresher.compact-table"

@@ -12,6 +12,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from thresher._internal.files import replacing_file
 from thresher.compact.convert import has_compact_form, to_compact
 from thresher.compact.file import FORMAT as COMPACT_FORMAT
 from thresher.compact.file import checksum, map_safetensors, order_metadata_
@@ -20,7 +21,6 @@ from thresher.compact.table import CompactTable, OutOfRange
 from thresher.embeddings.base import FieldEmbedding
 from thresher.embeddings.stored_form import Storable, StoredForm, build_stored
 from thresher.errors import ConfigError, FormatError
-from thresher.files import replacing_file
 
 FORMAT = "thresher.method-table"
 VERSION = 1

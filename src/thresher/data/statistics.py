@@ -6,10 +6,10 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from thresher.data.encoded_table import EncodedSplit, EncodedTable
-from thresher.data.row_encoder import RowEncoder
+from thresher.data.batches.split import SPLITS
+from thresher.data.encode.row_encoder import RowEncoder
 from thresher.data.schema import Schema
-from thresher.data.split import SPLITS
+from thresher.data.table import EncodedSplit, EncodedTable
 
 TAIL_EDGES = (1, 10, 100, 1_000, 10_000, 100_000)
 _BLOCK_ROWS = 1 << 18

@@ -3,8 +3,8 @@
 import re
 from pathlib import Path
 
+from thresher._internal.files import first_names, is_leftover
 from thresher.errors import DataError
-from thresher.files import first_names, is_leftover
 
 _SPLIT = r"(train|validation|test)/"
 _OWN = re.compile(

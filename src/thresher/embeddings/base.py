@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from torch import Tensor, nn
 
+from thresher._internal.mapped_tensors import new_zeros
 from thresher.errors import ConfigError
-from thresher.kernels.tables import new_zeros
 
 if TYPE_CHECKING:
     from thresher.kernels.distinct import DistinctIds
@@ -43,7 +43,7 @@ class EmbeddingConfig:
     @classmethod
     def config_variants(cls) -> Mapping[str, type["EmbeddingConfig"]]:
         """The configs one may write under `[embedding]`, by method name."""
-        from thresher.embeddings.registry import embedding_configs
+        from thresher.embeddings.method_registry import embedding_configs
 
         return embedding_configs()
 

@@ -16,13 +16,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from thresher._internal.mapped_tensors import new_zeros
 from thresher.embeddings.base import BYTES_PER_VALUE, EmbeddingConfig, Role, RowEmbedding, new_table
 from thresher.embeddings.granularity import GRANULARITIES, GranularityName, field_of_feature
-from thresher.embeddings.registry import register_embedding
+from thresher.embeddings.method_registry import register_embedding
 from thresher.embeddings.soft_threshold import count_kept, soft_threshold
 from thresher.embeddings.threshold_function import THRESHOLD_FUNCTIONS, ThresholdFunctionName
 from thresher.errors import ConfigError
-from thresher.kernels.tables import new_zeros
 from thresher.kernels.top_scores import CHUNK_ENTRIES
 
 if TYPE_CHECKING:

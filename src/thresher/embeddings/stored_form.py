@@ -74,7 +74,7 @@ def build_stored(field_sizes: Sequence[int], form: StoredForm) -> FieldEmbedding
         FormatError: the form's method is not installed.
         ValueError: the form's parts contradict one another.
     """
-    from thresher.embeddings.registry import registered_embeddings
+    from thresher.embeddings.method_registry import registered_embeddings
 
     registered_embeddings()  # loads every method, and with it the kinds
     if form.kind not in _kinds:

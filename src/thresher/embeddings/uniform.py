@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from thresher.embeddings.base import BYTES_PER_VALUE, EmbeddingConfig, RowEmbedding, new_table
-from thresher.embeddings.registry import register_embedding
+from thresher.embeddings.method_registry import register_embedding
 
 if TYPE_CHECKING:
     from thresher.kernels.distinct import DistinctIds

@@ -13,9 +13,9 @@ from thresher.attach import AttachedTable, attach_
 from thresher.attach.find import Where
 from thresher.embeddings.pep import PepConfig
 from thresher.errors import MissingExtraError
+from thresher.search.budget import Budget
 from thresher.search.searcher import Searcher
-from thresher.tickets.budget import Budget
-from thresher.tickets.ticket import MaskTicket
+from thresher.search.ticket import MaskTicket
 
 try:
     from lightning.pytorch import Callback, LightningModule, Trainer

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from thresher.kernels.tables import new_zeros
+from thresher._internal.mapped_tensors import new_zeros
 
 CHUNK_ENTRIES = 1 << 20
 _HALF = 1 << 16

@@ -10,7 +10,7 @@ from thresher.errors import ConfigError
 from thresher.models.bags import Bag
 from thresher.models.base import CtrModel
 from thresher.models.layers import DeepTerm, DeepTermConfig, LinearTerm, SelfAttention
-from thresher.models.registry import register_model
+from thresher.models.model_registry import register_model
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,7 +28,7 @@ class ModelConfig:
     @classmethod
     def config_variants(cls) -> Mapping[str, type["ModelConfig"]]:
         """The configs one may write under `[model]`, by model name."""
-        from thresher.models.registry import model_configs
+        from thresher.models.model_registry import model_configs
 
         return model_configs()
 

@@ -9,7 +9,7 @@ from thresher.embeddings.base import FieldEmbedding
 from thresher.models.bags import Bag
 from thresher.models.base import CtrModel
 from thresher.models.layers import DeepTerm, DeepTermConfig, LinearTerm, fm_term
-from thresher.models.registry import register_model
+from thresher.models.model_registry import register_model
 
 
 @dataclass(frozen=True, kw_only=True)

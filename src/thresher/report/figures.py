@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from thresher.files import replacing_file
+from thresher._internal.files import replacing_file
 from thresher.report.tables import byte_unit
 
 if TYPE_CHECKING:

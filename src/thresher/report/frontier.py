@@ -1,6 +1,6 @@
 """Frontier: what size costs in accuracy, as points over budgets and methods; saved as a run's `results.json`.
 
-Plain data read from and written to JSON. Not here: training (`thresher.retrain`) or drawing (`plots`, `tables`).
+Plain data read from and written to JSON.
 """
 
 from collections.abc import Iterable, Mapping
@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+from thresher._internal.files import read_json, write_json
 from thresher.errors import FormatError, ThresherError
-from thresher.files import read_json, write_json
 
 FORMAT_VERSION = 1
 Split = Literal["validation", "test"]

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
+from thresher._internal.mapped_tensors import copy_into_, copy_of
+from thresher._internal.tensor_state import tensor_state
 from thresher.compact.layouts import compact_bytes
 from thresher.errors import BudgetError, NonFiniteError
-from thresher.kernels.model_state import tensor_state
-from thresher.kernels.tables import copy_into_, copy_of
-from thresher.tickets.budget import Budget, check_budgets
-from thresher.tickets.ticket import MaskTicket, Provenance, Scores, kept_weights, top_entries
+from thresher.search.budget import Budget, check_budgets
+from thresher.search.ticket import MaskTicket, Provenance, Scores, kept_weights, top_entries
 
 # compact bytes an entry takes where several share a row: 4 of value, 2 of place; alone in its row it takes more
 BYTES_PER_ENTRY = 6

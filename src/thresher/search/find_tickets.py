@@ -8,15 +8,15 @@ from torch import nn
 
 from thresher.embeddings.base import FieldEmbedding
 from thresher.errors import AttachError, ConfigError
+from thresher.search.budget import Budget, parse_budgets
 from thresher.search.config import SearchConfig
-from thresher.search.registry import SearchTask, search_algorithm
-from thresher.tickets.budget import Budget, parse_budgets
-from thresher.tickets.ticket import Ticket
+from thresher.search.task import SearchTask, search_algorithm
+from thresher.search.ticket import Ticket
 from thresher.training.lesson import Lesson
 from thresher.training.progress import Progress, Renamed
 
 if TYPE_CHECKING:
-    from thresher.data.split_batches import SplitBatches
+    from thresher.data.batches.split_batches import SplitBatches
 
 
 def find_tickets(

@@ -11,14 +11,14 @@ from typing import Any
 
 import torch
 
-from thresher.config import config_to_mapping
+from thresher._internal.settings import config_to_mapping
 from thresher.embeddings.base import EmbeddingConfig, FieldEmbedding
-from thresher.embeddings.registry import build_embedding, method_name
+from thresher.embeddings.method_registry import build_embedding, method_name
 from thresher.errors import BudgetError, ConfigError
-from thresher.search.registry import SearchTask, register_search
-from thresher.tickets.budget import Budget
-from thresher.tickets.settings import SettingsTicket
-from thresher.tickets.ticket import Provenance
+from thresher.search.budget import Budget
+from thresher.search.settings_ticket import SettingsTicket
+from thresher.search.task import SearchTask, register_search
+from thresher.search.ticket import Provenance
 from thresher.training.seeding import isolated_rng
 
 

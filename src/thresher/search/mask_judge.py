@@ -10,8 +10,8 @@ from torch import Tensor
 from thresher.embeddings.base import EmbeddingConfig, FieldEmbedding
 from thresher.search.cutting import Cutter
 from thresher.search.plan import Schedule
-from thresher.search.registry import SearchTask
-from thresher.tickets.ticket import MaskTicket, Scores
+from thresher.search.task import SearchTask
+from thresher.search.ticket import MaskTicket, Scores
 from thresher.training.checkpoint import Checkpoint
 from thresher.training.early_stopping import EarlyStopping
 from thresher.training.epochs import run_epochs

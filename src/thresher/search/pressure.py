@@ -17,7 +17,7 @@ from thresher.errors import AttachError, ConfigError
 from thresher.kernels.histogram import clock_from_counts, sum_of_counts
 from thresher.kernels.top_scores import ScoredTable, ScoresInMemory, count_above, kth_score
 from thresher.search.plan import Plan
-from thresher.tickets.ticket import Scores, as_tables
+from thresher.search.ticket import Scores, as_tables
 
 IN_MEMORY_ENTRIES = 1 << 22
 """Tables up to this size are scored at once; larger ones a few rows at a time, whenever their scores are asked for."""

@@ -14,12 +14,12 @@ from torch import Tensor, nn
 
 from thresher.attach.unlearned import UnlearnedWatch
 from thresher.errors import ConfigError
+from thresher.search.budget import Budget, parse_budgets
 from thresher.search.cutting import Cutter
 from thresher.search.plan import Plan
 from thresher.search.pressure import DecayPressure, PlanPressure, PressureOn, searched_tables
-from thresher.tickets.budget import Budget, parse_budgets
-from thresher.tickets.state import ticket_from_state, ticket_state
-from thresher.tickets.ticket import MaskTicket
+from thresher.search.ticket import MaskTicket
+from thresher.search.ticket_state import ticket_from_state, ticket_state
 
 
 class Searcher:

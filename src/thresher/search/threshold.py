@@ -12,9 +12,9 @@ from torch import Tensor
 
 from thresher.errors import BudgetError, ConfigError
 from thresher.search.plan import Schedule
-from thresher.search.registry import SearchTask, register_search
 from thresher.search.searcher import Searcher
-from thresher.tickets.ticket import MaskTicket
+from thresher.search.task import SearchTask, register_search
+from thresher.search.ticket import MaskTicket
 from thresher.training.epochs import run_epochs
 from thresher.training.metrics import Metrics
 from thresher.training.optimizers import OptimizerConfig, build_optimizer

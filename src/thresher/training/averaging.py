@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from thresher.kernels.tables import copy_into_, copy_of
+from thresher._internal.mapped_tensors import copy_into_, copy_of
 
 ENTRIES_PER_STEP = 1 << 22
 """A model of more entries is taken in only every few steps, so that the mean costs a step no more than this."""

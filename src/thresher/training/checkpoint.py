@@ -16,10 +16,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from thresher._internal.files import replacing_file
+from thresher._internal.mapped_tensors import copy_of
+from thresher._internal.tensor_state import load_tensor_state_, tensor_state
 from thresher.errors import FormatError, ThresherError
-from thresher.files import replacing_file
-from thresher.kernels.model_state import load_tensor_state_, tensor_state
-from thresher.kernels.tables import copy_of
 from thresher.training.seeding import capture_rng_state, restore_rng_state
 
 FORMAT = "thresher-checkpoint"

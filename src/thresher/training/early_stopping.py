@@ -6,9 +6,9 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
+from thresher._internal.mapped_tensors import copy_of
+from thresher._internal.tensor_state import load_tensor_state_, tensor_state
 from thresher.errors import ConfigError, FormatError
-from thresher.kernels.model_state import load_tensor_state_, tensor_state
-from thresher.kernels.tables import copy_of
 from thresher.training.metrics import Metrics
 
 StoppingMetric = Literal["auc", "logloss"]

@@ -35,8 +35,8 @@ from thresher.training.progress import Progress, StageProgress
 from thresher.training.seeding import derive_seed, isolated_rng, seed_all
 
 if TYPE_CHECKING:
-    from thresher.data.batches import BatchSource
-    from thresher.data.split_batches import SplitBatches
+    from thresher.data.batches.batches import BatchSource
+    from thresher.data.batches.split_batches import SplitBatches
 
 CHECKPOINT = "checkpoint.safetensors"
 HISTORY = "history.jsonl"

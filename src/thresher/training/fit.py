@@ -21,8 +21,8 @@ from thresher.training.optimizers import OptimizerConfig, build_optimizer
 from thresher.training.progress import Progress
 
 if TYPE_CHECKING:
-    from thresher.data.batches import BatchSource
-    from thresher.data.split_batches import SplitBatches
+    from thresher.data.batches.batches import BatchSource
+    from thresher.data.batches.split_batches import SplitBatches
 
 STAGE = "fit"
 

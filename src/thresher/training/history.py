@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from thresher._internal.files import write_text
 from thresher.errors import FormatError, ThresherError
-from thresher.files import write_text
 
 Record = dict[str, Any]
 """Plain data with an integer `epoch`; the rest is the writer's."""

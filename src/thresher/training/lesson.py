@@ -23,10 +23,10 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.nn.modules.dropout import _DropoutNd
 
-from thresher.data.batches import BatchSource, TeachableSource
-from thresher.data.split_batches import EVALUATION_BATCH_SIZE, SplitBatches
+from thresher._internal.files import replacing_file
+from thresher.data.batches.batches import BatchSource, TeachableSource
+from thresher.data.batches.split_batches import EVALUATION_BATCH_SIZE, SplitBatches
 from thresher.errors import ConfigError
-from thresher.files import replacing_file
 from thresher.training.loop import predict
 from thresher.training.optimizers import OptimizerConfig
 from thresher.training.progress import Progress, StageProgress

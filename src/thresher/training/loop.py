@@ -19,7 +19,7 @@ from thresher.training.progress import StageProgress
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from thresher.data.batches import Batch, BatchSource
+    from thresher.data.batches.batches import Batch, BatchSource
 
 
 @runtime_checkable

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 from torch.optim.adam import adam
 
+from thresher._internal.mapped_tensors import new_zeros
 from thresher.errors import ConfigError, NonFiniteError
 from thresher.kernels.distinct import is_ascending
 from thresher.kernels.row_adam_step import RowAdamSettings, RowAdamState, catch_up_rows_, row_adam_step_
-from thresher.kernels.tables import new_zeros
 from thresher.training.optimizers import SecondMoment
 
 ROWS_AT_ONCE = 1 << 16

@@ -1,7 +1,7 @@
 """Teaching: whether teachers have a part in a search, and in the retraining after it; validation decides what is open.
 
 Not here: what a teacher says of the training rows (`thresher.training.lesson`), nor the searches and retrainings that
-are tried (`thresher.foreign`, `thresher.runs.stages`).
+are tried (`thresher.experiment.foreign`, `thresher.experiment.stages`).
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -10,15 +10,16 @@ import numpy as np
 import polars as pl
 import pytest
 
+from thresher.data.batches.split import SPLITS, RandomSplit
+from thresher.data.config import DataConfig
 from thresher.data.datasets.avazu import FIELDS as AVAZU_FIELDS
 from thresher.data.datasets.criteo import COLUMNS
 from thresher.data.datasets.shaped_files import write_avazu_shaped, write_criteo_shaped
-from thresher.data.encode import encode
-from thresher.data.encoded_table import EncodedTable
-from thresher.data.own_files import FilesSource
-from thresher.data.row_encoder import RowEncoder
-from thresher.data.sources import DataConfig, build_source
-from thresher.data.split import SPLITS, RandomSplit
+from thresher.data.encode.encode import encode
+from thresher.data.encode.own_files import FilesSource
+from thresher.data.encode.row_encoder import RowEncoder
+from thresher.data.encode.sources import build_source
+from thresher.data.table import EncodedTable
 from thresher.errors import ConfigError, DataError
 
 

@@ -3,8 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from thresher.data.encode import encode
-from thresher.data.sources import DataConfig, build_source
+from thresher.data.config import DataConfig
+from thresher.data.encode.encode import encode
+from thresher.data.encode.sources import build_source
 from thresher.errors import DataError
 
 DATA_DIR = os.environ.get("THRESHER_DATA_DIR")

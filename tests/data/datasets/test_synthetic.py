@@ -3,9 +3,9 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
+from thresher.data.config import DataConfig, SyntheticConfig
 from thresher.data.datasets.synthetic import SyntheticSource, build_synthetic_source
-from thresher.data.encode import encode
-from thresher.data.sources import DataConfig, SyntheticConfig
+from thresher.data.encode.encode import encode
 
 
 def source(**settings: object) -> SyntheticSource:

@@ -4,11 +4,12 @@ As the authors of PEP take it: every column a category as it stands, values seen
 `data_dir` holds `train.csv` (or `train`, or packed); or name the files themselves in `paths`.
 """
 
+from thresher.data.config import DataConfig
 from thresher.data.datasets.criteo import MIN_COUNT, named_paths
-from thresher.data.own_files import FilesSource
-from thresher.data.raw_files import resolve_format
+from thresher.data.encode.own_files import FilesSource
+from thresher.data.encode.sources import EncodingPlan, register_source
+from thresher.data.read.raw_files import resolve_format
 from thresher.data.schema import Field, FileFormat, Label
-from thresher.data.sources import DataConfig, EncodingPlan, register_source
 
 FIELDS = (
     "hour", "C1", "banner_pos", "site_id", "site_domain", "site_category", "app_id", "app_domain", "app_category",

@@ -8,10 +8,11 @@ missing value its own category, values seen fewer than 10 times unknown. `data_d
 import re
 from pathlib import Path
 
-from thresher.data.own_files import FilesSource
-from thresher.data.raw_files import expand_paths
+from thresher.data.config import DataConfig
+from thresher.data.encode.own_files import FilesSource
+from thresher.data.encode.sources import EncodingPlan, register_source
+from thresher.data.read.raw_files import expand_paths
 from thresher.data.schema import Field, FileFormat, Label
-from thresher.data.sources import DataConfig, EncodingPlan, register_source
 from thresher.errors import ConfigError, DataError
 
 INTEGERS = tuple(f"I{at}" for at in range(1, 14))

@@ -11,10 +11,11 @@ from typing import Any
 
 import polars as pl
 
-from thresher.data.fingerprint import files_facts
-from thresher.data.raw_files import RawChunk
+from thresher.data.config import DataConfig
+from thresher.data.encode.fingerprint import files_facts
+from thresher.data.encode.sources import EncodingPlan, register_source
+from thresher.data.read.raw_files import RawChunk
 from thresher.data.schema import Field, Label
-from thresher.data.sources import DataConfig, EncodingPlan, register_source
 from thresher.errors import ConfigError, DataError
 
 FIELDS = ("timestamp", "gender", "age", "occupation", "zip", "year", "genre")

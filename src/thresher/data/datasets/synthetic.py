@@ -11,9 +11,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from thresher.data.raw_files import RawChunk
+from thresher.data.config import DataConfig, SyntheticConfig
+from thresher.data.encode.sources import EncodingPlan, register_source
+from thresher.data.read.raw_files import RawChunk
 from thresher.data.schema import Field, Label
-from thresher.data.sources import DataConfig, EncodingPlan, SyntheticConfig, register_source
 from thresher.errors import ConfigError
 
 _CHUNK_ROWS = 65_536

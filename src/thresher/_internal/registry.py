@@ -1,0 +1,79 @@
+"""Registry: names → methods, models or data sources, open to other packages.
+
+Thresher's own modules are listed by name and imported at first use, so no module imports the modules that register
+themselves in it. Other packages declare theirs in an entry-point group; one that cannot be imported is skipped, and the
+reason is part of the error when its name is asked for.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Generic, TypeVar
+
+from thresher.errors import ConfigError
+
+EntryT = TypeVar("EntryT")
+_failed: dict[tuple[str, str], str] = {}
+"""(entry-point group, name) → why the import failed."""
+
+
+class Registry(Generic[EntryT]):
+    """What is registered by name.
+
+    Args:
+        what: what an entry is, for error messages: `embedding method`.
+        modules: Thresher's own modules that register entries when imported.
+        group: entry-point group of other packages; None if there is none.
+    """
+
+    def __init__(self, what: str, modules: Sequence[str], *, group: str | None = None) -> None:
+        self.what, self.modules, self.group = what, modules, group
+        self._entries: dict[str, EntryT] = {}
+
+    def add(self, name: str, entry: EntryT) -> None:
+        """Register an entry; raise if the name is taken by another."""
+        known = self._entries.setdefault(name, entry)
+        if known != entry:
+            raise ConfigError(f"{self.what} {name!r} is already registered by {known}")
+
+    def entries(self) -> Mapping[str, EntryT]:
+        """Every entry, sorted by name."""
+        for module in self.modules:
+            import_module(module)
+        if self.group is not None:
+            _load_entry_points(self.group, self._entries)
+        return dict(sorted(self._entries.items()))
+
+    def find(self, name: str) -> EntryT:
+        """The entry of a name; an unknown name is an error that suggests the nearest."""
+        known = self.entries()
+        if name not in known:
+            raise unknown_name(self.what, name, known)
+        return known[name]
+
+
+def _load_entry_points(group: str, known: Mapping[str, object]) -> None:
+    for entry_point in entry_points(group=group):
+        if entry_point.name not in known and (group, entry_point.name) not in _failed:
+            try:
+                entry_point.load()
+            except Exception as error:  # code of another package, imported by commands that did not ask for it
+                package = entry_point.dist.name if entry_point.dist is not None else "unknown"
+                _failed[group, entry_point.name] = (
+                    f"package {package!r} declares {entry_point.name!r} as {entry_point.value!r}, which cannot be "
+                    f"imported: {type(error).__name__}: {error}"
+                )
+
+
+def why_missing(name: object) -> str:
+    """Why an entry point of this name could not be imported, after a semicolon; empty if there is none."""
+    return next((f"; {why}" for (_, declared), why in _failed.items() if declared == name), "")
+
+
+def unknown_name(what: str, name: str, known: Iterable[str]) -> ConfigError:
+    """The error for a name that is not registered."""
+    known = list(known)
+    nearest = get_close_matches(name, known, n=1)
+    hint = why_missing(name) or (f"; did you mean {nearest[0]!r}?" if nearest else ".")
+    return ConfigError(f"unknown {what} {name!r}{hint} Known: {', '.join(known)}")

@@ -1,0 +1,173 @@
+"""Shared rows: hashing, and frequency-based double hashing.
+
+    hash         v_i = V[h(i)]
+    double-hash  v_i = V[h₁(i)] ∘ V[h₂(i)]  for rare features; frequent ones have a row of their own
+
+`∘` adds, multiplies or concatenates. `h(x) = ((a·x + b) mod p) mod m` with `p = 2³¹ − 1` and `a`, `b` drawn from the
+seed. Weinberger et al., "Feature hashing for large scale multitask learning" (2009); Zhang et al., "Model size
+reduction using frequency based double hashing for recommender systems" (2020).
+
+Nothing is learned about sizes. And nothing is gained for values never seen in training: the vocabulary gives them their
+field's unknown feature, which shares rows as any other does.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from thresher.baselines.shared_rows import (
+    Combine,
+    FieldRows,
+    SharedRows,
+    SharedRowsConfig,
+    capped_sizes,
+    check_pieces,
+    combine,
+    new_factor,
+)
+from thresher.embeddings.base import EmbeddingConfig, new_table
+from thresher.embeddings.feature_groups import FeatureRuns
+from thresher.embeddings.method_registry import register_embedding
+from thresher.embeddings.stored_form import StoredForm, check_shape, register_stored_form, stored_runs
+from thresher.errors import ConfigError
+
+PRIME = 2**31 - 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class HashConfig(SharedRowsConfig):
+    """How many rows, and which hash.
+
+    Attributes:
+        seed: of the hash function.
+    """
+
+    seed: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class DoubleHashConfig(HashConfig):
+    """Who has a row of its own, and how the others share.
+
+    Attributes:
+        frequent_share: of the `num_buckets` rows, the share that goes to the most frequent features, one each.
+        num_hashes: rows that make the vector of a rare feature.
+        combine: how they make it.
+    """
+
+    frequent_share: float = 0.5
+    num_hashes: int = 2
+    combine: Combine = "add"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_pieces(self.embedding_dim, self.num_hashes, self.combine)
+        if not 0 <= self.frequent_share < 1:
+            raise ConfigError(f"frequent_share is {self.frequent_share}; it must be 0 or more, and below 1")
+
+
+@register_stored_form("HashEmbedding")
+@register_embedding("hash", HashConfig)
+class HashEmbedding(SharedRows):
+    """`v_i = V[h(i)]`; a field whose rows all fit is not hashed."""
+
+    config_type = HashConfig
+    multipliers: Tensor  # int64 [1, 2]
+
+    def __init__(
+        self, field_sizes: Sequence[int], config: HashConfig, *, feature_counts: Sequence[int] | None = None
+    ) -> None:
+        super().__init__(field_sizes, config.embedding_dim)
+        self.config = config
+        num_rows = capped_sizes(field_sizes, config.num_buckets)
+        self.rows = FieldRows(field_sizes, num_rows)
+        self.register_buffer("multipliers", _multipliers(1, config.seed))
+        self.weight = new_table(sum(num_rows), config.embedding_dim)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        field, local = self.rows.split(ids)
+        row = hashed(local, self.multipliers[0], self.rows.num_rows[field])
+        row = torch.where(self.rows.whole[field], local, row)
+        return functional.embedding(row + self.rows.first_row[field], self.weight)  # [..., D]
+
+
+@register_stored_form("DoubleHashEmbedding")
+@register_embedding("double-hash", DoubleHashConfig)
+class DoubleHashEmbedding(SharedRows):
+    """Own rows for the frequent, `num_hashes` shared rows for the others.
+
+    Args:
+        runs: which features are frequent (group 0) and where; found from `feature_counts` when absent.
+    """
+
+    config_type = DoubleHashConfig
+    config: DoubleHashConfig
+    multipliers: Tensor  # int64 [num_hashes, 2]
+    run_starts: Tensor
+    run_groups: Tensor
+    run_rows: Tensor
+
+    def __init__(
+        self,
+        field_sizes: Sequence[int],
+        config: DoubleHashConfig,
+        *,
+        feature_counts: Sequence[int] | None = None,
+        runs: FeatureRuns | None = None,
+    ) -> None:
+        super().__init__(field_sizes, config.embedding_dim)
+        self.config = config
+        num_buckets = min(config.num_buckets, self.num_features)
+        num_own = min(round(config.frequent_share * num_buckets), num_buckets - 1)
+        if runs is None:
+            if feature_counts is None:
+                raise ConfigError("double-hash gives frequent features rows of their own and needs feature_counts")
+            frequent_first = np.argsort(-np.asarray(feature_counts), kind="stable")
+            groups = np.ones(self.num_features, np.int64)
+            groups[frequent_first[:num_own]] = 0
+            runs = FeatureRuns.of(groups, 2)
+        if runs.group_sizes[0] != num_own:
+            raise ValueError(f"{runs.group_sizes[0]} features are frequent, and there are {num_own} rows of their own")
+        self.group_sizes = runs.group_sizes
+        for name, array in (("starts", runs.starts), ("groups", runs.groups), ("rows", runs.rows)):
+            self.register_buffer(f"run_{name}", torch.from_numpy(array))
+        self.register_buffer("multipliers", _multipliers(config.num_hashes, config.seed))
+        width = config.embedding_dim // config.num_hashes if config.combine == "concatenate" else config.embedding_dim
+        self.own = new_factor(num_own, config.embedding_dim)
+        self.shared = new_factor(num_buckets - num_own, width, config.num_hashes if config.combine == "multiply" else 1)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        ids = ids.long().contiguous()
+        run = torch.searchsorted(self.run_starts.long(), ids, right=True) - 1
+        frequent = (self.run_groups[run] == 0)[..., None]  # [..., 1]
+        row = self.run_rows[run] + ids - self.run_starts[run]
+        pieces = [functional.embedding(hashed(ids, pair, len(self.shared)), self.shared) for pair in self.multipliers]
+        vectors = combine(pieces, self.config.combine)  # [..., D]
+        if not len(self.own):
+            return vectors
+        own = functional.embedding(torch.where(frequent[..., 0], row, 0), self.own)
+        return torch.where(frequent, own, vectors)
+
+    def _facts(self) -> dict[str, Any]:
+        return {"group_sizes": self.group_sizes}
+
+    @classmethod
+    def _of_form(cls, field_sizes: Sequence[int], config: EmbeddingConfig, form: StoredForm) -> Self:
+        assert isinstance(config, DoubleHashConfig)
+        check_shape(form.tensors, "multipliers", (config.num_hashes, 2))
+        return cls(field_sizes, config, runs=stored_runs(form, 2, sum(field_sizes)))
+
+
+def hashed(values: Tensor, multiplier: Tensor, num_buckets: Tensor | int) -> Tensor:
+    """`((a·x + b) mod p) mod m`, in 64 bits."""
+    return (multiplier[0] * values + multiplier[1]) % PRIME % num_buckets
+
+
+def _multipliers(num_hashes: int, seed: int) -> Tensor:
+    drawn = np.random.default_rng([seed, 0x7E]).integers(1, PRIME, size=(num_hashes, 2))
+    return torch.from_numpy(drawn)

@@ -1,0 +1,70 @@
+"""MDE, mixed dimension embeddings: a block of features gets a width by its popularity, and a projection.
+
+    d_k = base_dim · (p_k / max p)^temperature
+
+`p_k` is how often a feature of block `k` occurs on average; for blocks that are fields, one over the field's size.
+Ginart, Naumov, Mudigere, Yang, Zou, "Mixed Dimension Embeddings with Application to Memory-Efficient Recommendation
+Systems" (2019). A rule, not a search: nothing about sizes is learned, so a rare feature that matters gets little.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from thresher.embeddings.base import EmbeddingConfig
+from thresher.embeddings.feature_groups import FeatureRuns, field_groups, popularity_blocks
+from thresher.embeddings.method_registry import register_embedding
+from thresher.embeddings.mixed_dimension import MixedDimensionEmbedding
+from thresher.errors import ConfigError
+
+
+@dataclass(frozen=True, kw_only=True)
+class MdeConfig(EmbeddingConfig):
+    """The rule's numbers. The PEP paper's grid: base_dim 4, 8, 16, 32; num_blocks 8, 16; temperature 0.1, 0.2, 0.3.
+
+    Attributes:
+        base_dim: width of the most popular block; absent: `embedding_dim`, the width all are projected to.
+        num_blocks: popularity blocks, of about equal total count; with `blocks = "field"` each field is one.
+        temperature: 0 gives every block the same width, 1 widths in proportion to popularity.
+    """
+
+    base_dim: int | None = None
+    blocks: Literal["popularity", "field"] = "popularity"
+    num_blocks: int = 8
+    temperature: float = 0.3
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.base_dim is not None and not 1 <= self.base_dim <= self.embedding_dim:
+            raise ConfigError(f"base_dim is {self.base_dim}; it must lie between 1 and embedding_dim")
+        if self.num_blocks < 1:
+            raise ConfigError(f"num_blocks is {self.num_blocks}; it must be at least 1")
+        if not 0 <= self.temperature <= 1:
+            raise ConfigError(f"temperature is {self.temperature}; it must lie between 0 and 1")
+
+    def budget_values(self, field_sizes: Sequence[int]) -> Sequence[int]:
+        return range(self.base_dim or 1, self.embedding_dim + 1)
+
+
+@register_embedding("mde", MdeConfig)
+class MdeEmbedding(MixedDimensionEmbedding):
+    """Ids `[...]` → vectors `[..., D]` of widths fixed by the rule before training."""
+
+    def __init__(
+        self, field_sizes: Sequence[int], config: MdeConfig, *, feature_counts: Sequence[int] | None = None
+    ) -> None:
+        if config.blocks == "field":
+            groups = field_groups(field_sizes)
+            popularity = 1 / np.asarray(field_sizes, np.float64)
+        elif feature_counts is None:
+            raise ConfigError('MDE goes by popularity and was given no feature_counts; pass them, or blocks = "field"')
+        else:
+            groups = popularity_blocks(feature_counts, config.num_blocks)
+            popularity = np.bincount(groups, weights=np.asarray(feature_counts)) / np.bincount(groups)
+        base_dim = config.base_dim or config.embedding_dim
+        sizes = base_dim * (popularity / popularity.max()) ** config.temperature
+        runs = FeatureRuns.of(groups, len(sizes))
+        super().__init__(field_sizes, config.embedding_dim, runs, [max(1, round(size)) for size in sizes])
+        self.config = config

@@ -1,0 +1,152 @@
+"""What methods share whose features share rows: rows per field, ways to combine rows, and how they are stored."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from thresher._internal.settings import config_from_mapping, config_to_mapping
+from thresher.embeddings.base import EmbeddingConfig, FieldEmbedding, new_table
+from thresher.embeddings.stored_form import StoredForm, check_shape, put_tensors_
+from thresher.errors import ConfigError
+
+Combine = Literal["add", "multiply", "concatenate"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedRowsConfig(EmbeddingConfig):
+    """How many rows there are to share.
+
+    Attributes:
+        num_buckets: rows, given to the fields so that each has the same most: small fields keep all their rows.
+    """
+
+    budget_setting: ClassVar[str] = "num_buckets"
+    num_buckets: int = 10_000
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.num_buckets < 1:
+            raise ConfigError(f"num_buckets is {self.num_buckets}; it must be at least 1")
+
+    def budget_values(self, field_sizes: Sequence[int]) -> Sequence[int]:
+        return range(len(field_sizes), sum(field_sizes) + 1)
+
+
+class SharedRows(FieldEmbedding):
+    """What the three share: a config, and a stored form that is their whole state."""
+
+    config_type: ClassVar[type[SharedRowsConfig]]
+    config: EmbeddingConfig
+
+    def num_parameters(self) -> int:
+        return sum(parameter.numel() for parameter in self.parameters())
+
+    def storage_bytes(self) -> int:
+        """Rows, hash functions, and where fields begin: the whole state."""
+        return sum(tensor.nbytes for tensor in self.state_dict().values())
+
+    def to_stored(self) -> StoredForm:
+        kind = type(self).__name__
+        return StoredForm(kind, self.state_dict(), {"config": config_to_mapping(self.config), **self._facts()})
+
+    def _facts(self) -> dict[str, Any]:
+        return {}
+
+    @classmethod
+    def from_stored(cls, field_sizes: Sequence[int], form: StoredForm) -> Self:
+        if not isinstance(form.facts["config"], Mapping):
+            raise ValueError("config should be settings by name")
+        config = config_from_mapping(cls.config_type, form.facts["config"], where="stored form")
+        with torch.device("meta"):  # the settings may claim any size
+            embedding = cls._of_form(field_sizes, config, form)
+        for name, rows in embedding.named_children():
+            if isinstance(rows, FieldRows):
+                rows.check(form.tensors, name)
+        put_tensors_(embedding, form.tensors)
+        return embedding
+
+    @classmethod
+    def _of_form(cls, field_sizes: Sequence[int], config: EmbeddingConfig, form: StoredForm) -> Self:
+        build: Any = cls
+        made: Self = build(field_sizes, config)
+        return made
+
+
+class FieldRows(nn.Module):
+    """Where fields begin among the features, and how many rows each has: int32 `[F]` each."""
+
+    first_id: Tensor
+    num_rows: Tensor
+    first_row: Tensor
+    whole: Tensor  # bool [F]: the field has a row for each of its features
+
+    def __init__(self, field_sizes: Sequence[int], num_rows: Sequence[int]) -> None:
+        super().__init__()
+        for name, array in (
+            ("first_id", np.cumsum([0, *field_sizes[:-1]])),
+            ("num_rows", np.asarray(num_rows)),
+            ("first_row", np.cumsum([0, *num_rows[:-1]])),
+        ):
+            self.register_buffer(name, torch.from_numpy(array.astype(np.int32)))
+        whole = torch.from_numpy(np.asarray(num_rows) >= np.asarray(field_sizes))
+        self.register_buffer("whole", whole, persistent=False)
+
+    def check(self, tensors: Mapping[str, Tensor], name: str) -> None:
+        """Raise ValueError unless the tensors stored under this name are these, which settings and fields decide."""
+        for key, expected in self.state_dict(prefix=f"{name}.").items():
+            check_shape(tensors, key, expected.shape)
+            if not torch.equal(tensors[key], expected):
+                raise ValueError(f"{key} is not what the settings and the fields give")
+
+    def split(self, ids: Tensor) -> tuple[Tensor, Tensor]:
+        """Ids `[...]` → the field of each, and its number inside the field, both int64 `[...]`."""
+        ids = ids.long().contiguous()
+        field = torch.searchsorted(self.first_id.long(), ids, right=True) - 1
+        return field, ids - self.first_id[field]
+
+
+def capped_sizes(field_sizes: Sequence[int], num_buckets: int) -> list[int]:
+    """Rows per field, `min(size, cap)`, with the largest cap that keeps their sum within `num_buckets`.
+
+    >>> capped_sizes([3, 100, 10], num_buckets=30)
+    [3, 17, 10]
+    """
+    cap, left = 1, 0
+    for place, size in enumerate(sorted(field_sizes)):
+        num_larger = len(field_sizes) - place
+        cap = max(1, min(size, (num_buckets - left) // num_larger))
+        if cap < size:
+            break
+        left += size
+    return [min(size, cap) for size in field_sizes]
+
+
+def combine(pieces: Sequence[Tensor], how: Combine) -> Tensor:
+    """Rows `[..., d]` each → one vector `[..., D]`."""
+    if how == "concatenate":
+        return torch.cat(list(pieces), dim=-1)
+    vector = pieces[0]
+    for piece in pieces[1:]:
+        vector = vector + piece if how == "add" else vector * piece
+    return vector
+
+
+def new_factor(num_rows: int, width: int, num_factors: int = 1) -> nn.Parameter:
+    """A fresh table whose rows, `num_factors` of them multiplied, are as large as those of a plain one."""
+    if num_rows == 0:
+        return nn.Parameter(torch.empty(0, width))
+    table = new_table(num_rows, width)
+    with torch.no_grad():
+        table.copy_(table.sign() * table.abs() ** (1 / num_factors))
+    return table
+
+
+def check_pieces(embedding_dim: int, num_pieces: int, how: Combine) -> None:
+    if num_pieces < 1:
+        raise ConfigError(f"num_hashes is {num_pieces}; it must be at least 1")
+    if how == "concatenate" and embedding_dim % num_pieces:
+        raise ConfigError(f"embedding_dim {embedding_dim} cannot be cut into {num_pieces} equal pieces to concatenate")

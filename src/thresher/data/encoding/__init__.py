@@ -1,1 +1,0 @@
-"""The two passes of `encode`: raw chunks → provisional codes on disk → feature ids. Nothing here is public."""

@@ -1,0 +1,238 @@
+"""What a file's columns probably are, from its first rows, with the reason for each guess so that it can be shown."""
+
+import re
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from thresher.data.config import DataConfig, FieldConfig
+from thresher.data.encode.transforms import as_numbers, as_text
+from thresher.data.read.dates import parse_dates
+from thresher.data.read.delimiters import taken_for_one
+from thresher.data.read.labels import SHOWN_VALUES, LabelValue, count_labels, label_of, label_words
+from thresher.data.read.raw_files import read_chunks, resolve_format
+from thresher.data.schema import DatePart, FileFormat
+from thresher.errors import DataError
+
+SAMPLE_ROWS = 10_000
+MANY_VALUES = 256
+"""An integer column with more distinct values than this is taken for a quantity, unless its name says otherwise."""
+FEW_ROWS = 50
+"""Fewer than this say nothing about what a column looks like."""
+NEARLY_ALL, OFTEN = 0.9, 0.4
+UNIX_SECONDS = 1_000_000_000, 2_000_000_000
+"""From 2001 to 2033; nearly all different, such numbers are hardly anything else."""
+SEPARATORS = ("|", ";", ",")
+_LABEL_NAMES = (
+    "label",
+    "click",
+    "clicked",
+    "is_click",
+    "is_clicked",
+    "target",
+    "y",
+    "class",
+    "conversion",
+    "converted",
+)
+_ROW_ID_NAMES = ("id", "index", "row", "row_id", "rowid", "row_number", "uuid", "")
+_CODE_ENDINGS = ("id", "ids", "code", "zip", "zipcode", "postcode", "hash", "key", "type", "category", "ip", "phone")
+_CODE_WORDS = {
+    "user", "customer", "member", "visitor", "buyer", "seller", "merchant", "account", "author", "artist",
+    "item", "product", "sku", "brand", "movie", "song", "track", "album", "book", "article", "post", "video", "game",
+    "ad", "advert", "creative", "campaign", "advertiser", "publisher", "banner", "keyword", "query",
+    "site", "domain", "host", "page", "url", "app", "channel", "device", "browser", "session", "cookie",
+    "store", "shop", "hotel", "restaurant", "venue", "city", "region", "country", "county", "district",
+}  # fmt: skip
+"""A whole number whose name ends in such a word (`user`, `targetItem`, not `user_visits`) says which, not how many."""
+_QUANTITY_WORDS = {"per", "on", "by", "in", "num", "count"}
+"""But not with one of these before it: `visits_per_user`, `time_on_page`."""
+
+
+@dataclass(frozen=True)
+class Guess:
+    """Label and fields as guessed, and one line per column that says why."""
+
+    label: str
+    fields: tuple[FieldConfig, ...]
+    reasons: tuple[tuple[str, str], ...]  # (column, what it is taken for and why)
+    labels: tuple[LabelValue, ...] = ()
+    """What the label column holds in the first rows."""
+
+
+def guess_fields(path: Path, file_format: FileFormat, config: DataConfig | None = None) -> Guess:
+    """Guess label and fields of a file; what `config` says (label, fields, drop, positive) is taken as said."""
+    config = config or DataConfig()
+    sample = first_rows(path, file_format, config)
+    label, why = _guess_label(sample, config, path)
+    labels = count_labels(sample[label], config.positive)
+    reasons = [(label, f"label: {why}{_doubtful(labels, config.positive)}")]
+    fields = []
+    told: dict[str | None, str] = {config.split.column: "left out: it decides the split"} if config.split.column else {}
+    told |= {config.weight: "sample weight: as said"}
+    told |= {dense.column or dense.name: "dense: as said" for dense in config.dense}
+    told |= dict.fromkeys(config.drop, "left out: dropped by the settings")
+    for name in sample.columns:
+        if name == label:
+            continue
+        if name in told:
+            reasons.append((name, told[name]))
+            continue
+        field, reason = _guess_column(name, sample[name])
+        reasons.append((name, reason))
+        if field is not None:
+            fields.append(field)
+    if not fields and not config.fields:
+        raise DataError("no column is left to be a field; name the fields", file=path)
+    return Guess(label, tuple(fields), tuple(reasons), labels)
+
+
+def first_rows(path: Path, file_format: FileFormat, config: DataConfig) -> pl.DataFrame:
+    """The rows a guess looks at."""
+    header = not config.columns
+    resolved = resolve_format(path, file_format if not header else config.file_format)
+    frames, num_rows = list[pl.DataFrame](), 0
+    # two, since a last line without its end is a chunk of its own
+    for chunk in islice(read_chunks(path, resolved, header=header, block_bytes=1 << 22, bad_rows=config.bad_rows), 2):
+        frames.append(chunk.frame)
+        num_rows += len(chunk.frame)
+        if num_rows >= SAMPLE_ROWS:
+            break
+    if not num_rows:
+        raise DataError("there are no rows", file=path)
+    return pl.concat(frames).head(SAMPLE_ROWS)
+
+
+def _doubtful(labels: tuple[LabelValue, ...], positive: tuple[str, ...]) -> str:
+    """What the label's values mean, where that is not plain."""
+    if not positive and all(each.meaning is not None for each in labels):
+        return ""
+    choose = "" if positive else "; say which values mean 1 with --positive"
+    return f"; {label_words(labels)}{choose}"
+
+
+def _guess_label(sample: pl.DataFrame, config: DataConfig, path: Path) -> tuple[str, str]:
+    if config.label is not None:
+        return config.label, "as said"
+    spoken_for = {*config.drop, config.weight, config.split.column}
+    spoken_for |= {field.column or field.name for field in config.fields}
+    spoken_for |= {dense.column or dense.name for dense in config.dense}
+    free = [name for name in sample.columns if name not in spoken_for and not sample[name].dtype.is_nested()]
+    binary = [name for name in free if _binary(sample[name], config.positive)]
+    for wanted in _LABEL_NAMES:
+        for name in free:
+            if name.lower() == wanted and name in binary:
+                return name, "its name, and it is 0/1"
+            if name.lower() == wanted:
+                raise DataError(_not_binary(name, sample[name], config.positive), file=path, column=name)
+    if len(binary) == 1:
+        return binary[0], "the only 0/1 column"
+    for name, place in ((sample.columns[0], "first"), (sample.columns[-1], "last")):
+        if name in binary:
+            return name, f"the {place} column is 0/1"
+    if wrong := taken_for_one(sample.columns):
+        raise DataError(wrong, file=path)
+    found = f"several are 0/1: {', '.join(binary[:8])}" if binary else "none is 0/1"
+    raise DataError(
+        f"cannot tell which column is the label ({found}); name it (--label, label = …), "
+        "and the values that mean 1 if it is not 0/1 (--positive, positive = …)",
+        file=path,
+    )
+
+
+def _not_binary(name: str, column: pl.Series, positive: tuple[str, ...]) -> str:
+    """The words for a column whose name says that it is the label: another must not take its place in silence."""
+    held = ", ".join(
+        f"{each.value or 'empty'} ({each.count:,})" for each in count_labels(column, positive)[:SHOWN_VALUES]
+    )
+    return (
+        f"it is called like a label, but its first rows do not hold 0 and 1: {held}; if it is the label, say --label "
+        f"{name}, and which values mean 1 (--positive, positive = …) or that the others are to be left out "
+        f"(data.bad_rows = skip); if not, name the label, or leave this column out (--drop {name})"
+    )
+
+
+def _binary(column: pl.Series, positive: tuple[str, ...]) -> bool:
+    distinct = as_text(column).unique().to_list()
+    if len(distinct) > 2 and not positive:
+        return False
+    meanings = {label_of(value, positive) for value in distinct}
+    return meanings == {0, 1}
+
+
+def _guess_column(name: str, column: pl.Series) -> tuple[FieldConfig | None, str]:
+    if isinstance(column.dtype, pl.List | pl.Array):
+        return FieldConfig(name=name, pooling="mean"), "multi-valued: a list column, the mean of its values' vectors"
+    if column.dtype.is_nested():
+        return None, "left out: a struct column"
+    if column.dtype in (pl.Date, pl.Datetime):
+        return _guess_date(name, column)
+    text = as_text(column)
+    distinct, rows = text.n_unique(), len(text)
+    if name.lower() in _ROW_ID_NAMES and rows > 1 and distinct == rows:
+        return None, "left out: a row number, different in every row"
+    if not name:
+        return None, "left out: it has no name"
+    said = f"{distinct:,} distinct values in {rows:,} rows"
+    if text.str.to_lowercase().is_in(["true", "false", ""]).all():
+        return FieldConfig(name=name), f"categorical: text, {said}"
+    numbers, broken = as_numbers(column)
+    present = numbers[~np.isnan(numbers)]
+    if broken.any() or not len(present):
+        hint = _hint(name, text, len(present), broken)
+        return FieldConfig(name=name), f"categorical: text, {said}" + (f"; {hint}" if hint else "")
+    words = re.findall(r"[A-Z]?[a-z]+|[A-Z]+", name)
+    names_one = words and words[-1].lower() in _CODE_WORDS and not _QUANTITY_WORDS & {word.lower() for word in words}
+    is_whole = np.array_equal(present, np.floor(present))
+    if name.lower().endswith(_CODE_ENDINGS) or (names_one and is_whole):
+        return FieldConfig(name=name), f"categorical: numbers, but the name says a code; {said}"
+    if not is_whole:
+        return FieldConfig(name=name, transform="quantiles"), f"numeric: fractions, buckets of equal size; {said}"
+    if distinct > MANY_VALUES:
+        hint = ""
+        if UNIX_SECONDS[0] <= present.min() and present.max() < UNIX_SECONDS[1] and distinct >= NEARLY_ALL * rows:
+            hint = '; seconds since 1970? then transform = "date", date_format = "unix" in the settings'
+        return FieldConfig(name=name, transform="log2"), f"numeric: many whole numbers, log² buckets; {said}{hint}"
+    return FieldConfig(name=name), f"categorical: few whole numbers, {said}"
+
+
+def _guess_date(name: str, column: pl.Series) -> tuple[FieldConfig, str]:
+    part = _usual_part(column)
+    field = FieldConfig(name=name, transform="date", date_part=part)
+    return field, f"date: a column of dates, the {part}; other parts with date_part in the settings"
+
+
+def _usual_part(column: pl.Series) -> DatePart:
+    """The hour of a moment, the weekday where it is always midnight: neither grows with the time that passes."""
+    return "hour" if (parse_dates(column, "").dt.hour() != 0).any() else "weekday"
+
+
+def _hint(name: str, text: pl.Series, num_numbers: int, broken: npt.NDArray[np.bool_]) -> str:
+    """What a text column looks like besides: taken as plain categories it would make a large and useless table."""
+    present = text.filter(text != "")
+    if len(present) < FEW_ROWS:
+        return ""
+    if _share(present.str.contains(r"^\d{4}-\d\d-\d\d")) >= NEARLY_ALL:
+        part = _usual_part(present)
+        return f'dates? then "{name}:{part}" in --fields, or transform = "date", date_part = "{part}" in the settings'
+    if _share(present.str.contains(r"^\d\d?:\d\d(:\d\d)?(\.|$)")) >= NEARLY_ALL:
+        return f'times of day? then "{name}:hour" in --fields'
+    if _share(present.str.contains(r"^[-+]?\d{1,3}(([ .']?\d{3})*,\d+|(,\d{3})+\.\d+)$")) >= NEARLY_ALL:
+        return "numbers with commas? write them with a decimal point and nothing between thousands, and it is numeric"
+    for separator in SEPARATORS:
+        if _share(present.str.contains(separator, literal=True)) >= OFTEN:
+            return f"several values with {separator!r} between? then separator = {separator!r} in the settings"
+    if num_numbers >= OFTEN * len(present):
+        words = text.filter(pl.Series(broken)).value_counts(sort=True)[:, 0].head(3).to_list()
+        return f"numbers but for {', '.join(map(repr, words))}? leave those cells empty, and it is numeric"
+    if present.n_unique() >= NEARLY_ALL * len(present):
+        return "nearly all different: a row id? then leave it out (--drop)"
+    return ""
+
+
+def _share(flags: pl.Series) -> float:
+    return int(flags.sum()) / len(flags)

@@ -1,0 +1,119 @@
+"""CompareConfig: what is compared, and the protocol all methods share."""
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from thresher._internal.settings import load_toml
+from thresher.data.config import DataConfig
+from thresher.embeddings.method_registry import embedding_config
+from thresher.errors import ConfigError
+from thresher.experiment.compared_points import FLOOR
+from thresher.experiment.runs import what_differs
+from thresher.models.model_registry import has_embedding, model_config
+from thresher.search.budget import Budget, parse_budgets
+from thresher.search.config import SearchConfig
+from thresher.training.fit import TrainingConfig
+from thresher.training.lesson import check_share
+
+SETTINGS = "settings.toml"
+"""In the folder of a comparison: what it was last asked for."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareConfig:
+    """Everything a comparison's results depend on.
+
+    Attributes:
+        methods: names of embedding methods; `all` of them is `registered_embeddings()`.
+        models: names of models with an embedding; each has its own frontier.
+        budgets: the sizes all are compared at; a share is one of a dense table of `embedding_dim`, for every method.
+        embedding_dim: the width of that table.
+        seeds: how many, from `first_seed` on; each changes initial weights and batch order, the split stays.
+        first_seed: the one settings are tried on; another than 0 where further seeds are made elsewhere.
+        trials: settings of its grid that each method may try, on the first seed, judged on validation.
+        search: shared by all methods that search.
+        training: shared by all methods when they are retrained.
+        teacher_share: the part of each training label that a plain table of `embedding_dim`, trained first, predicts;
+            shared by all methods, too.
+    """
+
+    data: DataConfig = field(default_factory=DataConfig)
+    methods: tuple[str, ...] = ("pep", "uniform", "mde", "magnitude", "quantised")
+    models: tuple[str, ...] = ("fm",)
+    budgets: tuple[str, ...] = ("10%", "5%", "2%", "1%")
+    embedding_dim: int = 64
+    seeds: int = 3
+    first_seed: int = 0
+    trials: int = 3
+    search: SearchConfig = field(default_factory=SearchConfig)
+    training: TrainingConfig = field(default_factory=TrainingConfig)
+    teacher_share: float = 0.0
+
+    def __post_init__(self) -> None:
+        for method in self.methods:
+            embedding_config(method)  # an unknown one is told with the nearest
+        for model in self.models:
+            if not has_embedding(model_config(model)):
+                known = "; it is in every comparison already, as the floor" if model == FLOOR else ""
+                raise ConfigError(f"model {model!r} has no embedding for methods to differ in{known}: leave it out")
+        parse_budgets(self.budgets)
+        check_share(self.teacher_share)
+        if self.embedding_dim < 1:
+            raise ConfigError(f"embedding_dim is {self.embedding_dim}; it must be at least 1")
+        if self.seeds < 1 or self.trials < 1:
+            raise ConfigError(f"seeds is {self.seeds} and trials {self.trials}; both must be at least 1")
+        if self.first_seed < 0:
+            raise ConfigError(f"first_seed is {self.first_seed}; seeds are counted from 0")
+        if not self.methods or not self.models:
+            raise ConfigError("nothing to compare: name at least one method and one model")
+
+    def budgets_for(self, num_features: int) -> dict[Budget, str]:
+        """The budgets as all methods are given them, shares made parameters, with how each was written."""
+        num_entries = num_features * self.embedding_dim
+        found = {}
+        for budget in parse_budgets(self.budgets):
+            given = budget if budget.unit != "share" else Budget.parse(max(1, budget.max_entries(num_entries)))
+            found[given] = str(budget)
+        return found
+
+    def shared(self) -> "CompareConfig":
+        """What must be the same for results to be comparable; the rest may grow from one call to the next.
+
+        `trials` stays: with more of them the settings chosen may change, and a method's seeds would not be of one kind.
+        So does the seed they are tried on, where there is a choice.
+        """
+        first_seed = 0 if self.trials == 1 else self.first_seed
+        return replace(self, methods=("uniform",), models=("fm",), budgets=("1%",), seeds=1, first_seed=first_seed)
+
+    @property
+    def seed_numbers(self) -> range:
+        """The seeds, in the order they are run."""
+        return range(self.first_seed, self.first_seed + self.seeds)
+
+
+def with_epochs(config: CompareConfig, epochs: int) -> CompareConfig:
+    """The same comparison with every training, and every search, cut to so many epochs: for a quick look."""
+    if epochs < 1:
+        raise ConfigError(f"epochs is {epochs}; it must be at least 1")
+    warmup = max(1, epochs // 2)
+    search = replace(
+        config.search,
+        max_epochs=epochs,
+        max_warmup_epochs=warmup,
+        warmup_epochs=None if config.search.warmup_epochs is None else min(config.search.warmup_epochs, warmup),
+        plan_epochs=min(config.search.plan_epochs, max(1, epochs - warmup)),
+    )
+    return replace(config, search=search, training=replace(config.training, max_epochs=epochs))
+
+
+def check_comparable(config: CompareConfig, path: Path) -> None:
+    """Results of one folder must be comparable; `path` has the settings they were last asked for with."""
+    if not path.exists():
+        if path.parent.exists() and any(path.parent.iterdir()):
+            raise ConfigError(f"{path.parent} is not empty and holds no comparison; choose another folder (out=…)")
+    elif (stored := load_toml(CompareConfig, path).shared()) != config.shared():
+        raise ConfigError(
+            f"the comparison in {path.parent} was begun with other settings that all methods share, or other trials "
+            f"({what_differs(stored, config.shared())}); go on with those (see {path}), or choose another folder "
+            "(out=…)"
+        )

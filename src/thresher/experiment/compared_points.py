@@ -1,0 +1,108 @@
+"""The result file of one point, where it was measured, and all of them read back."""
+
+import os
+import platform
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from thresher import __version__
+from thresher._internal.files import read_json, write_json
+from thresher.errors import FormatError
+from thresher.report.frontier import FrontierPoint
+
+FLOOR = "lr"
+"""The paper's embedding-free floor, a model of its own that appears in every comparison."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComparedPoint:
+    """One model of one method at one budget and seed: what `points/*.json` holds.
+
+    Attributes:
+        config: the method's settings, the best on validation of those tried.
+        budget: absent for a width of the plain table that is a point of its own, and for the embedding-free floor.
+        seconds: of search and retraining together; a search's time counts in full for each of its budgets.
+        retrain_epochs: `training.max_epochs` where that cut retraining off; else patience ended it.
+        teacher_share: the teacher's part in the labels; its own training counts in no point's seconds.
+        trials: what was tried on the first seed: settings and validation AUC, or why they do not fit the budget.
+    """
+
+    source: str
+    model: str
+    method: str
+    config: Mapping[str, Any]
+    seed: int
+    budget: str | None
+    num_parameters: int
+    storage_bytes: int
+    validation_auc: float
+    validation_logloss: float
+    test_auc: float
+    test_logloss: float
+    seconds: float
+    search_seconds: float
+    search_epochs: int
+    retrain_seconds: float
+    retrain_epochs: int
+    teacher_share: float
+    trials: list[Mapping[str, Any]]
+    versions: Mapping[str, str]
+    machine: Mapping[str, Any]
+
+    def save(self, path: Path) -> None:
+        write_json(path, asdict(self))
+
+    @classmethod
+    def load(cls, path: Path) -> "ComparedPoint":
+        content = read_json(path)
+        try:
+            return cls(**{item.name: content[item.name] for item in fields(cls)})
+        except KeyError as error:
+            raise FormatError(f"{path} is no result of a comparison: {error} is missing; delete it") from None
+
+    def frontier_point(self) -> FrontierPoint:
+        return FrontierPoint(
+            label=self.method,
+            budget=self.budget,
+            num_parameters=self.num_parameters,
+            storage_bytes=self.storage_bytes,
+            validation_auc=self.validation_auc,
+            validation_logloss=self.validation_logloss,
+            test_auc=self.test_auc,
+            test_logloss=self.test_logloss,
+            seed=self.seed,
+        )
+
+
+def load_points(folder: Path) -> list[ComparedPoint]:
+    """Every point under a folder, by model, method, size and seed."""
+    points = [ComparedPoint.load(path) for path in sorted(folder.rglob("*.json"))]
+    return sorted(points, key=lambda point: (point.model, point.method, -point.num_parameters, point.seed))
+
+
+def versions() -> dict[str, str]:
+    names = ("torch", "numpy", "numba")
+    return {"thresher": __version__, "python": platform.python_version()} | {name: version(name) for name in names}
+
+
+def machine() -> dict[str, Any]:
+    import torch
+
+    return {
+        "system": platform.platform(),
+        "processor": _processor(),
+        "cores": os.cpu_count() or 0,
+        "threads": torch.get_num_threads(),
+    }
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor()

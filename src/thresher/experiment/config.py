@@ -1,0 +1,104 @@
+"""RunConfig: everything a run depends on, one to one with its `config.toml`."""
+
+from dataclasses import dataclass, field
+
+from thresher._internal.settings import config_to_mapping
+from thresher.data.config import DataConfig
+from thresher.data.encode.fingerprint import differences
+from thresher.embeddings.base import EmbeddingConfig, FieldEmbedding
+from thresher.embeddings.method_registry import method_name, registered_embeddings
+from thresher.embeddings.pep import PepConfig
+from thresher.errors import ConfigError
+from thresher.models.base import ModelConfig
+from thresher.models.fm import FmConfig
+from thresher.search.budget import Budget, parse_budgets
+from thresher.search.config import SearchConfig
+from thresher.search.ticket import Rewind
+from thresher.training.fit import TrainingConfig
+from thresher.training.teaching import Teaching, check_teachers, check_teaching, teachings
+
+LADDER = ("20%", "10%", "5%", "2%", "1%", "0.5%", "0.2%")
+"""Sizes that are tried when the user says what may be lost instead of what may stay."""
+SHOWN_CHANGES = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """Everything a run depends on, one to one with its `config.toml`.
+
+    Attributes:
+        budgets: sizes to cut tickets for: parameters (`30k`), shares (`2%`) or bytes (`1MB`).
+        max_auc_drop: instead of budgets: what validation AUC may fall by against the dense model. A ladder of sizes is
+            searched, and the smallest within it is recommended.
+        rewind: where retraining starts; the paper's is `initial`.
+        teacher_share: the part of each training label that is the teachers' prediction when tickets are retrained
+            (docs/search.md); 0 for labels alone, as in the paper. Absent: 1 if that retrains the smallest ticket to a
+            validation AUC at least 0.001 higher, else 0.
+        teach_search: whether the teacher has the same part in the search. Absent: where a teacher helps, there is a
+            second search, with it, whose tickets are taken if its smallest is better by as much again.
+        num_teachers: dense models of each kind whose predictions are averaged: the one pruning is measured against, and
+            others of other seeds. Each costs another dense training, also where labels then prove better.
+        teacher_models: models of other kinds that teach beside the dense one, with plain tables as wide, each
+            `num_teachers` times.
+        seed: of initial weights, batch order and dropout; the split has its own, `data.split_seed`.
+        map_tables_over_mb: tables and optimizer states larger than this live in files in the run's folder, so that a
+            table larger than the memory still trains, at the speed of the disk; absent: all are in memory.
+    """
+
+    data: DataConfig = field(default_factory=DataConfig)
+    model: ModelConfig = field(default_factory=FmConfig)
+    embedding: EmbeddingConfig = field(default_factory=PepConfig)
+    search: SearchConfig = field(default_factory=SearchConfig)
+    training: TrainingConfig = field(default_factory=TrainingConfig)
+    budgets: tuple[str, ...] = ("10%", "5%", "2%", "1%")
+    max_auc_drop: float | None = None
+    rewind: Rewind = "initial"
+    teacher_share: float | None = None
+    teach_search: bool | None = None
+    num_teachers: int = 1
+    teacher_models: tuple[ModelConfig, ...] = ()
+    seed: int = 0
+    map_tables_over_mb: int | None = None
+
+    def __post_init__(self) -> None:
+        parse_budgets(self.budgets)
+        check_teaching(self.teacher_share, self.teach_search)
+        check_teachers(self.teacher_share, self.num_teachers, others=len(self.teacher_models))
+        if self.map_tables_over_mb is not None and self.map_tables_over_mb < 0:
+            raise ConfigError(f"map_tables_over_mb is {self.map_tables_over_mb}; it must be 0 or more, or left out")
+        if self.max_auc_drop is not None and not 0 <= self.max_auc_drop < 0.5:
+            raise ConfigError(f"max_auc_drop is {self.max_auc_drop}; it is a difference of AUC, such as 0.001")
+
+    def teachings(self) -> list[Teaching]:
+        """How teachers may teach: one way if all is told, else those that validation decides between."""
+        return teachings(self.teacher_share, self.teach_search if self.is_searched else False)
+
+    @property
+    def is_searched(self) -> bool:
+        """Whether the method has a search; else its settings follow from the budget."""
+        method = registered_embeddings()[method_name(self.embedding)].embedding
+        return method.search_algorithm != FieldEmbedding.search_algorithm
+
+    @property
+    def largest_share(self) -> float:
+        """The part of the labels that teachers may come to have; 0 if there are none."""
+        return self.teachings()[-1].retraining
+
+    def all_teachers(self) -> list[ModelConfig]:
+        """The dense models that teach, the first of them the one pruning is measured against."""
+        return [model for model in (self.model, *self.teacher_models) for _ in range(self.num_teachers)]
+
+    def wanted_budgets(self) -> tuple[Budget, ...]:
+        """The budgets to search for: the user's, or the ladder."""
+        return parse_budgets(self.budgets if self.max_auc_drop is None else LADDER)
+
+
+def what_differs(stored: object, config: object) -> str:
+    """The settings in which a second call differs from the first, a few of them in words; nothing if they are equal.
+
+    >>> what_differs(RunConfig(seed=1), RunConfig(max_auc_drop=0.01))
+    'max_auc_drop was null, is 0.01; seed was 1, is 0'
+    """
+    changes = differences(config_to_mapping(stored), config_to_mapping(config))
+    more = [f"and {len(changes) - SHOWN_CHANGES} more"] if len(changes) > SHOWN_CHANGES else []
+    return "; ".join([*changes[:SHOWN_CHANGES], *more])

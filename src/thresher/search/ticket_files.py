@@ -1,0 +1,193 @@
+"""The ticket folder: `ticket.json`, and what its kind of ticket needs beside it.
+
+A mask ticket has `mask.safetensors` (a bit an entry), a size ticket `groups.safetensors`; both have weights to start
+from, `initial.safetensors` and `final.safetensors`. The `format` in `ticket.json` says which kind it is.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import singledispatch
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from thresher._internal.files import read_json, replacing_folder, write_json
+from thresher._internal.settings import config_from_mapping, config_to_mapping
+from thresher.embeddings.base import EmbeddingConfig
+from thresher.embeddings.feature_groups import FeatureRuns
+from thresher.errors import FormatError
+from thresher.search.budget import Budget
+from thresher.search.settings_ticket import SettingsTicket
+from thresher.search.size_ticket import SizeTicket, TableSizes
+from thresher.search.ticket import MaskTicket, Provenance, Ticket, Weights
+
+VERSION = 1
+Facts = dict[str, Any]
+
+
+def save_ticket(ticket: Ticket, folder: str | Path) -> None:
+    """Write a ticket; an older one at the same place is replaced as a whole."""
+    with replacing_folder(Path(folder)) as beside:
+        kind, facts = _write(ticket, beside)
+        write_json(
+            beside / "ticket.json",
+            {
+                "format": f"thresher.{kind}-ticket",
+                "version": VERSION,
+                "budget": str(ticket.budget),
+                "num_parameters": ticket.num_parameters,
+                **facts,
+                "provenance": vars(ticket.provenance),
+            },
+        )
+
+
+def load_ticket(folder: str | Path) -> Ticket:
+    """Read a ticket back; a damaged or foreign folder is a `FormatError`."""
+    folder = Path(folder)
+    facts = read_json(folder / "ticket.json")
+    read = _READERS.get(facts.get("format", ""))
+    if read is None or facts.get("version") != VERSION:
+        raise FormatError(
+            f"{folder} holds {facts.get('format')!r} version {facts.get('version')!r}; "
+            f"this release reads {', '.join(_READERS)} version {VERSION}"
+        )
+    try:
+        ticket = read(folder, facts)
+    except (SafetensorError, OSError, KeyError, ValueError, TypeError) as error:
+        raise FormatError(f"ticket {folder} is damaged ({error}); search again to write it anew") from None
+    if ticket.num_parameters != facts["num_parameters"]:
+        raise FormatError(f"ticket {folder} is damaged: its mask keeps {ticket.num_parameters} entries, "
+                          f"not {facts['num_parameters']}; search again to write it anew")  # fmt: skip
+    return ticket
+
+
+def load_mask_ticket(folder: Path) -> MaskTicket:
+    """Read a ticket that must be a mask ticket, as a search that cuts masks does with its own."""
+    ticket = load_ticket(folder)
+    if not isinstance(ticket, MaskTicket):
+        raise FormatError(f"{folder} holds a {type(ticket).__name__}, not the mask of a search; choose another folder")
+    return ticket
+
+
+@singledispatch
+def _write(ticket: object, folder: Path) -> tuple[str, Facts]:
+    """Write what a kind of ticket needs beside `ticket.json`; returns its kind and its facts."""
+    raise TypeError(f"{type(ticket).__qualname__} is no kind of ticket that can be stored")
+
+
+@_write.register
+def _(ticket: MaskTicket, folder: Path) -> tuple[str, Facts]:
+    save_file({name: _pack(mask) for name, mask in ticket.masks.items()}, folder / "mask.safetensors")
+    save_file(_flat(ticket.initial), folder / "initial.safetensors")
+    save_file(_flat(ticket.final), folder / "final.safetensors")
+    return "mask", {"tables": {name: list(mask.shape) for name, mask in ticket.masks.items()}}
+
+
+def _read_mask(folder: Path, facts: Facts) -> MaskTicket:
+    bits = load_file(folder / "mask.safetensors")
+    masks = {name: _unpack(bits[name], shape) for name, shape in facts["tables"].items()}
+    return MaskTicket(
+        budget=Budget.parse(facts["budget"]),
+        masks=masks,
+        initial=_weights(load_file(folder / "initial.safetensors"), masks),
+        final=_weights(load_file(folder / "final.safetensors"), masks),
+        provenance=Provenance(**facts["provenance"]),
+    )
+
+
+@_write.register
+def _(ticket: SettingsTicket, folder: Path) -> tuple[str, Facts]:
+    return "settings", {
+        "storage_bytes": ticket.storage_bytes,
+        "embedding": config_to_mapping(ticket.embedding),
+    }
+
+
+def _read_settings(folder: Path, facts: Facts) -> SettingsTicket:
+    return SettingsTicket(
+        budget=Budget.parse(facts["budget"]),
+        embedding=config_from_mapping(EmbeddingConfig, facts["embedding"], where=str(folder / "ticket.json")),
+        num_parameters=int(facts["num_parameters"]),
+        storage_bytes=int(facts["storage_bytes"]),
+        provenance=Provenance(**facts["provenance"]),
+    )
+
+
+@_write.register
+def _(ticket: SizeTicket, folder: Path) -> tuple[str, Facts]:
+    runs = {}
+    for name, table in ticket.tables.items():
+        for part in ("starts", "groups", "rows"):
+            runs[f"{name}/{part}"] = torch.from_numpy(getattr(table.runs, part))
+    save_file(runs, folder / "groups.safetensors")
+    for which, state in (("initial", ticket.initial), ("final", ticket.final)):
+        tensors = {name: value.detach().cpu().contiguous() for name, value in state.items()}
+        save_file(tensors, folder / f"{which}.safetensors")
+    facts = {
+        name: {"embedding_dim": table.embedding_dim, "sizes": table.sizes, "group_sizes": table.runs.group_sizes}
+        for name, table in ticket.tables.items()
+    }
+    return "size", {"tables": facts}
+
+
+def _read_sizes(folder: Path, facts: Facts) -> SizeTicket:
+    runs = load_file(folder / "groups.safetensors")
+    tables = {}
+    for name, about in facts["tables"].items():
+        group_sizes = tuple(int(size) for size in about["group_sizes"])
+        found = FeatureRuns.from_arrays(
+            *(runs[f"{name}/{part}"].numpy() for part in ("starts", "groups", "rows")),
+            num_groups=len(group_sizes),
+            num_features=sum(group_sizes),
+        )
+        if found.group_sizes != group_sizes:
+            raise ValueError(f"the groups of {name} have {found.group_sizes} features, not {group_sizes}")
+        tables[name] = TableSizes(about["embedding_dim"], tuple(about["sizes"]), found)
+    return SizeTicket(
+        budget=Budget.parse(facts["budget"]),
+        tables=tables,
+        initial=load_file(folder / "initial.safetensors"),
+        final=load_file(folder / "final.safetensors"),
+        num_parameters=int(facts["num_parameters"]),
+        provenance=Provenance(**facts["provenance"]),
+    )
+
+
+_READERS: Mapping[str, Callable[[Path, Facts], Ticket]] = {
+    "thresher.mask-ticket": _read_mask,
+    "thresher.settings-ticket": _read_settings,
+    "thresher.size-ticket": _read_sizes,
+}
+
+
+def _pack(mask: Tensor) -> Tensor:
+    return torch.from_numpy(np.packbits(mask.cpu().numpy(), axis=None))
+
+
+def _unpack(bits: Tensor, shape: list[int]) -> Tensor:
+    num_rows, num_columns = shape
+    count = num_rows * num_columns
+    if bits.dtype != torch.uint8 or bits.numel() != -(-count // 8):
+        raise ValueError(f"mask of {bits.numel()} bytes for a table of {num_rows} × {num_columns}")
+    return torch.from_numpy(np.unpackbits(bits.numpy(), count=count).astype(bool).reshape(shape))
+
+
+def _flat(weights: Weights) -> dict[str, Tensor]:
+    named = {f"values/{name}": values for name, values in weights.values.items()}
+    named |= {f"state/{name}": value for name, value in weights.state.items()}
+    return {name: value.detach().cpu().contiguous() for name, value in named.items()}
+
+
+def _weights(tensors: Mapping[str, Tensor], masks: Mapping[str, Tensor]) -> Weights:
+    values = {name: tensors[f"values/{name}"] for name in masks}
+    for name, mask in masks.items():
+        num_kept = int(mask.count_nonzero())
+        if values[name].shape != (num_kept,):
+            raise ValueError(f"{values[name].numel()} values for {num_kept} kept entries of {name!r}")
+    state = {name.removeprefix("state/"): value for name, value in tensors.items() if name.startswith("state/")}
+    return Weights(values, state)

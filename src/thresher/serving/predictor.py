@@ -1,0 +1,141 @@
+"""Predictor: raw rows in, probabilities out, from a bundle and nothing else."""
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self, overload
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+import torch
+
+from thresher.data.batches.batches import Bag
+from thresher.data.encode.row_encoder import EncodedRows
+from thresher.data.encode.transforms import as_text
+from thresher.data.schema import Schema
+from thresher.data.statistics import count_unknown
+from thresher.models.model_registry import model_name
+from thresher.serving.bundle import Bundle, open_bundle
+from thresher.serving.request_rows import Row, Rows, read_frames, rows_to_frame
+
+Probabilities = npt.NDArray[np.float32]
+BATCH_ROWS = 8192  # bounds the vectors held at once, whatever the number of rows
+MANY_ROWS = 100  # whose values of a field are all unknown are no chance
+
+
+class Predictor:
+    """A trained model with its encoder: give it raw rows, as they were before encoding.
+
+    Values training never saw are fine: they get their field's unknown feature. Where all values of a field are such,
+    the missing aside, in a hundred rows or more, a warning says so, once. Safe under any number of threads.
+    """
+
+    def __init__(self, bundle: Bundle) -> None:
+        self.bundle = bundle
+        self.model, self.encoder = bundle.model, bundle.encoder
+        self._warned = False
+
+    def __repr__(self) -> str:
+        about = f"model={model_name(self.bundle.model_config)!r}, fields={len(self.schema.fields)}"
+        sizes = f"num_parameters={self.bundle.num_parameters:,}, storage_bytes={self.bundle.storage_bytes:,}"
+        return f"{type(self).__name__}({str(self.bundle.folder)!r}, {about}, {sizes})"
+
+    @classmethod
+    def load(cls, folder: str | Path, *, verify: bool = True) -> Self:
+        """Open a bundle. `verify=False` skips the checksums."""
+        return cls(open_bundle(folder, verify=verify))
+
+    @property
+    def schema(self) -> Schema:
+        return self.encoder.schema
+
+    @overload
+    def predict(self, rows: Row) -> float: ...
+    @overload
+    def predict(self, rows: Sequence[Row] | pl.DataFrame | str | Path) -> Probabilities: ...
+    @overload
+    def predict(self, rows: Any) -> Probabilities: ...
+    def predict(self, rows: Rows | str | Path) -> Probabilities | float:
+        """Probabilities of raw rows, in their order.
+
+        Args:
+            rows: one dict (gives one number), a list of dicts, a polars or pandas frame, or the path of a CSV, TSV,
+                Parquet or JSON lines file.
+        """
+        if isinstance(rows, str | Path):
+            parts = list(self.predict_file(rows))
+            return np.concatenate(parts) if parts else np.zeros(0, np.float32)
+        probabilities = self.predict_frame(rows_to_frame(rows, self.schema))
+        return float(probabilities[0]) if isinstance(rows, Mapping) else probabilities
+
+    def predict_file(self, path: str | Path) -> Iterator[Probabilities]:
+        """Probabilities of a file's rows, chunk by chunk: the file may be larger than memory."""
+        for frame in read_frames(path, self.schema):
+            yield self.predict_frame(frame)
+
+    def predict_frame(self, frame: pl.DataFrame) -> Probabilities:
+        """Probabilities of a frame that has the raw columns."""
+        rows = self.encoder.encode_frame(frame)
+        if not self._warned and len(frame) >= MANY_ROWS:
+            self._warn_of_unknown(frame, rows)
+        return self.predict_rows(rows)
+
+    @torch.inference_mode()
+    def predict_rows(self, rows: EncodedRows) -> Probabilities:
+        """Probabilities of encoded rows."""
+        probabilities = np.empty(len(rows.ids), np.float32)
+        for first in range(0, len(rows.ids), BATCH_ROWS):
+            part = slice(first, min(first + BATCH_ROWS, len(rows.ids)))
+            probabilities[part] = torch.sigmoid(self.model(*self._inputs(rows, part))).numpy()
+        return probabilities
+
+    def predict_ids(self, ids: npt.NDArray[np.int32], dense: npt.NDArray[np.float32] | None = None) -> Probabilities:
+        """Probabilities of encoded rows without multi-valued fields: global ids `[n, F]`, dense inputs `[n, K]`."""
+        return self.predict_rows(EncodedRows(ids, dense))
+
+    def _warn_of_unknown(self, frame: pl.DataFrame, rows: EncodedRows) -> None:
+        """Warn once of a field none of whose values the model knows: they may be written otherwise than in training."""
+        counts = count_unknown(rows.ids, self.schema)
+        for field, count, vocabulary in zip(self.schema.single_fields, counts, self.encoder.vocabularies, strict=False):
+            if count < MANY_ROWS or not len(vocabulary.values) or self._warned:
+                continue
+            texts = as_text(frame[field.column])
+            filled = texts.filter(texts != "")
+            # a missing value is a feature like any other, if training had it often enough
+            num_known = len(frame) - count - (len(frame) - len(filled) if "" in vocabulary.values else 0)
+            if num_known or len(filled) < MANY_ROWS:
+                continue
+            self._warned = True
+            found = filled[0]
+            usual = "" if field.transform != "none" else f", training had for instance {vocabulary.values[0]!r}"
+            warnings.warn(
+                f"the model knows no value of column {field.column!r} in these {len(filled):,} rows: found for "
+                f"instance {found!r}{usual}; write them as in training",
+                stacklevel=4,
+            )
+
+    def _inputs(self, rows: EncodedRows, part: slice) -> tuple[Any, ...]:
+        """What the model takes: `(ids,)`, `(ids, dense)` or `(ids, dense or None, bags)`."""
+        ids = _tensor(rows.ids[part])
+        dense = None if rows.dense is None else _tensor(rows.dense[part])
+        if not rows.bags:
+            return (ids,) if dense is None else (ids, dense)
+        first_bag = len(self.schema.single_fields)
+        bags = []
+        for at, (bag, field) in enumerate(zip(rows.bags, self.schema.bag_fields, strict=True)):
+            assert field.pooling is not None
+            offsets = bag.offsets[part.start : part.stop + 1]
+            values = _tensor(bag.values[offsets[0] : offsets[-1]])
+            bags.append(Bag(first_bag + at, values, _tensor(offsets - offsets[0]), field.pooling))
+        return ids, dense, tuple(bags)
+
+
+def _tensor(array: npt.NDArray[Any]) -> torch.Tensor:
+    """The array as a tensor; a copy where it must not be written to, as rows of an encoded table must not."""
+    return torch.from_numpy(array if array.flags.writeable else array.copy())
+
+
+def load_bundle(path: str | Path, *, verify: bool = True) -> Predictor:
+    """Open a bundle folder, ready to predict."""
+    return Predictor.load(path, verify=verify)

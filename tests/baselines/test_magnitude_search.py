@@ -1,0 +1,290 @@
+"""Magnitude pruning: the three schedules, exact counts, and kills that leave no trace."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+import thresher.baselines.magnitude_search
+from thresher.baselines.magnitude import (
+    GradualMagnitudeConfig,
+    IterativeMagnitudeConfig,
+    MagnitudeConfig,
+    MagnitudeEmbedding,
+)
+from thresher.baselines.magnitude_search import CubicPlan, Gradual, Iterative, OneShot, rungs
+from thresher.compact import compact_bytes
+from thresher.errors import BudgetError, ConfigError
+from thresher.search.config import SearchConfig
+from thresher.search.find_tickets import find_tickets
+from thresher.training.lesson import Lesson
+from thresher.training.optimizers import OptimizerConfig, build_optimizer
+
+ONE_SHOT = MagnitudeConfig(embedding_dim=8, search_weight_decay=1e-4)
+GRADUAL = GradualMagnitudeConfig(embedding_dim=8)
+ITERATIVE = IterativeMagnitudeConfig(embedding_dim=8, round_epochs=1, round_keep_share=0.4)
+CONFIGS = {"magnitude": ONE_SHOT, "gradual-magnitude": GRADUAL, "iterative-magnitude": ITERATIVE}
+BUDGETS = ["20%", "100", "1KB"]
+
+
+@pytest.fixture(scope="module", params=CONFIGS)
+def searched(request, planted):
+    return request.param, planted.search(CONFIGS[request.param], BUDGETS)
+
+
+def test_every_budget_gets_exactly_its_entries(searched, planted):
+    method, tickets = searched
+    found = {str(ticket.budget): ticket for ticket in tickets}
+    assert found["20%"].num_parameters == int(0.2 * planted.num_features * 8)
+    assert found["100"].num_parameters == 100
+    model = planted.model(CONFIGS[method])
+    found["1KB"].apply_(model)
+    assert 800 < model.embedding.storage_bytes() <= 1000
+    assert {ticket.provenance.method for ticket in tickets} == {method}
+
+
+def test_noise_fields_get_less_than_signal_fields(searched, planted):
+    _, tickets = searched
+    signal, noise = planted.kept_by_kind(tickets[0].sizes()["embedding"])
+    assert signal > 2 * noise
+
+
+def test_tickets_rewind_the_whole_model_to_its_start(searched, planted):
+    method, tickets = searched
+    fresh, model = planted.model(CONFIGS[method]), planted.model(CONFIGS[method], seed=9)
+    tickets[0].apply_(model)
+    mask = tickets[0].masks["embedding"]
+    assert torch.equal(model.embedding.values, fresh.embedding.weight[mask])
+    assert torch.equal(model.linear_term.weights.weight, fresh.linear_term.weights.weight)
+
+
+@pytest.mark.parametrize("method", CONFIGS)
+def test_a_search_killed_in_an_epoch_ends_the_same(method, planted, killed_and_resumed):
+    resumed = killed_and_resumed(CONFIGS[method], ["20%", "100"], killed_in=3)
+    whole = planted.search(CONFIGS[method], ["20%", "100"])
+    assert [ticket.budget for ticket in whole] == [ticket.budget for ticket in resumed]
+    for one, other in zip(whole, resumed, strict=True):
+        assert torch.equal(one.masks["embedding"], other.masks["embedding"])
+        assert torch.equal(one.final.values["embedding"], other.final.values["embedding"])
+        assert torch.equal(one.initial.values["embedding"], other.initial.values["embedding"])
+
+
+def test_one_shot_keeps_the_largest_of_the_trained_table(planted):
+    (ticket,) = planted.search(ONE_SHOT, ["100"])
+    mask = ticket.masks["embedding"]
+    model = planted.model(ONE_SHOT)
+    ticket.apply_(model, rewind="final")
+    smallest_kept = model.embedding.values.abs().min()
+    assert mask.sum() == 100
+    assert smallest_kept > 0.1  # fresh weights reach 0.15 at most, and are mostly below 0.1: it was trained
+
+
+def test_one_shot_prunes_the_weights_of_the_best_epoch(untrained, metrics):
+    search = untrained(MagnitudeConfig(embedding_dim=4))
+    judge = OneShot(search.task, search.tables, "magnitude")
+    for epoch, auc in enumerate([0.6, 0.8, 0.7], 1):
+        nn.init.constant_(search.table.weight, epoch)
+        judge.after_epoch(epoch, metrics(auc))
+    (ticket,) = judge.cutter.tickets
+    assert ticket.final.values["table"].tolist() == [2.0] * 8
+
+
+def test_gradual_pruning_masks_the_table_while_it_trains_to_the_plans_very_last_step(untrained):
+    search = untrained(GradualMagnitudeConfig(embedding_dim=4))
+    judge, kept = Gradual(search.task, search.tables, "gradual-magnitude"), []
+    for _ in range(30):
+        judge.after_step()
+        kept.append(search.table.num_parameters())
+    # pressed after 0, 7 and 14 of the plan's 20 steps, and at its end
+    assert kept == [40] * 16 + [8 + round(32 * 0.65**3)] * 7 + [8 + round(32 * 0.3**3)] * 6 + [8]
+    assert judge.finished
+
+
+def test_a_long_gradual_plan_prunes_a_thousand_times(untrained, monkeypatch):
+    search = untrained(GradualMagnitudeConfig(embedding_dim=4), warmup_epochs=0, plan_epochs=1000)
+    judge, pressed = Gradual(search.task, search.tables, "gradual-magnitude"), []
+    monkeypatch.setattr(judge, "press", pressed.append)
+    for _ in range(10_000):
+        judge.after_step()
+    assert pressed == list(range(10, 10_001, 10))
+
+
+@pytest.mark.parametrize(("told", "since"), [(None, 30), (5, None)])
+def test_a_warm_up_ends_when_validation_stops_improving_unless_its_length_was_told(untrained, metrics, told, since):
+    search = untrained(GradualMagnitudeConfig(embedding_dim=4), warmup_epochs=told, max_warmup_epochs=9)
+    judge = Gradual(search.task, search.tables, "gradual-magnitude")
+    for epoch, auc in enumerate([0.6, 0.7, 0.7], 1):
+        assert judge.pressing_since is None
+        for _ in range(10):
+            judge.after_step()
+        judge.after_epoch(epoch, metrics(auc))
+    assert judge.pressing_since == since
+
+
+@pytest.mark.parametrize("round_epochs", [2, None])
+def test_a_round_prunes_its_best_epoch_and_the_next_begins_with_the_initial_weights(untrained, metrics, round_epochs):
+    config = IterativeMagnitudeConfig(embedding_dim=4, round_keep_share=0.5, round_epochs=round_epochs)
+    search = untrained(config)
+    table, start = search.table, search.table.weight.detach().clone()
+    optimizer = torch.optim.Adam(table.parameters())
+    judge = Iterative(search.task, search.tables, "iterative-magnitude", optimizer)
+    best = torch.arange(1.0, 41).view(10, 4)
+
+    def train_a_round(*epochs):
+        for weight, auc in epochs:
+            table.weight.data.copy_(weight)
+            optimizer.state[table.weight] = {"step": 1}
+            judge.after_epoch(judge.epoch + 1, metrics(auc))
+
+    train_a_round((best, 0.8), (best.flip(0), 0.7))  # it ends by count, or because validation got no better
+    assert judge.num_kept == judge.rungs[0] < 40
+    assert torch.equal(table.mask, best > 40 - judge.rungs[0])
+    assert torch.equal(table.weight, start)
+    assert not optimizer.state
+    first = table.mask.clone()
+    train_a_round((best.flip(0), 0.6), (best, 0.5))  # what was pruned is the largest now, and stays pruned
+    assert table.num_parameters() == judge.rungs[1]
+    assert not (table.mask & ~first).any()
+
+
+def test_budgets_are_cut_largest_first(untrained, metrics):
+    search = untrained(MagnitudeConfig(embedding_dim=4), budgets="4,50%,12,90B", max_epochs=1)
+    judge = OneShot(search.task, search.tables, "magnitude")
+    assert [str(budget) for budget in judge.cutter.open_budgets()] == ["90B", "50%", "12", "4"]
+    judge.after_epoch(1, metrics(0.5))
+    # 90 bytes would be 22 values; the index leaves 19
+    assert [ticket.num_parameters for ticket in judge.cutter.tickets] == [20, 19, 12, 4]
+
+
+def judge_of(search):
+    match search.table.schedule:
+        case "one-shot":
+            return OneShot(search.task, search.tables, "magnitude")
+        case "gradual":
+            return Gradual(search.task, search.tables, "gradual-magnitude")
+        case "iterative":
+            return Iterative(
+                search.task, search.tables, "iterative-magnitude", torch.optim.Adam(search.task.model.parameters())
+            )
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        MagnitudeConfig(embedding_dim=16),
+        GradualMagnitudeConfig(embedding_dim=16),
+        IterativeMagnitudeConfig(embedding_dim=16, round_keep_share=0.8, round_epochs=1),
+    ],
+    ids=CONFIGS,
+)
+def test_a_byte_budgets_ticket_keeps_nothing_that_was_pruned_before(config, untrained, metrics):
+    """An entry takes fewer bytes than the plan guesses, so that what was pruned would fit, too."""
+    search = untrained(config, budgets="1500B,600B,200B", num_rows=50, plan_epochs=4, clock_steps=2)
+    table, judge = search.table, judge_of(search)
+    held = {}
+
+    def watched(what, *arguments):
+        before, num_tickets = table.mask.clone(), len(judge.cutter.tickets)
+        what(*arguments)
+        held.update({str(ticket.budget): before for ticket in judge.cutter.tickets[num_tickets:]})
+
+    while not judge.finished:
+        for _ in range(10):
+            table.weight.data[table.mask] *= 1.01
+            watched(judge.after_step)
+        watched(judge.after_epoch, judge.epoch + 1, metrics(0.5))
+    for ticket in judge.cutter.tickets:
+        mask = ticket.masks["table"]
+        assert not (mask & ~held[str(ticket.budget)]).any()
+        assert 0.95 * ticket.budget.amount < compact_bytes(mask) <= ticket.budget.amount
+
+
+@pytest.mark.parametrize(
+    "config",
+    [GradualMagnitudeConfig(embedding_dim=64), IterativeMagnitudeConfig(embedding_dim=64, round_epochs=1)],
+    ids=["gradual", "iterative"],
+)
+def test_a_byte_budget_is_met_at_the_latest_by_the_plans_end(config, untrained, metrics):
+    """An entry alone in its row takes more bytes than the plan guesses."""
+    search = untrained(config, budgets="1KB,400B", num_rows=1000)
+    nn.init.constant_(search.table.weight, 0.01)
+    with torch.no_grad():
+        search.table.weight[torch.arange(1000), torch.arange(1000) % 64] = torch.linspace(1, 2, 1000)
+    start, judge = search.table.weight.clone(), judge_of(search)
+    while judge.epoch < judge.max_epochs:
+        for _ in range(10):
+            judge.after_step()
+        search.table.weight.data.copy_(start)
+        judge.after_epoch(judge.epoch + 1, metrics(0.5))
+    assert judge.finished
+    for ticket in judge.cutter.tickets:
+        assert 0.95 * ticket.budget.amount < compact_bytes(ticket.masks["table"]) <= ticket.budget.amount
+
+
+def test_pruned_entries_are_zero_and_get_no_gradient():
+    table = MagnitudeEmbedding((3, 2), MagnitudeConfig(embedding_dim=2))
+    table.mask[1, 0] = False
+    table(torch.tensor([[1, 4]])).sum().backward()
+    assert table(torch.tensor([1]))[0, 0] == 0
+    assert table.weight.grad.tolist() == [[0, 0], [0, 1], [0, 0], [0, 0], [1, 1]]
+    assert table.num_parameters() == 9
+    assert table.storage_bytes() == 10 * 4 + 2  # values, and ten bits in two bytes
+    assert table.scores()[0, 0] == -torch.inf
+    assert table.scores()[4, 1] == table.weight[4, 1].abs()
+
+
+@given(st.integers(10, 10**6), st.floats(0.001, 1.0), st.integers(1, 500))
+def test_the_cubic_falls_from_all_to_the_smallest_ever_slower(num_entries, share, num_steps):
+    plan = CubicPlan(num_entries, max(1, int(share * num_entries)), num_steps)
+    counts = [plan.num_kept(step) for step in range(num_steps + 2)]
+    assert counts[0] == num_entries
+    assert counts[-1] == counts[-2] == plan.smallest
+    falls = [a - b for a, b in itertools.pairwise(counts)]
+    assert all(fall >= 0 for fall in falls)
+    assert all(later <= earlier + 1 for earlier, later in itertools.pairwise(falls))
+
+
+@given(
+    st.integers(100, 10**6),
+    st.lists(st.floats(0.001, 1.0), min_size=1, max_size=4),
+    st.floats(0.1, 0.9),
+)
+def test_rungs_pass_every_budget_and_never_prune_too_much_at_once(num_entries, shares, keep_share):
+    stops = sorted({math.ceil(share * num_entries) for share in shares}, reverse=True)
+    ladder = rungs(num_entries, stops, keep_share)
+    assert set(stops) <= set(ladder)
+    assert ladder[-1] == stops[-1]
+    for high, low in zip([num_entries, *ladder], ladder, strict=False):
+        assert low <= high
+        assert low >= keep_share * high - 1
+
+
+@pytest.mark.parametrize("share", [0.0, 0.75])
+@pytest.mark.parametrize("told", [None, 0.5])
+def test_a_methods_own_decay_reaches_its_table(planted, monkeypatch, told, share):
+    """Whatever `search.optimizer` says of tables; a lesson lessens it as it lessens any."""
+    built = []
+    monkeypatch.setattr(
+        thresher.baselines.magnitude_search,
+        "build_optimizer",
+        lambda model, config: built.append(build_optimizer(model, config)) or built[-1],
+    )
+    config = SearchConfig(max_epochs=1, optimizer=OptimizerConfig(weight_decay=0.1, embedding_weight_decay=told))
+    lesson = Lesson(np.full(planted.data.train.num_rows, 0.5, np.float32), share) if share else None
+    find_tickets(planted.model(ONE_SHOT), planted.data, ["100"], config, lesson=lesson)
+    decays = {group["name"]: group["weight_decay"] for group in built[0].param_groups}
+    assert decays == pytest.approx({"network": 1e-4, "embeddings": 1e-4 * (1 - share)})
+
+
+def test_impossible_settings_are_refused(planted):
+    with pytest.raises(ConfigError, match="round_keep_share"):
+        IterativeMagnitudeConfig(round_keep_share=1.0)
+    with pytest.raises(ConfigError, match="search_weight_decay"):
+        MagnitudeConfig(search_weight_decay=-1.0)
+    with pytest.raises(BudgetError, match="above the"):
+        planted.search(ONE_SHOT, ["1M"])

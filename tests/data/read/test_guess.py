@@ -1,0 +1,229 @@
+from dataclasses import replace
+from datetime import datetime, time, timedelta
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from thresher.data.config import DataConfig, DenseConfig, FieldConfig, SplitConfig
+from thresher.data.encode.encode import encode
+from thresher.data.encode.row_encoder import RowEncoder
+from thresher.data.encode.sources import build_source
+from thresher.data.read.guess import guess_fields
+from thresher.data.read.raw_files import resolve_format
+from thresher.data.schema import FileFormat
+from thresher.errors import DataError
+
+
+def guess(path: Path, frame: pl.DataFrame, config: DataConfig | None = None) -> dict[str, str]:
+    frame.write_csv(path)
+    result = guess_fields(path, resolve_format(path, FileFormat()), config)
+    return {"label": result.label} | {field.name: field.transform for field in result.fields}
+
+
+def test_columns_are_taken_for_what_they_look_like(tmp_path: Path) -> None:
+    rows = 1000
+    frame = pl.DataFrame(
+        {
+            "id": range(rows),
+            "click": [row % 2 for row in range(rows)],
+            "banner": [row % 7 for row in range(rows)],
+            "user_id": range(10_000, 10_000 + rows),
+            "views": [row * row for row in range(rows)],
+            "price": [row / 8 for row in range(rows)],
+            "site": [f"s{row % 30}" for row in range(rows)],
+        }
+    )
+    assert guess(tmp_path / "a.csv", frame) == {
+        "label": "click",
+        "banner": "none",
+        "user_id": "none",
+        "views": "log2",
+        "price": "quantiles",
+        "site": "none",
+    }
+    result = guess_fields(tmp_path / "a.csv", FileFormat())
+    assert dict(result.reasons)["id"].startswith("left out")
+    assert set(dict(result.reasons)) == set(frame.columns)
+
+
+def test_label_by_name_then_only_then_place(tmp_path: Path) -> None:
+    binary, other = [0, 1, 1], ["x", "y", "z"]
+    assert guess(tmp_path / "a.csv", pl.DataFrame({"b": binary, "Label": binary, "c": other}))["label"] == "Label"
+    assert guess(tmp_path / "a.csv", pl.DataFrame({"a": other, "b": binary, "c": other}))["label"] == "b"
+    assert guess(tmp_path / "a.csv", pl.DataFrame({"a": binary, "b": binary, "c": other}))["label"] == "a"
+    with pytest.raises(DataError, match="cannot tell which column is the label"):
+        guess(tmp_path / "a.csv", pl.DataFrame({"a": other, "c": other}))
+
+
+@pytest.mark.parametrize(
+    ("values", "held"),
+    [
+        (["0", "1", "1", "?"], r"1 \(2\), 0 \(1\), \? \(1\)"),
+        (["yes", "no", "no", "no"], r"no \(3\), yes \(1\)"),
+        (["0", "0", "0", "0"], r"0 \(4\)"),
+    ],
+)
+def test_no_other_column_takes_the_place_of_one_called_like_a_label(tmp_path: Path, values, held) -> None:
+    path = tmp_path / "a.csv"
+    frame = pl.DataFrame({"member": [0, 1, 1, 0], "clicked": values, "site": ["a", "b", "a", "b"]})
+    with pytest.raises(DataError, match=rf"column 'clicked': .*0 and 1: {held}; .*--label clicked"):
+        guess(path, frame)
+    assert guess(path, frame, DataConfig(label="clicked"))["label"] == "clicked"
+    assert guess(path, frame, DataConfig(drop=("clicked",)))["label"] == "member"
+    assert guess(path, frame, DataConfig(fields=(FieldConfig(name="clicked"),)))["label"] == "member"
+    if "yes" in values:
+        assert guess(path, frame, DataConfig(positive=("yes",)))["label"] == "clicked"
+    named = frame.rename({"member": "label"})  # the first of the names decides
+    assert guess(path, named)["label"] == "label"
+
+
+def test_what_is_said_is_kept(tmp_path: Path) -> None:
+    frame = pl.DataFrame({"stars": ["1", "5", "4"], "click": [0, 1, 0], "c": ["x", "y", "z"]})
+    config = DataConfig(label="stars", positive=("4", "5"), drop=("click",))
+    assert guess(tmp_path / "a.csv", frame, config) == {"label": "stars", "c": "none"}
+
+
+def test_lists_are_bags_and_spoken_for_columns_are_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    columns = {
+        "click": [0, 1],
+        "tags": [["x"], []],
+        "when": [1, 2],
+        "w": [1.0, 2.0],
+        "price": [0.5, 0.7],
+        "s": ["a", "b"],
+    }
+    pl.DataFrame(columns).write_parquet(path)
+    config = DataConfig(
+        dense=(DenseConfig(name="price"),), weight="w", split=SplitConfig(by="time", column="when"), drop=("s",)
+    )
+    result = guess_fields(path, resolve_format(path, FileFormat()), config)
+    assert [(field.name, field.pooling) for field in result.fields] == [("tags", "mean")]
+    assert set(dict(result.reasons)) == set(columns)
+
+
+def test_text_that_is_no_category_is_noticed(tmp_path: Path) -> None:
+    rows = range(200)
+    frame = pl.DataFrame(
+        {
+            "click": [row % 2 for row in rows],
+            "seen_at": [f"2024-01-{row % 28 + 1:02}T10:00" for row in rows],
+            "tags": ["|".join(f"t{tag}" for tag in range(row % 4)) for row in rows],
+            "price": ["NA" if row % 20 == 0 else str(row / 7) for row in rows],
+            "session": [f"s{row:x}" for row in rows],
+            "city": [f"city {row % 9}" for row in rows],
+            "note": [f"note {row % 2}" if row % 3 == 0 else "" for row in rows],
+            "often": ["" if row % 3 == 0 else f"2024-01-{row % 28 + 1:02}" for row in rows],
+            "euros": [f"{row % 9},{row % 97:02}" for row in rows],
+            "dollars": [f"{row % 9 + 1},{row % 997:03}.50" for row in rows],
+            "pair": [f"a{row % 9},b{row % 97}" for row in rows],
+        }
+    )
+    frame.write_csv(path := tmp_path / "rows.csv")
+    reasons = dict(guess_fields(path, resolve_format(path, FileFormat())).reasons)
+    part = 'then "seen_at:hour" in --fields, or transform = "date", date_part = "hour" in the settings'
+    assert f"dates? {part}" in reasons["seen_at"]
+    assert "numbers with commas? write them with a decimal point" in reasons["euros"]
+    assert "numbers with commas? write them with a decimal point" in reasons["dollars"]
+    assert "several values with ',' between?" in reasons["pair"]
+    assert 'dates? then "often:weekday" in --fields' in reasons["often"]  # the hour of a day is no news
+    assert reasons["note"] == "categorical: text, 3 distinct values in 200 rows"
+    assert "separator = '|'" in reasons["tags"]
+    assert "numbers but for 'NA'?" in reasons["price"]
+    assert "--drop" in reasons["session"]
+    assert reasons["city"] == "categorical: text, 9 distinct values in 200 rows"
+
+
+def test_dates_in_parquet_are_dates_and_seconds_since_1970_are_noticed(tmp_path: Path) -> None:
+    rows = range(400)
+    moments = [datetime(2024, 3, 5) + timedelta(hours=5 * row) for row in rows]
+    frame = pl.DataFrame(
+        {
+            "click": [row % 2 for row in rows],
+            "at": [None, *moments[1:]],
+            "there": pl.Series(moments, dtype=pl.Datetime("ns")).dt.replace_time_zone("UTC"),
+            "day": pl.Series(moments).dt.date(),
+            "midnight": pl.Series(moments).dt.date().cast(pl.Datetime),
+            "seconds": [1_709_600_000 + 977 * row for row in rows],
+            "amount": [1_000_000_000 - 1 + 977 * row for row in rows],
+        }
+    )
+    frame.write_parquet(path := tmp_path / "rows.parquet")
+    found = guess_fields(path, resolve_format(path, FileFormat()))
+    taken = {field.name: (field.transform, field.date_part) for field in found.fields if field.transform == "date"}
+    assert taken == {
+        "at": ("date", "hour"),
+        "there": ("date", "hour"),
+        "day": ("date", "weekday"),
+        "midnight": ("date", "weekday"),
+    }
+    reasons = dict(found.reasons)
+    assert reasons["at"].startswith("date: ")
+    assert 'date_format = "unix"' in reasons["seconds"]
+    assert "1970" not in reasons["amount"]
+    table = encode(build_source(DataConfig(paths=(str(path),))), tmp_path / "encoded")
+    sizes = {field.name: field.size - 1 for field in table.schema.fields}
+    assert (sizes["at"], sizes["there"], sizes["day"]) == (25, 24, 7)
+
+
+def test_a_last_line_without_its_end_is_looked_at(tmp_path: Path) -> None:
+    (path := tmp_path / "rows.csv").write_text("click,site\n0,a\n1,b\n0,c")
+    found = guess_fields(path, resolve_format(path, FileFormat()))
+    assert dict(found.reasons)["site"] == "categorical: text, 3 distinct values in 3 rows"
+    path.write_text("click,site\n0,a")
+    assert guess_fields(path, resolve_format(path, FileFormat()), DataConfig(label="click")).fields[0].name == "site"
+
+
+def test_categories_and_times_of_day_in_parquet_are_texts(tmp_path: Path) -> None:
+    rows = range(400)
+    sites = [f"s{row % 9}" for row in rows]
+    frame = pl.DataFrame(
+        {
+            "click": pl.Series([str(row % 2) for row in rows], dtype=pl.Categorical),
+            "site": pl.Series(sites, dtype=pl.Categorical),
+            "place": pl.Series(sites, dtype=pl.Enum(sorted(set(sites)))),
+            "member": [row % 3 == 0 for row in rows],
+            "clock": [time(row % 24, row % 60, row % 7) for row in rows],
+        }
+    )
+    frame.write_parquet(path := tmp_path / "rows.parquet")
+    config = DataConfig(paths=(str(path),))
+    source = build_source(config)
+    assert {field.transform for field in source.plan.fields} == {"none"}
+    assert 'times of day? then "clock:hour"' in dict(source.guess.reasons)["clock"]
+    assert dict(source.guess.reasons)["member"] == "categorical: text, 2 distinct values in 400 rows"
+    encoder = RowEncoder.load(encode(source, tmp_path / "encoded").folder)
+    values = {f.name: set(v.values) for f, v in zip(encoder.schema.fields, encoder.vocabularies, strict=True)}
+    assert values["site"] == values["place"] == set(sites)
+    assert values["clock"] <= {str(moment) for moment in frame["clock"]}
+    fields = (FieldConfig(name="clock", transform="date"),)
+    table = encode(build_source(replace(config, label="click", fields=fields)), tmp_path / "hours")
+    assert set(RowEncoder.load(table.folder).vocabularies[0].values) == {str(hour) for hour in range(24)}
+
+
+def test_a_column_without_a_name_is_left_out_for_what_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    for first, reason in (range(4), "a row number, different in every row"), ([1, 1, 2, 2], "it has no name"):
+        path.write_text(",click,site\n" + "".join(f"{number},{row % 2},a\n" for row, number in enumerate(first)))
+        found = guess_fields(path, resolve_format(path, FileFormat()))
+        assert dict(found.reasons)[""] == f"left out: {reason}"
+        assert [field.name for field in found.fields] == ["site"]
+
+
+@pytest.mark.parametrize("name", ["item", "user", "Movie", "shown-ad", "targetItem", "STORE", "device_2", "user_id"])
+def test_numbers_that_say_which_are_categories(tmp_path: Path, name: str) -> None:
+    frame = pl.DataFrame({"click": [row % 2 for row in range(1000)], name: range(1000)})
+    assert guess(tmp_path / "a.csv", frame)[name] == "none"
+
+
+@pytest.mark.parametrize("name", ["user_visits", "itemCount", "load", "number", "visits_per_user"])
+def test_numbers_that_say_how_many_are_not(tmp_path: Path, name: str) -> None:
+    frame = pl.DataFrame({"click": [row % 2 for row in range(1000)], name: range(1000)})
+    assert guess(tmp_path / "a.csv", frame)[name] == "log2"
+
+
+@pytest.mark.parametrize("name", ["price_per_item", "time_on_page", "item"])
+def test_fractions_are_no_codes_whatever_their_name(tmp_path: Path, name: str) -> None:
+    frame = pl.DataFrame({"click": [row % 2 for row in range(1000)], name: [row / 7 for row in range(1000)]})
+    assert guess(tmp_path / "a.csv", frame)[name] == "quantiles"

@@ -1,0 +1,505 @@
+"""The whole path on made-up rows: exact budgets, honest files, a bundle that predicts, kills that leave no trace."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from thresher._internal import mapped_tensors as tables
+from thresher._internal.files import read_json, write_json
+from thresher.baselines.mde import MdeConfig
+from thresher.data.config import DataConfig, DenseConfig, FieldConfig, SyntheticConfig
+from thresher.data.encode.sources import build_source
+from thresher.data.table import EncodedTable
+from thresher.embeddings.pep import PepConfig
+from thresher.embeddings.uniform import UniformConfig
+from thresher.errors import BudgetError, ConfigError, DataError
+from thresher.experiment import stages
+from thresher.experiment.prune import prune, retrain_all
+from thresher.experiment.runs import Run, RunConfig
+from thresher.experiment.stages import batches
+from thresher.models.autoint import AutoIntConfig
+from thresher.models.deepfm import DeepFmConfig
+from thresher.models.lr import LogisticRegressionConfig
+from thresher.search.budget import Budget
+from thresher.search.config import SearchConfig
+from thresher.search.find_tickets import find_tickets
+from thresher.search.ticket_files import load_ticket
+from thresher.serving.predictor import load_bundle
+from thresher.training.fit import TrainingConfig
+from thresher.training.history import read_history
+from thresher.training.optimizers import OptimizerConfig
+from thresher.training.seeding import derive_seed
+from thresher.training.teaching import try_teachings
+
+FAST = OptimizerConfig(learning_rate=1e-2)
+CONFIG = RunConfig(
+    data=DataConfig(
+        source="synthetic",
+        synthetic=SyntheticConfig(num_rows=8_000, num_signal_fields=3, num_noise_fields=3, field_size=40, seed=2),
+    ),
+    embedding=PepConfig(embedding_dim=8),
+    search=SearchConfig(warmup_epochs=2, plan_epochs=4, clock_steps=5, optimizer=FAST),
+    training=TrainingConfig(max_epochs=6, batch_size=256, patience=2, optimizer=FAST),
+    budgets=("300", "5%", "1KB"),
+)
+
+
+TAUGHT = replace(CONFIG, teacher_share=1.0, teach_search=True, num_teachers=2)
+
+
+def files_of(folder):
+    return {path.relative_to(folder).as_posix() for path in Path(folder).rglob("*") if path.is_file()}
+
+
+@pytest.fixture(scope="module")
+def pruned(tmp_path_factory):
+    return prune(CONFIG, out=tmp_path_factory.mktemp("runs") / "whole")
+
+
+def test_every_budget_is_met_and_stored(pruned):
+    dense, points = pruned.frontier.dense, {point.budget: point for point in pruned.frontier.points}
+    assert points["300"].num_parameters == 300
+    assert points["5%"].num_parameters == int(0.05 * dense.num_parameters)
+    assert 700 < points["1KB"].storage_bytes <= 1_000
+    assert dense.storage_bytes == dense.num_parameters * 4
+    for point in points.values():
+        assert point.test_auc > 0.6
+        assert point.storage_bytes < dense.storage_bytes
+
+
+def test_tables_in_files_give_the_same_run_and_leave_nothing_behind(tmp_path, monkeypatch):
+    config = replace(CONFIG, budgets=("300",), search=replace(CONFIG.search, optimizer=replace(FAST, updates="rows")))
+    in_memory = prune(config, out=tmp_path / "memory")
+    made, in_file, retrained = [], tables._in_file, stages._retrained
+    made_by_retraining = []
+
+    def noting(*args):
+        before = len(made)
+        result = retrained(*args)
+        made_by_retraining.append(made[before:])
+        return result
+
+    monkeypatch.setattr(tables, "LARGE_BYTES", 1)  # copies of small tables are not worth a file
+    monkeypatch.setattr(tables, "_in_file", lambda *args: made.append(tuple(args[1:])) or in_file(*args))
+    monkeypatch.setattr(stages, "_retrained", noting)
+    mapped, out = replace(config, map_tables_over_mb=0), tmp_path / "files"
+
+    class Killed(Exception):
+        pass
+
+    class KillsTheSearch:
+        def update(self, state):
+            if state.stage == "search" and state.epoch > 3:
+                raise Killed
+
+        def encoding(self, done, total, message):
+            pass
+
+    with pytest.raises(Killed):
+        prune(mapped, out=out, progress=KillsTheSearch())
+    table = (in_memory.frontier.facts["num_features"], 8)
+    # weights, deviations and the initial ones of both; the moments of both, one of the deviations'
+    assert made.count((table, torch.float32)) == 4 + 3
+    made.clear()
+    in_files = prune(mapped, out=out, resume=True)
+    # a search that goes on has all of these again, and the mask of its ticket; the dense model: weights, their mean,
+    # the best, and in each epoch the weights held while the mean is judged; retraining: the searched model it begins as
+    num_epochs = len(read_history(out / "dense" / "history.jsonl"))
+    assert made.count((table, torch.float32)) == 4 + 3 + 3 + num_epochs + 2 * len(made_by_retraining)
+    assert made.count((table, torch.bool)) == 1
+    for shapes in made_by_retraining:
+        assert shapes.count((table, torch.float32)) == 2
+    assert [point.test_auc for point in in_files.frontier.points] == [
+        point.test_auc for point in in_memory.frontier.points
+    ]
+    assert not files_of(out / "tables")
+
+
+def test_validation_decides_by_the_smallest_ticket_whether_the_dense_model_teaches(pruned):
+    retrained, teacher = pruned.run.folder / "retrained", pruned.frontier.facts["teacher"]
+    assert list(teacher["validation_auc"]) == ["by-labels", "taught-1"]
+    by_labels, taught = teacher["validation_auc"].values()
+    assert by_labels > taught  # half the fields are noise, learned by heart
+    assert teacher["search_share"] == teacher["share"] == 0.0
+    smallest = min(pruned.frontier.points, key=lambda point: point.num_parameters)
+    assert smallest.validation_auc == by_labels
+    tried = {path.parent.relative_to(retrained).as_posix() for path in retrained.rglob("history.jsonl")}
+    others = {f"{folder.name}/by-labels" for folder in retrained.iterdir() if folder.is_dir()}
+    assert tried == others | {f"{Budget.parse(smallest.budget).slug}/taught-1"}
+    assert not list(pruned.run.folder.glob("tickets/*/history.jsonl"))  # there was one search
+    assert not list(retrained.rglob("checkpoint.safetensors"))
+    labels = np.load(pruned.run.soft_labels)
+    assert 0 < labels.min() < labels.max() < 1
+
+
+def test_several_teachers_are_trained_once_each_and_teach_their_mean(tmp_path, reads_of_test_split):
+    config = replace(CONFIG, budgets=("300",), teacher_share=1.0, teach_search=False)
+    alone = prune(config, out=tmp_path / "alone")
+    reads_of_test_split.clear()
+    result = prune(replace(config, num_teachers=3), out=tmp_path / "three")
+    assert len(reads_of_test_split) == 2  # of the dense model and of the pruned one, but of no other teacher
+    assert result.frontier.dense == alone.frontier.dense
+    others = [np.load(result.run.dense / f"teacher-{number}" / "soft_labels.npy") for number in (2, 3)]
+    lessons = [np.load(alone.run.soft_labels), *others]
+    np.testing.assert_array_equal(np.load(result.run.teacher_labels(1)), lessons[0])
+    assert len({labels.tobytes() for labels in lessons}) == 3
+    np.testing.assert_allclose(np.load(result.run.soft_labels), np.mean(lessons, axis=0), atol=1e-6)
+    assert result.frontier.points[0].validation_auc != alone.frontier.points[0].validation_auc
+    assert not list(result.run.folder.rglob("checkpoint.safetensors"))
+
+    assert result.frontier.facts["teacher"]["num_teachers"] == 3
+
+    together = result.run.soft_labels.read_bytes()
+    result.run.soft_labels.unlink()
+    result.run.teacher_labels(3).unlink()  # as after a kill while the last of them was trained
+    before = {path: path.stat().st_mtime_ns for path in result.run.dense.glob("teacher-2/*")}
+    reads_of_test_split.clear()
+    prune(result.run.config, out=result.run.folder, resume=True)
+    assert result.run.soft_labels.read_bytes() == together
+    assert before == {path: path.stat().st_mtime_ns for path in result.run.dense.glob("teacher-2/*")}
+    assert not reads_of_test_split
+
+
+def test_models_of_other_kinds_can_teach_beside_the_dense_one(tmp_path, reads_of_test_split):
+    config = replace(CONFIG, budgets=("300",), teacher_share=1.0, teach_search=False)
+    network = DeepFmConfig(hidden_sizes=(8,), dropout=0.0)
+    run = prune(replace(config, num_teachers=2, teacher_models=(network,)), out=tmp_path / "four").run
+    assert len(reads_of_test_split) == 2  # of the dense model and of the pruned one
+    two = prune(replace(config, num_teachers=2), out=tmp_path / "two").run
+    assert Run.open(run.folder).config.all_teachers() == [config.model, config.model, network, network]
+    lessons = [np.load(run.teacher_labels(number)) for number in (1, 2, 3, 4)]
+    for number in (1, 2):
+        np.testing.assert_array_equal(np.load(two.teacher_labels(number)), lessons[number - 1])
+    np.testing.assert_allclose(np.load(run.soft_labels), np.mean(lessons, axis=0), atol=1e-6)
+    # a model says the same whether it teaches another one or is pruned itself
+    seed = derive_seed(config.seed, "teacher", 3)
+    itself = prune(replace(config, model=network, seed=seed), out=tmp_path / "itself").run
+    np.testing.assert_array_equal(lessons[2], np.load(itself.soft_labels))
+    assert read_json(run.results)["teacher"]["teacher_models"] == ["deepfm"]
+
+
+def test_a_teacher_that_cannot_take_such_rows_is_refused_before_anything_is_trained(tmp_path):
+    logs = tmp_path / "logs.csv"
+    logs.write_text("clicked,user,price\n" + "".join(f"{n % 2},u{n % 7},{n / 8}\n" for n in range(200)))
+    data = DataConfig(source="files", paths=(str(logs),), label="clicked", dense=(DenseConfig(name="price"),))
+    data = replace(data, fields=(FieldConfig(name="user"),), min_count=1)
+    config = replace(CONFIG, data=data, teacher_models=(AutoIntConfig(deep_term=False, linear_term=False),))
+    with pytest.raises(ConfigError, match="dense inputs"):
+        prune(config, out=tmp_path / "run")
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["encoded"]
+
+
+def test_a_teacher_that_helps_is_tried_in_a_second_search(tmp_path, pruned):
+    config = replace(CONFIG, teacher_share=1.0)  # taken for granted in retraining, so that only the search is open
+    result = prune(config, out=tmp_path / "run")
+    run, teacher = result.run, result.frontier.facts["teacher"]
+    assert list(teacher["validation_auc"]) == ["taught-1", "searched-taught-1"]
+    one_search, two_searches = teacher["validation_auc"].values()
+    assert teacher["share"] == 1.0
+    assert teacher["search_share"] == (1.0 if two_searches > one_search else 0.0)
+    smallest = min(result.frontier.points, key=lambda point: point.num_parameters)
+    assert smallest.validation_auc == max(one_search, two_searches)
+    assert run.tickets == run.folder / "tickets" / ("taught-1" if teacher["search_share"] else "")
+    by_labels, taught = (
+        load_ticket(folder / "300") for folder in (run.folder / "tickets", run.folder / "tickets/taught-1")
+    )
+    for name, mask in load_ticket(pruned.run.tickets / "300").masks.items():
+        assert torch.equal(mask, by_labels.masks[name])  # the first search is the same, whoever is chosen after it
+        assert not torch.equal(mask, taught.masks[name])
+    ways = {path.parent.name for path in (run.folder / "retrained" / "300").rglob("history.jsonl")}
+    assert ways == {"searched-taught-1" if teacher["search_share"] else "taught-1"}
+    before = {path: path.stat().st_mtime_ns for path in run.folder.rglob("history.jsonl")}
+    again = prune(config, out=run.folder, resume=True)
+    assert again.frontier.points == result.frontier.points
+    assert before == {path: path.stat().st_mtime_ns for path in run.folder.rglob("history.jsonl")}
+
+
+def test_models_come_from_the_search_that_was_chosen(tmp_path, monkeypatch):
+    """The dense model does not help here, so it is made to seem so."""
+    better = count()
+
+    def try_rising(ways, validation_auc):
+        return try_teachings(ways, lambda way: next(better) * validation_auc(way))
+
+    monkeypatch.setattr("thresher.experiment.stages.try_teachings", try_rising)
+    chosen = prune(CONFIG, out=tmp_path / "chosen")
+    told = prune(replace(TAUGHT, num_teachers=1), out=tmp_path / "told")
+    assert chosen.run.tickets.relative_to(tmp_path / "chosen") == told.run.tickets.relative_to(tmp_path / "told")
+    assert [point.test_auc for point in chosen.frontier.points] == [point.test_auc for point in told.frontier.points]
+    for point in told.frontier.points:
+        bundles = [load_bundle(result.run.bundle(point.budget)) for result in (chosen, told)]
+        tables = [bundle.model.state_dict() for bundle in bundles]
+        assert all(torch.equal(value, tables[1][name]) for name, value in tables[0].items())
+    tickets = json.loads((told.run.tickets / "tickets.json").read_text())["tickets"]
+    assert all(_equal_masks(told.run.tickets / slug, chosen.run.tickets / slug) for slug in tickets)
+    assert not (tmp_path / "told" / "tickets" / "300").exists()  # there is no other search
+
+
+def test_a_taught_search_that_fails_leaves_what_there_was(tmp_path, monkeypatch):
+    def find(*arguments, lesson=None, **options):
+        if lesson is not None:
+            raise BudgetError("it stalls")
+        return find_tickets(*arguments, **options)
+
+    monkeypatch.setattr("thresher.experiment.stages.find_tickets", find)
+    result = prune(replace(CONFIG, teacher_share=1.0), out=tmp_path / "run")
+    teacher = result.frontier.facts["teacher"]
+    assert (teacher["share"], teacher["search_share"]) == (1.0, 0.0)
+    assert teacher["failed"] == "searched-taught-1: it stalls"
+    assert len(result.frontier.points) == 3
+
+
+def test_runs_of_before_there_was_a_taught_search_can_be_read_and_resumed(tmp_path, pruned):
+    """Then a choice told the share alone, and a told share left nothing to choose."""
+    chosen, told = tmp_path / "chosen", tmp_path / "told"
+    shutil.copytree(pruned.run.folder, chosen)
+    old = {"share": 0.0, "validation_auc": {"by_labels": 0.7, "taught": 0.6}}
+    write_json(chosen / "retrained" / "teacher.json", old)
+    assert prune(CONFIG, out=chosen, resume=True).frontier.points == pruned.frontier.points
+    config = replace(CONFIG, teacher_share=1.0, teach_search=False)
+    before = prune(config, out=told)
+    text = (told / "config.toml").read_text()
+    (told / "config.toml").write_text(text.replace("teach_search = false\n", ""))
+    after = prune(replace(config, teach_search=None), out=told, resume=True)
+    assert after.frontier.points == before.frontier.points
+    assert not (told / "tickets" / "taught-1").exists()
+
+
+def test_a_method_without_a_search_has_none_to_teach(tmp_path):
+    config = replace(CONFIG, embedding=MdeConfig(embedding_dim=8), budgets=("50%",))
+    assert [str(way) for way in config.teachings()] == ["by-labels", "taught-1"]
+
+
+@pytest.mark.parametrize(
+    ("share", "teach_search", "search", "way"),
+    [
+        (0.0, None, "tickets", "by-labels"),
+        (0.5, True, "tickets/taught-0.5", "searched-taught-0.5"),
+        (0.5, False, "tickets", "taught-0.5"),
+    ],
+)
+def test_a_share_that_is_told_is_tried_no_further(tmp_path, share, teach_search, search, way):
+    config = replace(CONFIG, budgets=("300", "200"), teacher_share=share, teach_search=teach_search)
+    result = prune(config, out=tmp_path / "told")
+    assert result.run.soft_labels.exists() == (share > 0)
+    assert not result.run.teacher.exists()
+    ways = {path.parent.name for path in (tmp_path / "told" / "retrained").rglob("history.jsonl")}
+    assert ways == {way}
+    searches = [path.parent for path in (tmp_path / "told" / "tickets").rglob("history.jsonl")]
+    assert searches == [tmp_path / "told" / search] == [result.run.tickets]
+
+
+def test_trainings_that_the_last_epoch_cut_short_are_told(tmp_path):
+    short = replace(CONFIG, budgets=("300",), training=replace(CONFIG.training, max_epochs=1), teacher_share=0.0)
+    assert prune(short, out=tmp_path / "short").frontier.facts["still_improving"] == ["dense", "300"]
+    patient = replace(short, training=replace(CONFIG.training, max_epochs=60))
+    assert prune(patient, out=tmp_path / "patient").frontier.facts["still_improving"] == []
+
+
+def test_results_hold_what_a_script_needs(pruned):
+    results = json.loads(pruned.run.results.read_text())
+    wanted = {"num_parameters", "storage_bytes", "validation_auc", "validation_logloss", "test_auc", "test_logloss"}
+    assert wanted <= set(results["dense"])
+    assert all(wanted | {"budget"} <= set(point) for point in results["points"])
+    assert [point["budget"] for point in results["points"]] == ["300", "1KB", "5%"]  # as the search came to them
+    written = files_of(pruned.run.folder)
+    assert {"config.toml", "results.json", "report/frontier.png", "tickets/300/ticket.json"} <= written
+    assert not [name for name in written if "partial" in name or name.endswith("checkpoint.safetensors")]
+
+
+def test_the_bundle_predicts_what_the_trained_model_did(pruned):
+    source = build_source(CONFIG.data)
+    frame = source.frame()
+    predictor = load_bundle(pruned.run.folder / "bundles" / "300")
+    probabilities = predictor.predict(frame)
+    labels = frame["label"].cast(int).to_numpy()
+    assert probabilities.shape == (8_000,)
+    assert np.corrcoef(probabilities, labels)[0, 1] > 0.2
+    row = frame.row(0, named=True)
+    assert predictor.predict(row) == pytest.approx(float(probabilities[0]), abs=1e-6)
+    unseen = dict.fromkeys(row, "never seen")
+    assert 0 < predictor.predict(unseen) < 1
+
+
+def test_first_order_weights_can_be_pruned_and_counted_too(tmp_path):
+    config = replace(CONFIG, embedding=PepConfig(embedding_dim=8, first_order=True), budgets=("100",))
+    result = prune(config, out=tmp_path / "run")
+    (point,) = result.frontier.points
+    assert point.num_parameters == 100
+    kept = {name: int(mask.sum()) for name, mask in _masks(result.run.tickets / "100").items()}
+    assert set(kept) == {"embedding", "linear_term.weights"}
+    assert sum(kept.values()) == 100
+    assert min(kept.values()) > 0
+    predictor = load_bundle(result.run.bundle("100"))
+    assert predictor.bundle.num_parameters == 100
+    assert predictor.bundle.searched_bytes == predictor.bundle.storage_bytes == point.storage_bytes
+    probabilities = predictor.predict(build_source(config.data).frame())
+    assert probabilities.std() > 0.02
+
+
+def test_a_runs_folders_are_found_however_a_budget_is_written(tmp_path):
+    run = Run(tmp_path, RunConfig(budgets=("30k", "2%", "1MB")))
+    assert run.bundle("30000") == run.bundle(30_000) == run.bundle("30k") == tmp_path / "bundles" / "30k"
+    assert run.retrained("2.0%") == tmp_path / "retrained" / "2pct"
+    assert run.retrained("1000KB") == tmp_path / "retrained" / "1MB"
+    assert run.bundle("7000") == tmp_path / "bundles" / "7000"  # none of the run's
+
+
+def test_a_model_of_first_order_weights_alone_can_have_them_pruned(tmp_path):
+    model = LogisticRegressionConfig()
+    with pytest.raises(ConfigError, match=r"'lr' has no embedding to prune; .* embedding\.first_order = true"):
+        prune(replace(CONFIG, model=model), out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    config = replace(CONFIG, model=model, embedding=PepConfig(first_order=True), budgets=("100",), teacher_share=0.0)
+    (point,) = prune(config, out=tmp_path / "run").frontier.points
+    assert point.num_parameters == 100
+    assert point.test_auc > 0.6
+
+
+def test_going_on_from_a_search_that_a_method_does_not_have_is_told_before_anything_is_trained(tmp_path, pruned):
+    config = replace(CONFIG, embedding=MdeConfig(embedding_dim=8), budgets=("50%",), rewind="final")
+    with pytest.raises(ConfigError, match=r"goes on from a search, and method 'mde' has none"):
+        prune(config, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    run = Run.start(tmp_path / "searched", config)  # as after a search of its own
+    table = EncodedTable.open(pruned.run.encoded)
+    with pytest.raises(ConfigError, match="goes on from a search"):
+        retrain_all(run, table, batches(run, table))
+    assert not run.dense.exists()
+
+
+def test_a_run_is_neither_overwritten_nor_mixed(pruned):
+    with pytest.raises(
+        ConfigError, match=r"already holds a run; go on with it \(resume=True\), throw it away \(force=True\)"
+    ):
+        prune(CONFIG, out=pruned.run.folder)
+    with pytest.raises(ConfigError, match=r"other settings \(seed was \d, is 1\)"):
+        prune(replace(CONFIG, seed=1), out=pruned.run.folder, resume=True)
+    again = prune(CONFIG, out=pruned.run.folder, resume=True)
+    assert again.frontier == pruned.frontier
+    assert again.frontier.facts["seconds"] > 0.1  # of the trainings, not of looking at what they left
+
+
+def test_what_may_be_lost_instead_of_what_may_stay(tmp_path):
+    config = replace(
+        CONFIG,
+        max_auc_drop=0.1,
+        search=replace(CONFIG.search, warmup_epochs=1, plan_epochs=2),
+        training=replace(CONFIG.training, max_epochs=3),
+    )
+    result = prune(config, out=tmp_path / "ladder")
+    assert result.recommended is not None
+    floor = result.frontier.dense.validation_auc - 0.1
+    assert result.recommended.validation_auc >= floor
+    smaller = [p for p in result.frontier.points if p.num_parameters < result.recommended.num_parameters]
+    assert all(point.validation_auc < floor for point in smaller)
+    assert json.loads((tmp_path / "ladder" / "results.json").read_text())["recommended"] == result.recommended.budget
+
+
+def test_the_ladder_leaves_out_sizes_a_method_does_not_have(tmp_path):
+    config = replace(
+        CONFIG,
+        max_auc_drop=0.1,
+        embedding=UniformConfig(embedding_dim=8),
+        training=replace(CONFIG.training, max_epochs=2),
+    )
+    result = prune(config, out=tmp_path / "run")
+    assert [point.budget for point in result.frontier.points] == ["20%"]  # a width of 1 is 12.5 % of a width of 8
+
+
+def test_settings_that_cannot_reach_a_budget_are_told_before_the_search(tmp_path):
+    decay = replace(CONFIG, embedding=PepConfig(embedding_dim=8, pressure="decay"))
+    with pytest.raises(ConfigError, match=r"threshold_decay.*is 0"):
+        prune(decay, out=tmp_path / "a")
+    with pytest.raises(BudgetError, match="above the"):
+        prune(replace(CONFIG, budgets=("1M",)), out=tmp_path / "b")
+    assert [path.name for path in (tmp_path / "b").iterdir()] == ["encoded"]
+
+
+def test_a_refused_run_leaves_its_table_to_the_next(tmp_path, pruned):
+    with pytest.raises(BudgetError, match="above the"):
+        prune(replace(CONFIG, budgets=("1M",)), out=tmp_path)
+    encoded = {path: path.stat().st_mtime_ns for path in (tmp_path / "encoded").rglob("*")}
+    other = replace(CONFIG, data=replace(CONFIG.data, split_seed=1))
+    with pytest.raises(DataError, match=r"encoded from other data or settings: plan.split_seed was 0, is 1.*--force"):
+        prune(other, out=tmp_path)
+    assert prune(CONFIG, out=tmp_path).frontier.points == pruned.frontier.points
+    assert encoded == {path: path.stat().st_mtime_ns for path in (tmp_path / "encoded").rglob("*")}
+
+
+def _masks(folder):
+    return load_ticket(folder).masks
+
+
+def _equal_masks(left, right):
+    return all(torch.equal(mask, _masks(right)[name]) for name, mask in _masks(left).items())
+
+
+SCRIPT = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from test_prune import CONFIG, TAUGHT, prune
+prune(TAUGHT if sys.argv[3] == "taught" else CONFIG, out=sys.argv[2], resume=True)
+"""
+
+
+def run_until(out, reached, *, taught, timeout=120):
+    """Run the path in a process of its own and kill it outright once `reached()` says so."""
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    here = str(Path(__file__).parent)
+    process = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, here, str(out), "taught" if taught else ""], env=environment
+    )
+    deadline = time.monotonic() + timeout
+    while reached is not None and not reached():
+        assert process.poll() is None, "the run ended before it could be killed"
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    if reached is None:
+        assert process.wait(timeout) == 0
+        return
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+
+
+def lines_of(path):
+    return len(path.read_text().splitlines()) if path.exists() else 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("taught", [False, True])
+def test_a_run_killed_in_search_and_in_retraining_ends_bit_for_bit_the_same(tmp_path, taught):
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    searched, way = ("tickets/taught-1", "searched-taught-1") if taught else ("tickets", "taught-1")
+    run_until(whole, None, taught=taught)
+    if taught:
+        run_until(killed, lambda: lines_of(killed / "dense/teacher-2/history.jsonl") >= 2, taught=taught)
+        assert (killed / "dense/point.json").exists()
+        assert not (killed / "dense/soft_labels.npy").exists()
+    run_until(killed, lambda: lines_of(killed / searched / "history.jsonl") >= 3, taught=taught)
+    assert not (killed / searched / "tickets.json").exists()
+    histories = f"retrained/*/{way}/history.jsonl"
+    run_until(killed, lambda: any(lines_of(path) >= 2 for path in killed.glob(histories)), taught=taught)
+    assert not (killed / "results.json").exists()
+    run_until(killed, None, taught=taught)
+
+    one, other = (json.loads((run / "results.json").read_text()) for run in (whole, killed))
+    assert {**one, "seconds": 0} == {**other, "seconds": 0}
+    tensors = sorted(path.relative_to(whole) for path in whole.rglob("*.safetensors"))
+    assert [path.relative_to(killed) for path in sorted(killed.rglob("*.safetensors"))] == tensors
+    for path in tensors:
+        left, right = load_file(whole / path), load_file(killed / path)
+        assert left.keys() == right.keys()
+        assert all(torch.equal(value, right[name]) for name, value in left.items()), path

@@ -1,0 +1,233 @@
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from thresher.compact.embedding import CompactEmbedding
+from thresher.compact.quantised import quantise_aware_
+from thresher.compact.stored import StoredEmbedding
+from thresher.embeddings.method_registry import build_embedding, embedding_config
+from thresher.errors import ConfigError, FormatError
+from thresher.experiment.extend import extend_bundle
+from thresher.models.model_registry import build_model
+from thresher.serving.bundle import convert_bundle, open_bundle, save_bundle
+
+
+@pytest.mark.parametrize("num_dense", [0, 2])
+@pytest.mark.parametrize("name", ["lr", "fm", "deepfm", "autoint"])
+def test_the_rebuilt_model_gives_the_same_logits_from_files_alone(tmp_path, make_encoder, make_model, name, num_dense):
+    encoder = make_encoder(num_dense)
+    model, config = make_model(encoder, name)
+    save_bundle(tmp_path / "bundle", model, config, encoder, facts={"budget": "1k"})
+    bundle = open_bundle(tmp_path / "bundle")
+    ids = torch.randint(encoder.schema.num_features, (20, 3), dtype=torch.int32)
+    inputs = (ids, torch.randn(20, 2)) if num_dense else (ids,)
+    with torch.no_grad():
+        torch.testing.assert_close(bundle.model(*inputs), model(*inputs), rtol=0, atol=0)
+    assert bundle.facts == {"budget": "1k"}
+    assert bundle.model_config == config
+    assert bundle.num_parameters == model.num_parameters()
+
+
+def test_every_table_is_compact_and_nothing_of_it_is_in_the_network_file(tmp_path, make_encoder, make_model):
+    model, config = make_model(make_encoder(), "deepfm")
+    save_bundle(tmp_path, model, config, make_encoder())
+    bundle = open_bundle(tmp_path)
+    assert set(bundle.tables) == {"embedding", "linear_term.weights"}
+    assert isinstance(bundle.model.linear_term.weights, StoredEmbedding)
+    assert bundle.storage_bytes == model.embedding.storage_bytes() + 4 * make_encoder().schema.num_features
+    assert not any("embedding" in name or "weights" in name for name in bundle.model.state_dict())
+
+
+@pytest.mark.parametrize("method", ["uniform", "pep"])
+def test_dense_and_searched_embeddings_have_bundles_too(tmp_path, make_encoder, make_model, method):
+    encoder = make_encoder()
+    _, config = make_model(encoder)
+    embedding = build_embedding(encoder.schema.field_sizes, embedding_config(method))
+    if method == "pep":
+        embedding.clock.fill_(-3.0)
+    model = build_model(embedding, config).eval()
+    save_bundle(tmp_path, model, config, encoder)
+    ids = torch.randint(encoder.schema.num_features, (20, 3))
+    with torch.no_grad():
+        torch.testing.assert_close(open_bundle(tmp_path).model(ids), model(ids))
+
+
+def test_first_order_weights_count_once_they_are_pruned(tmp_path, make_encoder, make_model):
+    encoder = make_encoder()
+    sizes = encoder.schema.field_sizes
+    model, config = make_model(encoder, "fm")
+    whole = open_bundle(save_bundle(tmp_path / "whole", model, config, encoder))
+    assert whole.num_parameters == model.num_parameters()
+    assert whole.searched_bytes == whole.tables["embedding"].storage_bytes < whole.storage_bytes
+    mask = torch.zeros(sum(sizes), 1, dtype=torch.bool)
+    mask[1:4] = True
+    model.linear_term.weights = CompactEmbedding.from_mask(sizes, mask, torch.ones_like(mask, dtype=torch.float32))
+    pruned = open_bundle(save_bundle(tmp_path / "pruned", model, config, encoder))
+    assert pruned.num_parameters == model.num_parameters() + 3
+    assert pruned.searched_bytes == pruned.storage_bytes
+    again = open_bundle(convert_bundle(tmp_path / "pruned", tmp_path / "int8", "int8"))
+    assert again.num_parameters == pruned.num_parameters
+
+
+def test_first_order_weights_count_where_they_were_searched_though_all_are_kept(tmp_path, make_encoder, make_model):
+    encoder = make_encoder()
+    sizes = encoder.schema.field_sizes
+    model, config = make_model(encoder, "fm")
+    mask = torch.ones(sum(sizes), 1, dtype=torch.bool)
+    model.linear_term.weights = CompactEmbedding.from_mask(sizes, mask, torch.ones_like(mask, dtype=torch.float32))
+    bundle = open_bundle(save_bundle(tmp_path / "bundle", model, config, encoder))
+    assert bundle.num_parameters == model.num_parameters() + sum(sizes)
+    for again in (
+        convert_bundle(bundle.folder, tmp_path / "int8", "int8"),
+        extend_bundle(bundle.folder, tmp_path / "same", encoder),
+    ):
+        assert open_bundle(again).num_parameters == bundle.num_parameters
+        assert open_bundle(again).searched_bytes == open_bundle(again).storage_bytes
+
+
+def test_a_bundle_that_does_not_say_what_was_searched_is_judged_by_its_looks(tmp_path, make_encoder, make_model):
+    encoder = make_encoder()
+    model, config = make_model(encoder, "fm")
+    path = save_bundle(tmp_path / "bundle", model, config, encoder) / "bundle.json"
+    about = json.loads(path.read_text())
+    assert about.pop("searched") == ["embedding"]
+    path.write_text(json.dumps(about))
+    old = open_bundle(path.parent)
+    assert set(old.searched_tables) == {"embedding"}
+    again = save_bundle(tmp_path / "again", old.model, config, encoder)
+    assert set(open_bundle(again).searched_tables) == {"embedding"}
+
+
+def test_files_hold_no_pickle(tmp_path, make_encoder, make_model):
+    model, config = make_model(make_encoder(), "deepfm")
+    save_bundle(tmp_path, model, config, make_encoder())
+    suffixes = {path.suffix for path in tmp_path.rglob("*") if path.is_file()}
+    assert suffixes == {".json", ".parquet", ".safetensors"}
+
+
+def test_an_embedding_without_compact_form_is_refused_before_anything_is_written(tmp_path, make_encoder, make_model):
+    class Strange(nn.Module):
+        pass
+
+    model, config = make_model(make_encoder())
+    shutil.rmtree(tmp_path)
+    model.embedding = Strange()
+    with pytest.raises(FormatError, match="Strange has no compact form"):
+        save_bundle(tmp_path, model, config, make_encoder())
+    assert not tmp_path.exists()
+
+
+@pytest.fixture
+def saved(tmp_path, make_encoder, make_model):
+    model, config = make_model(make_encoder(), "deepfm")
+    return save_bundle(tmp_path / "bundle", model, config, make_encoder())
+
+
+def test_any_changed_file_is_noticed(saved):
+    for path in sorted(saved.rglob("*")):
+        if path.is_file() and path.name != "bundle.json":
+            content = path.read_bytes()
+            path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+            with pytest.raises(FormatError, match=path.name):
+                open_bundle(saved)
+            path.unlink()
+            with pytest.raises(FormatError, match=f"{path.name} is missing"):
+                open_bundle(saved)
+            path.write_bytes(content)
+    open_bundle(saved)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"version": 99}, "version 99"),
+        ({"format": "other"}, "'other'"),
+        ({"model": {"name": "nothing"}}, "cannot be built"),
+        ({"model": {"name": "fm"}}, "do not fit"),
+        ({"tables": {"embedding": [3, 4]}}, "has shape"),
+        ({"tables": {"../embedding": [3, 4]}}, "cannot be the name"),
+        ({"tables": 3}, "damaged"),
+        ({"files": {"../../etc/passwd": ""}}, "outside"),
+        ({"facts": None}, "damaged"),
+        ({"searched": 3}, "damaged"),
+        ({"searched": ["nothing"]}, "does not have"),
+    ],
+)
+def test_a_bundle_that_contradicts_itself_is_refused(saved, change, message):
+    path = saved / "bundle.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(FormatError, match=message):
+        open_bundle(saved)
+
+
+def test_saving_again_replaces_the_whole_bundle(saved, make_encoder, make_model):
+    model, config = make_model(make_encoder(), "lr")
+    (saved / "left_over").write_text("old")
+    save_bundle(saved, model, config, make_encoder())
+    assert not (saved / "left_over").exists()
+    assert set(open_bundle(saved).tables) == {"linear_term.weights"}
+    assert [path.name for path in saved.parent.iterdir()] == ["bundle"]
+
+
+def test_values_are_stored_exactly(tmp_path, make_encoder, make_model):
+    model, config = make_model(make_encoder())
+    save_bundle(tmp_path, model, config, make_encoder())
+    table = open_bundle(tmp_path).tables["embedding"]
+    np.testing.assert_array_equal(table.entries()[1], model.embedding.values.detach().numpy())
+
+
+def test_opening_a_bundle_draws_no_random_numbers(saved):
+    torch.manual_seed(1)
+    expected = torch.rand(3)
+    torch.manual_seed(1)
+    open_bundle(saved)
+    assert torch.equal(torch.rand(3), expected)
+
+
+@pytest.mark.parametrize(("value_type", "tolerance"), [("fp16", 1e-3), ("bf16", 1e-2), ("int8", 2e-2), ("int4", 0.3)])
+def test_a_bundle_with_fewer_bits_is_smaller_and_predicts_nearly_the_same(saved, tmp_path, value_type, tolerance):
+    smaller = convert_bundle(saved, tmp_path / value_type, value_type)
+    before, after = open_bundle(saved), open_bundle(smaller)
+    assert after.storage_bytes < before.storage_bytes
+    assert {table.value_type for table in after.tables.values()} == {value_type}
+    ids = torch.randint(39, (50, 3))
+    assert (after.model(ids) - before.model(ids)).abs().mean() < tolerance
+    again = convert_bundle(smaller, tmp_path / "again", "fp32")  # nothing brings the lost bits back
+    assert open_bundle(again).storage_bytes == after.storage_bytes
+
+
+def test_what_was_measured_before_rounding_is_told_as_that(tmp_path, make_encoder, make_model):
+    model, config = make_model(make_encoder())
+    measured = {"validation_auc": 0.8, "test_auc": 0.79, "test_logloss": 0.4, "storage_bytes": 12_345}
+    facts = {"budget": "1k", "num_parameters": model.num_parameters(), "seed": 3}
+    save_bundle(tmp_path / "whole", model, config, make_encoder(), facts=facts | measured)
+    rounded = open_bundle(convert_bundle(tmp_path / "whole", tmp_path / "int4", "int4"))
+    assert rounded.facts == facts | {"value_type": "int4", "before_rounding": measured}
+    copy = open_bundle(convert_bundle(tmp_path / "whole", tmp_path / "copy", "fp32"))  # nothing is rounded
+    assert copy.facts == facts | measured
+
+
+def test_what_is_rounded_is_not_rounded_again(saved, tmp_path):
+    convert_bundle(saved, tmp_path / "int8", "int8")
+    with pytest.raises(ConfigError, match="no compact one of float32 values"):
+        convert_bundle(tmp_path / "int8", tmp_path / "int4", "int4")
+    assert not (tmp_path / "int4").exists()
+    same = convert_bundle(tmp_path / "int8", tmp_path / "same", "fp32")
+    assert open_bundle(same).facts["value_type"] == "int8"
+
+
+def test_what_was_trained_in_eight_bits_is_stored_as_trained(tmp_path, make_encoder, make_model):
+    model, config = make_model(make_encoder())
+    quantise_aware_(model, "int8")
+    with torch.no_grad():
+        model.embedding.scale_shift.add_(0.3)
+    ids = torch.randint(39, (50, 3))
+    expected = model(ids).detach()
+    bundle = open_bundle(save_bundle(tmp_path, model, config, make_encoder(), value_type="fp16"))
+    assert bundle.tables["embedding"].value_type == "int8"
+    assert bundle.tables["linear_term.weights"].value_type == "fp16"
+    torch.testing.assert_close(bundle.model(ids), expected, rtol=0, atol=2e-3)
