@@ -181,7 +181,7 @@ import sys
 from pathlib import Path
 from thresher.data.encode import first_pass
 first_pass.SAVE_SECONDS = 0.0
-from tests.data.encoding.test_resume import encode, source
+from tests.data.encode.test_resume import encode, source
 def report(done, total, message):
     print(message, flush=True)
 encode(source(Path(sys.argv[1])), sys.argv[2], progress=report)
