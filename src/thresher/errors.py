@@ -22,6 +22,10 @@ class BudgetError(ThresherError):
         self.budget = budget
 
 
+class TimeLimitReached(ThresherError):  # noqa: N818 – an event rather than an error
+    """`should_stop` ended a training; its checkpoint holds the last completed step."""
+
+
 class NonFiniteError(ThresherError):
     """A weight, a threshold or a gradient is NaN or infinite, so that training cannot go on."""
 

@@ -8,8 +8,10 @@ import pytest
 import torch
 from torch import nn
 
+from thresher.baselines.dnis import DnisConfig
+from thresher.baselines.magnitude import MagnitudeConfig
 from thresher.embeddings.pep import PepConfig
-from thresher.errors import BudgetError, ConfigError
+from thresher.errors import BudgetError, ConfigError, TimeLimitReached
 from thresher.models.deepfm import DeepFmConfig
 from thresher.search.config import SearchConfig
 from thresher.search.find_tickets import find_tickets
@@ -49,6 +51,15 @@ def test_killed_and_resumed_cuts_the_same_tickets(planted, killed_and_resumed):
     for one, other in zip(whole, again, strict=True):
         assert (one.masks["embedding"] == other.masks["embedding"]).all()
         assert (one.final.values["embedding"] == other.final.values["embedding"]).all()
+
+
+@pytest.mark.parametrize("embedding", [PLAN, MagnitudeConfig(embedding_dim=8), DnisConfig(embedding_dim=8)])
+def test_should_stop_ends_any_search_with_a_checkpoint(planted, tmp_path, embedding):
+    with pytest.raises(TimeLimitReached):
+        find_tickets(
+            planted.model(embedding), planted.data, ["500"], SearchConfig(), folder=tmp_path, should_stop=lambda: True
+        )
+    assert (tmp_path / "checkpoint.safetensors").exists()
 
 
 @pytest.mark.parametrize(("told", "num_warm"), [(None, 1), (3, 2)])

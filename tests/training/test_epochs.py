@@ -7,6 +7,7 @@ import torch
 from training_toys import toy_model, toy_sources
 
 from thresher.data.batches.split_batches import SplitBatches
+from thresher.errors import TimeLimitReached
 from thresher.training.epochs import run_epochs
 from thresher.training.history import read_history
 from thresher.training.optimizers import OptimizerConfig, build_optimizer
@@ -46,7 +47,7 @@ class StepCounter:
         self.steps, self.epochs, self.sum = facts["steps"], facts["epochs"], tensors["sum"]
 
 
-def run(folder, *, press_at=None, progress=None):
+def run(folder, *, press_at=None, progress=None, should_stop=None):
     model, (train, validation) = toy_model(), toy_sources()
 
     def on_batch(epoch, batch):
@@ -66,6 +67,7 @@ def run(folder, *, press_at=None, progress=None):
         seed=0,
         max_epochs=2,
         progress=progress,
+        should_stop=should_stop,
     )
     return model, judge, result
 
@@ -83,6 +85,22 @@ def test_a_judge_is_asked_after_each_step_and_its_state_goes_on_exactly(tmp_path
     assert torch.equal(resumed_judge.sum, judge.sum)
     for name, tensor in model.state_dict().items():
         assert torch.equal(resumed.state_dict()[name], tensor), name
+
+
+def test_should_stop_ends_a_training_after_a_step_and_it_resumes_exactly(tmp_path):
+    model, _, _ = run(tmp_path / "whole")
+    calls = iter(range(100))
+    with pytest.raises(TimeLimitReached, match="epoch 2, step 5"):
+        run(tmp_path / "stopped", should_stop=lambda: next(calls) == 25)  # after 20 steps, the end of the epoch, 5 more
+    resumed, judge, _ = run(tmp_path / "stopped")
+    assert judge.steps == 40
+    assert all(torch.equal(resumed.state_dict()[name], tensor) for name, tensor in model.state_dict().items())
+
+
+def test_a_finished_training_is_not_stopped(tmp_path):
+    _, judge, _ = run(tmp_path)
+    _, again, result = run(tmp_path, should_stop=lambda: True)
+    assert (again.steps, len(result.history)) == (judge.steps, 2)
 
 
 def test_seconds_add_up_over_epochs_and_leave_out_interruptions(tmp_path, monkeypatch):

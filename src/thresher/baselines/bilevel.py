@@ -48,6 +48,7 @@ def search_choices(task: SearchTask) -> Sequence[Ticket]:
         max_epochs=task.config.max_epochs,
         folder=task.folder,
         progress=task.progress,
+        should_stop=task.should_stop,
     )
     judge.stopping.restore_best_(task.model)
     return deriver.derive(judge.initial_state, step=judge.step, epoch=judge.epoch)

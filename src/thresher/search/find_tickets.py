@@ -1,6 +1,6 @@
 """find_tickets(): one search, a ticket for every budget."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,6 +29,7 @@ def find_tickets(
     folder: Path | None = None,
     lesson: Lesson | None = None,
     progress: Progress | None = None,
+    should_stop: Callable[[], bool] | None = None,
 ) -> Sequence[Ticket]:
     """Search `model` once and cut a ticket for each budget, largest first.
 
@@ -40,6 +41,8 @@ def find_tickets(
         seed: of the randomness inside training; initial weights and batch order are the caller's.
         folder: tickets, history and a checkpoint go there as they come; a search found there is taken up again.
         lesson: what a teacher says of the training rows, to be learned in the place of their labels.
+        should_stop: called after every step; when it returns True, the checkpoint is written and `TimeLimitReached` is
+            raised.
     """
     config = SearchConfig() if config is None else config
     if lesson is not None:
@@ -53,6 +56,7 @@ def find_tickets(
         decay_share=1.0 if lesson is None else 1 - lesson.share,
         folder=folder,
         progress=progress,
+        should_stop=should_stop,
     )
     return search_algorithm(_declared_algorithm(model))(task)
 

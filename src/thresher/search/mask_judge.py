@@ -172,5 +172,6 @@ def run_mask_search(
         max_epochs=judge.max_epochs,
         folder=task.folder,
         progress=task.progress,
+        should_stop=task.should_stop,
     )
     return judge.cutter.tickets

@@ -36,6 +36,7 @@ class SearchTask:
     decay_share: float = 1.0
     folder: Path | None = None
     progress: Progress | None = None
+    should_stop: Callable[[], bool] | None = None
 
     def save(self, ticket: Ticket) -> None:
         """Write a ticket into the folder, under its budget's name; without one, do nothing."""

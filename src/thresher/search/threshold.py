@@ -55,6 +55,7 @@ def search_thresholds(task: SearchTask) -> Sequence[MaskTicket]:
         max_epochs=schedule.max_epochs if searcher.planned else config.max_epochs,
         folder=task.folder,
         progress=task.progress,
+        should_stop=task.should_stop,
     )
     if not searcher.finished:
         missing = ", ".join(str(budget) for budget in searcher.budgets if budget not in judge.cut_budgets())

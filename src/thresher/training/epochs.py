@@ -5,7 +5,7 @@ presses thresholds and cuts tickets.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from thresher.errors import ConfigError, FormatError
+from thresher.errors import ConfigError, FormatError, TimeLimitReached
 from thresher.training.averaging import WeightAverage
 from thresher.training.checkpoint import (
     Checkpoint,
@@ -90,6 +90,7 @@ def run_epochs(
     folder: Path | None = None,
     watch: "Mapping[str, BatchSource] | None" = None,
     progress: Progress | None = None,
+    should_stop: Callable[[], bool] | None = None,
 ) -> EpochsResult:
     """Train until the judge has finished.
 
@@ -104,8 +105,10 @@ def run_epochs(
             record per epoch. If the checkpoint exists, training goes on from it; one of a model that began with other
             weights is refused.
         watch: further splits to evaluate after each epoch, only for the record; no decision sees them.
+        should_stop: called after every step; when it returns True, the checkpoint is written and training ends.
 
     Raises:
+        TimeLimitReached: `should_stop` returned True before training had finished.
         KeyboardInterrupt: Ctrl-C was pressed; the step under way was completed and the checkpoint holds it.
     """
     same = {**settings, "seed": seed, "num_steps": len(data.train), "num_rows": data.train.num_rows}
@@ -119,6 +122,11 @@ def run_epochs(
         run.start(seed)
         show.report(epoch=run.epoch, step=run.step, **judge.progress())
 
+        def stop_if_requested() -> None:
+            interrupts.raise_if_pending()
+            if should_stop is not None and not judge.finished and should_stop():
+                raise TimeLimitReached(f"time limit reached in epoch {run.epoch}, step {run.step} ({title or stage})")
+
         def on_step(step: int, loss: Tensor) -> None:
             run.step = step + 1
             if average is not None:
@@ -126,7 +134,7 @@ def run_epochs(
             judge.after_step()
             if show.due():
                 show.note(**judge.progress())
-            interrupts.raise_if_pending()
+            stop_if_requested()
 
         try:
             while not judge.finished:
@@ -144,7 +152,10 @@ def run_epochs(
                     run.end_epoch(loss, metrics, watched)
                 run.save()
                 show.report(**judge.progress())
-                interrupts.raise_if_pending()
+                stop_if_requested()
+        except TimeLimitReached:
+            run.save()
+            raise
         except SafeInterrupt:
             run.save()
             raise KeyboardInterrupt from None

@@ -4,7 +4,7 @@ Not here: what is trained (any model that maps a batch's inputs to logits), nor 
 the caller, after this.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -79,6 +79,7 @@ def fit(
     stage: str = "train",
     watch: "Mapping[str, BatchSource] | None" = None,
     progress: Progress | None = None,
+    should_stop: Callable[[], bool] | None = None,
 ) -> FitResult:
     """Train a model with early stopping on validation; afterwards it holds the weights of the best epoch.
 
@@ -90,6 +91,8 @@ def fit(
             very weights and metrics of an uninterrupted run; if that run had ended, its result is returned at once.
         stage: what to call this training in the progress display.
         watch: further splits to evaluate after each epoch, only for the record; no decision sees them.
+        should_stop: called after every step; when it returns True, the checkpoint is written and `TimeLimitReached` is
+            raised.
     """
     judge = _FitJudge(model, config)
     epochs = run_epochs(
@@ -106,6 +109,7 @@ def fit(
         folder=folder,
         watch=watch,
         progress=progress,
+        should_stop=should_stop,
     )
     judge.stopping.restore_best_(model)
     assert judge.stopping.best_epoch is not None
