@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
-from thresher._internal.files import replacing_file
+from thresher._internal.files import atomic_file
 from thresher.data.config import DataConfig, SyntheticConfig
 from thresher.errors import ConfigError
 from thresher.experiment.compare_config import CompareConfig, with_epochs
@@ -130,5 +130,5 @@ def _small_copy(source: str, folder: Path, small: Path) -> Path:
 
 def _copy_lines(source: Path, target: Path, most: int | None, *, every: int = 1) -> None:
     if not target.exists():
-        with source.open("rb") as lines, replacing_file(target) as beside, beside.open("wb") as copied:
+        with source.open("rb") as lines, atomic_file(target) as beside, beside.open("wb") as copied:
             copied.writelines(islice(lines, 0, None if most is None else most * every, every))

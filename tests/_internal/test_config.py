@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from thresher._internal.settings import (
-    checked,
     config_from_mapping,
     config_to_mapping,
     load_toml,
     override,
     save_toml,
     to_toml,
+    validate_config,
 )
 from thresher._internal.toml_text import format_document
 from thresher.data.config import DataConfig, SplitConfig
@@ -377,10 +377,10 @@ def test_numbers_of_numpy_and_sets_are_plain_settings():
     split = SplitConfig(shares=tuple(np.array([0.8, 0.1, 0.1])))
     data = DataConfig(memory_mb=np.int64(200), drop={"b", "a"}, split=split)
     plain = DataConfig(memory_mb=200, drop=("a", "b"))
-    assert checked(data) == plain
+    assert validate_config(data) == plain
     assert to_toml(data) == to_toml(plain)
 
 
 def test_a_name_that_says_none_is_not_lost():
     with pytest.raises(ConfigError, match="label is 'None', which in settings says that there is none"):
-        checked(DataConfig(label="None"))
+        validate_config(DataConfig(label="None"))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from thresher._internal.files import alone_in, put_in_place, replacing_file, replacing_folder
+from thresher._internal.files import atomic_file, atomic_folder, exclusive_lock, replace_folder
 from thresher.errors import ThresherError
 
 
@@ -22,9 +22,9 @@ def umask():
 
 def test_others_may_read_what_a_writer_kept_to_itself(tmp_path, umask):
     """safetensors writes files only their owner may read; who serves a bundle is often somebody else."""
-    with replacing_file(tmp_path / "one.safetensors") as beside:
+    with atomic_file(tmp_path / "one.safetensors") as beside:
         save_file({"x": np.zeros(3)}, beside)
-    with replacing_folder(tmp_path / "folder") as beside:
+    with atomic_folder(tmp_path / "folder") as beside:
         (beside / "inner").mkdir()
         save_file({"x": np.zeros(3)}, beside / "inner" / "two.safetensors")
     for path in ("one.safetensors", "folder/inner/two.safetensors"):
@@ -33,9 +33,9 @@ def test_others_may_read_what_a_writer_kept_to_itself(tmp_path, umask):
 
 def test_a_failure_leaves_what_was_there(tmp_path):
     (tmp_path / "file").write_text("before")
-    with pytest.raises(ZeroDivisionError), replacing_file(tmp_path / "file") as beside:
+    with pytest.raises(ZeroDivisionError), atomic_file(tmp_path / "file") as beside:
         beside.write_text(f"half{1 / 0}")
-    with pytest.raises(ThresherError, match="cannot write"), replacing_folder(tmp_path / "folder") as beside:
+    with pytest.raises(ThresherError, match="cannot write"), atomic_folder(tmp_path / "folder") as beside:
         raise OSError("disk full")
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
     assert (tmp_path / "file").read_text() == "before"
@@ -55,9 +55,9 @@ def test_what_a_killed_process_left_is_removed_when_its_place_is_next_written(tm
         (tmp_path / name).write_text("half")
     (tmp_path / f".folder.{dead}.partial").mkdir()
     (tmp_path / f".folder.{dead}.partial" / "inner").write_text("half")
-    with replacing_file(tmp_path / "file") as beside:
+    with atomic_file(tmp_path / "file") as beside:
         beside.write_text("whole")
-    with replacing_folder(tmp_path / "folder"):
+    with atomic_folder(tmp_path / "folder"):
         pass
     assert {path.name for path in tmp_path.iterdir()} == {"file", "folder", *kept}
 
@@ -66,11 +66,11 @@ def test_a_folder_moved_aside_by_a_killed_process_is_put_back(tmp_path, dead):
     aside = tmp_path / f".folder.{dead}.old"
     aside.mkdir()
     (aside / "file").write_text("before")
-    with pytest.raises(ZeroDivisionError), replacing_folder(tmp_path / "folder") as beside:
+    with pytest.raises(ZeroDivisionError), atomic_folder(tmp_path / "folder") as beside:
         (beside / "file").write_text(f"half{1 / 0}")
     assert (tmp_path / "folder" / "file").read_text() == "before"
     aside.mkdir()  # killed a moment later, when the new folder was in its place
-    with replacing_folder(tmp_path / "folder") as beside:
+    with atomic_folder(tmp_path / "folder") as beside:
         (beside / "file").write_text("after")
     assert (tmp_path / "folder" / "file").read_text() == "after"
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]
@@ -87,7 +87,7 @@ def test_a_folder_that_cannot_take_its_place_leaves_the_old_one_there(tmp_path, 
         return rename(self, target)
 
     monkeypatch.setattr(Path, "replace", refuse)
-    with pytest.raises(ThresherError, match="Input/output error"), replacing_folder(tmp_path / "folder") as beside:
+    with pytest.raises(ThresherError, match="Input/output error"), atomic_folder(tmp_path / "folder") as beside:
         (beside / "file").write_text("after")
     assert (tmp_path / "folder" / "file").read_text() == "before"
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]
@@ -97,12 +97,12 @@ def test_links_leave_the_mode_of_their_originals(tmp_path, umask):
     original = tmp_path / "original"
     original.write_text("mine alone")
     original.chmod(0o600)
-    with replacing_folder(tmp_path / "folder") as beside:
+    with atomic_folder(tmp_path / "folder") as beside:
         os.link(original, beside / "link")
     assert original.stat().st_mode & 0o777 == 0o600
 
 
-@pytest.mark.parametrize("replacing", [replacing_file, replacing_folder])
+@pytest.mark.parametrize("replacing", [atomic_file, atomic_folder])
 def test_a_full_disk_is_told_plainly_whoever_finds_it(tmp_path, replacing):
     """safetensors does not raise an OSError."""
     told = pytest.raises(ThresherError, match=r"cannot write .*place: .*too large.*free space")
@@ -117,48 +117,48 @@ def test_a_full_disk_is_told_plainly_whoever_finds_it(tmp_path, replacing):
 
 
 def test_one_process_at_a_time(tmp_path):
-    with alone_in(tmp_path / "made" / "here"):
+    with exclusive_lock(tmp_path / "made" / "here"):
         told = r"another process is at work in .*here; wait until it has ended"
-        with pytest.raises(ThresherError, match=told), alone_in(tmp_path / "made" / "here"):
+        with pytest.raises(ThresherError, match=told), exclusive_lock(tmp_path / "made" / "here"):
             pass
-        with alone_in(tmp_path / "made"):  # another folder, even that around it
+        with exclusive_lock(tmp_path / "made"):  # another folder, even that around it
             pass
-    with alone_in(tmp_path / "made" / "here"):
+    with exclusive_lock(tmp_path / "made" / "here"):
         pass
 
 
 def test_a_locked_folder_takes_its_lock_to_its_place(tmp_path):
     """The next to come finds a new folder where the locked one was, and is not kept out of it."""
-    with alone_in(tmp_path / "partial"):
-        put_in_place(tmp_path / "partial", tmp_path / "place")
-        with pytest.raises(ThresherError, match="at work"), alone_in(tmp_path / "place"):
+    with exclusive_lock(tmp_path / "partial"):
+        replace_folder(tmp_path / "partial", tmp_path / "place")
+        with pytest.raises(ThresherError, match="at work"), exclusive_lock(tmp_path / "place"):
             pass
-        with alone_in(tmp_path / "partial"):
+        with exclusive_lock(tmp_path / "partial"):
             assert (tmp_path / "partial").exists()
 
 
 def test_a_killed_process_keeps_nobody_out(tmp_path):
-    code = "import sys, pathlib\nfrom thresher._internal.files import alone_in\n"
-    code += f"with alone_in(pathlib.Path({str(tmp_path)!r})):\n"
+    code = "import sys, pathlib\nfrom thresher._internal.files import exclusive_lock\n"
+    code += f"with exclusive_lock(pathlib.Path({str(tmp_path)!r})):\n"
     code += "    print('in', flush=True); sys.stdin.read()"
     with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == b"in\n"
-        with pytest.raises(ThresherError, match="at work"), alone_in(tmp_path):
+        with pytest.raises(ThresherError, match="at work"), exclusive_lock(tmp_path):
             pass
         other.kill()
-    with alone_in(tmp_path):
+    with exclusive_lock(tmp_path):
         pass
 
 
 def test_a_lock_ends_with_its_block_though_a_forked_child_lives(tmp_path):
-    with alone_in(tmp_path):
+    with exclusive_lock(tmp_path):
         child = os.fork()
         if not child:
             signal.pause()
             os._exit(0)
     try:
-        with alone_in(tmp_path):
+        with exclusive_lock(tmp_path):
             assert os.waitpid(child, os.WNOHANG) == (0, 0)  # it lives
     finally:
         os.kill(child, signal.SIGKILL)
@@ -167,6 +167,6 @@ def test_a_lock_ends_with_its_block_though_a_forked_child_lives(tmp_path):
 
 def test_a_file_is_no_folder(tmp_path):
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(ThresherError, match="is a file, where a folder is to be"), alone_in(tmp_path / "file"):
+    with pytest.raises(ThresherError, match="is a file, where a folder is to be"), exclusive_lock(tmp_path / "file"):
         pass
     assert (tmp_path / "file").read_text() == "mine"

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from thresher._internal.files import alone_in
+from thresher._internal.files import exclusive_lock
 from thresher.data.config import DataConfig, SplitConfig
 from thresher.errors import BudgetError, ConfigError, ThresherError
 from thresher.experiment.runs import Run, RunConfig
@@ -150,7 +150,7 @@ def test_a_run_that_another_process_works_on_is_left_alone(run):
     before = content(run.folder)
     for words in ({"resume": True}, {"force": True}):
         with (
-            alone_in(run.folder),
+            exclusive_lock(run.folder),
             pytest.raises(ThresherError, match="another process is at work"),
             Run.started(run.folder, RunConfig(), **words),
         ):

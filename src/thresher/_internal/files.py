@@ -27,12 +27,12 @@ SHOWN_NAMES = 5
 
 
 @contextmanager
-def replacing_file(path: Path) -> Iterator[Path]:
+def atomic_file(path: Path) -> Iterator[Path]:
     """Yield a path beside `path` to write to; when the block ends well, it takes the place of `path`."""
     beside = _beside(path, "partial")
     with _told_plainly(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        tidy(path)
+        clean_up_interrupted_writes(path)
         try:
             beside.touch()
             mode = beside.stat().st_mode
@@ -42,16 +42,16 @@ def replacing_file(path: Path) -> Iterator[Path]:
                 os.fsync(written.fileno())
             beside.replace(path)
         finally:
-            tidy(path)
+            clean_up_interrupted_writes(path)
 
 
 @contextmanager
-def replacing_folder(path: Path) -> Iterator[Path]:
+def atomic_folder(path: Path) -> Iterator[Path]:
     """Yield a new folder beside `path`; when the block ends well, it takes the place of `path`."""
     beside = _beside(path, "partial")
     with _told_plainly(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        tidy(path)
+        clean_up_interrupted_writes(path)
         beside.mkdir()
         try:
             yield beside
@@ -59,13 +59,13 @@ def replacing_folder(path: Path) -> Iterator[Path]:
             for file in beside.rglob("*"):
                 if file.is_file() and file.stat().st_nlink == 1:  # the mode of a link is that of the original, too
                     file.chmod(mode)
-            put_in_place(beside, path)
+            replace_folder(beside, path)
         finally:
-            tidy(path)
+            clean_up_interrupted_writes(path)
 
 
 @contextmanager
-def alone_in(folder: Path) -> Iterator[None]:
+def exclusive_lock(folder: Path) -> Iterator[None]:
     """Inside, this process works in `folder`, made where it is missing; while another does, `ThresherError`.
 
     The lock is on the folder itself, follows it when it is renamed, and ends with the process, and those it forked,
@@ -99,7 +99,7 @@ def _lock(folder: Path, held: ExitStack) -> bool:
     return folder.exists() and os.path.samestat(os.fstat(opened), folder.stat())
 
 
-def put_in_place(made: Path, path: Path) -> None:
+def replace_folder(made: Path, path: Path) -> None:
     """Give a finished folder its place; what was there is removed once that is done, and put back if it fails."""
     try:
         # a folder cannot be renamed over a full one: the old one steps aside first
@@ -107,10 +107,10 @@ def put_in_place(made: Path, path: Path) -> None:
             path.replace(_beside(path, "old"))
         made.replace(path)
     finally:
-        tidy(path)
+        clean_up_interrupted_writes(path)
 
 
-def tidy(path: Path) -> None:
+def clean_up_interrupted_writes(path: Path) -> None:
     """Put back a folder that was moved aside for nothing; remove what else this or a killed process left of `path`."""
     for left in sorted(path.parent.glob(f".{glob.escape(path.name)}.*")):
         found = _LEFTOVER.fullmatch(left.name)
@@ -141,17 +141,17 @@ def first_names(names: Sequence[str]) -> str:
     return ", ".join(names[:SHOWN_NAMES]) + more
 
 
-def is_leftover(path: Path) -> bool:
+def is_temporary_path(path: Path) -> bool:
     """Whether this is something half-written, or moved aside, beside its place.
 
-    >>> is_leftover(Path(".config.toml.123.partial")), is_leftover(Path("config.toml"))
+    >>> is_temporary_path(Path(".config.toml.123.partial")), is_temporary_path(Path("config.toml"))
     (True, False)
     """
     return _LEFTOVER.fullmatch(path.name) is not None
 
 
 def write_text(path: Path, text: str) -> None:
-    with replacing_file(path) as beside:
+    with atomic_file(path) as beside:
         beside.write_text(text, encoding="utf-8")
 
 

@@ -200,14 +200,14 @@ def _say_cost(facts: Facts) -> None:
 
 
 def _write(to: str, folder: Path, out: Path) -> None:
-    from thresher._internal.files import replacing_folder
+    from thresher._internal.files import atomic_folder
     from thresher.serving.to_onnx import export_onnx
     from thresher.serving.to_scipy import export_csr
     from thresher.serving.to_torch import export_dense, export_program
 
     match to:
         case "bundle":
-            with replacing_folder(out) as beside:
+            with atomic_folder(out) as beside:
                 shutil.copytree(folder, beside, dirs_exist_ok=True)
         case "onnx":
             export_onnx(folder, out)

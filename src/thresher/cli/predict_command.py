@@ -150,10 +150,10 @@ def _counted(frames: Iterator["pl.DataFrame"], show: Callable[[int, None, str], 
 
 def _write_file(frames: Iterator["pl.DataFrame"], out: Path, *, as_json: bool) -> int:
     """Write frames as they come; nothing of them stays should a row turn out to be bad. Returns the number of rows."""
-    from thresher._internal.files import replacing_file
+    from thresher._internal.files import atomic_file
 
     done, as_json = 0, as_json or out.suffix.lower() in JSON_SUFFIXES
-    with replacing_file(out) as beside:
+    with atomic_file(out) as beside:
         if out.suffix.lower() in PARQUET_SUFFIXES:
             return _write_parquet(frames, beside)
         with beside.open("w", encoding="utf-8") as file:

@@ -123,7 +123,7 @@ def retrain(folder: RunFolder, as_json: options.Json = False, quiet: options.Qui
     Where the dense model proves a good teacher, tickets are searched once more, with it (docs/search.md).
     What is done is passed over, what was interrupted is taken up again.
     """
-    from thresher._internal.files import alone_in
+    from thresher._internal.files import exclusive_lock
     from thresher.data.table import EncodedTable
     from thresher.experiment.prune import retrain_all
     from thresher.experiment.runs import Run
@@ -135,7 +135,7 @@ def retrain(folder: RunFolder, as_json: options.Json = False, quiet: options.Qui
             f"the search in {folder} has not ended; go on with: thresher search … --out {folder} --resume"
         )
     table = EncodedTable.open(run.encoded)
-    with display(quiet=quiet) as progress, alone_in(folder):
+    with display(quiet=quiet) as progress, exclusive_lock(folder):
         result = retrain_all(run, table, batches(run, table), progress)
     show_result(result, as_json=as_json)
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from thresher._internal.files import replacing_file
+from thresher._internal.files import atomic_file
 from thresher.compact.check import check_arrays, read_layout
 from thresher.compact.layouts import Layout
 from thresher.errors import FormatError
@@ -51,7 +51,7 @@ def save_table(layout: Layout, arrays: Mapping[str, Array], path: Path) -> None:
         "layout": json.dumps(asdict(layout)),
         "sha256": checksum(ordered),
     }
-    with replacing_file(path) as beside:
+    with atomic_file(path) as beside:
         save_file(ordered, beside, metadata)
         order_metadata_(beside)
 

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from thresher._internal.files import replacing_file
+from thresher._internal.files import atomic_file
 from thresher.compact.convert import has_compact_form, to_compact
 from thresher.compact.file import FORMAT as COMPACT_FORMAT
 from thresher.compact.file import checksum, map_safetensors, order_metadata_
@@ -89,7 +89,7 @@ class MethodTable:
             "method": json.dumps(about),
             "sha256": checksum({name: tensor.numpy() for name, tensor in tensors.items()}),
         }
-        with replacing_file(Path(path)) as beside:
+        with atomic_file(Path(path)) as beside:
             save_file(tensors, beside, metadata)
             order_metadata_(beside)
 

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from thresher._internal.files import first_names, is_leftover
+from thresher._internal.files import first_names, is_temporary_path
 from thresher.errors import DataError
 
 _SPLIT = r"(train|validation|test)/"
@@ -19,7 +19,7 @@ def foreign_files(folder: Path) -> list[str]:
     return sorted(
         path.as_posix()
         for path in found
-        if _OWN.fullmatch(path.as_posix()) is None and not any(is_leftover(Path(part)) for part in path.parts)
+        if _OWN.fullmatch(path.as_posix()) is None and not any(is_temporary_path(Path(part)) for part in path.parts)
     )
 
 

@@ -14,7 +14,7 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from thresher._internal.files import alone_in
+from thresher._internal.files import exclusive_lock
 from thresher._internal.settings import config_to_mapping, save_toml
 from thresher.data.encode.encode import encode
 from thresher.data.encode.sources import build_source
@@ -73,7 +73,7 @@ def compare(
     sweep = _Sweep(config, Path(out), Deadline(time_limit, progress))
     finished = True
     try:
-        with alone_in(Path(out)):
+        with exclusive_lock(Path(out)):
             sweep.run()
     except TimeIsUpError:
         finished = False

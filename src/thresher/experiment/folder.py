@@ -8,7 +8,7 @@ import os
 from collections.abc import Container, Iterator
 from pathlib import Path
 
-from thresher._internal.files import first_names, is_leftover, remove
+from thresher._internal.files import first_names, is_temporary_path, remove
 from thresher.data.config import DataConfig
 from thresher.data.table_folder import foreign_files
 from thresher.errors import ConfigError
@@ -27,7 +27,7 @@ REPORTED = {"frontier.png", "frontier.svg", "kept.png", "kept.svg"}
 def is_free(folder: Path) -> bool:
     """Whether a run can start here: there is nothing, or only a table that is encoded and was never trained on."""
     return not folder.exists() or all(
-        (path.name == ENCODED and (path / "table.json").exists()) or path.name == UNFINISHED or is_leftover(path)
+        (path.name == ENCODED and (path / "table.json").exists()) or path.name == UNFINISHED or is_temporary_path(path)
         for path in folder.iterdir()
     )
 
@@ -56,12 +56,12 @@ def _others(folder: Path) -> Iterator[str]:
     for part in (ENCODED, UNFINISHED):
         yield from (f"{part}/{name}" for name in foreign_files(folder / part))
     for path in (folder / "report").glob("*"):
-        if path.name not in REPORTED and not is_leftover(path):
+        if path.name not in REPORTED and not is_temporary_path(path):
             yield f"report/{path.name}"
     for path in (folder / "bundles").rglob("*"):
         bundle = folder / "bundles" / path.relative_to(folder / "bundles").parts[0]
         is_own = bundle.is_dir() and path.relative_to(bundle).as_posix() in bundle_file_names(bundle)
-        if path.is_file() and not is_own and not is_leftover(bundle):
+        if path.is_file() and not is_own and not is_temporary_path(bundle):
             yield path.relative_to(folder).as_posix()
 
 
@@ -73,7 +73,7 @@ def clear(folder: Path, *, keep: Container[str] = ()) -> None:
 
 
 def _is_part(path: Path) -> bool:
-    return path.name in PARTS or is_leftover(path)
+    return path.name in PARTS or is_temporary_path(path)
 
 
 def _named(data: DataConfig) -> Iterator[str]:

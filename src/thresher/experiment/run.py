@@ -10,8 +10,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from thresher._internal.files import alone_in, read_json
-from thresher._internal.settings import checked, load_toml, save_toml
+from thresher._internal.files import exclusive_lock, read_json
+from thresher._internal.settings import load_toml, save_toml, validate_config
 from thresher.errors import ConfigError, ThresherError
 from thresher.experiment.config import RunConfig, what_differs
 from thresher.experiment.folder import ENCODED, SETTINGS, clear, is_free, throw_away
@@ -37,7 +37,7 @@ class Run:
         """
         if resume and force:
             raise ConfigError("one goes on with a run (resume=True) or throws it away (force=True); choose one of them")
-        config, settings = checked(config), folder / SETTINGS
+        config, settings = validate_config(config), folder / SETTINGS
         stored = _stored(settings) if settings.exists() else None
         if stored is None and not is_free(folder):
             raise ConfigError(f"{folder} is not empty and holds no run; choose another folder (out=…)")
@@ -64,7 +64,7 @@ class Run:
         Only its table stays, which may have taken long to encode: the next run here uses it.
         """
         existed, fresh = folder.exists(), force or not (folder / SETTINGS).exists()
-        with alone_in(folder):
+        with exclusive_lock(folder):
             try:
                 run = cls.start(folder, config, resume=resume, force=force)
                 try:

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from thresher._internal.files import replacing_file
+from thresher._internal.files import atomic_file
 from thresher.report.tables import byte_unit
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def save_figure(figure: "Figure", stem: str | Path) -> tuple[Path, ...]:
     for suffix in FORMATS:
         path = stem.with_name(f"{stem.name}.{suffix}")
         metadata = {"Date": None} if suffix == "svg" else None
-        with replacing_file(path) as beside:
+        with atomic_file(path) as beside:
             figure.savefig(beside, format=suffix, dpi=200, metadata=metadata)
         written.append(path)
     return tuple(written)

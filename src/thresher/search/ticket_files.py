@@ -15,7 +15,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from thresher._internal.files import read_json, replacing_folder, write_json
+from thresher._internal.files import atomic_folder, read_json, write_json
 from thresher._internal.settings import config_from_mapping, config_to_mapping
 from thresher.embeddings.base import EmbeddingConfig
 from thresher.embeddings.feature_groups import FeatureRuns
@@ -31,7 +31,7 @@ Facts = dict[str, Any]
 
 def save_ticket(ticket: Ticket, folder: str | Path) -> None:
     """Write a ticket; an older one at the same place is replaced as a whole."""
-    with replacing_folder(Path(folder)) as beside:
+    with atomic_folder(Path(folder)) as beside:
         kind, facts = _write(ticket, beside)
         write_json(
             beside / "ticket.json",

@@ -21,7 +21,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 import thresher
-from thresher._internal.files import replacing_folder, write_json
+from thresher._internal.files import atomic_folder, write_json
 from thresher._internal.settings import config_from_mapping, config_to_mapping
 from thresher.compact.method_table import AnyTable, has_table, load_any_table, to_table
 from thresher.compact.stored import StoredEmbedding
@@ -105,7 +105,7 @@ def save_bundle(
         for name, tensor in model.state_dict().items()
         if not name.startswith(inside)
     }
-    with replacing_folder(folder) as beside:
+    with atomic_folder(folder) as beside:
         encoder.save(beside)
         for name, table in tables.items():
             table.save(beside / "tables" / f"{name}.safetensors")

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 import thresher
-from thresher._internal.files import replacing_file
+from thresher._internal.files import atomic_file
 from thresher.errors import MissingExtraError
 from thresher.serving.bundle import Bundle, open_bundle
 from thresher.serving.traceable_model import dynamic_rows, example_inputs, make_traceable
@@ -51,7 +51,7 @@ def export_onnx(bundle: Bundle | str | Path, path: str | Path) -> Path:
     _strip(model)
     onnx.helper.set_model_props(model, _about(bundle))
     path = Path(path)
-    with replacing_file(path) as beside:
+    with atomic_file(path) as beside:
         beside.write_bytes(model.SerializeToString())
     return path
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from thresher._internal.files import read_json, replacing_folder, write_json
+from thresher._internal.files import atomic_folder, read_json, write_json
 from thresher.compact.table import CompactTable
 from thresher.errors import FormatError, MissingExtraError
 from thresher.serving.bundle import Bundle, open_bundle
@@ -39,7 +39,7 @@ def export_csr(bundle: Bundle | str | Path, folder: str | Path) -> Path:
     except ImportError as error:
         raise MissingExtraError("CSR files need scipy: pip install scipy") from error
     bundle, folder = bundle if isinstance(bundle, Bundle) else open_bundle(bundle), Path(folder)
-    with replacing_folder(folder) as beside:
+    with atomic_folder(folder) as beside:
         write_json(beside / CSR, {"tables": sorted(bundle.tables)})
         for name, table in bundle.tables.items():
             if not isinstance(table, CompactTable):

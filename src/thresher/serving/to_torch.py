@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from thresher._internal.files import replacing_file
+from thresher._internal.files import atomic_file
 from thresher.compact.table import CompactTable
 from thresher.errors import FormatError
 from thresher.serving.bundle import Bundle, open_bundle
@@ -29,7 +29,7 @@ def export_program(bundle: Bundle | str | Path, path: str | Path, *, compiled: b
     if path.suffix != ".pt2":
         raise FormatError(f"{path}: an exported program ends in .pt2; rename it")
     inputs, _ = example_inputs(bundle)
-    with warnings.catch_warnings(), torch.no_grad(), replacing_file(path) as beside:
+    with warnings.catch_warnings(), torch.no_grad(), atomic_file(path) as beside:
         warnings.simplefilter("ignore")  # about torch's own internals
         program = torch.export.export(make_traceable(bundle), inputs, dynamic_shapes=dynamic_rows(inputs))
         named = beside.with_suffix(".pt2")  # both writers insist on the ending
@@ -65,6 +65,6 @@ def export_dense(bundle: Bundle | str | Path, path: str | Path) -> Path:
     from safetensors.torch import save_file
 
     path, state = Path(path), dense_state_dict(bundle)
-    with replacing_file(path) as beside:
+    with atomic_file(path) as beside:
         save_file({name: tensor.contiguous() for name, tensor in state.items()}, beside)
     return path

@@ -16,7 +16,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from thresher._internal.files import replacing_file
+from thresher._internal.files import atomic_file
 from thresher._internal.mapped_tensors import copy_of
 from thresher._internal.tensor_state import load_tensor_state_, tensor_state
 from thresher.errors import FormatError, ThresherError
@@ -56,7 +56,7 @@ class Checkpoint:
             "same": json.dumps(same),
             "crc32": str(_checksum(stored)),
         }
-        with replacing_file(path) as beside:
+        with atomic_file(path) as beside:
             save_file(stored, beside, metadata)
 
     @classmethod

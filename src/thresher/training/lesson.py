@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.nn.modules.dropout import _DropoutNd
 
-from thresher._internal.files import replacing_file
+from thresher._internal.files import atomic_file
 from thresher.data.batches.batches import BatchSource, TeachableSource
 from thresher.data.batches.split_batches import EVALUATION_BATCH_SIZE, SplitBatches
 from thresher.errors import ConfigError
@@ -100,7 +100,7 @@ class Lesson:
 
     def save(self, path: Path) -> None:
         """Write the labels beside, then rename."""
-        with replacing_file(path) as beside, beside.open("wb") as file:
+        with atomic_file(path) as beside, beside.open("wb") as file:
             np.save(file, self.labels, allow_pickle=False)
 
     @classmethod

@@ -16,7 +16,7 @@ import polars as pl
 import pytest
 
 import thresher.data.encode.encode as encoding
-from thresher._internal.files import alone_in
+from thresher._internal.files import exclusive_lock
 from thresher.data.batches.split import SPLITS
 from thresher.data.config import DataConfig, FieldConfig, SplitConfig
 from thresher.data.datasets.shaped_files import write_avazu_shaped
@@ -215,7 +215,7 @@ def test_a_killed_process_goes_on(tmp_path: Path) -> None:
 def test_two_at_once_do_not_write_into_one_folder(tmp_path):
     write_avazu_shaped(tmp_path / "rows.csv", 500)
     partial = tmp_path / "encoded.partial"
-    with alone_in(partial):
+    with exclusive_lock(partial):
         (partial / "journal.json").write_text("the other's")
         with pytest.raises(ThresherError, match="another process is at work"):
             encode(source(tmp_path / "rows.csv"), tmp_path / "encoded")

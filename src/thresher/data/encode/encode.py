@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from thresher._internal.files import alone_in, put_in_place, remove, tidy
+from thresher._internal.files import clean_up_interrupted_writes, exclusive_lock, remove, replace_folder
 from thresher.data.batches.prefetch import prefetched
 from thresher.data.batches.split import SPLITS
 from thresher.data.encode.encoded_source import EncodedSource
@@ -47,7 +47,7 @@ def encode(
     same data and settings is continued.
     """
     folder, progress = Path(folder), progress or _silent
-    tidy(folder)
+    clean_up_interrupted_writes(folder)
     if folder.exists() and not (folder / "table.json").exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise DataError("exists and is not an encoded table; choose another folder", file=folder)
     if isinstance(source, EncodedSource):
@@ -62,10 +62,10 @@ def encode(
     partial = folder.with_name(folder.name + ".partial")
     for place in (folder, partial):
         check_replaceable(place)
-    with alone_in(partial):
+    with exclusive_lock(partial):
         try:
             _build(source, partial, inputs, progress)
-            put_in_place(partial, folder)
+            replace_folder(partial, folder)
         except (OSError, pl.exceptions.PolarsError) as error:
             shutil.rmtree(partial, ignore_errors=True)
             reason, file = getattr(error, "strerror", None), getattr(error, "filename", None)

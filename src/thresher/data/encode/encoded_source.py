@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from thresher._internal.files import replacing_folder
+from thresher._internal.files import atomic_folder
 from thresher.data.config import DataConfig
 from thresher.data.encode.sources import EncodingPlan, register_source
 from thresher.data.read.raw_files import RawChunk
@@ -46,7 +46,7 @@ class EncodedSource:
                 f"holds another table than {self.table.folder}; choose another folder, or overwrite it (--force)",
                 file=folder,
             )
-        with replacing_folder(folder) as beside:
+        with atomic_folder(folder) as beside:
             shutil.copytree(self.table.folder, beside, copy_function=_link, dirs_exist_ok=True)
         return EncodedTable.open(folder)
 

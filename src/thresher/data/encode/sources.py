@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from thresher._internal.registry import Registry
-from thresher._internal.settings import checked
+from thresher._internal.settings import validate_config
 from thresher.data.config import DataConfig, NewValues, SplitConfig, VocabularyFrom
 from thresher.data.read.raw_files import BadRows, RawChunk
 from thresher.data.schema import DenseColumn, Field, FileFormat, Label, check_names
@@ -112,5 +112,5 @@ def source_names() -> tuple[str, ...]:
 
 def build_source(config: DataConfig) -> DataSource:
     """The source a config describes. Reads headers and heads of files, not the rows."""
-    config = checked(config)
+    config = validate_config(config)
     return _registry.find(config.source)(config)
