@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from made_with import made_with
+from environment import run_environment
 from thresher._internal.files import read_json, write_json
 from thresher._internal.settings import config_from_mapping, config_to_mapping, load_toml
 from thresher.cli.progress import display
@@ -60,7 +60,7 @@ def run_seed(
     target = (results / name).with_suffix(".json")
     result = _so_far(target, name)
     said = load_toml(RunConfig, experiment) if config is None else config
-    if "config" in result and not still_holds(result["config"], said):
+    if "config" in result and not settings_match(result["config"], said):
         changed = "; ".join(differences(result["config"], config_to_mapping(said))[:3])
         raise ConfigError(f"{target} was made with other settings ({changed}); delete it to have it made again")
     if str(seed) in result["seeds"]:
@@ -70,7 +70,7 @@ def run_seed(
     if config.data.data_dir is not None:  # a path from the root stays what it is
         data_dir = _raw_data() / config.data.data_dir
         config = replace(config, data=replace(config.data, data_dir=str(data_dir)))
-    made = made_with()  # before a long run: the tree may change meanwhile
+    made = run_environment()  # before a long run: the tree may change meanwhile
     with display(quiet=not sys.stderr.isatty()) as progress:
         pruned = prune(config, out=temporary / name / str(seed), resume=True, progress=progress)
     result = _so_far(target, name)  # other seeds may have been added meanwhile
@@ -97,7 +97,7 @@ def _raw_data() -> Path:
     return Path(os.environ["THRESHER_DATA_DIR"])
 
 
-def still_holds(stored: Mapping[str, Any], now: object) -> bool:
+def settings_match(stored: Mapping[str, Any], now: object) -> bool:
     """Whether stored settings are these, read with today's defaults for what could not be set then."""
     try:
         return config_from_mapping(type(now), stored) == now

@@ -10,10 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from made_with import made_with
+from environment import run_environment
+from paper.result_files import read_or_start, write_result
 from paper.settings import EXPERIMENTS, QUICK_EPOCHS, PaperSettings
-from paper.stored import so_far, write_result
-from run import run_seed, still_holds
+from run import run_seed, settings_match
 from thresher._internal.files import read_json
 from thresher._internal.settings import config_to_mapping, load_toml
 from thresher.embeddings.pep import PepConfig
@@ -29,18 +29,18 @@ from thresher.training.fit import TrainingConfig
 
 QUICK_DECAY_EPOCHS, QUICK_DECAY_RATE = 25, 0.05
 THREE_TEACHERS, MIXED_TEACHERS = "three-teachers", "mixed-teachers"
-HAVE_MORE_TEACHERS: Mapping[str, Sequence[str]] = {
+TEACHER_EXPERIMENTS: Mapping[str, Sequence[str]] = {
     THREE_TEACHERS: ("fm",),
     MIXED_TEACHERS: ("fm", "deepfm", "autoint"),
 }
-"""Which models have an experiment like their PEP plan, but with other teachers: `more_teachers(model, which)`."""
-USUAL_TRAINING = TrainingConfig()
+"""Which models have an experiment like their PEP plan, but with other teachers: `teacher_experiment(model, which)`."""
+DEFAULT_TRAINING = TrainingConfig()
 
 
 def load_experiment(settings: PaperSettings, name: str) -> RunConfig:
     """The settings of an experiment, e.g. `movielens-1m/fm/pep-plan`; small in quick."""
     config = load_toml(RunConfig, (EXPERIMENTS / name).with_suffix(".toml"))
-    small = settings.sized(config, config.data.source)
+    small = settings.shrink_if_quick(config, config.data.source)
     if settings.quick and isinstance(config.embedding, PepConfig) and config.embedding.pressure == "decay":
         optimizer = replace(small.search.optimizer, threshold_learning_rate=QUICK_DECAY_RATE)
         small = replace(small, search=replace(small.search, max_epochs=QUICK_DECAY_EPOCHS, optimizer=optimizer))
@@ -56,7 +56,7 @@ def run_experiment(settings: PaperSettings, name: str, seeds: Iterable[int]) -> 
             f"{target} was made before {', '.join(later)} could be set, and is taken for one of today's defaults; "
             "if those change what is done, delete it to have it made again"
         )
-    if stored and settings.quick and not still_holds(stored, config):
+    if stored and settings.quick and not settings_match(stored, config):
         target.unlink()
     for seed in seeds:
         try:
@@ -95,19 +95,19 @@ def plan_points(settings: PaperSettings, model: str) -> list[FrontierPoint]:
     return pruned_points(read_experiment(settings, f"movielens-1m/{model}/pep-plan").values(), "pep")
 
 
-def more_teachers(model: str, which: str) -> str:
+def teacher_experiment(model: str, which: str) -> str:
     """The experiment like a model's PEP plan, but with three teachers of its kind, or one of each of three kinds."""
     return f"movielens-1m/{model}/pep-plan-{which}"
 
 
-def more_teachers_points(settings: PaperSettings, model: str, which: str) -> list[FrontierPoint]:
-    return pruned_points(read_experiment(settings, more_teachers(model, which)).values(), f"pep, {which}")
+def teacher_experiment_points(settings: PaperSettings, model: str, which: str) -> list[FrontierPoint]:
+    return pruned_points(read_experiment(settings, teacher_experiment(model, which)).values(), f"pep, {which}")
 
 
-def more_teachers_names(models: Collection[str]) -> list[str]:
+def teacher_experiment_names(models: Collection[str]) -> list[str]:
     """The experiments with more teachers that some models have."""
-    found = [(model, which) for which, have in HAVE_MORE_TEACHERS.items() for model in have]
-    return [more_teachers(model, which) for model, which in found if model in models]
+    found = [(model, which) for which, have in TEACHER_EXPERIMENTS.items() for model in have]
+    return [teacher_experiment(model, which) for model, which in found if model in models]
 
 
 def lr_path(settings: PaperSettings, source: str) -> Path:
@@ -115,7 +115,7 @@ def lr_path(settings: PaperSettings, source: str) -> Path:
     return settings.results / "lr" / f"{source}.json"
 
 
-def train_plain(
+def train_baseline(
     settings: PaperSettings,
     path: Path,
     source: str,
@@ -123,31 +123,31 @@ def train_plain(
     width: int,
     seeds: Iterable[int],
     *,
-    training: TrainingConfig = USUAL_TRAINING,
+    training: TrainingConfig = DEFAULT_TRAINING,
 ) -> None:
     """Train a dense table of one width, or logistic regression, and write its points to `path` as they come."""
     told = CompareConfig(training=training)
     short = with_epochs(told, QUICK_EPOCHS) if settings.quick else told
     plain = RunConfig(
-        data=settings.told_data(source),
+        data=settings.portable_data(source),
         model=settings.network(model),
         embedding=UniformConfig(embedding_dim=width),
         training=short.training,
         teacher_share=0.0,
     )
-    for seed in (seed for seed in seeds if str(seed) not in so_far(settings, path, plain, points={})["points"]):
-        made, config = made_with(), replace(plain, data=settings.data(source), seed=seed)
+    for seed in (seed for seed in seeds if str(seed) not in read_or_start(settings, path, plain, points={})["points"]):
+        made, config = run_environment(), replace(plain, data=settings.data(source), seed=seed)
         with Run.started(settings.temporary / "plain" / digest(config), config, resume=True) as run:
             table = encode_data(run)
         point = train_dense(run, table, batches(run, table))
-        content = so_far(settings, path, plain, points={})
+        content = read_or_start(settings, path, plain, points={})
         content["points"][str(seed)] = point.to_json()
         write_result(path, content, made)
         print(f"{path.stem} seed {seed}: test AUC {point.test_auc:.4f}", flush=True)
 
 
-def plain_points(path: Path) -> list[FrontierPoint]:
-    """What `train_plain` wrote; empty if it has not run."""
+def baseline_points(path: Path) -> list[FrontierPoint]:
+    """What `train_baseline` wrote; empty if it has not run."""
     content = read_json(path)["points"] if path.exists() else {}
     return [FrontierPoint.from_json(point) for point in content.values()]
 

@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from made_with import made_with
+from environment import run_environment
 from paper.experiments import digest, load_experiment
-from paper.page import ABSENT
+from paper.markdown import ABSENT
+from paper.result_files import read_or_start, write_result
 from paper.settings import PaperSettings
-from paper.stored import so_far, write_result
-from paper.verdicts.sized import by_size
+from paper.verdicts.groups import group_by_size
 from thresher.baselines.darts_emb import DartsEmbConfig
 from thresher.cli.progress import display
 from thresher.experiment.runs import Run, RunConfig
@@ -36,9 +36,9 @@ def time_budgets(settings: PaperSettings, path: Path) -> None:
 
     def add(side: str, seed: int, name: str, config: RunConfig) -> None:
         """Time one run unless it is done."""
-        if name not in so_far(settings, path, told, pep={}, darts={})[side].get(str(seed), {}):
-            made, timed = made_with(), _timed(settings, config)
-            content = so_far(settings, path, told, pep={}, darts={})
+        if name not in read_or_start(settings, path, told, pep={}, darts={})[side].get(str(seed), {}):
+            made, timed = run_environment(), _timed(settings, config)
+            content = read_or_start(settings, path, told, pep={}, darts={})
             content[side].setdefault(str(seed), {})[name] = timed
             write_result(path, content, made)
 
@@ -73,7 +73,7 @@ def _timed(settings: PaperSettings, config: RunConfig) -> TimedRun:
 
 
 @dataclass(frozen=True)
-class Way:
+class Strategy:
     """One way to all budgets: for each seed the timed runs it consists of."""
 
     name: str
@@ -93,37 +93,37 @@ class Way:
     def search_epochs(self) -> list[float]:
         return [float(sum(run["search_epochs"] for run in runs)) for runs in self.seeds]
 
-    def times(self, other: "Way") -> list[float]:
+    def times(self, other: "Strategy") -> list[float]:
         """How many times another way's searching it takes, seed by seed: seconds vary with the jobs beside them."""
         return [own / its for own, its in zip(self.seconds("search"), other.seconds("search"), strict=True)]
 
-    def told_auc(self, budget: str) -> str:
+    def auc_text(self, budget: str) -> str:
         points = [FrontierPoint.from_json(point) for run in self.runs for point in run["points"]]
-        return next((one.told_auc() for one in by_size(points) if one.budget == budget), ABSENT)
+        return next((one.auc_text() for one in group_by_size(points) if one.budget == budget), ABSENT)
 
 
 @dataclass(frozen=True)
-class Ways:
+class Strategies:
     """One PEP search for all; DartsEmb searched for each budget; and for each set of candidates."""
 
-    pep: Way
-    darts: Way
-    shared: Way
+    pep: Strategy
+    darts: Strategy
+    shared: Strategy
 
     @classmethod
-    def of(cls, content: Mapping[str, Any]) -> "Ways | None":
+    def of(cls, content: Mapping[str, Any]) -> "Strategies | None":
         """Of the seeds that have all runs; None while there is none."""
         pep, darts = content.get("pep", {}), content.get("darts", {})
         seeds = [seed for seed in sorted(pep) if len(darts.get(seed, {})) == len(SPACES)]
         if not seeds:
             return None
         return cls(
-            Way("PEP plan, one search", [[pep[seed]["all"]] for seed in seeds]),
-            Way("DartsEmb, a search for each budget", [list(darts[seed].values()) for seed in seeds]),
-            Way("DartsEmb, a search for each set of candidates", [shared_searches(darts[seed]) for seed in seeds]),
+            Strategy("PEP plan, one search", [[pep[seed]["all"]] for seed in seeds]),
+            Strategy("DartsEmb, a search for each budget", [list(darts[seed].values()) for seed in seeds]),
+            Strategy("DartsEmb, a search for each set of candidates", [shared_searches(darts[seed]) for seed in seeds]),
         )
 
-    def __iter__(self) -> Iterator[Way]:
+    def __iter__(self) -> Iterator[Strategy]:
         return iter((self.pep, self.darts, self.shared))
 
 

@@ -28,12 +28,12 @@ PARTS = (
     "lottery_ticket",
     "granularity",
     "thresholds",
-    "teacher",
+    "distillation",
     "interactions",
     "frequency",
     "ablation",
 )
-"""In the page's order; each a module of the shape of `paper.page.Part`."""
+"""In the page's order; each a module of the shape of `paper.markdown.Part`."""
 
 
 def main() -> None:
@@ -48,8 +48,8 @@ def main() -> None:
     if unknown := sorted(set(chosen) - set(PARTS)):
         parser.error(f"unknown part {', '.join(unknown)}; parts are {', '.join(PARTS)}")
     sys.path[0] = str(Path(__file__).parent.parent)  # `paper.…`, `made_with` and `run` are found there
+    from paper.page import write_page
     from paper.settings import MODELS, PaperSettings
-    from paper.whole_page import write_page
 
     models = MODELS if arguments.models is None else tuple(arguments.models.split(","))
     if unknown := sorted(set(models) - set(MODELS)):

@@ -13,7 +13,7 @@ from typing import Any
 
 from torch.optim import Optimizer
 
-from made_with import made_with
+from environment import run_environment
 from paper.experiments import digest
 from paper.measures import AdamParts, group_densities, popularity_groups, threshold_parts
 from paper.settings import PaperSettings
@@ -48,7 +48,7 @@ RAISED = 23.0  # how far the rate of raw thresholds would carry them in the whol
 
 
 @dataclass(frozen=True, kw_only=True)
-class WatchedConfig:
+class RecordedConfig:
     """What a result of watched searches, and of trainings after them, depends on."""
 
     searches: tuple[RunConfig, ...]
@@ -84,14 +84,14 @@ def search(
     done = folder / "search.json"
     if not done.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        write_json(done, watch(config, table, data, folder))
+        write_json(done, record_search(config, table, data, folder))
     found = read_json(done)
     tickets = {text: load_mask_ticket(folder / slug) for text, slug in found["tickets"].items()}
     return Search(folder=folder, config=config, table=table, data=data, tickets=tickets,
                   records=found["records"], cuts=found["cuts"])  # fmt: skip
 
 
-def watch(config: RunConfig, table: EncodedTable, data: SplitBatches, folder: Path) -> dict[str, Any]:
+def record_search(config: RunConfig, table: EncodedTable, data: SplitBatches, folder: Path) -> dict[str, Any]:
     """The search itself; its tickets go into `folder`, what was seen of it is returned as plain data."""
     model = new_model(config, table, config.embedding)
     pep, optimizer = model.embedding, build_optimizer(model, config.search.optimizer)
@@ -99,7 +99,7 @@ def watch(config: RunConfig, table: EncodedTable, data: SplitBatches, folder: Pa
     parts = AdamParts(optimizer, pep.raw_threshold) if pep.config.pressure == "decay" else None
     groups = popularity_groups(table.feature_counts)
     stopping = config.search.warmup_stopping()
-    found: dict[str, Any] = {"tickets": {}, "cuts": {}, "records": [], "made_with": made_with()}
+    found: dict[str, Any] = {"tickets": {}, "cuts": {}, "records": [], "made_with": run_environment()}
 
     def on_ticket(ticket: MaskTicket) -> None:
         assert data.test is not None
@@ -195,5 +195,5 @@ def search_config(
         search = replace(search, max_epochs=epochs, optimizer=optimizer)
     num_entries = table.schema.num_features * embedding.embedding_dim
     possible = [text for text in budgets[source] if Budget.parse(text).max_entries(num_entries) < num_entries]
-    data = settings.told_data(source)
+    data = settings.portable_data(source)
     return RunConfig(data=data, embedding=embedding, search=search, training=training, budgets=tuple(possible))

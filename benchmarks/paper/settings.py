@@ -24,7 +24,7 @@ REPOSITORY = BENCHMARKS.parent
 EXPERIMENTS = BENCHMARKS / "experiments"
 FOLDERS = {"movielens-1m": "ml-1m", "criteo": "criteo", "avazu": "avazu"}
 """Data set → its folder in THRESHER_DATA_DIR."""
-PLACES = {"movielens-1m": "MovieLens-1M", "criteo": "Criteo (small)", "avazu": "Avazu (small)"}
+DATASET_NAMES = {"movielens-1m": "MovieLens-1M", "criteo": "Criteo (small)", "avazu": "Avazu (small)"}
 """Data set → what figures and tables call what there is of it."""
 MODELS = ("fm", "deepfm", "autoint", "autoint-lr")
 MODEL_NAMES = {"lr": "LR", "fm": "FM", "deepfm": "DeepFM", "autoint": "AutoInt", "autoint-lr": "AutoInt+LR"}
@@ -93,11 +93,11 @@ class PaperSettings:
             folder = _small_copy(source, folder, self.temporary / "data" / FOLDERS[source])
         return DataConfig(source=source, data_dir=str(folder))
 
-    def told_data(self, source: str) -> DataConfig:
+    def portable_data(self, source: str) -> DataConfig:
         """The same as result files tell it: without the place of the data on this machine."""
         return self.data(source) if self.quick else DataConfig(source=source, data_dir=FOLDERS[source])
 
-    def sized(self, config: RunConfig, source: str) -> RunConfig:
+    def shrink_if_quick(self, config: RunConfig, source: str) -> RunConfig:
         """A run's settings as they are in full; in quick on the small data, with few epochs."""
         if not self.quick:
             return config

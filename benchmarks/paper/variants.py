@@ -23,7 +23,7 @@ LATE = 0.2
 Thresholding = Callable[[Tensor, Tensor], Tensor]
 
 
-class SlowingPlan(Plan):
+class DeceleratingPlan(Plan):
     """The geometric fall with `1 − (1 − t)²` for `t`: most of its steps are spent on small sizes."""
 
     def num_kept(self, step: int) -> int:
@@ -31,7 +31,7 @@ class SlowingPlan(Plan):
         return super().num_kept(round(self.num_steps * (1 - left**2)))
 
 
-class HasteningPlan(Plan):
+class AcceleratingPlan(Plan):
     """The geometric fall with `t²` for `t`: most of its steps are spent on large sizes."""
 
     def num_kept(self, step: int) -> int:
@@ -44,9 +44,9 @@ def hard_when_late(values: Tensor, threshold: Tensor) -> Tensor:
     return values * kept if kept.float().mean() < LATE else soft_threshold(values, threshold)
 
 
-PUT_IN: Mapping[object, str] = {
-    SlowingPlan: "slows down",
-    HasteningPlan: "speeds up",
+PATCHED_NAMES: Mapping[object, str] = {
+    DeceleratingPlan: "slows down",
+    AcceleratingPlan: "speeds up",
     CubicPlan: "cubic",
     hard_when_late: "hard when late",
 }
@@ -74,16 +74,18 @@ class Variant:
     def name(self) -> str:
         if self.rewind_epochs:
             return f"rewound to epoch {self.rewind_epochs}"
-        return ", ".join(self.changes) or PUT_IN.get(self.plan) or PUT_IN.get(self.thresholding) or DEFAULT
+        return (
+            ", ".join(self.changes) or PATCHED_NAMES.get(self.plan) or PATCHED_NAMES.get(self.thresholding) or DEFAULT
+        )
 
     @property
     def slug(self) -> str:
         """What tells its search from others of the same settings."""
-        told = PUT_IN.get(self.plan) or PUT_IN.get(self.thresholding)
+        told = PATCHED_NAMES.get(self.plan) or PATCHED_NAMES.get(self.thresholding)
         return f"-{told.replace(' ', '-')}" if told else ""
 
     @contextmanager
-    def put_in(self) -> Iterator[None]:
+    def patched(self) -> Iterator[None]:
         """Inside, searches have its plan and its thresholding: what gained nothing is no setting of the library."""
         with patch.object(searcher, "Plan", self.plan), patch.object(pep, "soft_threshold", self.thresholding):
             yield
@@ -98,8 +100,8 @@ _FM = (
     Variant(about="rewinding", changes=("rewind=final",)),
     Variant(about="plan", changes=("search.plan_epochs=10",)),
     Variant(about="plan", changes=("search.plan_epochs=40",)),
-    Variant(about="plan", plan=SlowingPlan),
-    Variant(about="plan", plan=HasteningPlan),
+    Variant(about="plan", plan=DeceleratingPlan),
+    Variant(about="plan", plan=AcceleratingPlan),
     Variant(about="plan", plan=CubicPlan),
     Variant(about="threshold", thresholding=hard_when_late),
     Variant(about="warm-up", changes=("search.warmup_epochs=2",)),

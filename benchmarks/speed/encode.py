@@ -24,7 +24,7 @@ MIN_COUNT = 10
 NUM_INTEGERS, NUM_FIELDS = 13, 39
 
 
-def ours(raw: Path, out: Path) -> int:
+def thresher_encode(raw: Path, out: Path) -> int:
     from thresher.data.config import DataConfig
     from thresher.data.encode.encode import encode
     from thresher.data.encode.sources import build_source
@@ -97,7 +97,7 @@ def pandas(raw: Path, out: Path) -> int:
     return sum(len(index) + 1 for index in indexes)
 
 
-SIDES = {"ours": ours, "python": python, "pandas": pandas}
+SIDES = {"ours": thresher_encode, "python": python, "pandas": pandas}
 
 
 def run_side(name: str, raw: Path) -> None:
@@ -107,7 +107,7 @@ def run_side(name: str, raw: Path) -> None:
         with raw.open() as lines:
             head = [next(lines) for _ in range(2_000)]
         (warm / "head.txt").write_text("".join(head))
-        ours(warm / "head.txt", warm)
+        thresher_encode(warm / "head.txt", warm)
         shutil.rmtree(warm)
     out = Path(tempfile.mkdtemp(dir=raw.parent))
     try:

@@ -7,7 +7,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 sys.path.insert(0, str(Path(__file__).parent))
-from made_results import write_results
+from example_results import write_results
 
 from paper.settings import PaperSettings
 

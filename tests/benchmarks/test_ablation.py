@@ -5,7 +5,7 @@ import torch
 
 from paper.parts import ablation
 from paper.settings import EXPERIMENTS
-from paper.variants import DEFAULT, VARIANTS, HasteningPlan, SlowingPlan, Variant, hard_when_late
+from paper.variants import DEFAULT, VARIANTS, AcceleratingPlan, DeceleratingPlan, Variant, hard_when_late
 from thresher._internal.files import read_json, write_json
 from thresher._internal.settings import load_toml, override
 from thresher.data.batches.split_batches import SplitBatches
@@ -40,7 +40,7 @@ def test_searches_with_something_put_in_have_folders_of_their_own():
     assert len(set(slugs)) == len(slugs) == 4
 
 
-@pytest.mark.parametrize(("plan", "half_way"), [(SlowingPlan, 316), (Plan, 1000), (HasteningPlan, 3162)])
+@pytest.mark.parametrize(("plan", "half_way"), [(DeceleratingPlan, 316), (Plan, 1000), (AcceleratingPlan, 3162)])
 def test_plans_fall_between_the_same_ends_at_another_pace(plan, half_way):
     fall = plan(num_entries=10_000, smallest=100, num_steps=1000)
     assert [fall.num_kept(step) for step in (0, 500, 1000, 1001)] == [10_000, half_way, 100, 100]
@@ -63,9 +63,9 @@ def test_what_is_put_in_is_what_a_search_uses(small_table):
         called.append(len(values))
         return soft_threshold(values, threshold)
 
-    with Variant(about="", plan=SlowingPlan, thresholding=watched).put_in():
+    with Variant(about="", plan=DeceleratingPlan, thresholding=watched).patched():
         model = new_model(config, small_table, config.embedding)
-        assert type(Searcher(model, config.budgets, steps=10).plan) is SlowingPlan
+        assert type(Searcher(model, config.budgets, steps=10).plan) is DeceleratingPlan
         model(next(iter(SplitBatches.of(small_table, 256, seed=1).train.epoch(1))).inputs[0])
     assert called
     assert type(Searcher(model, config.budgets, steps=10).plan) is Plan

@@ -1,9 +1,9 @@
 """Who is ahead: a difference counts only where seeds and splits agree, and sizes are equal."""
 
 import pytest
-from made_results import point
+from example_results import point
 
-from paper.verdicts.differences import is_above, is_ahead, paired
+from paper.verdicts.differences import is_better, is_better_method, paired_differences
 from paper.verdicts.equal_budgets import at_equal_budgets
 from paper.verdicts.equal_bytes import at_equal_bytes
 from thresher.report.frontier import FrontierPoint
@@ -13,8 +13,10 @@ def test_differences_are_of_the_seeds_both_have():
     def side(aucs):
         return [FrontierPoint.from_json(point(auc, seed=seed)) for seed, auc in aucs.items()]
 
-    assert paired(side({0: 0.8, 2: 0.9, 1: 0.7}), side({2: 0.5, 0: 0.6, 3: 0.1})) == pytest.approx([0.2, 0.4])
-    assert paired(side({0: 0.8}), side({1: 0.8})) == []
+    assert paired_differences(side({0: 0.8, 2: 0.9, 1: 0.7}), side({2: 0.5, 0: 0.6, 3: 0.1})) == pytest.approx(
+        [0.2, 0.4]
+    )
+    assert paired_differences(side({0: 0.8}), side({1: 0.8})) == []
 
 
 @pytest.mark.parametrize(
@@ -31,7 +33,7 @@ def test_differences_are_of_the_seeds_both_have():
     ],
 )
 def test_a_small_difference_counts_only_where_seeds_agree(differences, ahead):
-    assert is_ahead(differences) is ahead
+    assert is_better(differences) is ahead
 
 
 def test_validation_has_to_agree_that_a_method_is_ahead_unless_one_learned_from_it():
@@ -42,10 +44,10 @@ def test_validation_has_to_agree_that_a_method_is_ahead_unless_one_learned_from_
         ]
 
     pep = points("pep", 0.85, 0.849)
-    assert is_above(pep, points("mde", 0.84, 0.848))
-    assert not is_above(pep, points("mde", 0.84, 0.850))  # test and validation say the opposite: no finding
-    assert not is_above(points("mde", 0.84, 0.850), pep)
-    assert is_above(pep, points("darts-emb", 0.84, 0.850))  # its sizes learned on the validation rows
+    assert is_better_method(pep, points("mde", 0.84, 0.848))
+    assert not is_better_method(pep, points("mde", 0.84, 0.850))  # test and validation say the opposite: no finding
+    assert not is_better_method(points("mde", 0.84, 0.850), pep)
+    assert is_better_method(pep, points("darts-emb", 0.84, 0.850))  # its sizes learned on the validation rows
 
 
 def test_what_cannot_use_its_budget_is_compared_with_a_table_that_is_no_larger():

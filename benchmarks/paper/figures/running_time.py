@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING
 
-from paper.figures.exits import NOTE_COLOUR
-from paper.five_budgets import Way
+from paper.figures.annotations import ANNOTATION_COLOUR
+from paper.five_budgets import Strategy
 from thresher.report.figures import COLOURS
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def draw_steps(axes: "Axes", ratios: Mapping[str, Sequence[float]], models: Sequ
     axes.legend(loc="upper right", fontsize=8, borderaxespad=0)
 
 
-def draw_budgets(axes: "Axes", ways: Mapping[str, Way]) -> None:
+def draw_budgets(axes: "Axes", ways: Mapping[str, Strategy]) -> None:
     """Running time: mean search and retraining of each way to five budgets, one on the other, ± sd of their sum."""
     names, bottoms = list(ways), [0.0] * len(ways)
     for stage, label, colour, hatch in (
@@ -58,7 +58,7 @@ def draw_budgets(axes: "Axes", ways: Mapping[str, Way]) -> None:
         bottoms = [bottom + height for bottom, height in zip(bottoms, heights, strict=True)]
     totals = [way.total_seconds() for way in ways.values()]
     spreads = [stdev(each) if len(each) > 1 else 0.0 for each in totals]
-    axes.errorbar(names, bottoms, yerr=spreads, fmt="none", ecolor=NOTE_COLOUR, capsize=3, linewidth=1)
+    axes.errorbar(names, bottoms, yerr=spreads, fmt="none", ecolor=ANNOTATION_COLOUR, capsize=3, linewidth=1)
     axes.grid(visible=False, axis="x")
     axes.set_ylabel(f"seconds to five budgets (seeds: {len(totals[0])})")
     axes.set_title("MovieLens-1M, FM", loc="left")

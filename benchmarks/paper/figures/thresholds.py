@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from paper.figures.exits import note_exits
+from paper.figures.annotations import annotate_out_of_range
 from thresher.embeddings.pep import Pressure
 from thresher.report.figures import COLOURS, set_count_ticks
 
@@ -35,7 +35,7 @@ def draw_losses(axes: "Axes", seeds: list[dict[str, Any]]) -> None:
     best = [min(seed[name]["validation_logloss"]) for seed in seeds for name in ("dense", *PRESSURES)]
     low, high = min(training), max(*training, *best)
     axes.set_ylim(low - 0.05 * (high - low), high + 0.2 * (high - low))
-    note_exits(axes, validation)
+    annotate_out_of_range(axes, validation)
     axes.set_xlabel("epoch")
     axes.xaxis.get_major_locator().set_params(integer=True)
 

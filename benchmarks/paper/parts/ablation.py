@@ -11,13 +11,21 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from made_with import made_with
+from environment import run_environment
 from paper.experiments import digest, load_experiment, pruned_points, read_experiment, result_path, run_experiment
-from paper.page import NOT_RUN_YET, Claim, holds, made_from, mean_sd, table
+from paper.markdown import NOT_RUN_YET, Claim, holds, mean_sd, provenance, table
+from paper.result_files import read_or_start, read_result, write_result
 from paper.settings import MODEL_NAMES, PaperSettings
-from paper.stored import read_result, so_far, write_result
 from paper.variants import DEFAULT, VARIANTS, Variant
-from paper.verdicts.differences import LEVEL, STUDENT, SideBySide, by_seed, is_ahead, is_behind, signed
+from paper.verdicts.differences import (
+    MIN_DIFFERENCE,
+    T_QUANTILES,
+    PairedComparison,
+    differences_by_seed,
+    is_better,
+    is_worse,
+    signed,
+)
 from thresher._internal.files import read_json
 from thresher._internal.settings import override
 from thresher.data.batches.split_batches import SplitBatches
@@ -39,7 +47,7 @@ PUBLISHED = ""
 PART = "ablation"
 BUDGETS = {"fm": ("20k", "6541"), "deepfm": ("8604",), "autoint": ("9000",)}
 """Model → the sizes its tickets are judged at."""
-ENOUGH = min(STUDENT)
+ENOUGH = min(T_QUANTILES)
 """Seeds a verdict needs to be told without their number."""
 LEARNED, FIXED = "movielens-1m/fm/pep-plan-by-labels", "movielens-1m/fm/pep-plan-fixed-deviation"
 """The one default that test AUC is told of, too: what learned thresholds are worth is the paper's matter."""
@@ -62,11 +70,11 @@ def run(settings: PaperSettings) -> None:
 def _add(settings: PaperSettings, path: Path, base: RunConfig, variant: Variant) -> None:
     """Compute what the result file of a model lacks, with the seed of `base`."""
     stored, seed = replace(base, seed=0), str(base.seed)
-    if seed in so_far(settings, path, stored, variants={})["variants"].get(variant.name, {}):
+    if seed in read_or_start(settings, path, stored, variants={})["variants"].get(variant.name, {}):
         return
-    made = made_with()  # before a long run: the tree may change meanwhile
+    made = run_environment()  # before a long run: the tree may change meanwhile
     aucs = validation_aucs(settings, base, variant)
-    content = so_far(settings, path, stored, variants={})
+    content = read_or_start(settings, path, stored, variants={})
     content["variants"].setdefault(variant.name, {})[seed] = aucs
     write_result(path, content, made)
     print(f"{path.stem} {variant.name} seed {seed}: {aucs}", flush=True)
@@ -77,7 +85,7 @@ def validation_aucs(settings: PaperSettings, base: RunConfig, variant: Variant) 
     config = override(replace(base, data=settings.data(base.data.source)), variant.changes)
     searched = replace(config, training=TrainingConfig(batch_size=config.training.batch_size), rewind="initial")
     folder = settings.temporary / PART / f"{digest(searched)}{variant.slug}"
-    with Run.started(folder, searched, resume=True) as found, variant.put_in():
+    with Run.started(folder, searched, resume=True) as found, variant.patched():
         table = encode_data(found)
         data = replace(batches(found, table), test=None)
         tickets = find_run_tickets(found, table, data, BY_LABELS)
@@ -119,7 +127,7 @@ def learning_claim(settings: PaperSettings) -> Claim | None:
     if not found:
         return None
     here = f"FM on MovieLens-1M, learned minus fixed: {'; '.join(f'{at} {signed(each)}' for at, each in found.items())}"
-    return Claim("Thresholds are to be learned", holds(map(is_ahead, found.values())), here)
+    return Claim("Thresholds are to be learned", holds(map(is_better, found.values())), here)
 
 
 def page(settings: PaperSettings) -> str:
@@ -161,14 +169,16 @@ def _section(settings: PaperSettings, model: str) -> str:
         table(["change", *budgets], rows),
         _verdict(variants, budgets),
         f"Not run yet: {', '.join(missing)}." if missing else "",
-        made_from(content),
+        provenance(content),
     ]
     return "\n\n".join(part for part in parts if part)
 
 
 def _gains(variants: dict[str, dict[str, Any]], own: dict[str, Any], budget: str) -> list[float]:
     """What a change gains at one budget, for each seed both have."""
-    return by_seed(*({seed: aucs[budget] for seed, aucs in side.items()} for side in (own, variants.get(DEFAULT, {}))))
+    return differences_by_seed(
+        *({seed: aucs[budget] for seed, aucs in side.items()} for side in (own, variants.get(DEFAULT, {})))
+    )
 
 
 def better_and_worse(variants: dict[str, dict[str, Any]], budgets: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -176,9 +186,9 @@ def better_and_worse(variants: dict[str, dict[str, Any]], budgets: Sequence[str]
     better, worse = [], []
     for name, own in variants.items():
         gains = [gains for budget in budgets if name != DEFAULT and (gains := _gains(variants, own, budget))]
-        if any(map(is_behind, gains)):
+        if any(map(is_worse, gains)):
             worse.append(name)
-        elif any(map(is_ahead, gains)):
+        elif any(map(is_better, gains)):
             better.append(name)
     return better, worse
 
@@ -208,24 +218,24 @@ MovieLens-1M, FM, D = 64, retrained on labels alone (`benchmarks/experiments/{LE
 `…/{Path(FIXED).name}.toml`). The paper has no such ablation.""",
             table(["parameters", "deviation learned", "fixed at 0", "difference, paired"], both.rows),
             both.in_words("Learning it") + _why_learned(both),
-            made_from(*(read_result(result_path(settings, name)) for name in (LEARNED, FIXED))),
+            provenance(*(read_result(result_path(settings, name)) for name in (LEARNED, FIXED))),
         ]
     )
 
 
-def _side_by_side(settings: PaperSettings) -> SideBySide | None:
+def _side_by_side(settings: PaperSettings) -> PairedComparison | None:
     learned, fixed = (pruned_points(read_experiment(settings, name).values(), name) for name in (LEARNED, FIXED))
-    return SideBySide.of(learned, fixed) if learned and fixed else None
+    return PairedComparison.of(learned, fixed) if learned and fixed else None
 
 
-def _why_learned(both: SideBySide) -> str:
+def _why_learned(both: PairedComparison) -> str:
     """Why the default is what it is, as long as the numbers allow it."""
     gains = [fmean(each) for each in both.differences.values() if each]
-    if not gains or min(gains) <= -LEVEL or max(gains) >= LEVEL:
+    if not gains or min(gains) <= -MIN_DIFFERENCE or max(gains) >= MIN_DIFFERENCE:
         return ""
     return (
-        f" The library learns it by default, as published, since at no size that costs or gains {LEVEL} on average; "
-        "this was asked of FM alone, on this data set, by labels."
+        " The library learns the deviation by default, as published, because at no size the mean difference reaches "
+        f"{MIN_DIFFERENCE}. This was measured for FM only, on this data set, with hard labels."
     )
 
 

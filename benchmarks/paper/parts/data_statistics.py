@@ -8,10 +8,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from made_with import made_with
-from paper.page import NOT_RUN_YET, Claim, made_from, picture, table
-from paper.settings import FOLDERS, PLACES, PaperSettings
-from paper.stored import read_result, stored_result, write_result
+from environment import run_environment
+from paper.markdown import NOT_RUN_YET, Claim, picture, provenance, table
+from paper.result_files import read_matching_result, read_result, write_result
+from paper.settings import DATASET_NAMES, FOLDERS, PaperSettings
 from thresher._internal.settings import config_to_mapping
 from thresher.data.encode.encode import encode
 from thresher.data.encode.sources import build_source
@@ -30,11 +30,11 @@ WITH_HEADER = ("train.csv",)
 
 
 def run(settings: PaperSettings) -> None:
-    for source in PLACES:
-        path, data = result_path(settings, source), settings.told_data(source)
-        if stored_result(settings, path, data):
+    for source in DATASET_NAMES:
+        path, data = result_path(settings, source), settings.portable_data(source)
+        if read_matching_result(settings, path, data):
             continue
-        made = made_with()
+        made = run_environment()
         encoded = encode(build_source(settings.data(source)), settings.temporary / "data_statistics" / source)
         found = table_statistics(encoded, head=0)  # the most frequent values are data, and stay out
         fields = [
@@ -42,11 +42,11 @@ def run(settings: PaperSettings) -> None:
             for field in found.fields
         ]
         content = {key: value for key, value in asdict(found).items() if key != "fields"}
-        told = {"config": config_to_mapping(data), "source": source, "files": file_facts(settings, source)}
+        told = {"config": config_to_mapping(data), "source": source, "files": file_metadata(settings, source)}
         write_result(path, {**told, **content, "fields": fields}, made)
 
 
-def file_facts(settings: PaperSettings, source: str) -> list[dict[str, Any]]:
+def file_metadata(settings: PaperSettings, source: str) -> list[dict[str, Any]]:
     """Name, rows and checksum of the raw files of a data set; none of made-up rows."""
     folder = settings.data(source).data_dir
     return [] if folder is None else [_facts(Path(folder) / name, FOLDERS[source]) for name in FILES[source]]
@@ -60,7 +60,7 @@ def _facts(path: Path, folder: str) -> dict[str, Any]:
 
 
 def draw(settings: PaperSettings) -> list[Path]:
-    found = {source: content for source in PLACES if (content := read_result(result_path(settings, source)))}
+    found = {source: content for source in DATASET_NAMES if (content := read_result(result_path(settings, source)))}
     if not found:
         return []
     with page_style():
@@ -68,7 +68,7 @@ def draw(settings: PaperSettings) -> list[Path]:
         axes = figure.subplots()
         for at, (source, content) in enumerate(found.items()):
             curve = zip(*content["frequency_curve"], strict=True)
-            axes.plot(*curve, color=COLOURS[at], linestyle=DASHES[at], linewidth=1.5, label=PLACES[source])
+            axes.plot(*curve, color=COLOURS[at], linestyle=DASHES[at], linewidth=1.5, label=DATASET_NAMES[source])
         axes.set_xscale("log")
         axes.set_yscale("log")
         for axis in (axes.xaxis, axes.yaxis):
@@ -84,7 +84,7 @@ def claims(settings: PaperSettings) -> list[Claim]:
 
 
 def page(settings: PaperSettings) -> str:
-    found = {source: content for source in PLACES if (content := read_result(result_path(settings, source)))}
+    found = {source: content for source in DATASET_NAMES if (content := read_result(result_path(settings, source)))}
     if not found:
         return NOT_RUN_YET
     rows = []
@@ -93,7 +93,7 @@ def page(settings: PaperSettings) -> str:
         paper_rows, paper_fields, paper_features = PAPER[source]
         rows.append(
             [
-                PLACES[source],
+                DATASET_NAMES[source],
                 f"{paper_rows:,}",
                 f"{sum(splits):,}",
                 " / ".join(f"{rows:,}" for rows in splits),
@@ -114,7 +114,7 @@ def page(settings: PaperSettings) -> str:
             table(heads, rows),
             picture(settings, "data-statistics", "how often features are seen"),
             *filter(None, [_files(found)]),
-            made_from(*found.values()),
+            provenance(*found.values()),
         ]
     )
 

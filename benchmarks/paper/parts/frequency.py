@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from paper.markdown import NOT_RUN_YET, Claim, holds, mean_sd, picture, provenance, table
 from paper.measures import GROUP_EDGES, group_names
-from paper.page import NOT_RUN_YET, Claim, holds, made_from, mean_sd, picture, table
-from paper.searches import Search, WatchedConfig, search, search_config
-from paper.settings import PLACES, PaperSettings
-from paper.stored import add_seeds, read_result, read_seeds
+from paper.result_files import compute_missing_seeds, read_result, read_seeds
+from paper.searches import RecordedConfig, Search, search, search_config
+from paper.settings import DATASET_NAMES, PaperSettings
 from thresher.embeddings.pep import Pressure
 from thresher.report.figures import COLOURS, MARKERS, new_figure, page_style, save_figure, set_count_ticks
 
@@ -50,8 +50,8 @@ def run(settings: PaperSettings) -> None:
                 "ticket": _of_ticket(found, BUDGETS[pressure]),
             }
 
-        watched = WatchedConfig(searches=(search_config(settings, SOURCE, pressure=pressure),))
-        add_seeds(settings, _path(settings, pressure), watched, of_seed)
+        watched = RecordedConfig(searches=(search_config(settings, SOURCE, pressure=pressure),))
+        compute_missing_seeds(settings, _path(settings, pressure), watched, of_seed)
 
 
 def _of_ticket(found: Search, budget: str) -> dict[str, Any] | None:
@@ -103,7 +103,7 @@ def draw(settings: PaperSettings) -> list[Path]:
     with page_style():
         figure = new_figure(6.9, 2.6)
         _draw_counts(figure.subplots(), next(iter(results.values()))[0]["counts"])
-        figure.suptitle(PLACES[SOURCE], x=0.01, ha="left", fontsize=10, fontweight="bold")
+        figure.suptitle(DATASET_NAMES[SOURCE], x=0.01, ha="left", fontsize=10, fontweight="bold")
         written = list(save_figure(figure, settings.images / f"{PART}_distribution"))
         figure = new_figure(6.9, 2.9 * len(results))
         panels = figure.subplots(len(results), 2, squeeze=False)
@@ -121,7 +121,7 @@ def draw(settings: PaperSettings) -> list[Path]:
                 right.set_axis_off()
         handles, labels = panels[0][0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=5, fontsize=8, title="training rows with it")
-        figure.suptitle(f"{PLACES[SOURCE]}, FM", x=0.01, ha="left", fontsize=10, fontweight="bold")
+        figure.suptitle(f"{DATASET_NAMES[SOURCE]}, FM", x=0.01, ha="left", fontsize=10, fontweight="bold")
         return written + list(save_figure(figure, settings.images / f"{PART}_density"))
 
 
@@ -194,7 +194,7 @@ not, with exceptions both ways.""",
             "Mean density of each group (number of features in brackets) when the search had so much left:",
             table(["search", *heads], rows),
             *filter(None, [_begins(results.get("decay", [])), *facts]),
-            made_from(*(read_result(_path(settings, pressure)) for pressure in results)),
+            provenance(*(read_result(_path(settings, pressure)) for pressure in results)),
         ]
     )
 

@@ -9,8 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 
-from paper import compared, eight_bits
-from paper.compared import compare_method
+from paper import int8_tickets, method_comparison
 from paper.experiments import (
     aucs_of,
     pruned_points,
@@ -18,12 +17,13 @@ from paper.experiments import (
     result_path,
     run_experiment,
 )
-from paper.page import NOT_RUN_YET, Claim, holds, made_from, mean_sd, ours, picture, table
+from paper.markdown import NOT_RUN_YET, Claim, holds, mean_sd, not_in_paper, picture, provenance, table
+from paper.method_comparison import compare_method
 from paper.parts import ablation
 from paper.published import AUTHORS_CODE, PEP_0
+from paper.result_files import read_result
 from paper.settings import MODEL_NAMES, PaperSettings
-from paper.stored import read_result
-from paper.verdicts.equal_budgets import at_equal_budgets, comparisons, counted, method_rows
+from paper.verdicts.equal_budgets import at_equal_budgets, comparisons, method_rows, outcome_counts
 from paper.verdicts.equal_bytes import at_equal_bytes
 from thresher.experiment.compared_points import FLOOR
 from thresher.report.comparison import plot_comparison
@@ -36,7 +36,7 @@ PLAN, DECAY, QUANTISED = "pep", "pep-decay", "quantised"
 MODELS = ("fm", "deepfm", "autoint")
 IN_PAPER = ("uniform", "mgqe", "mde", "darts-emb")
 MAGNITUDES = ("magnitude", "gradual-magnitude", "iterative-magnitude")
-BY_BYTES_ALONE = (QUANTISED, eight_bits.LABEL)
+BY_BYTES_ALONE = (QUANTISED, int8_tickets.LABEL)
 """At equal parameters they are `uniform` and `pep`."""
 _FEW = ("pep", "uniform", "magnitude", "mde")
 METHODS: Mapping[str, tuple[str, ...]] = {
@@ -84,7 +84,7 @@ def run(settings: PaperSettings) -> None:
                     seeds=seeds, trials=TRIALS,
                 )  # fmt: skip
         if model == "fm":
-            eight_bits.run(settings, BUDGETS[model])
+            int8_tickets.run(settings, BUDGETS[model])
     for model in _models(settings):
         run_experiment(settings, f"movielens-1m/{model}/pep-decay", settings.seeds)
 
@@ -132,7 +132,7 @@ def claims(settings: PaperSettings) -> list[Claim]:
     """PEP against the methods the paper has in its figures, and against magnitude pruning, under every model."""
     return [
         *_claim(settings, "At equal size it is ahead of uniform tables, MGQE, MDE and DartsEmb", IN_PAPER),
-        *_claim(settings, ours("at equal size it is ahead of magnitude pruning"), MAGNITUDES),
+        *_claim(settings, not_in_paper("at equal size it is ahead of magnitude pruning"), MAGNITUDES),
     ]
 
 
@@ -143,8 +143,8 @@ def _claim(settings: PaperSettings, said: str, methods: Sequence[str]) -> list[C
         compared_here = comparisons(points, PLAN, BUDGETS[model])
         if compared_here:
             others = ", ".join(dict.fromkeys(one.other.label for one in compared_here))
-            told.append(f"{MODEL_NAMES[model]} ({others}): {counted(compared_here, name_level=False)}")
-            found += [one.is_ahead for one in compared_here]
+            told.append(f"{MODEL_NAMES[model]} ({others}): {outcome_counts(compared_here, name_level=False)}")
+            found += [one.is_better for one in compared_here]
     here = f"MovieLens-1M, each method with the first setting of its grid, {'; '.join(told)}"
     return [Claim(said, holds(found), here)] if told else []
 
@@ -167,14 +167,14 @@ def _section(settings: PaperSettings, model: str, points: Sequence[FrontierPoint
         *(_widths(points, label) for label in ("uniform", QUANTISED)),
         f"Logistic regression: {mean_sd(aucs_of(floor_points(settings, model)))}.",
         at_equal_budgets([point for point in points if point.label not in BY_BYTES_ALONE], PLAN, budgets),
-        at_equal_bytes(points, (PLAN, eight_bits.LABEL), turned=[QUANTISED]),
-        compared.cut_off(content),
+        at_equal_bytes(points, (PLAN, int8_tickets.LABEL), turned=[QUANTISED]),
+        method_comparison.stopped_at_last_epoch(content),
         _unmet(content.get("unmet", {})),
         _missing(model, content.get("done", {}), has_decay=any(point.label == DECAY for point in points)),
-        made_from(
+        provenance(
             content,
             read_result(result_path(settings, f"movielens-1m/{model}/pep-decay")),
-            read_result(eight_bits.path(settings)) if model == "fm" else {},
+            read_result(int8_tickets.path(settings)) if model == "fm" else {},
         ),
     ]
     return "\n\n".join(part for part in parts if part)
@@ -195,12 +195,12 @@ def read_points(settings: PaperSettings, model: str) -> list[FrontierPoint]:
         *pruned_points(decay.values(), DECAY),
         *(
             FrontierPoint.from_json(point)
-            for point in compared.points(path(settings, model))
+            for point in method_comparison.points(path(settings, model))
             if point["model"] == model
         ),
-        *(eight_bits.points(settings) if model == "fm" else []),
+        *(int8_tickets.points(settings) if model == "fm" else []),
     ]
-    order = (PLAN, eight_bits.LABEL, DECAY, *METHODS["fm"])  # not the one they were run in
+    order = (PLAN, int8_tickets.LABEL, DECAY, *METHODS["fm"])  # not the one they were run in
     return sorted(points, key=lambda point: order.index(point.label))
 
 
@@ -222,7 +222,9 @@ def _published(model: str) -> list[FrontierPoint]:
 
 def floor_points(settings: PaperSettings, model: str = "fm") -> list[FrontierPoint]:
     return [
-        FrontierPoint.from_json(point) for point in compared.points(path(settings, model)) if point["model"] == FLOOR
+        FrontierPoint.from_json(point)
+        for point in method_comparison.points(path(settings, model))
+        if point["model"] == FLOOR
     ]
 
 

@@ -7,16 +7,16 @@ labels alone. The network of a comparison is the recorded one of the whole files
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from paper import compared
-from paper.compared import compare_method
+from paper import method_comparison
 from paper.experiments import aucs_of
-from paper.page import NOT_RUN_YET, Claim, holds, made_from, mean_sd, ours, picture, table
+from paper.markdown import NOT_RUN_YET, Claim, holds, mean_sd, not_in_paper, picture, provenance, table
+from paper.method_comparison import compare_method
 from paper.parts.data_statistics import auc_error
 from paper.parts.frontier import DEPTH, IN_PAPER, MAGNITUDES
-from paper.settings import PLACES, PaperSettings
-from paper.stored import read_result
-from paper.verdicts.equal_budgets import at_equal_budgets, comparisons, counted, method_rows
-from paper.verdicts.sized import by_size
+from paper.result_files import read_result
+from paper.settings import DATASET_NAMES, PaperSettings
+from paper.verdicts.equal_budgets import at_equal_budgets, comparisons, method_rows, outcome_counts
+from paper.verdicts.groups import group_by_size
 from thresher.experiment.compared_points import FLOOR
 from thresher.report.comparison import plot_comparison
 from thresher.report.frontier import FrontierPoint
@@ -50,13 +50,13 @@ def draw(settings: PaperSettings) -> list[Path]:
     for source in BUDGETS:
         points, floor = _points(settings, source), _points(settings, source, of=FLOOR)
         if points:
-            stem, title = settings.images / f"frontier-{source}-small", f"{PLACES[source]}, FM"
+            stem, title = settings.images / f"frontier-{source}-small", f"{DATASET_NAMES[source]}, FM"
             written += plot_comparison(points, stem, floor=floor, title=title, depth=DEPTH)
     return written
 
 
 def page(settings: PaperSettings) -> str:
-    errors = {PLACES[source]: auc_error(settings, source, USUAL_AUC) for source in BUDGETS}
+    errors = {DATASET_NAMES[source]: auc_error(settings, source, USUAL_AUC) for source in BUDGETS}
     told = ", ".join(f"{error:.3f} on {place}" for place, error in errors.items() if error is not None)
     introduction = """The paper shows these curves for the whole files, where tables are far larger and a dense one
 does not overfit within two epochs as it does here: levels do not compare. FM alone, first settings of each grid, by
@@ -73,7 +73,7 @@ def claims(settings: PaperSettings) -> list[Claim]:
     """As the frontier's, on the small files."""
     return [
         *_claim(settings, "On Criteo and Avazu it is ahead of uniform tables, MGQE, MDE and DartsEmb", IN_PAPER),
-        *_claim(settings, ours("there it is ahead of magnitude pruning"), MAGNITUDES),
+        *_claim(settings, not_in_paper("there it is ahead of magnitude pruning"), MAGNITUDES),
     ]
 
 
@@ -82,8 +82,8 @@ def _claim(settings: PaperSettings, said: str, methods: Sequence[str]) -> list[C
     for source, budgets in BUDGETS.items():
         points = [point for point in _points(settings, source) if point.label in ("pep", *methods)]
         if compared_here := comparisons(points, "pep", budgets):
-            told.append(f"{PLACES[source]}: {counted(compared_here, name_level=False)}")
-            found += [one.is_ahead for one in compared_here]
+            told.append(f"{DATASET_NAMES[source]}: {outcome_counts(compared_here, name_level=False)}")
+            found += [one.is_better for one in compared_here]
     return [Claim(said, holds(found), f"FM, {'; '.join(told)}")] if told else []
 
 
@@ -93,30 +93,32 @@ def _section(settings: PaperSettings, source: str) -> str:
     content = read_result(_path(settings, source))
     unmet = ", ".join(sorted(content.get("unmet", {})))
     parts = [
-        f"### {PLACES[source]}",
-        picture(settings, f"frontier-{source}-small", f"test AUC against parameters and bytes, {PLACES[source]}"),
+        f"### {DATASET_NAMES[source]}",
+        picture(
+            settings, f"frontier-{source}-small", f"test AUC against parameters and bytes, {DATASET_NAMES[source]}"
+        ),
         table(["test AUC", *budgets], method_rows(points, budgets)),
         f"Logistic regression: {mean_sd(floor)}; dense tables of whole widths are in the figure. The best of "
         f"{_best_dense(points)}.",
         at_equal_budgets(points, "pep", budgets),
         f"Out of reach: {unmet}." if unmet else "",
-        compared.cut_off(content),
-        made_from(content),
+        method_comparison.stopped_at_last_epoch(content),
+        provenance(content),
     ]
     return "\n\n".join(part for part in parts if part)
 
 
 def _best_dense(points: list[FrontierPoint]) -> str:
     """The whole width that is best on validation."""
-    plain = by_size(point for point in points if point.label == "uniform" and point.budget is None)
+    plain = group_by_size(point for point in points if point.label == "uniform" and point.budget is None)
     if not plain:
         return "them was not run"
     best = max(plain, key=lambda width: width.validation_auc)
-    return f"them on validation, {best.told_size()} parameters, has {mean_sd(aucs_of(best.points))}"
+    return f"them on validation, {best.size_text()} parameters, has {mean_sd(aucs_of(best.points))}"
 
 
 def _points(settings: PaperSettings, source: str, *, of: str = "fm") -> list[FrontierPoint]:
-    stored = compared.points(_path(settings, source))
+    stored = method_comparison.points(_path(settings, source))
     return [FrontierPoint.from_json(point) for point in stored if point["model"] == of]
 
 

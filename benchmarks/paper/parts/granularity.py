@@ -9,12 +9,12 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, get_args
 
-from paper.page import NOT_RUN_YET, Claim, holds, made_from, mean_sd, picture, table
-from paper.searches import WatchedConfig, search, search_config, short
+from paper.markdown import NOT_RUN_YET, Claim, holds, mean_sd, picture, provenance, table
+from paper.result_files import compute_missing_seeds, read_result, read_seeds
+from paper.searches import RecordedConfig, search, search_config, short
 from paper.settings import PaperSettings
-from paper.stored import add_seeds, read_result, read_seeds
 from paper.trainings import retrain, training_config
-from paper.verdicts.differences import by_seed, is_ahead, is_behind
+from paper.verdicts.differences import differences_by_seed, is_better, is_worse
 from thresher.embeddings.granularity import GranularityName
 from thresher.embeddings.pep import Pressure
 from thresher.report.figures import COLOURS, MARKERS, new_figure, page_style, save_figure, set_count_ticks
@@ -26,7 +26,7 @@ PART = "granularity"
 SOURCE = "movielens-1m"
 GRANULARITIES: tuple[GranularityName, ...] = get_args(GranularityName)
 BEST_IN_PAPER: GranularityName = "feature-dimension"
-TOLD_EPOCHS = (10, 20, 30, 40)
+SHOWN_EPOCHS = (10, 20, 30, 40)
 
 
 def run(settings: PaperSettings) -> None:
@@ -46,8 +46,8 @@ def run(settings: PaperSettings) -> None:
         pressures: tuple[Pressure, ...] = ("decay", "plan")
         searches = tuple(search_config(settings, SOURCE, pressure=it, granularity=granularity) for it in pressures)
         trainings = (training_config(settings, searches[-1], None),)
-        watched = WatchedConfig(searches=searches, trainings=trainings)
-        add_seeds(settings, _path(settings, granularity), watched, of_seed)
+        watched = RecordedConfig(searches=searches, trainings=trainings)
+        compute_missing_seeds(settings, _path(settings, granularity), watched, of_seed)
 
 
 def draw(settings: PaperSettings) -> list[Path]:
@@ -103,7 +103,7 @@ def page(settings: PaperSettings) -> str:
         [[name, *(mean_sd(_by_size(seeds).get(size, [])) for size in sizes)] for name, seeds in results.items()],
     )
     last = min(len(seed["kept_by_epoch"]) for seeds in results.values() for seed in seeds)
-    epochs = [epoch for epoch in TOLD_EPOCHS if epoch <= last] or [last]
+    epochs = [epoch for epoch in SHOWN_EPOCHS if epoch <= last] or [last]
     kept = table(
         ["granularity", *(f"epoch {epoch}" for epoch in epochs)],
         [[name, *(_kept(seeds, epoch) for epoch in epochs)] for name, seeds in results.items()],
@@ -120,8 +120,8 @@ magnitude pruning with a soft threshold.""",
             kept,
             "Test AUC of the planned search's tickets, retrained:",
             retrained,
-            _judged(contents, sizes),
-            made_from(*contents.values()),
+            _conclusion(contents, sizes),
+            provenance(*contents.values()),
         ]
     )
 
@@ -129,10 +129,10 @@ magnitude pruning with a soft threshold.""",
 def claims(settings: PaperSettings) -> list[Claim]:
     contents = {name: content for name in GRANULARITIES if (content := read_result(_path(settings, name)))}
     sizes = sorted({size for content in contents.values() for size in _by_size(list(content["seeds"].values()))})
-    found = [is_ahead(gains) for name in contents for size in sizes if (gains := _gains(contents, name, size))]
+    found = [is_better(gains) for name in contents for size in sizes if (gains := _gains(contents, name, size))]
     if not found:
         return []
-    judged = _judged(contents, sizes[::-1]).rstrip(".")
+    judged = _conclusion(contents, sizes[::-1]).rstrip(".")
     return [*_prunes_most(contents), Claim("A threshold for each entry retrains best", holds(found), judged)]
 
 
@@ -153,19 +153,19 @@ def _gains(contents: Mapping[GranularityName, Mapping[str, Any]], other: Granula
         seeds = contents.get(name, {}).get("seeds", {})
         return {seed: auc for seed, found in seeds.items() for auc in _by_size([found]).get(size, [])}
 
-    return [] if other == BEST_IN_PAPER else by_seed(aucs(BEST_IN_PAPER), aucs(other))
+    return [] if other == BEST_IN_PAPER else differences_by_seed(aucs(BEST_IN_PAPER), aucs(other))
 
 
-def _judged(contents: Mapping[GranularityName, Mapping[str, Any]], sizes: Sequence[int]) -> str:
+def _conclusion(contents: Mapping[GranularityName, Mapping[str, Any]], sizes: Sequence[int]) -> str:
     """The paper's finding, that a threshold for each entry retrains best, checked at equal sizes."""
     told = []
     for size in sizes:
         ahead, behind = [], []
         for name in contents:
             gains = _gains(contents, name, size)
-            if gains and is_ahead(gains):
+            if gains and is_better(gains):
                 ahead.append(name)
-            elif gains and is_behind(gains):
+            elif gains and is_worse(gains):
                 behind.append(name)
         told.append(f"{size:,}: ahead of {', '.join(ahead) or 'none'}, behind {', '.join(behind) or 'none'}")
     return f"`{BEST_IN_PAPER}` against the others (level with those not named) at {'; '.join(told)}."

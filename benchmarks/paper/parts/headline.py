@@ -9,21 +9,21 @@ from paper.experiments import (
     THREE_TEACHERS,
     aucs_of,
     dense_points,
-    more_teachers,
-    more_teachers_names,
     plan_points,
     pruned_points,
     read_experiment,
     result_path,
     run_experiment,
+    teacher_experiment,
+    teacher_experiment_names,
 )
-from paper.page import ABSENT, NOT_RUN_YET, Claim, holds, made_from, mean_sd, ours, table
+from paper.markdown import ABSENT, NOT_RUN_YET, Claim, holds, mean_sd, not_in_paper, provenance, table
 from paper.parts import frontier
 from paper.parts.data_statistics import auc_error
 from paper.published import AUTHORS_CODE, AUTHORS_DENSE, PEP_0
+from paper.result_files import read_result
 from paper.settings import MODEL_NAMES, PaperSettings
-from paper.stored import read_result
-from paper.verdicts.differences import LEVEL, is_behind, paired, signed
+from paper.verdicts.differences import MIN_DIFFERENCE, is_worse, paired_differences, signed
 from thresher.report.frontier import FrontierPoint
 
 TITLE = "Ours beside what was published"
@@ -46,7 +46,7 @@ def run(settings: PaperSettings) -> None:
     for model in (model for model in MODELS if model in settings.models):
         run_experiment(settings, f"movielens-1m/{model}/pep-plan", settings.plan_seeds)
         run_experiment(settings, f"movielens-1m/{model}/pep-decay", settings.seeds)
-    for name in more_teachers_names(settings.models):
+    for name in teacher_experiment_names(settings.models):
         run_experiment(settings, name, settings.seeds)
     if "fm" in settings.models:
         run_experiment(settings, LABELS_EXPERIMENT, settings.seeds)
@@ -60,7 +60,7 @@ def page(settings: PaperSettings) -> str:
     if not any(plan_points(settings, model) for model in MODELS):
         return NOT_RUN_YET
     names = [f"movielens-1m/{model}/pep-{kind}" for model in MODELS for kind in ("plan", "decay")]
-    names += [LABELS_EXPERIMENT, *more_teachers_names(MODELS)]
+    names += [LABELS_EXPERIMENT, *teacher_experiment_names(MODELS)]
     return "\n\n".join(
         filter(
             None,
@@ -102,7 +102,7 @@ published search's reach.""",
                 _owed_to(settings),
                 _precision(settings),
                 _cut_off(settings, names),
-                made_from(*(read_result(result_path(settings, name)) for name in names)),
+                provenance(*(read_result(result_path(settings, name)) for name in names)),
             ],
         )
     )
@@ -113,7 +113,7 @@ def claims(settings: PaperSettings) -> list[Claim]:
     found = []
     for said, sides in (
         ("A few per cent of the parameters are as good as all of them", _by_labels),
-        (ours("taught by the dense model they are"), _taught),
+        (not_in_paper("taught by the dense model they are"), _taught),
     ):
         told = [one for model in MODELS for one in _against_dense(model, *sides(settings, model))]
         if told:
@@ -147,14 +147,14 @@ def _against_dense(
 ) -> list[tuple[str, bool]]:
     """In words, and whether it is as good, at every size that is a few per cent of the dense one.
 
-    As good is what is neither behind nor on average more than `LEVEL` below: few seeds may fail to show that.
+    As good is what is neither behind nor on average more than `MIN_DIFFERENCE` below: few seeds may fail to show that.
     """
     found = []
     for size in sorted({point.num_parameters for point in points}, reverse=True):
-        differences = paired([point for point in points if point.num_parameters == size], dense)
+        differences = paired_differences([point for point in points if point.num_parameters == size], dense)
         if differences and size <= A_FEW * dense[0].num_parameters:
             told = f"{MODEL_NAMES[model]} with {size / dense[0].num_parameters:.1%} {signed(differences)}"
-            found.append((told, not is_behind(differences) and fmean(differences) >= -LEVEL))
+            found.append((told, not is_worse(differences) and fmean(differences) >= -MIN_DIFFERENCE))
     return found
 
 
@@ -175,7 +175,11 @@ def _row(settings: PaperSettings, model: str, size: str) -> list[str]:
         _taught(settings, model, f"pep-plan-{MIXED_TEACHERS}"),
     ):
         own = [point for point in points if point.budget == size]
-        told += [mean_sd(aucs_of(dense)), ""] if size == DENSE else [mean_sd(aucs_of(own)), signed(paired(own, dense))]
+        told += (
+            [mean_sd(aucs_of(dense)), ""]
+            if size == DENSE
+            else [mean_sd(aucs_of(own)), signed(paired_differences(own, dense))]
+        )
     return told
 
 
@@ -184,15 +188,15 @@ def _a_fifth(settings: PaperSettings) -> str:
     told = []
     for name, way in (
         ("movielens-1m/fm/pep-plan", "taught throughout"),
-        (more_teachers("fm", THREE_TEACHERS), "by three teachers"),
-        (more_teachers("fm", MIXED_TEACHERS), "by mixed teachers"),
+        (teacher_experiment("fm", THREE_TEACHERS), "by three teachers"),
+        (teacher_experiment("fm", MIXED_TEACHERS), "by mixed teachers"),
         (LABELS_EXPERIMENT, "by labels"),
     ):
         frontiers = read_experiment(settings, name).values()
         dense = dense_points(frontiers)
         points = [point for point in pruned_points(frontiers, way) if point.budget == "50k"]
         if points and dense:
-            told.append(f"{way} {signed(paired(points, dense))}")
+            told.append(f"{way} {signed(paired_differences(points, dense))}")
     if not told:
         return ""
     return f"FM at 50,000 parameters, 19 % of its table, against the dense model, paired: {'; '.join(told)}."

@@ -15,10 +15,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from paper.page import NOT_RUN_YET, Claim, folded, holds, made_from, mean_sd, picture, table
-from paper.searches import WatchedConfig, search, search_config
+from paper.markdown import NOT_RUN_YET, Claim, collapsed, holds, mean_sd, picture, provenance, table
+from paper.result_files import compute_missing_seeds
+from paper.searches import RecordedConfig, search, search_config
 from paper.settings import PaperSettings
-from paper.stored import add_seeds
 from paper.trainings import DENSE_EPOCHS, RETRAIN_EPOCHS, retrain, train_dense, training_config
 from thresher._internal.files import read_json
 from thresher.experiment.retrain import Trained
@@ -49,7 +49,7 @@ def run(settings: PaperSettings) -> None:
 
     config = search_config(settings, SOURCE)
     trainings = tuple(training_config(settings, config, epochs) for epochs in (DENSE_EPOCHS, RETRAIN_EPOCHS))
-    add_seeds(settings, _path(settings), WatchedConfig(searches=(config,), trainings=trainings), of_seed)
+    compute_missing_seeds(settings, _path(settings), RecordedConfig(searches=(config,), trainings=trainings), of_seed)
 
 
 @torch.no_grad()
@@ -148,9 +148,9 @@ them that weak pairs fade while strong ones stay.""",
                 picture(settings, f"{PART}_{budget}", f"Interaction matrices at {budget} parameters")
                 for budget in budgets
             ],
-            folded("all pairs of fields", table(["pair", "dense", *budgets], rows)),
+            collapsed("all pairs of fields", table(["pair", "dense", *budgets], rows)),
             f"Of the strength they had before, {_fading(seeds)}.",
-            made_from(content),
+            provenance(content),
         ]
     )
 

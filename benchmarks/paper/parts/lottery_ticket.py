@@ -9,13 +9,13 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
-from paper.figures.exits import NOTE_COLOUR, note_exits
-from paper.page import NOT_RUN_YET, Claim, holds, made_from, mean_sd, picture, table
-from paper.searches import SOURCES, WatchedConfig, search, search_config
-from paper.settings import PLACES, PaperSettings
-from paper.stored import add_seeds, read_result, read_seeds
+from paper.figures.annotations import ANNOTATION_COLOUR, annotate_out_of_range
+from paper.markdown import NOT_RUN_YET, Claim, holds, mean_sd, picture, provenance, table
+from paper.result_files import compute_missing_seeds, read_result, read_seeds
+from paper.searches import SOURCES, RecordedConfig, search, search_config
+from paper.settings import DATASET_NAMES, PaperSettings
 from paper.trainings import DENSE_EPOCHS, RETRAIN_EPOCHS, curve, retrain, train_dense, training_config
-from paper.verdicts.differences import is_ahead, signed
+from paper.verdicts.differences import is_better, signed
 from thresher.report.figures import COLOURS, new_figure, page_style, save_figure
 from thresher.search.ticket import Rewind
 
@@ -49,8 +49,8 @@ def run(settings: PaperSettings) -> None:
 
         config = search_config(settings, source)
         trainings = tuple(training_config(settings, config, epochs) for epochs in (DENSE_EPOCHS, RETRAIN_EPOCHS))
-        watched = WatchedConfig(searches=(config,), trainings=trainings)
-        add_seeds(settings, _path(settings, source), watched, of_seed)
+        watched = RecordedConfig(searches=(config,), trainings=trainings)
+        compute_missing_seeds(settings, _path(settings, source), watched, of_seed)
 
 
 def draw(settings: PaperSettings) -> list[Path]:
@@ -68,12 +68,14 @@ def draw(settings: PaperSettings) -> list[Path]:
             for row, metric in enumerate(("auc", "logloss")):
                 panels[row][0].set_ylim(*limits(seeds, budgets, metric))
                 for axes in panels[row]:
-                    note_exits(axes, {"dense model": mean_curve([seed["dense"] for seed in seeds], metric)[1]})
+                    annotate_out_of_range(
+                        axes, {"dense model": mean_curve([seed["dense"] for seed in seeds], metric)[1]}
+                    )
             panels[0][0].set_ylabel("test AUC")
             panels[1][0].set_ylabel("test logloss")
             handles, labels = panels[0][0].get_legend_handles_labels()
             figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=8)
-            figure.suptitle(f"{PLACES[source]}, FM", x=0.01, ha="left", fontsize=10, fontweight="bold")
+            figure.suptitle(f"{DATASET_NAMES[source]}, FM", x=0.01, ha="left", fontsize=10, fontweight="bold")
             written += save_figure(figure, settings.images / f"{PART}_{source}")
     return written
 
@@ -87,7 +89,7 @@ def _draw_panel(axes: "Axes", seeds: list[dict[str, Any]], budget: str, metric: 
 
     for at, rewind in enumerate(REWINDS):
         line([seed["budgets"][budget][rewind] for seed in seeds], NAMES[rewind], COLOURS[at], *LOOKS[rewind])
-    line([seed["dense"] for seed in seeds], "dense model", NOTE_COLOUR, "--")
+    line([seed["dense"] for seed in seeds], "dense model", ANNOTATION_COLOUR, "--")
     kept = fmean(seed["budgets"][budget]["not retrained"]["test"][metric] for seed in seeds)
     axes.axhline(kept, color=COLOURS[4], linestyle=":", linewidth=1.5, label="not retrained")
     axes.set_xlim(0.5, max(len(seed["budgets"][budget]["initial"]["epochs"]["test_auc"]) for seed in seeds) + 0.5)
@@ -133,10 +135,10 @@ retraining lie behind them, both ahead of the dense model."""
     ]
     for source, seeds in results.items():
         sections += [
-            picture(settings, f"{PART}_{source}", f"Test AUC and logloss over epochs on {PLACES[source]}"),
+            picture(settings, f"{PART}_{source}", f"Test AUC and logloss over epochs on {DATASET_NAMES[source]}"),
             _table(seeds),
-            _judged(seeds),
-            made_from(read_result(_path(settings, source))),
+            _conclusion(seeds),
+            provenance(read_result(_path(settings, source))),
         ]
     return "\n\n".join(filter(None, sections))
 
@@ -157,7 +159,7 @@ def _table(seeds: list[dict[str, Any]]) -> str:
 def claims(settings: PaperSettings) -> list[Claim]:
     """Per file and size, one way against another, paired over seeds."""
     sizes = {
-        f"{PLACES[source]} at {budget}": (seeds, budget)
+        f"{DATASET_NAMES[source]} at {budget}": (seeds, budget)
         for source, seeds in read_seeds(settings.results / PART, SOURCES).items()
         for budget in seeds[0]["budgets"]
     }
@@ -175,13 +177,13 @@ def claims(settings: PaperSettings) -> list[Claim]:
             for name, (seeds, budget) in sizes.items()
         }
         here = "; ".join(f"{name} {signed(each)}" for name, each in gains.items())
-        found.append(Claim(said, holds(map(is_ahead, gains.values())), here))
+        found.append(Claim(said, holds(map(is_better, gains.values())), here))
     arrived = {
         name: [[_arrival(seed["budgets"][budget][way]) for seed in seeds] for way in ("initial", "random")]
         for name, (seeds, budget) in sizes.items()
     }
     told = [f"{name} {mean_sd(own, 1)} instead of {mean_sd(other, 1)}" for name, (own, other) in arrived.items()]
-    faster = [is_ahead([b - a for a, b in zip(own, other, strict=True)]) for own, other in arrived.values()]
+    faster = [is_better([b - a for a, b in zip(own, other, strict=True)]) for own, other in arrived.values()]
     here = f"Epochs until validation AUC is within {NEAR} of its best: {'; '.join(told)}"
     found.insert(1, Claim("It is faster", holds(faster), here))
     return found
@@ -198,7 +200,7 @@ def _auc(seed: dict[str, Any], budget: str, way: str) -> float:
     return float(found["test"]["auc"])
 
 
-def _judged(seeds: list[dict[str, Any]]) -> str:
+def _conclusion(seeds: list[dict[str, Any]]) -> str:
     """Initial against random and last weights, paired over seeds and budgets, in words."""
     parts = []
     for other in ("random", "final", "not retrained"):

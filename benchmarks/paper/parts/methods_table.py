@@ -9,8 +9,8 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
-from paper.compared import points
-from paper.page import ABSENT, NOT_RUN_YET, Claim, holds, made_from, mean_sd, table
+from paper.markdown import ABSENT, NOT_RUN_YET, Claim, holds, mean_sd, provenance, table
+from paper.method_comparison import points
 from paper.parts import frontier
 from paper.settings import PaperSettings
 from thresher._internal.files import read_json
@@ -110,7 +110,7 @@ def page(settings: PaperSettings) -> str:
             "by itself, and other jobs ran beside these, so they tell no more than the order of magnitude. MDE has no "
             "search: its narrow blocks are projected, which makes a step dearer.",
             table(["", "paper", "ours", "test AUC", "parameters", "time"], rows),
-            made_from(read_json(path)) if path.exists() else "",
+            provenance(read_json(path)) if path.exists() else "",
         ]
     )
 

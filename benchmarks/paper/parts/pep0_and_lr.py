@@ -10,23 +10,23 @@ from typing import TYPE_CHECKING
 
 from paper.experiments import (
     aucs_of,
+    baseline_points,
     dense_points,
     lr_path,
-    plain_points,
     plan_points,
     pruned_points,
     read_experiment,
     result_path,
     run_experiment,
-    train_plain,
+    train_baseline,
 )
-from paper.page import ABSENT, NOT_RUN_YET, Claim, holds, made_from, mean_sd, picture, table
+from paper.markdown import ABSENT, NOT_RUN_YET, Claim, holds, mean_sd, picture, provenance, table
 from paper.parts import data_statistics, headline
 from paper.parts.data_statistics import auc_error
 from paper.published import PEP_0
-from paper.settings import MODEL_NAMES, MODELS, PLACES, PaperSettings
-from paper.stored import read_result
-from paper.verdicts.differences import is_above, on_validation, paired, signed
+from paper.result_files import read_result
+from paper.settings import DATASET_NAMES, MODEL_NAMES, MODELS, PaperSettings
+from paper.verdicts.differences import is_better_method, paired_differences, signed, validation_difference
 from thresher.models.model_registry import model_config
 from thresher.report.figures import COLOURS, new_figure, page_style, save_figure
 from thresher.report.frontier import FrontierPoint
@@ -39,8 +39,8 @@ PUBLISHED = "Table 4"
 
 
 def run(settings: PaperSettings) -> None:
-    for source in PLACES:
-        train_plain(settings, lr_path(settings, source), source, model_config("lr"), 1, settings.seeds)
+    for source in DATASET_NAMES:
+        train_baseline(settings, lr_path(settings, source), source, model_config("lr"), 1, settings.seeds)
     for source in ("criteo", "avazu"):
         for model in (model for model in MODELS if model in settings.models):
             run_experiment(settings, f"{source}-small/{model}/pep-plan", settings.seeds)
@@ -48,7 +48,7 @@ def run(settings: PaperSettings) -> None:
 
 
 def draw(settings: PaperSettings) -> list[Path]:
-    found = {source: gains for source in PLACES if (gains := _gains(settings, source))}
+    found = {source: gains for source in DATASET_NAMES if (gains := _gains(settings, source))}
     if not found:
         return []
     with page_style():
@@ -56,7 +56,7 @@ def draw(settings: PaperSettings) -> list[Path]:
         panels = figure.subplots(1, len(found), squeeze=False)[0]
         for axes, (source, gains) in zip(panels, found.items(), strict=True):
             _draw_panel(axes, gains, PEP_0[source])
-            axes.set_title(PLACES[source], loc="left")
+            axes.set_title(DATASET_NAMES[source], loc="left")
         drawn = [axes.get_legend_handles_labels() for axes in panels]
         known = {label: handle for handles, labels in drawn for handle, label in zip(handles, labels, strict=True)}
         figure.legend(known.values(), known, loc="outside lower center", ncols=2, fontsize=8)
@@ -83,8 +83,8 @@ def _draw_panel(axes: "Axes", gains: Mapping[str, list[float]], published: Mappi
 
 def page(settings: PaperSettings) -> str:
     rows = []
-    for source, title in PLACES.items():
-        floor = plain_points(lr_path(settings, source))
+    for source, title in DATASET_NAMES.items():
+        floor = baseline_points(lr_path(settings, source))
         for name, (auc, size) in PEP_0[source].items():
             points = floor if name == "lr" else smallest(settings, source, name)
             rows.append(
@@ -112,7 +112,7 @@ def page(settings: PaperSettings) -> str:
             "Dots are PEP-0, the smallest tickets, against LR with the same seeds, and their standard deviation; a "
             "hollow one has one seed. Diamonds are the paper's, against its own LR." + _floors(settings),
             table(["", "paper", "parameters", "test AUC, ours", "dense", "against LR, paired", "on validation"], rows),
-            _judged(settings),
+            _conclusion(settings),
             _made(settings),
         ]
     )
@@ -122,13 +122,13 @@ def _against(points: list[FrontierPoint], floor: list[FrontierPoint]) -> list[st
     """Differences from logistic regression on test and on validation; of that itself none."""
     if points is floor:
         return ["", ""]
-    differences = paired(points, floor)
-    return [signed(differences), f"{on_validation(points, floor):+.4f}" if differences else ABSENT]
+    differences = paired_differences(points, floor)
+    return [signed(differences), f"{validation_difference(points, floor):+.4f}" if differences else ABSENT]
 
 
 def _floors(settings: PaperSettings) -> str:
     """Gains are measured from logistic regression: what it comes to where the data are the paper's."""
-    aucs, published = aucs_of(plain_points(lr_path(settings, "movielens-1m"))), PEP_0["movielens-1m"]["lr"][0]
+    aucs, published = aucs_of(baseline_points(lr_path(settings, "movielens-1m"))), PEP_0["movielens-1m"]["lr"][0]
     return f" LR itself is, on MovieLens-1M, {published:.4f} there and {fmean(aucs):.4f} here." if aucs else ""
 
 
@@ -136,11 +136,11 @@ def _precision(settings: PaperSettings) -> str:
     """How far an AUC of each small test split may be from that of the whole file: seeds do not show it."""
     told = []
     for source in ("criteo", "avazu"):
-        aucs = aucs_of(plain_points(lr_path(settings, source)))
+        aucs = aucs_of(baseline_points(lr_path(settings, source)))
         error = auc_error(settings, source, fmean(aucs)) if aucs else None
         if error is not None:
             rows = read_result(data_statistics.result_path(settings, source))["num_rows"]["test"]
-            told.append(f"{error:.3f} with {rows:,} test rows of {PLACES[source]}")
+            told.append(f"{error:.3f} with {rows:,} test rows of {DATASET_NAMES[source]}")
     if not told:
         return ""
     return (
@@ -149,7 +149,7 @@ def _precision(settings: PaperSettings) -> str:
     )
 
 
-def _judged(settings: PaperSettings) -> str:
+def _conclusion(settings: PaperSettings) -> str:
     """Where the smallest tables are above logistic regression, and where not."""
     found = _above(settings)
     above, not_above = ([name for name, is_so in found if is_so is wanted] for wanted in (True, False))
@@ -160,18 +160,20 @@ def _judged(settings: PaperSettings) -> str:
 def _above(settings: PaperSettings) -> list[tuple[str, bool]]:
     """Model and data set, and whether PEP-0 is above logistic regression there."""
     return [
-        (f"{MODEL_NAMES[model]} on {title}", is_above(points, floor))
-        for source, title in PLACES.items()
+        (f"{MODEL_NAMES[model]} on {title}", is_better_method(points, floor))
+        for source, title in DATASET_NAMES.items()
         for model in PEP_0[source]
         if model != "lr"
-        and paired(points := smallest(settings, source, model), floor := plain_points(lr_path(settings, source)))
+        and paired_differences(
+            points := smallest(settings, source, model), floor := baseline_points(lr_path(settings, source))
+        )
     ]
 
 
 def claims(settings: PaperSettings) -> list[Claim]:
     found = _above(settings)
     said = "Even the smallest tables are well above logistic regression"
-    first = [Claim(said, holds(above for _, above in found), _judged(settings).rstrip("."))] if found else []
+    first = [Claim(said, holds(above for _, above in found), _conclusion(settings).rstrip("."))] if found else []
     return [*first, *_with_first_order(settings)]
 
 
@@ -180,9 +182,9 @@ def _with_first_order(settings: PaperSettings) -> list[Claim]:
     told, found = [], []
     for source in ("criteo", "avazu"):
         with_lr, without = (smallest(settings, source, model) for model in ("autoint-lr", "autoint"))
-        if differences := paired(with_lr, without):
-            told.append(f"{PLACES[source]} {signed(differences)}")
-            found.append(is_above(with_lr, without))
+        if differences := paired_differences(with_lr, without):
+            told.append(f"{DATASET_NAMES[source]} {signed(differences)}")
+            found.append(is_better_method(with_lr, without))
     said = "First-order weights help AutoInt's smallest tables"
     return [Claim(said, holds(found), f"AutoInt+LR minus AutoInt: {'; '.join(told)}")] if told else []
 
@@ -190,8 +192,8 @@ def _with_first_order(settings: PaperSettings) -> list[Claim]:
 def _made(settings: PaperSettings) -> str:
     """Of MovieLens-1M the headline tells."""
     names = [f"{source}-small/{model}/pep-plan" for source in ("criteo", "avazu") for model in MODELS]
-    return made_from(
-        *(read_result(lr_path(settings, source)) for source in PLACES),
+    return provenance(
+        *(read_result(lr_path(settings, source)) for source in DATASET_NAMES),
         *(read_result(result_path(settings, name)) for name in names),
     )
 
@@ -215,6 +217,8 @@ def smallest(settings: PaperSettings, source: str, model: str) -> list[FrontierP
 
 def _gains(settings: PaperSettings, source: str) -> dict[str, list[float]]:
     """Model → its smallest tickets' test AUC minus logistic regression's, seed by seed; models without any left out."""
-    floor = plain_points(lr_path(settings, source))
-    found = {model: paired(smallest(settings, source, model), floor) for model in PEP_0[source] if model != "lr"}
+    floor = baseline_points(lr_path(settings, source))
+    found = {
+        model: paired_differences(smallest(settings, source, model), floor) for model in PEP_0[source] if model != "lr"
+    }
     return {model: gains for model, gains in found.items() if gains}

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from paper.figures.running_time import draw_budgets, draw_steps
-from paper.five_budgets import SPACES, Ways, time_budgets
-from paper.page import Claim, holds, made_from, mean_sd, picture, table
+from paper.five_budgets import SPACES, Strategies, time_budgets
+from paper.markdown import Claim, holds, mean_sd, picture, provenance, table
+from paper.result_files import read_result
 from paper.settings import BENCHMARKS, MODEL_NAMES, PaperSettings
-from paper.stored import read_result
 from thresher.report.figures import new_figure, page_style, save_figure
 
 TITLE = "Running time, and one search for all budgets"
@@ -42,7 +42,7 @@ def run(settings: PaperSettings) -> None:
 
 
 def draw(settings: PaperSettings) -> list[Path]:
-    steps, ways = read_result(_steps_path(settings)), Ways.of(read_result(_budgets_path(settings)))
+    steps, ways = read_result(_steps_path(settings)), Strategies.of(read_result(_budgets_path(settings)))
     if not steps or ways is None:
         return []
     with page_style():
@@ -57,13 +57,13 @@ def page(settings: PaperSettings) -> str:
     steps, budgets = read_result(_steps_path(settings)), read_result(_budgets_path(settings))
     sections = [picture(settings, "runtime", "time of a step, and time to five budgets")]
     sections += [_steps_section(steps)] if steps else []
-    ways = Ways.of(budgets)
+    ways = Strategies.of(budgets)
     sections += [_budgets_section(budgets, ways)] if ways is not None else []
     return "\n\n".join(filter(None, sections))
 
 
 def claims(settings: PaperSettings) -> list[Claim]:
-    steps, ways = read_result(_steps_path(settings)), Ways.of(read_result(_budgets_path(settings)))
+    steps, ways = read_result(_steps_path(settings)), Strategies.of(read_result(_budgets_path(settings)))
     found = []
     if steps:
         ours, authors = (_ratios(steps)[name] for name in ("PEP, ours", "PEP, authors' step, here"))
@@ -109,7 +109,7 @@ def _steps_section(steps: Mapping[str, Any]) -> str:
     )
 
 
-def _budgets_section(content: Mapping[str, Any], ways: Ways) -> str:
+def _budgets_section(content: Mapping[str, Any], ways: Strategies) -> str:
     rows = [
         [
             way.name,
@@ -121,7 +121,7 @@ def _budgets_section(content: Mapping[str, Any], ways: Ways) -> str:
         ]
         for way in ways
     ]
-    aucs = [[budget, ways.pep.told_auc(budget), ways.darts.told_auc(budget)] for budget in SPACES]
+    aucs = [[budget, ways.pep.auc_text(budget), ways.darts.auc_text(budget)] for budget in SPACES]
     every = ways.darts.runs
     last = content["config"]["search"]["max_epochs"]
     cut = sum(one["search_epochs"] >= last for one in every)
@@ -139,7 +139,7 @@ def _budgets_section(content: Mapping[str, Any], ways: Ways) -> str:
             f"retrainings at theirs, the {last_training}th.",
             table(["", "search epochs", "search, s", "times PEP's, by seed", "retraining, s", "total, s"], rows),
             table(["test AUC", "PEP plan", "DartsEmb"], aucs),
-            made_from(content),
+            provenance(content),
         ]
     )
 

@@ -9,19 +9,19 @@ from pathlib import Path
 from typing import Any
 
 from paper.figures.thresholds import NAMES, PRESSURES, draw_losses, draw_parts, draw_swapped
-from paper.page import NOT_RUN_YET, Claim, holds, made_from, mean_sd, picture, table
-from paper.searches import SOURCES, WatchedConfig, search, search_config
-from paper.settings import PLACES, PaperSettings
-from paper.stored import add_seeds, read_result, read_seeds
+from paper.markdown import NOT_RUN_YET, Claim, holds, mean_sd, picture, provenance, table
+from paper.result_files import compute_missing_seeds, read_result, read_seeds
+from paper.searches import SOURCES, RecordedConfig, search, search_config
+from paper.settings import DATASET_NAMES, PaperSettings
 from paper.trainings import DENSE_EPOCHS, curve, train_dense, training_config
-from paper.verdicts.differences import is_behind, signed
+from paper.verdicts.differences import is_worse, signed
 from thresher.embeddings.pep import Pressure
 from thresher.report.figures import new_figure, page_style, save_figure
 
 TITLE = "How thresholds are learned"
 PUBLISHED = "Figure 11"
 PART = "thresholds"
-TOLD_SHARES = (0.5, 0.2, 0.12)
+SHOWN_SHARES = (0.5, 0.2, 0.12)
 """How much is left when the table of the page looks; the published search stalls at a tenth."""
 
 
@@ -43,7 +43,9 @@ def run(settings: PaperSettings) -> None:
 
         searches = tuple(search_config(settings, source, pressure=pressure) for pressure in PRESSURES)
         trainings = (training_config(settings, searches[-1], DENSE_EPOCHS),)
-        add_seeds(settings, _path(settings, source), WatchedConfig(searches=searches, trainings=trainings), of_seed)
+        compute_missing_seeds(
+            settings, _path(settings, source), RecordedConfig(searches=searches, trainings=trainings), of_seed
+        )
 
 
 def draw(settings: PaperSettings) -> list[Path]:
@@ -55,7 +57,7 @@ def draw(settings: PaperSettings) -> list[Path]:
         panels = figure.subplots(1, len(results), squeeze=False)[0]
         for axes, (source, seeds) in zip(panels, results.items(), strict=True):
             draw_losses(axes, seeds)
-            axes.set_title(f"{PLACES[source]}, FM", loc="left")
+            axes.set_title(f"{DATASET_NAMES[source]}, FM", loc="left")
         panels[0].set_ylabel("loss")
         handles, labels = panels[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=8)
@@ -69,7 +71,7 @@ def draw(settings: PaperSettings) -> list[Path]:
             draw_swapped(right, seeds)
             handles, labels = left.get_legend_handles_labels()
             figure.legend(handles, labels, loc="outside lower center", ncols=2, fontsize=8)
-            figure.suptitle(f"{PLACES[source]}, FM", x=0.01, ha="left", fontsize=10, fontweight="bold")
+            figure.suptitle(f"{DATASET_NAMES[source]}, FM", x=0.01, ha="left", fontsize=10, fontweight="bold")
             written += save_figure(figure, settings.images / f"{PART}_parts_{source}")
         return written
 
@@ -94,8 +96,11 @@ only how far they lie apart (5 … 95 %) decides which entries stay. *Swapped* i
 not among as many of the largest |v|: what learned thresholds change about the mask. With thresholds that are all alike
 it would be 0. Whether that makes better tickets is shown by [the deviation fixed at 0](#the-deviation-fixed-at-0).""",
         _parts(results),
-        *(picture(settings, f"{PART}_parts_{source}", f"Pressure and loss, {PLACES[source]}") for source in results),
-        made_from(*(read_result(_path(settings, source)) for source in results)),
+        *(
+            picture(settings, f"{PART}_parts_{source}", f"Pressure and loss, {DATASET_NAMES[source]}")
+            for source in results
+        ),
+        provenance(*(read_result(_path(settings, source)) for source in results)),
     ]
     return "\n\n".join(filter(None, sections))
 
@@ -107,7 +112,7 @@ def _losses(results: Mapping[str, list[dict[str, Any]]]) -> str:
             curves = [seed[name] for seed in seeds]
             epochs = min(len(one["train_loss"]) for one in curves)
             rows.append(
-                [f"{PLACES[source]}, {NAMES[name]}", epochs]
+                [f"{DATASET_NAMES[source]}, {NAMES[name]}", epochs]
                 + [mean_sd([one["train_loss"][at] for one in curves]) for at in (0, (epochs - 1) // 2, epochs - 1)]
                 + [mean_sd([min(one["validation_logloss"]) for one in curves])]
             )
@@ -126,7 +131,7 @@ def _lower_or_higher(results: Mapping[str, list[dict[str, Any]]]) -> str:
         return f"{pressure} {signed(_loss_gaps(seeds, pressure))} and {gap}, with {mean_sd(kept, 0)} entries kept then"
 
     found = [
-        f"{PLACES[source]}: {'; '.join(told(seeds, pressure) for pressure in PRESSURES)}"
+        f"{DATASET_NAMES[source]}: {'; '.join(told(seeds, pressure) for pressure in PRESSURES)}"
         for source, seeds in results.items()
     ]
     return (
@@ -146,25 +151,25 @@ def _loss_gaps(seeds: list[dict[str, Any]], pressure: Pressure) -> list[float]:
 
 def claims(settings: PaperSettings) -> list[Claim]:
     gaps = {
-        f"{PLACES[source]}, {pressure}": _loss_gaps(seeds, pressure)
+        f"{DATASET_NAMES[source]}, {pressure}": _loss_gaps(seeds, pressure)
         for source, seeds in read_seeds(settings.results / PART, SOURCES).items()
         for pressure in PRESSURES
     }
     here = f"With PEP minus without: {'; '.join(f'{name} {signed(each)}' for name, each in gaps.items())}"
-    return [Claim("The training loss is lower with PEP", holds(map(is_behind, gaps.values())), here)] if gaps else []
+    return [Claim("The training loss is lower with PEP", holds(map(is_worse, gaps.values())), here)] if gaps else []
 
 
 def _parts(results: Mapping[str, list[dict[str, Any]]]) -> str:
     rows = []
     for source, seeds in results.items():
         for pressure in PRESSURES:
-            for share in TOLD_SHARES:
+            for share in SHOWN_SHARES:
                 found = [part for seed in seeds if (part := part_at(seed[pressure], share)) is not None]
                 if found:
                     kept = [part["kept"] for part in found]
                     rows.append(
                         [
-                            f"{PLACES[source]}, {pressure}, {share:.0%} kept",
+                            f"{DATASET_NAMES[source]}, {pressure}, {share:.0%} kept",
                             mean_sd([one["raw_pressure"][1] for one in kept], 2),
                             " … ".join(mean_sd([one["raw_loss"][at] for one in kept], 2, sign="+") for at in (0, 2)),
                             mean_sd([100 * one["moved_by_loss"] for one in kept], 0),

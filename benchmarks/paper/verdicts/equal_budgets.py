@@ -4,21 +4,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from paper.experiments import aucs_of
-from paper.page import ABSENT, folded, mean_sd, table
-from paper.verdicts.differences import LEVEL, STUDENT, is_above, paired, signed
-from paper.verdicts.sized import Sized, by_size
+from paper.markdown import ABSENT, collapsed, mean_sd, table
+from paper.verdicts.differences import MIN_DIFFERENCE, T_QUANTILES, is_better_method, paired_differences, signed
+from paper.verdicts.groups import MethodAtSize, group_by_size
 from thresher.report.frontier import FrontierPoint
 
 
 def method_rows(points: Sequence[FrontierPoint], budgets: Sequence[str]) -> list[list[str]]:
     """Of a table: each method's test AUC at each budget, with its size where it stays well below."""
-    told = {(one.label, one.budget): one.told_auc() for one in by_size(points)}
+    told = {(one.label, one.budget): one.auc_text() for one in group_by_size(points)}
     labels = dict.fromkeys(point.label for point in points)
     return [[label, *(told.get((label, budget), ABSENT) for budget in budgets)] for label in labels]
 
 
 @dataclass(frozen=True)
-class Compared:
+class Comparison:
     """One method minus another, seed by seed.
 
     Attributes:
@@ -26,11 +26,11 @@ class Compared:
         other: it uses the same budget, or has a size of its own, with no seed smaller than the one's.
     """
 
-    mine: Sized
-    other: Sized
+    mine: MethodAtSize
+    other: MethodAtSize
 
     def __str__(self) -> str:
-        where = f"at {self.other.budget}" if self.share_budget else f"with {self.other.told_size()}"
+        where = f"at {self.other.budget}" if self.share_budget else f"with {self.other.size_text()}"
         return f"{self.other.label} {where} ({signed(self.differences)})"
 
     @property
@@ -39,35 +39,35 @@ class Compared:
 
     @property
     def differences(self) -> list[float]:
-        return paired(self.mine.points, self.other.points)
+        return paired_differences(self.mine.points, self.other.points)
 
     @property
-    def is_ahead(self) -> bool:
-        return is_above(self.mine.points, self.other.points)
+    def is_better(self) -> bool:
+        return is_better_method(self.mine.points, self.other.points)
 
     @property
-    def is_behind(self) -> bool:
-        return is_above(self.other.points, self.mine.points)
+    def is_worse(self) -> bool:
+        return is_better_method(self.other.points, self.mine.points)
 
 
-def comparisons(points: Sequence[FrontierPoint], own: str, budgets: Sequence[str]) -> list[Compared]:
+def comparisons(points: Sequence[FrontierPoint], own: str, budgets: Sequence[str]) -> list[Comparison]:
     """One method against each other at the budgets the other uses.
 
     A method that cannot use a budget is compared with the largest of the one's sizes that is no larger than it, once
     where several budgets bring it to the same size.
     """
-    groups = [group for group in by_size(points) if group.budget in budgets]
+    groups = [group for group in group_by_size(points) if group.budget in budgets]
     mine = {group.budget: group for group in groups if group.label == own}
-    found: dict[tuple[str, str, str | None], Compared] = {}
+    found: dict[tuple[str, str, str | None], Comparison] = {}
     for group in (group for group in groups if group.label != own):
         fitting = [one for one in mine.values() if one.largest <= group.smallest]
         one = mine.get(group.budget) if group.fills_its_budget else max(fitting, key=_size, default=None)
-        if one is not None and paired(one.points, group.points):
-            found[group.label, group.told_size(), one.budget] = Compared(one, group)
+        if one is not None and paired_differences(one.points, group.points):
+            found[group.label, group.size_text(), one.budget] = Comparison(one, group)
     return list(found.values())
 
 
-def _size(group: Sized) -> int:
+def _size(group: MethodAtSize) -> int:
     return group.largest
 
 
@@ -83,14 +83,14 @@ def at_equal_budgets(points: Sequence[FrontierPoint], own: str, budgets: Sequenc
         parts += [
             f"`{own}` minus each other method that uses its budget, paired over the seeds both have:",
             table(["difference of test AUC", *budgets], rows),
-            f"`{own}` is {counted(sharing)}.",
+            f"`{own}` is {outcome_counts(sharing)}.",
         ]
     if others:
         heads = ["cannot use its budget", "parameters", "test AUC", f"`{own}` at", "difference"]
         rows = [
             [
                 one.other.label,
-                one.other.told_size(),
+                one.other.size_text(),
                 mean_sd(aucs_of(one.other.points)),
                 str(one.mine.budget),
                 signed(one.differences),
@@ -99,26 +99,28 @@ def at_equal_budgets(points: Sequence[FrontierPoint], own: str, budgets: Sequenc
         ]
         parts += [
             f"Against methods whose settings cannot use a budget the largest table of `{own}` that is no larger is "
-            f"{counted(others)}.",
-            folded("each of them", table(heads, rows)),
+            f"{outcome_counts(others)}.",
+            collapsed("each of them", table(heads, rows)),
         ]
     return "\n\n".join(parts)
 
 
-def counted(compared: Sequence[Compared], *, name_level: bool = True) -> str:
+def outcome_counts(compared: Sequence[Comparison], *, name_level: bool = True) -> str:
     """In how many it is ahead, and which those are in which it is not; what rests on few seeds apart."""
-    several = [one for one in compared if len(one.differences) >= min(STUDENT)]
-    few = [one for one in compared if len(one.differences) < min(STUDENT)]
+    several = [one for one in compared if len(one.differences) >= min(T_QUANTILES)]
+    few = [one for one in compared if len(one.differences) < min(T_QUANTILES)]
     told = []
     if several:
-        level = [one for one in several if not one.is_ahead and not one.is_behind]
-        behind = [one for one in several if one.is_behind]
-        told.append(f"ahead in {sum(one.is_ahead for one in several)} of {len(several)} comparisons")
+        level = [one for one in several if not one.is_better and not one.is_worse]
+        behind = [one for one in several if one.is_worse]
+        told.append(f"ahead in {sum(one.is_better for one in several)} of {len(several)} comparisons")
         if level:
             told.append(f"level with {', '.join(map(str, level))}" if name_level else f"level in {len(level)}")
         told.append(f"behind {', '.join(map(str, behind))}" if behind else "behind in none")
     if few:
-        lower = [one for one in few if not one.is_ahead]
-        told.append(f"with one or two seeds higher by {LEVEL} or more in {len(few) - len(lower)} of {len(few)}")
+        lower = [one for one in few if not one.is_better]
+        told.append(
+            f"with one or two seeds higher by {MIN_DIFFERENCE} or more in {len(few) - len(lower)} of {len(few)}"
+        )
         told[-1] += f" (not: {', '.join(map(str, lower))})" if lower else ""
     return "; ".join(told)

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from paper.page import ABSENT, table
-from paper.verdicts.differences import learns_on_validation, paired, signed
-from paper.verdicts.equal_budgets import Compared, counted
-from paper.verdicts.sized import Sized, by_size
+from paper.markdown import ABSENT, table
+from paper.verdicts.differences import learns_on_validation, paired_differences, signed
+from paper.verdicts.equal_budgets import Comparison, outcome_counts
+from paper.verdicts.groups import MethodAtSize, group_by_size
 from thresher.report.frontier import FrontierPoint
 
 HEADS = (
@@ -27,8 +27,10 @@ def at_equal_bytes(points: Sequence[FrontierPoint], own: Sequence[str], *, turne
         turned: others that no equal number of parameters compares with: each of their sizes, too, beside the best of
             the one method with no more bytes, so that not only its own sizes are asked for.
     """
-    mine = by_size(point for point in points if point.label in own and point.budget is not None)
-    others = by_size(point for point in points if point.label not in own and not learns_on_validation(point.label))
+    mine = group_by_size(point for point in points if point.label in own and point.budget is not None)
+    others = group_by_size(
+        point for point in points if point.label not in own and not learns_on_validation(point.label)
+    )
     if not mine:
         return ""
     rows = []
@@ -38,21 +40,23 @@ def at_equal_bytes(points: Sequence[FrontierPoint], own: Sequence[str], *, turne
         if best is None:
             rows.append([*told, ABSENT, ABSENT, ABSENT])
         else:
-            told += [f"{best.label}, {best.told_size()} parameters", f"{best.storage_bytes:,.0f}"]
-            rows.append([*told, f"{best.test_auc:.4f} ({signed(paired(one.points, best.points))})"])
+            told += [f"{best.label}, {best.size_text()} parameters", f"{best.storage_bytes:,.0f}"]
+            rows.append([*told, f"{best.test_auc:.4f} ({signed(paired_differences(one.points, best.points))})"])
     found = [
-        Compared(best, rival)
+        Comparison(best, rival)
         for rival in others
-        if rival.label in turned and (best := _best_within(rival, mine)) and paired(best.points, rival.points)
+        if rival.label in turned
+        and (best := _best_within(rival, mine))
+        and paired_differences(best.points, rival.points)
     ]
     names = " and ".join(f"`{label}`" for label in turned)
     words = f"Asked from the other side, for each size of {names}: the best of `{own[0]}` with no more bytes is"
     learned = dict.fromkeys(f"`{point.label}`" for point in points if learns_on_validation(point.label))
     aside = f"Not among the others: {', '.join(learned)}, which learned on the rows of validation." if learned else ""
-    return "\n\n".join(filter(None, [table(HEADS, rows), aside, f"{words} {counted(found)}." if found else ""]))
+    return "\n\n".join(filter(None, [table(HEADS, rows), aside, f"{words} {outcome_counts(found)}." if found else ""]))
 
 
-def _best_within(group: Sized, among: Sequence[Sized]) -> Sized | None:
+def _best_within(group: MethodAtSize, among: Sequence[MethodAtSize]) -> MethodAtSize | None:
     """The best on validation of those with no more bytes than another."""
     fitting = [one for one in among if one.storage_bytes <= group.storage_bytes]
     return max(fitting, key=lambda one: one.validation_auc, default=None)

@@ -7,22 +7,22 @@ from statistics import fmean
 from typing import Any
 
 from paper.experiments import (
-    HAVE_MORE_TEACHERS,
     MIXED_TEACHERS,
+    TEACHER_EXPERIMENTS,
     THREE_TEACHERS,
     digest,
     load_experiment,
-    more_teachers,
-    more_teachers_names,
-    more_teachers_points,
     plan_points,
     result_path,
     run_experiment,
+    teacher_experiment,
+    teacher_experiment_names,
+    teacher_experiment_points,
 )
-from paper.page import ABSENT, NOT_RUN_YET, Claim, made_from, mean_sd, table
-from paper.settings import MODEL_NAMES, MODELS, PLACES, PaperSettings
-from paper.stored import add_seeds, read_result
-from paper.verdicts.differences import SideBySide, by_seed, signed
+from paper.markdown import ABSENT, NOT_RUN_YET, Claim, mean_sd, provenance, table
+from paper.result_files import compute_missing_seeds, read_result
+from paper.settings import DATASET_NAMES, MODEL_NAMES, MODELS, PaperSettings
+from paper.verdicts.differences import PairedComparison, differences_by_seed, signed
 from thresher.cli.progress import display
 from thresher.embeddings.uniform import UniformConfig
 from thresher.experiment.dense import train_dense
@@ -55,11 +55,13 @@ def run(settings: PaperSettings) -> None:
     for source, model in EXPERIMENTS:
         if model in settings.models:
             run_experiment(settings, f"{source}/{model}/pep-plan", settings.seeds)
-    for name in more_teachers_names(settings.models):
+    for name in teacher_experiment_names(settings.models):
         run_experiment(settings, name, settings.seeds)
     if "fm" in settings.models:
-        config = load_experiment(settings, more_teachers("fm", MIXED_TEACHERS))
-        add_seeds(settings, _taught_dense_path(settings), config, lambda seed: taught_dense(settings, config, seed))
+        config = load_experiment(settings, teacher_experiment("fm", MIXED_TEACHERS))
+        compute_missing_seeds(
+            settings, _taught_dense_path(settings), config, lambda seed: taught_dense(settings, config, seed)
+        )
 
 
 def taught_dense(settings: PaperSettings, config: RunConfig, seed: int) -> dict[str, Any]:
@@ -111,7 +113,7 @@ taught ones the difference from labels, paired. The paper has no teacher.""",
         _more_teachers(settings, THREE_TEACHERS, OF_ONE_KIND),
         _more_teachers(settings, MIXED_TEACHERS, OF_THREE_KINDS),
         _against_taught_dense(settings),
-        made_from(*made),
+        provenance(*made),
     ]
     return "\n\n".join(part for part in parts if part)
 
@@ -119,17 +121,17 @@ taught ones the difference from labels, paired. The paper has no teacher.""",
 def _more_teachers(settings: PaperSettings, which: str, intro: str) -> str:
     """Three of them against one, at every size."""
     rows, words = [], []
-    for model in HAVE_MORE_TEACHERS[which]:
-        if several := more_teachers_points(settings, model, which):
-            both = SideBySide.of(several, plan_points(settings, model))
+    for model in TEACHER_EXPERIMENTS[which]:
+        if several := teacher_experiment_points(settings, model, which):
+            both = PairedComparison.of(several, plan_points(settings, model))
             rows += [[f"{MODEL_NAMES[model]}, {budget}", *cells] for budget, *cells in both.rows]
             words.append(both.in_words(f"With {MODEL_NAMES[model]} the mean of {which.replace('-', ' ')}"))
     if not rows:
         return f"{which.replace('-', ' ').capitalize()}: {NOT_RUN_YET}"
     return "\n\n".join(
         [
-            f"""{intro} (`benchmarks/experiments/{more_teachers("<model>", which)}.toml`). Test AUC on MovieLens-1M,
-beside the one teacher of `…/pep-plan.toml`:""",
+            f"""{intro} (`benchmarks/experiments/{teacher_experiment("<model>", which)}.toml`). Test AUC on
+MovieLens-1M, next to the one teacher of `…/pep-plan.toml`:""",
             table(["parameters", which.replace("-", " "), "one", "difference, paired"], rows),
             " ".join(words),
         ]
@@ -143,11 +145,11 @@ def _against_taught_dense(settings: PaperSettings) -> str:
         return ""
     dense = {seed: found["taught"]["test_auc"] for seed, found in seeds.items()}
     gain = [found["taught"]["test_auc"] - found["by_labels"]["test_auc"] for found in seeds.values()]
-    points = more_teachers_points(settings, "fm", MIXED_TEACHERS)
+    points = teacher_experiment_points(settings, "fm", MIXED_TEACHERS)
     told = []
     for budget in dict.fromkeys(point.budget for point in points):
         own = {str(point.seed): point.test_auc for point in points if point.budget == budget and point.test_auc}
-        if differences := by_seed(own, dense):
+        if differences := differences_by_seed(own, dense):
             told.append(f"{budget} {signed(differences)}")
     return f"""The dense FM taught by the same three comes to {mean_sd(list(dense.values()))}, {signed(gain)} against
 labels. Against it, which is what pruning alone costs or gains, FM's tickets are: {"; ".join(told)}."""
@@ -158,7 +160,7 @@ def _taught_dense_path(settings: PaperSettings) -> Path:
 
 
 def _more(settings: PaperSettings) -> list[dict[str, Any]]:
-    own = [read_result(result_path(settings, name)) for name in more_teachers_names(MODELS)]
+    own = [read_result(result_path(settings, name)) for name in teacher_experiment_names(MODELS)]
     return [*own, read_result(_taught_dense_path(settings))]
 
 
@@ -177,4 +179,4 @@ def _row(trials: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _place(source: str) -> str:
-    return PLACES[source.removesuffix("-small")]
+    return DATASET_NAMES[source.removesuffix("-small")]

@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from paper.compared import MIN_DELTA
 from paper.experiments import digest, load_experiment
+from paper.method_comparison import MIN_DELTA
+from paper.result_files import compute_missing_seeds, read_result
 from paper.settings import PaperSettings
-from paper.stored import add_seeds, read_result
 from thresher.cli.progress import display
 from thresher.experiment.grids import method_grid
 from thresher.experiment.quantize import in_fewer_bits
@@ -29,12 +29,14 @@ def run(settings: PaperSettings, budgets: tuple[str, ...]) -> None:
     first, *_ = method_grid("pep")
     training = replace(plan.training, min_delta=MIN_DELTA)
     told = replace(plan, embedding=first, training=training, budgets=budgets, teacher_share=0.0)
-    add_seeds(settings, path(settings), told, lambda seed: {"points": _points(settings, replace(told, seed=seed))})
+    compute_missing_seeds(
+        settings, path(settings), told, lambda seed: {"points": _points(settings, replace(told, seed=seed))}
+    )
 
 
 def _points(settings: PaperSettings, told: RunConfig) -> list[dict[str, Any]]:
     config = replace(told, data=settings.data(told.data.source))
-    folder = settings.temporary / "eight_bits" / digest(config)
+    folder = settings.temporary / "int8_tickets" / digest(config)
     with display() as progress, Run.started(folder, config, resume=True) as run:
         table = encode_data(run, progress)
         data = batches(run, table)

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from paper import compared, experiments, stored
+from paper import experiments, method_comparison, result_files
 from paper.settings import EXPERIMENTS, PaperSettings
 from thresher._internal.files import read_json, write_json
 from thresher._internal.settings import load_toml
@@ -32,49 +32,51 @@ def test_quick_runs_an_experiment_and_makes_it_again_when_its_settings_change(se
 
 
 def test_new_defaults_do_not_throw_results_away_but_other_values_do():
-    still_holds = experiments.still_holds
+    settings_match = experiments.settings_match
     now = RunConfig(budgets=("1%",))
-    assert still_holds({"budgets": ["1%"]}, now)
-    assert not still_holds({"budgets": ["1%", "2%"]}, now)
-    assert not still_holds({"budgets": ["1%"], "gone": 1}, now)
-    assert not still_holds({"budgets": ["1%"]}, replace(now, teacher_share=0.0)), "absent is a value, too"
+    assert settings_match({"budgets": ["1%"]}, now)
+    assert not settings_match({"budgets": ["1%", "2%"]}, now)
+    assert not settings_match({"budgets": ["1%"], "gone": 1}, now)
+    assert not settings_match({"budgets": ["1%"]}, replace(now, teacher_share=0.0)), "absent is a value, too"
 
 
 def test_a_result_of_other_settings_is_refused_and_in_quick_passed_over(settings, tmp_path):
-    stored_result, now = stored.stored_result, RunConfig(budgets=("1%",))
+    read_matching_result, now = result_files.read_matching_result, RunConfig(budgets=("1%",))
     path, full = tmp_path / "result.json", replace(settings, quick=False)
-    assert stored_result(full, path, now) == {}
+    assert read_matching_result(full, path, now) == {}
     write_json(path, {"points": {}})  # from before settings were kept
-    assert stored_result(settings, path, now) == {}
+    assert read_matching_result(settings, path, now) == {}
     content = {"config": {"budgets": ["1%"]}, "points": {}}
     write_json(path, content)
-    assert stored_result(full, path, now) == stored_result(settings, path, now) == content
+    assert read_matching_result(full, path, now) == read_matching_result(settings, path, now) == content
     other = replace(now, budgets=("2%",))
-    assert stored_result(settings, path, other) == {}
+    assert read_matching_result(settings, path, other) == {}
     with pytest.raises(ConfigError, match=r"result\.json was made with other settings; delete it"):
-        stored_result(full, path, other)
+        read_matching_result(full, path, other)
 
 
 def test_seeds_are_added_to_a_result_of_the_same_settings_and_every_run_stays_told(settings, monkeypatch):
     runs = iter([{"commit": "a"}, {"commit": "b"}, {"commit": "b"}])
-    monkeypatch.setattr(stored, "made_with", lambda: next(runs))
+    monkeypatch.setattr(result_files, "run_environment", lambda: next(runs))
     full, path, config = replace(settings, quick=False), settings.results / "part" / "one.json", RunConfig()
     for seeds in ((0,), (0, 1, 2)):
-        stored.add_seeds(replace(full, seeds=seeds), path, config, lambda seed: {"square": seed**2})
+        result_files.compute_missing_seeds(replace(full, seeds=seeds), path, config, lambda seed: {"square": seed**2})
     content = read_json(path)
     assert content["made_with"] == [{"commit": "a"}, {"commit": "b"}]
     assert content["seeds"] == {str(seed): {"square": seed**2} for seed in range(3)}
-    assert stored.read_seeds(path.parent, ("one", "other")) == {"one": [{"square": seed**2} for seed in range(3)]}
+    assert result_files.read_seeds(path.parent, ("one", "other")) == {"one": [{"square": seed**2} for seed in range(3)]}
     with pytest.raises(ConfigError, match="made with other settings"):
-        stored.add_seeds(full, path, replace(config, rewind="final"), lambda seed: {})
+        result_files.compute_missing_seeds(full, path, replace(config, rewind="final"), lambda seed: {})
 
 
 def test_a_comparison_gets_further_seeds_from_its_result_file_alone(settings):
     path = settings.results / "frontier" / "fm.json"
 
     def compare_mde(seeds, budgets=("5k",)):
-        compared.compare_method(settings, path, "movielens-1m/fm/pep-plan", "mde", budgets, seeds=seeds, trials=1)
-        return compared.points(path)
+        method_comparison.compare_method(
+            settings, path, "movielens-1m/fm/pep-plan", "mde", budgets, seeds=seeds, trials=1
+        )
+        return method_comparison.points(path)
 
     first = compare_mde(1)
     shutil.rmtree(settings.temporary)

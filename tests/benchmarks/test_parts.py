@@ -4,13 +4,14 @@ import hashlib
 from dataclasses import replace
 
 import pytest
-from made_results import point, pruned
+from example_results import point, pruned
 
-from paper import compared, experiments
+from paper import experiments, method_comparison
 from paper.five_budgets import SPACES, shared_searches
 from paper.parts import (
     ablation,
     data_statistics,
+    distillation,
     frontier,
     frontier_small,
     granularity,
@@ -18,7 +19,6 @@ from paper.parts import (
     methods_table,
     pep0_and_lr,
     runtime,
-    teacher,
 )
 from thresher._internal.files import read_json, write_json
 
@@ -119,7 +119,7 @@ def test_what_a_teacher_is_worth_is_paired_over_the_seeds_that_tried_it(settings
     path = settings.results / "experiments/movielens-1m/fm/pep-plan.json"
     write_json(path, {"seeds": {str(seed): {"teacher": trial} for seed, trial in enumerate(tried)}, "made_with": []})
     cells = "0.8450 ± 0.0071 (2) | 0.8450 (+0.0000 ± 0.0028 (2)) | 0.8450 (+0.0050 (1)) | 1 |"
-    assert f"| MovieLens-1M, FM | {cells}" in teacher.page(settings)
+    assert f"| MovieLens-1M, FM | {cells}" in distillation.page(settings)
 
 
 def test_more_teachers_are_paired_with_one_and_stand_beside_dense(settings):
@@ -128,10 +128,10 @@ def test_more_teachers_are_paired_with_one_and_stand_beside_dense(settings):
     content = read_json(folder / "movielens-1m/fm/pep-plan.json")
     content["seeds"]["0"]["teacher"] = {"share": 1.0, "validation_auc": {"by-labels": 0.84, "taught-1": 0.842}}
     write_json(folder / "movielens-1m/fm/pep-plan.json", content)
-    of = experiments.more_teachers
+    of = experiments.teacher_experiment
     pruned(folder / of("fm", "three-teachers"), {"50k": [0.852, 0.853, 0.854], "6541": [0.848, 0.848, 0.849]})
     pruned(folder / of("fm", "mixed-teachers"), {"6541": [0.846, 0.847, 0.846]})
-    text = teacher.page(settings)
+    text = distillation.page(settings)
     assert "| FM, 50k | 0.8530 ± 0.0010 (3) | 0.8510 ± 0.0010 (3) | +0.0020 ± 0.0000 (3) |" in text
     assert "With FM the mean of three teachers is ahead at 50k, behind at none." in text
     assert "With FM the mean of mixed teachers is ahead at no size, behind at 6541." in text
@@ -140,7 +140,7 @@ def test_more_teachers_are_paired_with_one_and_stand_beside_dense(settings):
         for seed, auc in ((0, 0.845), (2, 0.846))
     }
     write_json(settings.results / "teacher/taught-dense-fm.json", {"seeds": seeds})
-    text = " ".join(teacher.page(settings).split())
+    text = " ".join(distillation.page(settings).split())
     assert "comes to 0.8455 ± 0.0007 (2), +0.0055 ± 0.0007 (2) against labels." in text
     assert "FM's tickets are: 6541 +0.0005 ± 0.0007 (2)." in text
     beside = headline.page(settings)
@@ -168,13 +168,13 @@ def test_granularities_are_judged_against_the_papers_best_seed_by_seed():
         "feature": content({"0": 0.830, "2": 0.900}),  # of what only one side has nothing is said
         "feature-dimension": content({"0": 0.844, "1": 0.846}),
     }
-    told = granularity._judged(contents, [12_000])
+    told = granularity._conclusion(contents, [12_000])
     assert told.endswith("(level with those not named) at 12,000: ahead of feature, behind global.")
 
 
 def test_results_of_data_hold_no_values_of_it(settings, monkeypatch):
     statistics = data_statistics
-    monkeypatch.setattr(statistics, "PLACES", {"movielens-1m": "MovieLens-1M"})
+    monkeypatch.setattr(statistics, "DATASET_NAMES", {"movielens-1m": "MovieLens-1M"})
     statistics.run(settings)
     content = read_json(settings.results / "data_statistics" / "movielens-1m.json")
     assert content["num_features"] > 0
@@ -188,7 +188,7 @@ def test_the_page_tells_the_files_by_rows_and_checksum(settings, results, tmp_pa
     content = b"id,click\n1,0\n2,1\n"
     (tmp_path / "avazu").mkdir()
     (tmp_path / "avazu" / "train.csv").write_bytes(content)
-    files = statistics.file_facts(replace(settings, quick=False, data_dir=tmp_path), "avazu")
+    files = statistics.file_metadata(replace(settings, quick=False, data_dir=tmp_path), "avazu")
     write_json(path, read_json(path) | {"files": files})
     checksum = hashlib.sha256(content).hexdigest()
     assert f"| `avazu/train.csv` | 2 | `{checksum}` |" in statistics.page(settings)
@@ -200,8 +200,11 @@ def test_the_page_says_which_trainings_the_last_epoch_cut_off():
     unknown, floor = {"label": "hash", "model": "fm"}, {"label": "lr", "model": "lr", "retrain_epochs": 60}
     content = {"config": {"training": {"max_epochs": 60}}, "points": [unknown, floor, *points]}
     told = "2 went on to the last, the 60th: `pep` 1 of 2, `nis` 1 of 1; patience ended the others."
-    cut_off = compared.cut_off
-    assert cut_off(content) == "Epochs were counted of 4 of the 5 trainings (of none of `hash`). " + told
-    assert cut_off(content | {"points": points}) == told
-    assert cut_off(content | {"points": points[1:3]}) == "Patience ended all of the trainings, before the 60th epoch."
-    assert not cut_off(content | {"points": [unknown, floor]})
+    stopped_at_last_epoch = method_comparison.stopped_at_last_epoch
+    assert stopped_at_last_epoch(content) == "Epochs were counted of 4 of the 5 trainings (of none of `hash`). " + told
+    assert stopped_at_last_epoch(content | {"points": points}) == told
+    assert (
+        stopped_at_last_epoch(content | {"points": points[1:3]})
+        == "Patience ended all of the trainings, before the 60th epoch."
+    )
+    assert not stopped_at_last_epoch(content | {"points": [unknown, floor]})

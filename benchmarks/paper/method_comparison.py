@@ -9,10 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from made_with import made_with
+from environment import run_environment
 from paper.experiments import digest, load_experiment
+from paper.result_files import read_or_start, read_result, write_result
 from paper.settings import PaperSettings
-from paper.stored import read_result, so_far, write_result
 from thresher._internal.settings import config_to_mapping
 from thresher.cli.progress import display
 from thresher.errors import ConfigError
@@ -56,7 +56,7 @@ def compare_method(
         training=replace(plan.training, min_delta=MIN_DELTA),
     )
     shared = replace(config.shared(), data=plan.data)  # without the place of the data on this machine
-    stored = so_far(settings, path, shared, done={}, points=[], unmet={})
+    stored = read_or_start(settings, path, shared, done={}, points=[], unmet={})
     known = stored["done"].get(method, {}).get("budgets", [])
     budgets = tuple(dict.fromkeys([*known, *budgets]))  # all seeds have all of them
     config = replace(config, budgets=budgets)
@@ -72,11 +72,11 @@ def compare_method(
         config = replace(config, seeds=seeds)
     elif config.trials == 1:  # no choice to be made on the first seed: it need not be there
         config = replace(config, first_seed=done["seeds"], seeds=seeds - done["seeds"])
-    made = made_with()  # before a long run: the tree may change meanwhile
+    made = run_environment()  # before a long run: the tree may change meanwhile
     with display() as progress:
         folder = settings.temporary / path.parent.name / f"{path.stem}-{digest(shared)}"
         found = compare(config, out=folder, progress=progress)
-    stored = so_far(settings, path, shared, done={}, points=[], unmet={})
+    stored = read_or_start(settings, path, shared, done={}, points=[], unmet={})
     kept = {_key(point): point for point in stored["points"]}
     kept |= {_key(point): point for point in map(_content, found.points) if point["model"] in (model, FLOOR)}
     stored["points"] = list(kept.values())
@@ -92,7 +92,7 @@ def points(path: Path) -> list[dict[str, Any]]:
     return found
 
 
-def cut_off(content: Mapping[str, Any]) -> str:
+def stopped_at_last_epoch(content: Mapping[str, Any]) -> str:
     """Which retrainings ended at the last epoch they may have, and of which that is not known."""
     every = [point for point in content.get("points", []) if point["model"] != FLOOR]
     counted = [point for point in every if "retrain_epochs" in point]

@@ -10,7 +10,7 @@ from scipy.stats import spearmanr
 from torch import nn
 
 from paper import searches, trainings
-from paper.figures.exits import note_exits
+from paper.figures.annotations import annotate_out_of_range
 from paper.measures import AdamParts, group_densities, popularity_groups, swapped_share, threshold_parts
 from paper.parts import frequency, granularity, interactions, lottery_ticket, thresholds
 from thresher.data.batches.split_batches import SplitBatches
@@ -178,7 +178,7 @@ def test_a_figure_of_tickets_is_framed_by_what_they_settle_at():
 def test_lines_that_leave_the_frame_for_good_are_told_where_they_do():
     axes = Figure().subplots()
     axes.set_ylim(0, 1)
-    note_exits(axes, {"dense": [0.5, 2.0, 0.9, 1.3], "decay": [0.5, 3.0], "inside": [2.0, 0.5]})
+    annotate_out_of_range(axes, {"dense": [0.5, 2.0, 0.9, 1.3], "decay": [0.5, 3.0], "inside": [2.0, 0.5]})
     (note,) = axes.texts
     assert " ".join(note.get_text().split()) == "↑ dense: 1.30 at epoch 4 decay: 3.00 at epoch 2"
     assert note.xy == (3, 1)
@@ -194,7 +194,7 @@ def test_a_watched_search_finds_the_tickets_of_the_pipeline(small_table, tmp_pat
         warmup_epochs=warmup, max_warmup_epochs=2, plan_epochs=2.0, optimizer=OptimizerConfig(updates=updates)
     )
     data = SplitBatches.of(small_table, 256, seed=1)
-    found = searches.watch(config, small_table, data, tmp_path)
+    found = searches.record_search(config, small_table, data, tmp_path)
     model = new_model(config, small_table, config.embedding)
     for ticket in find_tickets(model, data, config.budgets, config.search, seed=config.seed):
         watched = searches.load_mask_ticket(tmp_path / found["tickets"][str(ticket.budget)])
@@ -209,7 +209,7 @@ def test_a_watched_search_finds_the_tickets_of_the_pipeline(small_table, tmp_pat
 def test_a_decay_search_is_taken_apart_and_goes_on_to_its_last_epoch(small_table, tmp_path):
     rate = OptimizerConfig(threshold_decay=1e-5, threshold_learning_rate=0.25)
     config = replace(tiny_config(max_epochs=4, optimizer=rate), embedding=PepConfig(embedding_dim=8, pressure="decay"))
-    found = searches.watch(config, small_table, SplitBatches.of(small_table, 256, seed=1), tmp_path)
+    found = searches.record_search(config, small_table, SplitBatches.of(small_table, 256, seed=1), tmp_path)
     assert [record["epoch"] for record in found["records"]] == [1, 2, 3, 4]
     first, last = (found["records"][at]["thresholds"]["seen"] for at in (0, -1))
     assert -15 < first["raw_pressure"][1] < last["raw_pressure"][1]

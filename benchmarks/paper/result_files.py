@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from made_with import made_with
+from environment import run_environment
 from paper.settings import PaperSettings
-from run import still_holds
+from run import settings_match
 from thresher._internal.files import read_json, write_json
 from thresher._internal.settings import config_to_mapping
 from thresher.errors import ConfigError
@@ -17,19 +17,19 @@ from thresher.errors import ConfigError
 NameT = TypeVar("NameT", bound=str)
 
 
-def stored_result(settings: PaperSettings, path: Path, config: object) -> dict[str, Any]:
+def read_matching_result(settings: PaperSettings, path: Path, config: object) -> dict[str, Any]:
     """What is in a result file, nothing if there is none; one of other settings is refused, in quick passed over."""
     content: dict[str, Any] = read_json(path) if path.exists() else {}
-    if not content or ("config" in content and still_holds(content["config"], config)):
+    if not content or ("config" in content and settings_match(content["config"], config)):
         return content
     if settings.quick:
         return {}
     raise ConfigError(f"{path} was made with other settings; delete it to have it made again")
 
 
-def so_far(settings: PaperSettings, path: Path, config: object, **empty: Any) -> dict[str, Any]:
+def read_or_start(settings: PaperSettings, path: Path, config: object, **empty: Any) -> dict[str, Any]:
     """What is in a result file, or how it begins; asked again before writing, since others may have added to it."""
-    return stored_result(settings, path, config) or {"config": config_to_mapping(config), **empty}
+    return read_matching_result(settings, path, config) or {"config": config_to_mapping(config), **empty}
 
 
 def write_result(path: Path, content: dict[str, Any], made: dict[str, object]) -> None:
@@ -40,13 +40,15 @@ def write_result(path: Path, content: dict[str, Any], made: dict[str, object]) -
     write_json(path, content)
 
 
-def add_seeds(settings: PaperSettings, path: Path, config: object, compute: Callable[[int], dict[str, Any]]) -> None:
+def compute_missing_seeds(
+    settings: PaperSettings, path: Path, config: object, compute: Callable[[int], dict[str, Any]]
+) -> None:
     """Compute what a result file lacks, seed by seed, and write it as it comes."""
     for seed in settings.seeds:
-        if str(seed) not in so_far(settings, path, config, seeds={})["seeds"]:
-            made = made_with()  # before a long run: the tree may change meanwhile
+        if str(seed) not in read_or_start(settings, path, config, seeds={})["seeds"]:
+            made = run_environment()  # before a long run: the tree may change meanwhile
             computed = compute(seed)
-            content = so_far(settings, path, config, seeds={})
+            content = read_or_start(settings, path, config, seeds={})
             content["seeds"][str(seed)] = computed
             write_result(path, content, made)
 

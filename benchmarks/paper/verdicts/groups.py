@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from paper.experiments import aucs_of
-from paper.page import mean_sd
+from paper.markdown import mean_sd
 from thresher.report.frontier import FrontierPoint
 from thresher.search.budget import Budget
 
@@ -14,7 +14,7 @@ FILLED = 0.95
 
 
 @dataclass(frozen=True)
-class Sized:
+class MethodAtSize:
     """Points of one method and one budget, or of one size where it was asked for none: one of each seed."""
 
     points: tuple[FrontierPoint, ...]
@@ -53,24 +53,26 @@ class Sized:
     def fills_its_budget(self) -> bool:
         return self.budget is not None and self.smallest >= FILLED * Budget.parse(self.budget).max_entries(10**9)
 
-    def told_size(self) -> str:
+    def size_text(self) -> str:
         """Parameters, of all seeds.
 
         >>> point = dict(label="mde", storage_bytes=9, validation_auc=0.8, validation_logloss=0.4)
-        >>> Sized(tuple(FrontierPoint(num_parameters=size, **point) for size in (1200, 1000))).told_size()
+        >>> MethodAtSize(tuple(FrontierPoint(num_parameters=size, **point) for size in (1200, 1000))).size_text()
         '1,000 to 1,200'
         """
         return f"{self.smallest:,}" + (f" to {self.largest:,}" if self.largest > self.smallest else "")
 
-    def told_auc(self) -> str:
+    def auc_text(self) -> str:
         """Test AUC, with the size where it stays well below the budget."""
-        return mean_sd(aucs_of(self.points)) + ("" if self.fills_its_budget else f" @ {self.told_size()}")
+        return mean_sd(aucs_of(self.points)) + ("" if self.fills_its_budget else f" @ {self.size_text()}")
 
 
-def by_size(points: Iterable[FrontierPoint]) -> list[Sized]:
+def group_by_size(points: Iterable[FrontierPoint]) -> list[MethodAtSize]:
     """Points of one method and size together; the largest first."""
     groups: dict[tuple[str, str | None, int | None], list[FrontierPoint]] = {}
     for point in points:
         size = point.num_parameters if point.budget is None else None
         groups.setdefault((point.label, point.budget, size), []).append(point)
-    return sorted((Sized(tuple(group)) for group in groups.values()), key=lambda it: it.storage_bytes, reverse=True)
+    return sorted(
+        (MethodAtSize(tuple(group)) for group in groups.values()), key=lambda it: it.storage_bytes, reverse=True
+    )

@@ -2,7 +2,7 @@
 
 import re
 
-from paper import page, whole_page
+from paper import markdown, page
 from paper.make import PARTS, part
 from paper.settings import PaperSettings
 
@@ -20,7 +20,7 @@ def test_every_part_keeps_the_contract():
 def test_without_results_nothing_is_drawn_and_the_page_says_how_to_run_each_part(settings):
     parts = {name: part(name) for name in PARTS}
     assert [path for module in parts.values() for path in module.draw(settings)] == []
-    text = whole_page.write_page(settings, parts).read_text()
+    text = page.write_page(settings, parts).read_text()
     for name, module in parts.items():
         assert module.TITLE in text
         assert f"make.py --only {name}`" in text
@@ -34,7 +34,7 @@ def test_figures_and_page_come_from_result_files_alone(settings, results):
     assert {
         f"{name}.png" for name in ("frontier-fm", "criteo-small-fm", "pep0-and-lr", "runtime", "data-statistics")
     } <= names
-    text = whole_page.write_page(settings, parts).read_text()
+    text = page.write_page(settings, parts).read_text()
     for path in drawn:  # none is drawn in vain
         assert path.suffix != ".png" or f"(images/{path.name})" in text
     assert "25.00×" in text  # the authors' step over the dense base
@@ -44,9 +44,9 @@ def test_figures_and_page_come_from_result_files_alone(settings, results):
 
 def test_the_page_begins_with_what_holds_of_the_paper_and_links_to_where_it_is_shown(settings, results):
     parts = {name: part(name) for name in PARTS}
-    text = whole_page.page_text(settings, parts)
+    text = page.page_text(settings, parts)
     told = text[text.index("## What holds") : text.index("## What differs")]
-    anchors = {whole_page._anchor(line[3:]) for line in text.splitlines() if line.startswith("## ")}
+    anchors = {page._anchor(line[3:]) for line in text.splitlines() if line.startswith("## ")}
     linked = re.findall(r"\]\(#([a-z0-9-]+)\)", told)
     assert len(linked) >= 4
     assert set(linked) <= anchors
@@ -61,12 +61,12 @@ def test_the_page_begins_with_what_holds_of_the_paper_and_links_to_where_it_is_s
 def test_the_committed_page_is_made_of_the_committed_results():
     made = PaperSettings.of(quick=False)
     parts = {name: part(name) for name in PARTS}
-    assert whole_page.page_text(made, parts) == made.page.read_text(encoding="utf-8"), "make.py --draw-only"
+    assert page.page_text(made, parts) == made.page.read_text(encoding="utf-8"), "make.py --draw-only"
 
 
 def test_a_page_names_every_commit_and_a_changed_tree():
     machine = {"cores": 2, "threads": 1}
     one, other = ({"commit": name, "changed_tree": name == "b", "machine": machine} for name in "ab")
-    told = page.made_from({"made_with": [one, one]}, {"seeds": {"0": {"made_with": other}, "1": {}}})
+    told = markdown.provenance({"made_with": [one, one]}, {"seeds": {"0": {"made_with": other}, "1": {}}})
     assert told == "Made at commits a, b (changed tree) on 2 cores, 1 in use."
-    assert page.made_from({}) == ""
+    assert markdown.provenance({}) == ""

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-NOTE_COLOUR = "#555555"
+ANNOTATION_COLOUR = "#555555"
 
 
-def note_exits(axes: "Axes", curves: Mapping[str, Sequence[float]]) -> None:
+def annotate_out_of_range(axes: "Axes", curves: Mapping[str, Sequence[float]]) -> None:
     """Say beside where lines leave the frame for good what they come to.
 
     Args:
@@ -24,6 +24,6 @@ def note_exits(axes: "Axes", curves: Mapping[str, Sequence[float]]) -> None:
             last = max(at for of in gone.values() for at, value in enumerate(of, 1) if low <= value <= high or at == 1)
             note = axes.annotate(
                 f"{arrow} " + "\n   ".join(ends), (last, edge), (16, 0), textcoords="offset points", va=side,
-                fontsize=8, color=NOTE_COLOUR,
+                fontsize=8, color=ANNOTATION_COLOUR,
             )  # fmt: skip
             note.set_in_layout(False)  # a long one shall not make the panel narrow

@@ -11,7 +11,7 @@ import torch
 HERE = Path(__file__).parent
 
 
-def made_with() -> dict[str, object]:
+def run_environment() -> dict[str, object]:
     """Versions, machine and commit, and whether the tree had changes that are in no commit."""
 
     def git(*words: str) -> str:
