@@ -151,7 +151,7 @@ def test_a_run_that_another_process_works_on_is_left_alone(run):
     for words in ({"resume": True}, {"force": True}):
         with (
             exclusive_lock(run.folder),
-            pytest.raises(ThresherError, match="another process is at work"),
+            pytest.raises(ThresherError, match="another process is using"),
             Run.started(run.folder, RunConfig(), **words),
         ):
             pass
@@ -161,7 +161,7 @@ def test_a_run_that_another_process_works_on_is_left_alone(run):
 def test_a_run_is_not_interfered_with_while_it_goes_on(tmp_path):
     with (
         Run.started(tmp_path / "run", RunConfig()),
-        pytest.raises(ThresherError, match="another process is at work"),
+        pytest.raises(ThresherError, match="another process is using"),
         Run.started(tmp_path / "run", RunConfig(), resume=True),
     ):
         pass

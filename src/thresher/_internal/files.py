@@ -1,6 +1,7 @@
-"""Nothing is half-written: files and folders are made beside their place, by one process, then renamed into it.
+"""Atomic files and folders, exclusive locks, and JSON files.
 
-What a killed process left beside a place is put in order when something is next written there.
+A file or folder is written under a temporary name beside its destination, then renamed. An interrupted write therefore
+never damages the destination; its temporary files are removed by the next write to the same destination.
 """
 
 import glob
@@ -22,105 +23,104 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-_LEFTOVER = re.compile(r"\.(?P<name>.+)\.(?P<pid>\d+)\.(?P<kind>partial|old)")
-SHOWN_NAMES = 5
+_TEMPORARY = re.compile(r"\.(?P<name>.+)\.(?P<pid>\d+)\.(?P<kind>partial|old)")
+_MAX_NAMES = 5
 
 
 @contextmanager
 def atomic_file(path: Path) -> Iterator[Path]:
-    """Yield a path beside `path` to write to; when the block ends well, it takes the place of `path`."""
-    beside = _beside(path, "partial")
-    with _told_plainly(path):
+    """Yield a temporary path to write to; it replaces `path` if the block ends without an error."""
+    temporary = _temporary_path(path, "partial")
+    with _report_write_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         clean_up_interrupted_writes(path)
         try:
-            beside.touch()
-            mode = beside.stat().st_mode
-            yield beside
-            beside.chmod(mode)  # some writers let nobody else read what they write
-            with beside.open("rb") as written:
+            temporary.touch()
+            mode = temporary.stat().st_mode
+            yield temporary
+            temporary.chmod(mode)  # safetensors creates files that only their owner can read
+            with temporary.open("rb") as written:
                 os.fsync(written.fileno())
-            beside.replace(path)
+            temporary.replace(path)
         finally:
             clean_up_interrupted_writes(path)
 
 
 @contextmanager
 def atomic_folder(path: Path) -> Iterator[Path]:
-    """Yield a new folder beside `path`; when the block ends well, it takes the place of `path`."""
-    beside = _beside(path, "partial")
-    with _told_plainly(path):
+    """Yield a temporary folder; it replaces `path` if the block ends without an error."""
+    temporary = _temporary_path(path, "partial")
+    with _report_write_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         clean_up_interrupted_writes(path)
-        beside.mkdir()
+        temporary.mkdir()
         try:
-            yield beside
-            mode = beside.stat().st_mode & 0o666
-            for file in beside.rglob("*"):
-                if file.is_file() and file.stat().st_nlink == 1:  # the mode of a link is that of the original, too
+            yield temporary
+            mode = temporary.stat().st_mode & 0o666
+            for file in temporary.rglob("*"):
+                if file.is_file() and file.stat().st_nlink == 1:  # a hard link shares its mode with the original
                     file.chmod(mode)
-            replace_folder(beside, path)
+            replace_folder(temporary, path)
         finally:
             clean_up_interrupted_writes(path)
 
 
 @contextmanager
 def exclusive_lock(folder: Path) -> Iterator[None]:
-    """Inside, this process works in `folder`, made where it is missing; while another does, `ThresherError`.
+    """Lock `folder` for this process, creating it if needed; raise `ThresherError` if another process holds the lock.
 
-    The lock is on the folder itself, follows it when it is renamed, and ends with the process, and those it forked,
-    however they end. Where there are no such locks (Windows, some network drives) nobody is kept out.
+    The lock belongs to the folder itself: it stays with the folder when it is renamed, and is released when the process
+    ends for any reason. On platforms and file systems without locks (Windows, some network drives) it does nothing.
     """
     with ExitStack() as held:
-        with _told_plainly(folder):
-            while not _lock(folder, held):  # it took its final place, or was removed, before it could be locked
+        with _report_write_errors(folder):
+            while not _lock(folder, held):  # the folder was renamed or removed before it could be locked
                 held.close()
         yield
 
 
 def _lock(folder: Path, held: ExitStack) -> bool:
-    """Lock a folder until `held` is closed; False if it is no longer what is in its place."""
+    """Lock a folder until `held` is closed; False if another folder has taken its path meanwhile."""
     if folder.exists() and not folder.is_dir():
-        raise ThresherError(f"{folder} is a file, where a folder is to be; choose another name")
+        raise ThresherError(f"{folder} is a file, but a folder is needed. Choose another name.")
     folder.mkdir(parents=True, exist_ok=True)
     if fcntl is None:
         return True
-    opened = os.open(folder, os.O_RDONLY)
-    held.callback(os.close, opened)
+    descriptor = os.open(folder, os.O_RDONLY)
+    held.callback(os.close, descriptor)
     try:
-        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise ThresherError(
-            f"another process is at work in {folder}; wait until it has ended, or choose another folder"
+            f"another process is using {folder}. Wait until it has finished, or choose another folder."
         ) from None
     except OSError:
         return True  # a file system without locks
-    held.callback(fcntl.flock, opened, fcntl.LOCK_UN)  # closing alone would leave it to forked children
-    return folder.exists() and os.path.samestat(os.fstat(opened), folder.stat())
+    held.callback(fcntl.flock, descriptor, fcntl.LOCK_UN)  # forked children would keep the lock after a mere close
+    return folder.exists() and os.path.samestat(os.fstat(descriptor), folder.stat())
 
 
-def replace_folder(made: Path, path: Path) -> None:
-    """Give a finished folder its place; what was there is removed once that is done, and put back if it fails."""
+def replace_folder(source: Path, path: Path) -> None:
+    """Move a finished folder to `path`; an existing folder there is removed afterwards, or restored on failure."""
     try:
-        # a folder cannot be renamed over a full one: the old one steps aside first
-        if path.exists():
-            path.replace(_beside(path, "old"))
-        made.replace(path)
+        if path.exists():  # a folder cannot be renamed over one with content
+            path.replace(_temporary_path(path, "old"))
+        source.replace(path)
     finally:
         clean_up_interrupted_writes(path)
 
 
 def clean_up_interrupted_writes(path: Path) -> None:
-    """Put back a folder that was moved aside for nothing; remove what else this or a killed process left of `path`."""
-    for left in sorted(path.parent.glob(f".{glob.escape(path.name)}.*")):
-        found = _LEFTOVER.fullmatch(left.name)
-        if found is None or found["name"] != path.name or _is_another_alive(int(found["pid"])):
+    """Remove temporary files of `path` that belong to this or a dead process; restore `path` if it was moved aside."""
+    for temporary in sorted(path.parent.glob(f".{glob.escape(path.name)}.*")):
+        match = _TEMPORARY.fullmatch(temporary.name)
+        if match is None or match["name"] != path.name or _is_other_running_process(int(match["pid"])):
             continue
-        with suppress(OSError):  # of another user, perhaps: no reason not to write
-            if found["kind"] == "old" and not path.exists():
-                left.replace(path)
+        with suppress(OSError):  # it may belong to another user, which does not prevent writing
+            if match["kind"] == "old" and not path.exists():
+                temporary.replace(path)
             else:
-                remove(left)
+                remove(temporary)
 
 
 def remove(path: Path) -> None:
@@ -131,28 +131,28 @@ def remove(path: Path) -> None:
         path.unlink()
 
 
+def is_temporary_path(path: Path) -> bool:
+    """Whether the name is one that an atomic write uses temporarily.
+
+    >>> is_temporary_path(Path(".config.toml.123.partial")), is_temporary_path(Path("config.toml"))
+    (True, False)
+    """
+    return _TEMPORARY.fullmatch(path.name) is not None
+
+
 def first_names(names: Sequence[str]) -> str:
     """The first few names, and how many more there are.
 
     >>> first_names("abcdefg")
     'a, b, c, d, e and 2 more'
     """
-    more = f" and {len(names) - SHOWN_NAMES} more" if len(names) > SHOWN_NAMES else ""
-    return ", ".join(names[:SHOWN_NAMES]) + more
-
-
-def is_temporary_path(path: Path) -> bool:
-    """Whether this is something half-written, or moved aside, beside its place.
-
-    >>> is_temporary_path(Path(".config.toml.123.partial")), is_temporary_path(Path("config.toml"))
-    (True, False)
-    """
-    return _LEFTOVER.fullmatch(path.name) is not None
+    more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
+    return ", ".join(names[:_MAX_NAMES]) + more
 
 
 def write_text(path: Path, text: str) -> None:
-    with atomic_file(path) as beside:
-        beside.write_text(text, encoding="utf-8")
+    with atomic_file(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
 
 
 def write_json(path: Path, content: object) -> None:
@@ -160,28 +160,27 @@ def write_json(path: Path, content: object) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object of ours; damage is told with the file's name."""
+    """Read a JSON object; a missing or damaged file is a `FormatError`."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise FormatError(f"{path} does not exist") from None
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise FormatError(f"{path} is damaged ({error}); make it anew") from None
+        raise FormatError(f"{path} is damaged ({error}). Create it again.") from None
     if not isinstance(content, dict):
-        raise FormatError(f"{path} holds no JSON object; make it anew")
+        raise FormatError(f"{path} is damaged (not a JSON object). Create it again.")
     return content
 
 
-def _beside(path: Path, kind: Literal["partial", "old"]) -> Path:
+def _temporary_path(path: Path, kind: Literal["partial", "old"]) -> Path:
     return path.with_name(f".{path.name}.{os.getpid()}.{kind}")
 
 
-def _is_another_alive(pid: int) -> bool:
-    """Whether this is another process than ours, and it lives."""
+def _is_other_running_process(pid: int) -> bool:
     if pid == os.getpid():
         return False
     if os.name != "posix":
-        return True  # there is no asking there: signal 0 would end it
+        return True  # on Windows, signal 0 would end the process
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):
@@ -192,9 +191,9 @@ def _is_another_alive(pid: int) -> bool:
 
 
 @contextmanager
-def _told_plainly(path: Path) -> Iterator[None]:
+def _report_write_errors(path: Path) -> Iterator[None]:
     try:
         yield
-    except (OSError, SafetensorError) as error:  # safetensors has an error of its own for a full disk
+    except (OSError, SafetensorError) as error:  # safetensors raises its own error for a full disk
         reason = getattr(error, "strerror", None) or error
-        raise ThresherError(f"cannot write {path}: {reason}; free space or choose another folder with --out") from error
+        raise ThresherError(f"cannot write {path}: {reason}. Free disk space or choose another folder.") from error

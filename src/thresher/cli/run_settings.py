@@ -77,7 +77,7 @@ def run_config(flags: Flags) -> RunConfig:
         budgets = tuple(str(budget) for budget in parse_budgets(flags.budgets))
         config = replace(config, budgets=budgets, max_auc_drop=None)
     said = {name: getattr(flags, name) for name in ("max_auc_drop", "seed") if getattr(flags, name) is not None}
-    config = override(replace(config, **said), flags.settings)
+    config = override(replace(config, **said), flags.settings, where="--set")
     if flags.teachers is None:
         return config
     dataset = config.data.source if flags.config is None else ""  # as for --model

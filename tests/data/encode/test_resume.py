@@ -217,7 +217,7 @@ def test_two_at_once_do_not_write_into_one_folder(tmp_path):
     partial = tmp_path / "encoded.partial"
     with exclusive_lock(partial):
         (partial / "journal.json").write_text("the other's")
-        with pytest.raises(ThresherError, match="another process is at work"):
+        with pytest.raises(ThresherError, match="another process is using"):
             encode(source(tmp_path / "rows.csv"), tmp_path / "encoded")
         assert (partial / "journal.json").read_text() == "the other's"
     assert encode(source(tmp_path / "rows.csv"), tmp_path / "encoded").num_rows == 500

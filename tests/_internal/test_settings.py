@@ -91,11 +91,11 @@ class Run:
     labels: Mapping[str, float] = field(default_factory=dict)
 
 
-def mended(text: str) -> Run:
+def parse_run(text: str) -> Run:
     return config_from_mapping(Run, tomllib.loads(text))
 
 
-def test_nothing_said_is_the_default():
+def test_an_empty_mapping_gives_the_defaults():
     assert config_from_mapping(Run, {}) == Run()
 
 
@@ -138,15 +138,15 @@ def test_toml_becomes_nested_dataclasses(tmp_path):
     assert type(run.widths[1]) is float
 
 
-def test_partial_tagged_table_keeps_the_default_variant():
-    assert mended("[animal]\nlives = 3").animal == Cat(lives=3)
+def test_a_table_without_tag_keeps_the_default_variant():
+    assert parse_run("[animal]\nlives = 3").animal == Cat(lives=3)
 
 
-def test_new_variant_takes_its_own_defaults():
-    assert mended("[animal]\nkind = 'bird'").animal == Bird(legs=2)
+def test_another_variant_uses_its_own_defaults():
+    assert parse_run("[animal]\nkind = 'bird'").animal == Bird(legs=2)
 
 
-def test_tagged_base_may_stand_at_the_top():
+def test_a_tagged_base_class_can_be_the_top_level():
     assert config_from_mapping(Animal, {"kind": "bird", "wingspan": 2}) == Bird(wingspan=2.0)
     assert config_from_mapping(Cat, {"lives": 1}) == Cat(lives=1)
     with pytest.raises(ConfigError, match=r"missing key 'kind', expected one of \"cat\", \"bird\""):
@@ -195,7 +195,7 @@ def test_tagged_base_may_stand_at_the_top():
 )
 def test_errors_name_key_expectation_and_value(text, message):
     with pytest.raises(ConfigError) as caught:
-        mended(text)
+        parse_run(text)
     assert str(caught.value).startswith(f"config: {message}")
 
 
@@ -218,14 +218,14 @@ def test_file_errors_name_file_and_line(tmp_path):
         load_toml(Run, path)
 
 
-def test_none_is_absent_or_the_word_none():
+def test_none_is_written_as_absent_key_or_as_the_word_none():
     assert "out" not in config_to_mapping(Run())
     run = Run(training=Training(patience=None))
     assert config_to_mapping(run)["training"]["patience"] == "none"
-    assert mended(to_toml(run)) == run
+    assert parse_run(to_toml(run)) == run
 
 
-def test_a_table_of_free_keys_replaces_its_default():
+def test_a_mapping_field_replaces_its_default():
     @dataclass(frozen=True, kw_only=True)
     class Weights:
         shares: Mapping[str, float] = field(default_factory=lambda: {"a": 1.0})
@@ -234,7 +234,7 @@ def test_a_table_of_free_keys_replaces_its_default():
     assert override(Weights(), ["shares.b=2"]).shares == {"a": 1.0, "b": 2.0}
 
 
-def test_unregistered_variant_cannot_be_written():
+def test_an_unregistered_variant_cannot_be_written():
     @dataclass(frozen=True, kw_only=True)
     class Dog(Animal):
         pass
@@ -243,7 +243,7 @@ def test_unregistered_variant_cannot_be_written():
         to_toml(Run(animal=Dog()))
 
 
-def test_unsupported_field_type_is_a_bug_not_a_user_error():
+def test_an_unsupported_field_type_raises_type_error():
     @dataclass(frozen=True, kw_only=True)
     class Odd:
         items: set[int] = frozenset()  # type: ignore[assignment]
@@ -252,7 +252,7 @@ def test_unsupported_field_type_is_a_bug_not_a_user_error():
         config_from_mapping(Odd, {"items": [1]})
 
 
-def test_overrides_read_values_by_the_type_they_are_for():
+def test_overrides_are_converted_by_the_type_of_the_field():
     run = override(
         Run(),
         [
@@ -287,7 +287,7 @@ def test_overrides_read_values_by_the_type_they_are_for():
     assert override(run, ["training={epochs=2}"]).training.epochs == 2
 
 
-def test_overriding_a_tag_keeps_what_was_said_and_is_shared():
+def test_overriding_a_tag_keeps_changed_settings_that_both_variants_have():
     run = Run(animal=Cat(legs=3, lives=2))
     assert override(run, ["animal.wingspan=1", "animal.kind=bird"]).animal == Bird(legs=3, wingspan=1.0)
     assert override(Run(), ["animal.kind=bird"]).animal == Bird(legs=2)
@@ -306,20 +306,20 @@ def test_overriding_a_tag_keeps_what_was_said_and_is_shared():
         ("amounts=30k,many", "amounts[1]: 'many' is not an amount"),
     ],
 )
-def test_bad_overrides(assignment, message):
+def test_invalid_overrides_are_rejected(assignment, message):
     with pytest.raises(ConfigError) as caught:
         override(Run(), [assignment])
-    assert str(caught.value).startswith(f"--set: {message}")
+    assert str(caught.value).startswith(f"override: {message}")
 
 
-def test_override_of_table_and_value_at_once():
+def test_a_key_cannot_be_set_both_as_table_and_as_value():
     with pytest.raises(ConfigError, match="both as a value and as a table"):
         override(Run(), ["training.epochs=1", "training=3"])
     with pytest.raises(ConfigError, match="both as a value and as a table"):
         override(Run(), ["training=3", "training.epochs=1"])
 
 
-def test_saving_is_whole_or_not_at_all(tmp_path):
+def test_saving_is_atomic(tmp_path):
     path = tmp_path / "run.toml"
     save_toml(Run(seed=1), path)
     with pytest.raises(ConfigError):
@@ -364,16 +364,16 @@ plain = st.recursive(
 
 
 @given(st.dictionaries(texts, plain, max_size=4))
-def test_any_plain_document_reads_back_equal(document):
+def test_any_plain_document_round_trips_through_toml(document):
     assert tomllib.loads(format_document(document)) == document
 
 
-def test_settings_that_are_no_table_are_refused():
+def test_settings_must_be_a_mapping():
     with pytest.raises(ConfigError, match="expected a table of settings, found list"):
         config_from_mapping(Training, ["learning_rate"])
 
 
-def test_numbers_of_numpy_and_sets_are_plain_settings():
+def test_numpy_numbers_and_sets_are_converted():
     split = SplitConfig(shares=tuple(np.array([0.8, 0.1, 0.1])))
     data = DataConfig(memory_mb=np.int64(200), drop={"b", "a"}, split=split)
     plain = DataConfig(memory_mb=200, drop=("a", "b"))
@@ -381,6 +381,6 @@ def test_numbers_of_numpy_and_sets_are_plain_settings():
     assert to_toml(data) == to_toml(plain)
 
 
-def test_a_name_that_says_none_is_not_lost():
-    with pytest.raises(ConfigError, match="label is 'None', which in settings says that there is none"):
+def test_the_text_none_is_rejected_where_it_would_mean_none():
+    with pytest.raises(ConfigError, match="label is 'None', which means None in settings"):
         validate_config(DataConfig(label="None"))
