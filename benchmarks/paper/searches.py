@@ -22,8 +22,8 @@ from thresher.data.batches.split_batches import SplitBatches
 from thresher.data.encode.encode import encode
 from thresher.data.encode.sources import build_source
 from thresher.data.table import EncodedTable
-from thresher.embeddings.granularity import GranularityName
 from thresher.embeddings.pep import PepConfig, PepEmbedding, Pressure
+from thresher.embeddings.thresholds import GranularityName
 from thresher.experiment.fresh import new_model
 from thresher.experiment.runs import RunConfig
 from thresher.models.base import CtrModel

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from thresher.baselines.magnitude_search import CubicPlan
 from thresher.embeddings import pep
-from thresher.embeddings.soft_threshold import keep_mask, soft_threshold
+from thresher.embeddings.thresholds import keep_mask, soft_threshold
 from thresher.search import searcher
 from thresher.search.plan import Plan
 

@@ -149,6 +149,6 @@ def test_impossible_settings_are_refused():
 @pytest.mark.parametrize("build", [hash_table, double_hash, quotient_remainder])
 def test_a_stored_form_with_another_methods_settings_is_refused(build):
     form = build().to_stored()
-    lying = StoredForm(form.kind, form.tensors, {**form.facts, "config": {"method": "mde"}})
+    lying = StoredForm(form.kind, form.tensors, {**form.metadata, "config": {"method": "mde"}})
     with pytest.raises(ConfigError, match="stored form: method: expected one of"):
         build_stored(SIZES, lying)

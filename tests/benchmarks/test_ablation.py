@@ -10,7 +10,7 @@ from thresher._internal.files import read_json, write_json
 from thresher._internal.settings import load_toml, override
 from thresher.data.batches.split_batches import SplitBatches
 from thresher.embeddings.pep import PepConfig
-from thresher.embeddings.soft_threshold import soft_threshold
+from thresher.embeddings.thresholds import soft_threshold
 from thresher.experiment.fresh import new_model
 from thresher.experiment.runs import RunConfig
 from thresher.search.config import SearchConfig

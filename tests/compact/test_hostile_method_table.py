@@ -119,20 +119,20 @@ def test_impossible_fields_are_refused(files, name, sizes):
 def test_more_features_than_the_tensors_hold_are_refused(files, name):
     lie = Lie(files, name)
     lie.about["field_sizes"] = [3, 30]
-    refused(lie, "group_sizes|should be of shape|settings")
+    refused(lie, "group_sizes|expected shape|settings")
 
 
 @pytest.mark.parametrize("name", IN_RUNS)
 @pytest.mark.parametrize(
     ("array", "at", "value", "message"),
     [
-        ("run_starts", 0, 1, "run_starts should ascend from 0"),
-        ("run_starts", 1, 0, "run_starts should ascend from 0"),
-        ("run_starts", -1, 12, "run_starts should ascend from 0 and stay below 12"),
-        ("run_groups", 1, 77, "run_groups should lie between 0 and"),
-        ("run_rows", -1, 1_000_000, "run_rows should number"),
-        ("run_rows", -1, -5, "run_rows should number"),
-        ("run_rows", 0, 1, "run_rows should number"),
+        ("run_starts", 0, 1, "run_starts must start with 0"),
+        ("run_starts", 1, 0, "run_starts must start with 0"),
+        ("run_starts", -1, 12, "run_starts must start with 0, ascend and be below 12"),
+        ("run_groups", 1, 77, "run_groups must be between 0 and"),
+        ("run_rows", -1, 1_000_000, "run_rows must number"),
+        ("run_rows", -1, -5, "run_rows must number"),
+        ("run_rows", 0, 1, "run_rows must number"),
     ],
 )
 def test_runs_that_lead_astray_are_refused(files, name, array, at, value, message):
@@ -146,9 +146,9 @@ def test_runs_of_another_type_or_length_are_refused(files, name):
     for array in ("run_starts", "run_groups", "run_rows"):
         lie = Lie(files, name)
         lie.arrays[array] = lie.arrays[array].astype(np.int64)
-        refused(lie, "should be .* of")
+        refused(lie, "must have .* values of type")
         lie.arrays[array] = lie.arrays[array][:0].astype(np.int32)
-        refused(lie, "should")
+        refused(lie, "must")
 
 
 @pytest.mark.parametrize(
@@ -186,9 +186,9 @@ def test_codes_that_name_no_centroid_are_refused(files):
         ("bits", [9, 2], "bits are not those"),
         ("bits", [3, 4], "bits are not those"),
         ("bits", [3], "bits are not those"),
-        ("bits", "32", "list of whole numbers"),
+        ("bits", "32", "list of integers"),
         ("num_parameters", 10**12, "num_parameters is not what"),
-        ("num_parameters", -1, "not a whole number"),
+        ("num_parameters", -1, "must be an integer"),
     ],
 )
 def test_facts_of_codes_that_lie_are_refused(files, fact, value, message):
@@ -222,7 +222,7 @@ def test_a_small_file_cannot_claim_much_memory(files, name, claims):
     for fact, claim in claims.items():
         lie.facts[fact] = {**lie.facts[fact], **claim} if isinstance(claim, dict) else claim
     with Allocations() as allocations:
-        refused(lie, "should be of shape|wider than")
+        refused(lie, "expected shape|must be at most")
     assert allocations.most < 1000
 
 

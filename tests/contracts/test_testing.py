@@ -95,7 +95,7 @@ class Forgetful(HashEmbedding):
     def to_stored(self):
         form = super().to_stored()
         tensors = {**form.tensors, "weight": form.tensors["weight"].flip(0)}
-        return StoredForm("HashEmbedding", tensors, form.facts)
+        return StoredForm("HashEmbedding", tensors, form.metadata)
 
 
 class Unreadable(HashEmbedding):

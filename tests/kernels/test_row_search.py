@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from thresher.embeddings.granularity import GRANULARITIES
 from thresher.embeddings.pep import PepConfig, PepEmbedding
+from thresher.embeddings.thresholds import GRANULARITIES
 from thresher.embeddings.uniform import UniformConfig, UniformEmbedding
 from thresher.errors import ConfigError
 from thresher.models.deepfm import DeepFm, DeepFmConfig

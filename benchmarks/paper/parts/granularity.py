@@ -15,8 +15,8 @@ from paper.searches import RecordedConfig, search, search_config, short
 from paper.settings import PaperSettings
 from paper.trainings import retrain, training_config
 from paper.verdicts.differences import differences_by_seed, is_better, is_worse
-from thresher.embeddings.granularity import GranularityName
 from thresher.embeddings.pep import Pressure
+from thresher.embeddings.thresholds import GranularityName
 from thresher.report.figures import COLOURS, MARKERS, new_figure, page_style, save_figure, set_count_ticks
 from thresher.search.budget import Budget
 

@@ -13,8 +13,8 @@ from torch import nn
 from thresher.attach.become import become_
 from thresher.attach.find import FoundTable, Where, find_tables
 from thresher.attach.tables import ForeignTable, foreign_table
-from thresher.embeddings.granularity import GRANULARITIES
 from thresher.embeddings.pep import PepConfig
+from thresher.embeddings.thresholds import GRANULARITIES
 from thresher.errors import AttachError
 
 

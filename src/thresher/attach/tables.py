@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from thresher.embeddings.pep import PepConfig, PepEmbedding
-from thresher.embeddings.soft_threshold import soft_threshold
+from thresher.embeddings.thresholds import soft_threshold
 from thresher.kernels.distinct import DistinctIds, find_distinct
 
 
@@ -42,7 +42,7 @@ class ForeignTable(PepEmbedding):
         )
         self.to(weight.device)
 
-    def why_not_row_gradients(self) -> str | None:
+    def dense_gradients_reason(self) -> str | None:
         return "an attached table keeps the kind of gradient it had"
 
     def pruned_rows(self, distinct: Tensor) -> Tensor:

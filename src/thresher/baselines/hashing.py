@@ -153,7 +153,7 @@ class DoubleHashEmbedding(SharedRows):
         own = functional.embedding(torch.where(frequent[..., 0], row, 0), self.own)
         return torch.where(frequent, own, vectors)
 
-    def _facts(self) -> dict[str, Any]:
+    def _metadata(self) -> dict[str, Any]:
         return {"group_sizes": self.group_sizes}
 
     @classmethod

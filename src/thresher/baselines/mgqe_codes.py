@@ -14,10 +14,10 @@ from thresher.embeddings.base import FieldEmbedding
 from thresher.embeddings.stored_form import (
     StoredForm,
     check_shape,
+    read_integer,
+    read_integers,
     register_stored_form,
     stored_runs,
-    whole_number,
-    whole_numbers,
 )
 
 BITS_PER_PARAMETER = 32
@@ -39,7 +39,7 @@ class MgqeCodes(FieldEmbedding):
 
     @classmethod
     def from_stored(cls, field_sizes: Sequence[int], form: StoredForm) -> "MgqeCodes":
-        tensors, bits = form.tensors, whole_numbers(form.facts, "bits")
+        tensors, bits = form.tensors, read_integers(form.metadata, "bits")
         centroids, runs = tensors["centroids"], stored_runs(form, 2, sum(field_sizes))
         if set(tensors) != MGQE_TENSORS or centroids.ndim != 3 or not centroids.is_floating_point():
             raise ValueError(
@@ -57,7 +57,7 @@ class MgqeCodes(FieldEmbedding):
             if 1 << each > num_centroids and largest_code(tensors[name], num_codes, each) >= num_centroids:
                 raise ValueError(f"{name} names a centroid beyond the {num_centroids} there are")
             code_bytes += tensors[name].nbytes
-        num_parameters = whole_number(form.facts, "num_parameters")
+        num_parameters = read_integer(form.metadata, "num_parameters")
         if num_parameters != centroids.numel() + -(-code_bytes * 8 // BITS_PER_PARAMETER):
             raise ValueError("num_parameters is not what centroids and codes come to")
         return cls(field_sizes, {**tensors, "centroids": centroids.float()}, (bits[0], bits[1]), num_parameters)

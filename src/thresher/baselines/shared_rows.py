@@ -51,16 +51,16 @@ class SharedRows(FieldEmbedding):
 
     def to_stored(self) -> StoredForm:
         kind = type(self).__name__
-        return StoredForm(kind, self.state_dict(), {"config": config_to_mapping(self.config), **self._facts()})
+        return StoredForm(kind, self.state_dict(), {"config": config_to_mapping(self.config), **self._metadata()})
 
-    def _facts(self) -> dict[str, Any]:
+    def _metadata(self) -> dict[str, Any]:
         return {}
 
     @classmethod
     def from_stored(cls, field_sizes: Sequence[int], form: StoredForm) -> Self:
-        if not isinstance(form.facts["config"], Mapping):
+        if not isinstance(form.metadata["config"], Mapping):
             raise ValueError("config should be settings by name")
-        config = config_from_mapping(cls.config_type, form.facts["config"], where="stored form")
+        config = config_from_mapping(cls.config_type, form.metadata["config"], where="stored form")
         with torch.device("meta"):  # the settings may claim any size
             embedding = cls._of_form(field_sizes, config, form)
         for name, rows in embedding.named_children():

@@ -40,7 +40,7 @@ class MethodTable:
         assert isinstance(embedding, Storable)
         form = embedding.to_stored()
         tensors = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in form.tensors.items()}
-        return cls(embedding.field_sizes, StoredForm(form.kind, tensors, form.facts))
+        return cls(embedding.field_sizes, StoredForm(form.kind, tensors, form.metadata))
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -82,7 +82,7 @@ class MethodTable:
 
     def save(self, path: str | Path) -> None:
         tensors = dict(self.form.tensors)
-        about = {"kind": self.form.kind, "field_sizes": self._embedding.field_sizes, "facts": dict(self.form.facts)}
+        about = {"kind": self.form.kind, "field_sizes": self._embedding.field_sizes, "facts": dict(self.form.metadata)}
         metadata = {
             "format": FORMAT,
             "version": str(VERSION),

@@ -1,7 +1,4 @@
-"""The contract every embedding method keeps: feature ids in, vectors out, honest about its size.
-
-Not here: how sizes or masks are searched for (`thresher.search`), nor how tables are stored (`thresher.compact`).
-"""
+"""The interface of embedding methods: feature ids in, vectors out, with parameter counts and storage size."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -11,63 +8,63 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from torch import Tensor, nn
 
 from thresher._internal.mapped_tensors import new_zeros
+from thresher._internal.registry import Registry
 from thresher.errors import ConfigError
 
 if TYPE_CHECKING:
     from thresher.kernels.distinct import DistinctIds
 
 Role = Literal["embeddings", "thresholds", "choices"]
-"""What a parameter is for. The optimizer gives each role its own group, rate and decay; all others are `network`."""
+"""Roles of parameters. The optimizer has a group with its own rate and decay for each; all others are `network`."""
+Status = Literal["stable", "experimental"]
 
 BYTES_PER_VALUE = 4  # float32
 
 
 @dataclass(frozen=True, kw_only=True)
 class EmbeddingConfig:
-    """Settings shared by all methods. In TOML: `[embedding]` with `method = "…"` naming the subclass."""
+    """Settings shared by all methods. In TOML: `[embedding]`, where `method = "…"` selects the subclass."""
 
     config_tag: ClassVar[str] = "method"
     budget_setting: ClassVar[str] = "embedding_dim"
-    """The one whole number that is lowered when a method that is not searched must meet a budget."""
+    """The integer setting that is lowered to meet a budget when a method has no search of its own."""
 
     embedding_dim: int = 64
 
     def __post_init__(self) -> None:
         if self.embedding_dim < 1:
-            raise ConfigError(f"embedding_dim is {self.embedding_dim}; it must be at least 1")
+            raise ConfigError(f"embedding_dim must be at least 1, got {self.embedding_dim}")
 
     def budget_values(self, field_sizes: Sequence[int]) -> Sequence[int]:
-        """Values of `budget_setting` to choose from, smallest table first; by default up to the present one."""
+        """Candidate values of `budget_setting`, smallest table first; by default 1 to the configured one."""
         return range(1, self.embedding_dim + 1)
 
     @classmethod
     def config_variants(cls) -> Mapping[str, type["EmbeddingConfig"]]:
-        """The configs one may write under `[embedding]`, by method name."""
-        from thresher.embeddings.method_registry import embedding_configs
-
-        return embedding_configs()
+        """Config classes by method name: the choices for `method` under `[embedding]`."""
+        return {name: registered.config for name, registered in embedding_registry.entries().items()}
 
 
 class RowGradients:
-    """Mixin of modules whose tables can have gradients that name only the rows of a batch, as `RowAdam` wants them."""
+    """Mixin for modules whose tables can have row-sparse gradients (only the rows of a batch), used by `RowAdam`."""
 
     row_gradients: bool = False
-    """Set together with the optimizer (`build_optimizer`), which must be one that takes such gradients."""
+    """Set by `build_optimizer`, because the optimizer must support such gradients."""
 
-    def why_not_row_gradients(self) -> str | None:
-        """The reason why this module must keep dense gradients; None when it need not."""
+    def dense_gradients_reason(self) -> str | None:
+        """Why this module requires dense gradients; None if it supports row-sparse ones."""
         return None
 
 
 class FieldEmbedding(nn.Module, ABC):
     """Feature ids `[..., F]` → vectors `[..., F, D]`; any leading shape, `F` may be absent.
 
-    Ids are global: field `f`'s feature `i` is row `field_offsets[f] + i` of the one table of `N` rows.
-    Row `field_offsets[f]` (local id 0) is the field's *unknown* feature.
+    Ids are global: feature `i` of field `f` is row `field_offsets[f] + i` of one table of `N` rows.
+    Row `field_offsets[f]` (local id 0) is the *unknown* feature of the field.
     """
 
     search_algorithm: ClassVar[str] = "immediate"
-    """Which algorithm of `thresher.search` turns this method into tickets."""
+    """Name of the algorithm in `thresher.search` that finds tickets for this method."""
 
     def __init__(self, field_sizes: Sequence[int], embedding_dim: int) -> None:
         super().__init__()
@@ -95,32 +92,57 @@ class FieldEmbedding(nn.Module, ABC):
         """Bytes of everything a lookup needs: values, indices, codes, projections."""
 
     def parameter_groups(self) -> Mapping[Role, Sequence[nn.Parameter]]:
-        """Parameters by role, so that training need not know the method."""
+        """Parameters by role, from which training builds the optimizer's groups."""
         return {"embeddings": list(self.parameters())}
 
 
 class RowEmbedding(RowGradients, FieldEmbedding):
-    """An embedding whose batch can be had as distinct rows, each looked up and differentiated once."""
+    """An embedding that can look up and differentiate each distinct row of a batch once."""
 
     @property
     def prefers_distinct_rows(self) -> bool:
-        """Whether a model that can do with distinct rows should ask for them, and not for a vector per place."""
+        """Whether models that support distinct rows should call `distinct_rows` instead of `forward`."""
         return self.row_gradients
 
     @abstractmethod
     def distinct_rows(self, ids: Tensor) -> "tuple[Tensor, DistinctIds]":
-        """Ids `[...]` → the batch's distinct rows `[U, D]` and where each stands; rows all 0 may be left out.
+        """Ids `[...]` → the distinct rows `[U, D]` of the batch and their positions; rows of zeros may be omitted.
 
-        Spread to their places they are what `forward` gives, and they have the gradients `row_gradients` tells.
+        Expanded to their positions, the rows equal the output of `forward`. Their gradients are row-sparse if
+        `row_gradients` is set.
         """
 
     @property
     def has_distinct_rows(self) -> bool:
-        """Whether `distinct_rows` can be had in place of `forward`: a subclass may have changed the latter alone."""
+        """Whether `distinct_rows` matches `forward`: False if a subclass overrides `forward` alone."""
         first = next(cls for cls in type(self).__mro__ if {"forward", "distinct_rows"} & cls.__dict__.keys())
         return "distinct_rows" in first.__dict__
 
 
+@dataclass(frozen=True)
+class RegisteredEmbedding:
+    name: str
+    config: type[EmbeddingConfig]
+    embedding: type[FieldEmbedding]
+    status: Status
+
+
+_BASELINES = (
+    "autodim", "darts_emb", "dnis", "hashing", "l1_projection", "magnitude", "mde", "mgqe", "nis", "quantised",
+    "quotient_remainder",
+)  # fmt: skip
+embedding_registry: Registry[RegisteredEmbedding] = Registry(
+    "embedding method",
+    [
+        "thresher.embeddings.pep",
+        "thresher.embeddings.uniform",
+        *(f"thresher.baselines.{name}" for name in _BASELINES),
+    ],
+    group="thresher.embeddings",
+)
+"""All methods by name; the functions on it are in `thresher.embeddings.method_registry`."""
+
+
 def new_table(num_features: int, embedding_dim: int) -> nn.Parameter:
-    """A fresh table `[N, D]`, Xavier-uniform over the whole table, as the authors' code starts from."""
+    """A new table `[N, D]`, Xavier-uniform over the whole table as in the authors' code."""
     return nn.Parameter(nn.init.xavier_uniform_(new_zeros(num_features, embedding_dim)))

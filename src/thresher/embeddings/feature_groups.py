@@ -1,7 +1,7 @@
-"""Features in groups, by popularity or by field, and where each feature stands in its group.
+"""Groups of features by popularity or field, and the row of each feature in its group.
 
-Groups are runs of consecutive ids wherever vocabularies are ordered by count, as ours are: then finding a feature's
-place costs a handful of numbers, not one per feature.
+Vocabularies are ordered by count, so groups consist of runs of consecutive ids. Storing the runs takes a few numbers
+instead of one per feature.
 """
 
 from collections.abc import Sequence
@@ -20,8 +20,8 @@ class FeatureRuns:
 
     Attributes:
         starts: first id of each run, ascending, int32 `[R]`.
-        groups: the run's group, uint8 (int32 beyond 256 groups) `[R]`.
-        rows: place of the run's first feature in its group, int32 `[R]`.
+        groups: group of each run, uint8 (int32 beyond 256 groups) `[R]`.
+        rows: row of each run's first feature in its group, int32 `[R]`.
         group_sizes: features per group `[G]`.
     """
 
@@ -48,7 +48,7 @@ class FeatureRuns:
     def from_arrays(
         cls, starts: Integers, groups: Integers, rows: Integers, *, num_groups: int, num_features: int
     ) -> "FeatureRuns":
-        """From arrays a file gave; raises ValueError unless each id has one place in its group, and each place one id.
+        """Build from arrays read from a file. Raises ValueError unless ids and rows of groups match one to one.
 
         >>> FeatureRuns.from_arrays(*(np.zeros(1, t) for t in "iBi"), num_groups=1, num_features=3).group_sizes
         (3,)
@@ -59,14 +59,14 @@ class FeatureRuns:
             ("run_rows", rows, np.int32),
         ):
             if array.dtype != dtype or array.ndim != 1 or len(array) != len(starts):
-                raise ValueError(f"{name} should be {len(starts)} of {np.dtype(dtype)}")
+                raise ValueError(f"{name} must have {len(starts)} values of type {np.dtype(dtype)}")
         if not len(starts) or starts[0] != 0 or np.any(starts[1:] <= starts[:-1]) or starts[-1] >= num_features:
-            raise ValueError(f"run_starts should ascend from 0 and stay below {num_features}")
+            raise ValueError(f"run_starts must start with 0, ascend and be below {num_features}")
         if int(groups.min()) < 0 or int(groups.max()) >= num_groups:
-            raise ValueError(f"run_groups should lie between 0 and {num_groups - 1}")
+            raise ValueError(f"run_groups must be between 0 and {num_groups - 1}")
         expected, sizes = _rows_of_runs(starts.astype(np.int64), groups, num_groups, num_features)
         if not np.array_equal(rows, expected):
-            raise ValueError("run_rows should number the features of each group through")
+            raise ValueError("run_rows must number the features of each group consecutively")
         return cls(starts, groups, rows, sizes)
 
     @property
@@ -81,18 +81,18 @@ def _group_type(num_groups: int) -> type[np.integer[Any]]:
 def _rows_of_runs(
     starts: Integers, groups: Integers, num_groups: int, num_features: int
 ) -> tuple[Integers, tuple[int, ...]]:
-    """Place of each run's first feature in its group `[R]`, and features per group `[G]`."""
+    """Row of each run's first feature in its group `[R]`, and features per group `[G]`."""
     lengths = np.diff(np.r_[starts, num_features])
     sizes = np.bincount(groups, weights=lengths, minlength=num_groups).astype(np.int64)
     by_group = np.argsort(groups, kind="stable")
-    before = np.cumsum(lengths[by_group]) - lengths[by_group]  # features in runs before this one, group after group
+    before = np.cumsum(lengths[by_group]) - lengths[by_group]  # features in earlier runs, ordered by group
     rows = np.empty(len(starts), np.int64)
     rows[by_group] = before - (np.cumsum(sizes) - sizes)[groups[by_group]]
     return rows, tuple(sizes.tolist())
 
 
 def popularity_blocks(feature_counts: Sequence[int] | Integers, num_blocks: int) -> Integers:
-    """Blocks `[N]` of about equal total count, 0 the most popular; none is empty, so there may be fewer.
+    """Assign features to blocks `[N]` of about equal total count; 0 is the most popular. Empty blocks are removed.
 
     >>> popularity_blocks([1, 50, 20, 1, 30], num_blocks=2).tolist()
     [1, 0, 1, 1, 0]
@@ -100,7 +100,7 @@ def popularity_blocks(feature_counts: Sequence[int] | Integers, num_blocks: int)
     counts = np.asarray(feature_counts, np.float64)
     order = np.argsort(-counts, kind="stable")
     mass = np.cumsum(counts[order]) if counts.sum() > 0 else np.arange(1, len(counts) + 1, dtype=np.float64)
-    before = np.r_[0.0, mass[:-1]]  # a feature belongs where its mass begins
+    before = np.r_[0.0, mass[:-1]]
     blocks = np.minimum((before / mass[-1] * num_blocks).astype(np.int64), num_blocks - 1)
     found = np.empty(len(counts), np.int64)
     found[order] = np.unique(blocks, return_inverse=True)[1]
@@ -108,14 +108,14 @@ def popularity_blocks(feature_counts: Sequence[int] | Integers, num_blocks: int)
 
 
 def field_groups(field_sizes: Sequence[int]) -> Integers:
-    """The field each feature belongs to `[N]`."""
+    """The field of each feature, `[N]`."""
     return np.repeat(np.arange(len(field_sizes)), field_sizes)
 
 
 def field_popularity_groups(
     field_sizes: Sequence[int], feature_counts: Sequence[int] | Integers, num_blocks: int
 ) -> Integers:
-    """Popularity blocks inside each field `[N]`, numbered through: field by field, popular ones first."""
+    """Popularity blocks inside each field `[N]`, numbered field by field, popular blocks first."""
     counts = np.asarray(feature_counts)
     groups, next_group, start = [], 0, 0
     for size in field_sizes:

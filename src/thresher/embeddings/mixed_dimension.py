@@ -2,34 +2,34 @@
 
     v_i = E_g[row of i] · P_g,   E_g: n_g × d_g,   P_g: d_g × D   (no P_g where d_g = D; zeros where d_g = 0)
 
-What MDE is, and what tickets of sizes (DartsEmb, AutoDim) are retrained on. Not here: how the sizes come about.
+MDE trains it, and size tickets (DartsEmb, AutoDim) are retrained on it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from thresher.embeddings.base import BYTES_PER_VALUE, FieldEmbedding, Role, new_table
+from thresher.embeddings.base import BYTES_PER_VALUE, FieldEmbedding, new_table
 from thresher.embeddings.feature_groups import FeatureRuns
 from thresher.embeddings.stored_form import (
     StoredForm,
     check_shape,
     put_tensors_,
+    read_integer,
+    read_integers,
     register_stored_form,
     stored_runs,
-    whole_number,
-    whole_numbers,
 )
 
 
 @register_stored_form("mixed-dimension")
 class MixedDimensionEmbedding(FieldEmbedding):
-    """Ids `[...]` → vectors `[..., D]`, each feature as wide inside as its group.
+    """Ids `[...]` → vectors `[..., D]`; features of group `g` are stored with `sizes[g]` values.
 
     Args:
-        runs: which group each feature is in, and where.
+        runs: the group of each feature and its row in the group.
         sizes: width of each group, 0 … D, `[G]`.
         share_projections: one projection per width instead of one per group.
     """
@@ -49,7 +49,10 @@ class MixedDimensionEmbedding(FieldEmbedding):
     ) -> None:
         super().__init__(field_sizes, embedding_dim)
         if sum(runs.group_sizes) != self.num_features or not all(0 <= size <= embedding_dim for size in sizes):
-            raise ValueError(f"groups of {sum(runs.group_sizes)} features with sizes {sizes} do not fit this table")
+            raise ValueError(
+                f"groups have {sum(runs.group_sizes)} features and sizes {sizes}; the table has {self.num_features} "
+                f"features and sizes of 0 to {embedding_dim}"
+            )
         self.sizes, self.share_projections = tuple(int(size) for size in sizes), share_projections
         self.group_sizes = runs.group_sizes
         for name, array in (("starts", runs.starts), ("groups", runs.groups), ("rows", runs.rows)):
@@ -81,7 +84,7 @@ class MixedDimensionEmbedding(FieldEmbedding):
         return torch.cat(parts)[torch.argsort(order)].view(*ids.shape, self.embedding_dim)
 
     def _vectors(self, group: int, rows: Tensor) -> Tensor:
-        """Vectors of the features at places `rows` of a group `[n]` → `[n, D]`."""
+        """Rows `[n]` of a group's table → vectors `[n, D]`."""
         if str(group) not in self.tables:
             return self.run_starts.new_zeros(len(rows), self.embedding_dim, dtype=torch.float32)
         vectors = functional.embedding(rows, self.tables[str(group)])  # [n, d_g]
@@ -89,45 +92,42 @@ class MixedDimensionEmbedding(FieldEmbedding):
         return vectors @ self.projections[projection] if projection in self.projections else vectors
 
     def size_of_feature(self) -> Tensor:
-        """The width inside of each feature, `[N]`."""
+        """The size of each feature before projection, `[N]`."""
         ids = torch.arange(self.num_features)
         run = torch.searchsorted(self.run_starts.long(), ids, right=True) - 1
         return torch.tensor(self.sizes)[self.run_groups.long()[run]]
 
     def num_parameters(self) -> int:
-        """Tables and projections."""
+        """Parameters of tables and projections."""
         return sum(parameter.numel() for parameter in self.parameters())
 
     def storage_bytes(self) -> int:
-        """Tables and projections, and the runs that tell a feature's group and row."""
+        """Bytes of tables, projections and runs."""
         runs = (self.run_starts, self.run_groups, self.run_rows)
         return self.num_parameters() * BYTES_PER_VALUE + sum(array.nbytes for array in runs)
 
-    def parameter_groups(self) -> Mapping[Role, Sequence[nn.Parameter]]:
-        return {"embeddings": list(self.parameters())}
-
     def to_stored(self) -> StoredForm:
-        facts = {
+        metadata = {
             "embedding_dim": self.embedding_dim,
             "sizes": self.sizes,
             "group_sizes": self.group_sizes,
             "share_projections": self.share_projections,
         }
-        return StoredForm("mixed-dimension", self.state_dict(), facts)
+        return StoredForm("mixed-dimension", self.state_dict(), metadata)
 
     @classmethod
     def from_stored(cls, field_sizes: Sequence[int], form: StoredForm) -> "MixedDimensionEmbedding":
-        tensors, facts = form.tensors, form.facts
-        sizes, embedding_dim = whole_numbers(facts, "sizes"), whole_number(facts, "embedding_dim")
-        if not sizes or not embedding_dim or type(facts["share_projections"]) is not bool:
-            raise ValueError("sizes and embedding_dim should not be empty, and share_projections true or false")
+        tensors, metadata = form.tensors, form.metadata
+        sizes, embedding_dim = read_integers(metadata, "sizes"), read_integer(metadata, "embedding_dim")
+        if not sizes or not embedding_dim or type(metadata["share_projections"]) is not bool:
+            raise ValueError("sizes must not be empty, embedding_dim not 0, and share_projections true or false")
         runs = stored_runs(form, len(sizes), sum(field_sizes))
         for group, shape in enumerate(zip(runs.group_sizes, sizes, strict=True)):
             if all(shape):
                 check_shape(tensors, f"tables.{group}", shape)
         with torch.device("meta"):
             embedding = MixedDimensionEmbedding(
-                field_sizes, embedding_dim, runs, sizes, share_projections=facts["share_projections"]
+                field_sizes, embedding_dim, runs, sizes, share_projections=metadata["share_projections"]
             )
         put_tensors_(embedding, tensors)
         return embedding

@@ -1,11 +1,10 @@
-"""PEP at search time: a table whose entries are soft-thresholded after lookup (Eq. 8).
+"""PEP during the search: a table whose entries are soft-thresholded after lookup (Eq. 8).
 
-The threshold is `g(clock + deviation)` under `pressure = "plan"`: `deviation` is learned, `clock` is one number the
-search sets so that the kept count follows its plan. Under `pressure = "decay"`, the published way, it is
-`g(raw_threshold)`, and weight decay on `raw_threshold` drives it up.
+With `pressure = "plan"` the threshold is `g(clock + deviation)`: `deviation` is learned, and `clock` is one number that
+the search sets so that the number of kept entries follows its plan. With `pressure = "decay"`, as published, the
+threshold is `g(raw_threshold)`, and weight decay on `raw_threshold` raises it.
 
-Not here: the search that moves the clock and cuts tickets (`thresher.search`), nor what a ticket is retrained on
-(`thresher.compact`).
+`thresher.search` sets the clock and makes tickets; tickets are retrained on `CompactEmbedding` (`thresher.compact`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,10 +17,16 @@ from torch.nn import functional
 
 from thresher._internal.mapped_tensors import new_zeros
 from thresher.embeddings.base import BYTES_PER_VALUE, EmbeddingConfig, Role, RowEmbedding, new_table
-from thresher.embeddings.granularity import GRANULARITIES, GranularityName, field_of_feature
 from thresher.embeddings.method_registry import register_embedding
-from thresher.embeddings.soft_threshold import count_kept, soft_threshold
-from thresher.embeddings.threshold_function import THRESHOLD_FUNCTIONS, ThresholdFunctionName
+from thresher.embeddings.thresholds import (
+    GRANULARITIES,
+    THRESHOLD_FUNCTIONS,
+    GranularityName,
+    ThresholdFunctionName,
+    count_kept,
+    field_of_feature,
+    soft_threshold,
+)
 from thresher.errors import ConfigError
 from thresher.kernels.top_scores import CHUNK_ENTRIES
 
@@ -35,17 +40,17 @@ Pressure = Literal["plan", "decay"]
 
 @dataclass(frozen=True, kw_only=True)
 class PepConfig(EmbeddingConfig):
-    """How the thresholds of a table are shaped and pressed.
+    """Settings of the thresholds and of how the search raises them.
 
     Attributes:
-        pressure: `plan` (budgets arrive exactly and on schedule) or `decay` (the published search, for reproduction).
-        granularity: which entries share a threshold. With `global` under `plan` the deviation cancels against the
-            clock: that is magnitude pruning with a soft threshold.
-        threshold_function: `g`; by default softplus under `plan` and the paper's sigmoid under `decay`.
-        learn_deviation: False fixes the deviation at 0, the ablation that shows what learning it is worth.
-        first_order: prune the model's first-order weights too, and count them in the budgets. The paper leaves them out
-            of both, and at extreme budgets they outweigh everything else.
-        raw_threshold_init: the paper's `s_init`, used under `decay`: −15 on MovieLens-1M, −150 on Criteo and Avazu.
+        pressure: `plan` (meets budgets exactly and on schedule) or `decay` (the published search, for reproduction).
+        granularity: which entries share a threshold. `global` with `plan` is magnitude pruning with a soft threshold,
+            because the deviation cancels against the clock.
+        threshold_function: `g`; by default softplus with `plan` and the paper's sigmoid with `decay`.
+        learn_deviation: False fixes the deviation at 0, for ablations.
+        first_order: also prune the model's first-order weights, and count them in the budgets. The paper does neither,
+            and at extreme budgets these weights are larger than everything else.
+        raw_threshold_init: the paper's `s_init`, used with `decay`: −15 on MovieLens-1M, −150 on Criteo and Avazu.
     """
 
     pressure: Pressure = "plan"
@@ -58,7 +63,9 @@ class PepConfig(EmbeddingConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.pressure == "decay" and not self.learn_deviation:
-            raise ConfigError('learn_deviation = false belongs to pressure = "plan"; a "decay" search has no deviation')
+            raise ConfigError(
+                'learn_deviation = false requires pressure = "plan", got "decay". A "decay" search has no deviation.'
+            )
 
 
 @register_embedding("pep", PepConfig)
@@ -66,9 +73,9 @@ class PepEmbedding(RowEmbedding):
     """Ids `[...]` → `sign(v) · relu(|v| − threshold)` `[..., D]`.
 
     Args:
-        weight: the table to prune, `[N, D]`; a fresh one when absent.
-        thresholds: the deviation (or raw threshold) to share with other tables; its own when absent.
-        padding_id: a row that is no feature: it stays outside `N·D` and is never kept.
+        weight: the table to prune, `[N, D]`; by default a new one.
+        thresholds: a deviation (or raw threshold) shared with other tables; by default a new one.
+        padding_id: a row that is not a feature: it is not counted in `N·D` and never kept.
     """
 
     search_algorithm = "threshold"
@@ -101,12 +108,12 @@ class PepEmbedding(RowEmbedding):
             self.deviation = thresholds
         else:
             self.raw_threshold = thresholds
-        # clock = −∞ makes the threshold exactly 0: nothing is pruned until the search says so
+        # clock = −∞ makes the threshold exactly 0: nothing is pruned until the search sets the clock
         self.register_buffer("clock", torch.tensor(-torch.inf if config.pressure == "plan" else 0.0))
         self.register_buffer("seen", torch.zeros(self.num_features, dtype=torch.bool))
         self.register_buffer("field_of_feature", field_of_feature(self.field_sizes), persistent=False)
         self.clock: Tensor
-        self.seen: Tensor  # rows training has looked up; the others carry no information
+        self.seen: Tensor  # rows looked up in training; the others carry no information
         self.field_of_feature: Tensor
         self._pruned_rows: PrunedRows | None = None
         self._score_histogram: ScoreHistogram | None = None
@@ -116,9 +123,9 @@ class PepEmbedding(RowEmbedding):
         """The learned parameter, of the granularity's shape: `deviation` or `raw_threshold`."""
         return self.deviation if self.config.pressure == "plan" else self.raw_threshold
 
-    def why_not_row_gradients(self) -> str | None:
+    def dense_gradients_reason(self) -> str | None:
         if self.config.pressure == "decay":
-            return 'pressure = "decay" presses by decay on every threshold at every step, rows of the batch or not'
+            return 'pressure = "decay" applies weight decay to every threshold at every step'
         return None
 
     def forward(self, ids: Tensor) -> Tensor:
@@ -132,16 +139,13 @@ class PepEmbedding(RowEmbedding):
         return functional.embedding(places, self._pruned_rows_of(distinct))  # [..., D]
 
     def _pruned_rows_of(self, ids: Tensor) -> Tensor:
-        """Eq. 8 for ids `[U]` → `[U, D]`, in operations of torch."""
+        """Eq. 8 for ids `[U]` → `[U, D]` in plain torch."""
         values = functional.embedding(ids, self.weight)
         raw = functional.embedding(self.granularity.rows_of(ids, self.field_of_feature), self.thresholds)
         return soft_threshold(values, self.threshold_function(self.clock + raw))
 
     def distinct_rows(self, ids: Tensor) -> "tuple[Tensor, DistinctIds]":
-        """The distinct rows of a batch, each once, after Eq. 8, `[U, D]`; those known to be all 0 are left out.
-
-        No temporary is larger than the batch's rows.
-        """
+        """The distinct rows of a batch after Eq. 8, `[U, D]`; rows known to be all 0 are omitted."""
         from thresher.kernels.distinct import find_distinct, mark_
         from thresher.kernels.rows import lookup_rows
         from thresher.kernels.threshold_lookup import threshold_lookup
@@ -177,7 +181,7 @@ class PepEmbedding(RowEmbedding):
         return known
 
     def score_histogram(self) -> "ScoreHistogram":
-        """How the scores are spread; from the first call on it is kept up to date by every lookup of row gradients."""
+        """Histogram of `scores`; after the first call, lookups with row gradients keep it up to date."""
         from thresher.kernels.histogram import ScoreHistogram
 
         known = self._score_histogram
@@ -190,14 +194,15 @@ class PepEmbedding(RowEmbedding):
         return known
 
     def threshold(self, start: int = 0, stop: int | None = None) -> Tensor:
-        """`g(clock + deviation)` or `g(raw_threshold)`, broadcastable to `[N, D]`, or to rows `start … stop − 1`."""
+        """`g(clock + deviation)` or `g(raw_threshold)`, broadcastable to `[N, D]` or to rows `start … stop − 1`."""
         rows = slice(start, self.num_features if stop is None else stop)
         expanded = self.granularity.expand(self.thresholds, self.field_of_feature[rows], rows)
         return self.threshold_function(self.clock + expanded)
 
     @torch.no_grad()
     def threshold_range(self) -> tuple[float, float]:
-        """The smallest and the largest threshold: `g` rises, so they are those of the ends of the deviation."""
+        """The smallest and the largest threshold."""
+        # g is increasing, so they belong to the smallest and the largest deviation
         low, high = (float(self.threshold_function(self.clock + end)) for end in self.thresholds.aminmax())
         return low, high
 
@@ -207,13 +212,9 @@ class PepEmbedding(RowEmbedding):
 
     @torch.no_grad()
     def scores(self, start: int = 0, stop: int | None = None) -> Tensor:
-        """`g⁻¹(|V|) − deviation`, `[N, D]`: an entry survives while its score is above the clock.
+        """`g⁻¹(|V|) − deviation` of rows `start … stop − 1`: an entry is kept while its score is above the clock.
 
-        −∞ for entries that are exactly 0, for rows training never saw, and for the padding row.
-
-        Args:
-            start: first row wanted.
-            stop: the row to stop before; the end when absent.
+        −∞ for entries that are exactly 0, for rows never looked up in training, and for the padding row.
         """
         rows = slice(start, self.num_features if stop is None else stop)
         expanded = self.granularity.expand(self.thresholds, self.field_of_feature[rows], rows)
@@ -224,18 +225,19 @@ class PepEmbedding(RowEmbedding):
         return scores
 
     def num_entries(self) -> int:
-        """`N·D`, the padding row left out: what budgets are counted against."""
+        """`N·D` without the padding row; budgets are shares of it."""
         return (self.num_features - (self.padding_id is not None)) * self.embedding_dim
 
     @torch.no_grad()
     def num_parameters(self) -> int:
-        """What the present threshold keeps, counted a few rows at a time: the table may be larger than the memory."""
+        """Entries that the current thresholds keep."""
+        # counted in chunks of rows: the table may be larger than the memory
         step = max(1, CHUNK_ENTRIES // self.embedding_dim)
         starts = range(0, self.num_features, step)
         return sum(count_kept(self.weight[at : at + step], self.threshold(at, at + step)) for at in starts)
 
     def storage_bytes(self) -> int:
-        """The search holds the whole table and its thresholds; what a ticket saves shows after retraining."""
+        """Bytes of the whole table and its thresholds, which the search needs; compact tables are smaller."""
         return (self.weight.numel() + self.thresholds.numel()) * BYTES_PER_VALUE
 
     def parameter_groups(self) -> Mapping[Role, Sequence[nn.Parameter]]:

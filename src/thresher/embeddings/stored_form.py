@@ -1,7 +1,7 @@
-"""StoredForm: all a lookup needs of a trained embedding that is no compact table, as tensors and plain facts.
+"""StoredForm: tensors and metadata that a bundle stores of an embedding that is not a compact table.
 
-Codes, projections, hash seeds: methods with such parts say here what a bundle keeps of them, and how to read it back.
-Pruned and plain tables need none of this: they become a `CompactTable`.
+Methods with codes, projections or hash seeds implement `to_stored` and `from_stored`. Pruned and plain tables do not:
+they are stored as `CompactTable`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,38 +14,38 @@ from thresher.embeddings.base import FieldEmbedding
 from thresher.embeddings.feature_groups import FeatureRuns
 from thresher.errors import ConfigError, FormatError
 
-MAX_FEATURES = 2**31 - 1  # where runs and fields begin is int32
+MAX_FEATURES = 2**31 - 1  # starts of runs and fields are int32
 MAX_WIDTH = 65_536
 
 
 @dataclass(frozen=True)
 class StoredForm:
-    """What is kept of an embedding.
+    """The stored parts of an embedding.
 
     Attributes:
-        kind: which class reads it back, by the name it registered.
-        tensors: everything a lookup reads; their bytes together are the embedding's `storage_bytes()`.
-        facts: plain data that fixes shapes and meaning, as JSON.
+        kind: name under which the class that reads it is registered.
+        tensors: everything a lookup reads; their total size is the embedding's `storage_bytes()`.
+        metadata: JSON data that defines shapes and meaning of the tensors.
     """
 
     kind: str
     tensors: Mapping[str, Tensor]
-    facts: Mapping[str, Any]
+    metadata: Mapping[str, Any]
 
 
 @runtime_checkable
 class Storable(Protocol):
-    """An embedding that knows its stored form."""
+    """An embedding that has a stored form."""
 
     def to_stored(self) -> StoredForm: ...
 
 
 class StorableClass(Protocol):
-    """A class that reads a stored form back.
+    """A class that reads a stored form.
 
-    A form may come from a file anybody wrote. Whatever a lookup follows as an index is checked here, nothing of a
-    claimed size is made before it is held against the tensors (`torch.device("meta")` and `put_tensors_` see to that),
-    and what does not fit is a ValueError.
+    The form may come from an untrusted file. `from_stored` must check every tensor that lookups use as an index, must
+    not allocate memory by sizes in the metadata (use `torch.device("meta")` and `put_tensors_`), and must raise
+    ValueError for parts that do not fit.
     """
 
     @classmethod
@@ -57,7 +57,7 @@ ClassT = TypeVar("ClassT", bound=StorableClass)
 
 
 def register_stored_form(kind: str) -> Callable[[ClassT], ClassT]:
-    """Class decorator: `cls.from_stored` reads forms of this kind."""
+    """Class decorator that registers `cls.from_stored` as the reader of forms of this kind."""
 
     def register(cls: ClassT) -> ClassT:
         if _kinds.setdefault(kind, cls) is not cls:
@@ -68,72 +68,72 @@ def register_stored_form(kind: str) -> Callable[[ClassT], ClassT]:
 
 
 def build_stored(field_sizes: Sequence[int], form: StoredForm) -> FieldEmbedding:
-    """The embedding a stored form describes, fit to look up and nothing else; it shares the form's tensors.
+    """Build the embedding of a stored form, for lookups only; it shares the form's tensors.
 
     Raises:
         FormatError: the form's method is not installed.
-        ValueError: the form's parts contradict one another.
+        ValueError: the form's parts do not fit together.
     """
     from thresher.embeddings.method_registry import registered_embeddings
 
-    registered_embeddings()  # loads every method, and with it the kinds
+    registered_embeddings()  # imports all methods, which register their kinds
     if form.kind not in _kinds:
         raise FormatError(
-            f"a table of kind {form.kind!r} is of a method that is not installed; known: {', '.join(sorted(_kinds))}"
+            f"the method of a table of kind {form.kind!r} is not installed. Known kinds: {', '.join(sorted(_kinds))}"
         )
     if not all(type(size) is int and size >= 0 for size in field_sizes):
-        raise ValueError("field_sizes should be whole numbers of at least 0")
+        raise ValueError("field_sizes must be integers of at least 0")
     if not 1 <= sum(field_sizes) <= MAX_FEATURES:
-        raise ValueError(f"field_sizes sum to {sum(field_sizes)}, not to 1 … {MAX_FEATURES}")
+        raise ValueError(f"field_sizes must sum to 1 … {MAX_FEATURES}, got {sum(field_sizes)}")
     embedding = _kinds[form.kind].from_stored(field_sizes, form)
     if embedding.embedding_dim > MAX_WIDTH:
-        raise ValueError(f"vectors of {embedding.embedding_dim} are wider than {MAX_WIDTH}")
+        raise ValueError(f"embedding_dim must be at most {MAX_WIDTH}, got {embedding.embedding_dim}")
     return embedding.eval().requires_grad_(False)
 
 
-def whole_number(facts: Mapping[str, Any], name: str) -> int:
-    """The fact of this name, if it is a whole number of at least 0."""
-    value = facts[name]
+def read_integer(metadata: Mapping[str, Any], name: str) -> int:
+    """Read an integer of at least 0; raise ValueError if it is not one."""
+    value = metadata[name]
     if type(value) is not int or value < 0:
-        raise ValueError(f"{name} is {value!r}, not a whole number")
+        raise ValueError(f"{name} must be an integer of at least 0, got {value!r}")
     return value
 
 
-def whole_numbers(facts: Mapping[str, Any], name: str) -> tuple[int, ...]:
-    """The fact of this name, if it is a list of whole numbers of at least 0."""
-    values = facts[name]
+def read_integers(metadata: Mapping[str, Any], name: str) -> tuple[int, ...]:
+    """Read a list of integers of at least 0; raise ValueError if it is not one."""
+    values = metadata[name]
     if not isinstance(values, list | tuple) or not all(type(value) is int and value >= 0 for value in values):
-        raise ValueError(f"{name} should be a list of whole numbers")
+        raise ValueError(f"{name} must be a list of integers of at least 0")
     return tuple(values)
 
 
 def stored_runs(form: StoredForm, num_groups: int, num_features: int) -> FeatureRuns:
-    """The runs of a form, checked; where the form tells `group_sizes`, they must be those of the runs."""
+    """The checked runs of a form; `group_sizes` in the metadata, if present, must be those of the runs."""
     starts, groups, rows = (form.tensors[f"run_{name}"].numpy() for name in ("starts", "groups", "rows"))
     runs = FeatureRuns.from_arrays(starts, groups, rows, num_groups=num_groups, num_features=num_features)
-    if "group_sizes" in form.facts and whole_numbers(form.facts, "group_sizes") != runs.group_sizes:
-        raise ValueError("group_sizes are not those of the runs")
+    if "group_sizes" in form.metadata and read_integers(form.metadata, "group_sizes") != runs.group_sizes:
+        raise ValueError("group_sizes do not match the runs")
     return runs
 
 
 def check_shape(tensors: Mapping[str, Tensor], name: str, shape: Sequence[int]) -> None:
-    """Raise ValueError unless the tensor is there and has this shape."""
+    """Raise ValueError unless the tensor exists and has this shape."""
     if name not in tensors or tuple(tensors[name].shape) != tuple(shape):
         found = f"of shape {list(tensors[name].shape)}" if name in tensors else "missing"
-        raise ValueError(f"{name} is {found}; it should be of shape {list(shape)}")
+        raise ValueError(f"{name} is {found}; expected shape {list(shape)}")
 
 
 def put_tensors_(embedding: nn.Module, tensors: Mapping[str, Tensor]) -> None:
-    """Give a module built on the meta device the tensors of a form, without copying them."""
+    """Assign the tensors of a form to a module built on the meta device, without copying them."""
     expected: Mapping[str, Tensor] = embedding.state_dict()
     for name in tensors:
         if name not in expected:
-            raise ValueError(f"{name!r} is no part of this method")
+            raise ValueError(f"{name!r} is not a tensor of this method")
     fitting = {}
     for name, like in expected.items():
         check_shape(tensors, name, like.shape)
         both_floating = tensors[name].is_floating_point() and like.is_floating_point()
         if tensors[name].dtype != like.dtype and not both_floating:
-            raise ValueError(f"{name} holds {tensors[name].dtype}, not {like.dtype}")
+            raise ValueError(f"{name} must have type {like.dtype}, got {tensors[name].dtype}")
         fitting[name] = tensors[name].to(like.dtype)
     embedding.load_state_dict(fitting, assign=True)

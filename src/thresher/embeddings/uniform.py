@@ -1,4 +1,4 @@
-"""UE: one size for all features, a plain table. The first baseline, and the dense model everything is compared with."""
+"""UE: a plain embedding table in which all features have the same size; the dense model others are compared with."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class UniformConfig(EmbeddingConfig):
-    """Nothing to set but `embedding_dim`."""
+    """Has no settings but `embedding_dim`."""
 
 
 @register_embedding("uniform", UniformConfig)
 class UniformEmbedding(RowEmbedding):
-    """`v_i = V[i]`, every feature `D` numbers wide."""
+    """`v_i = V[i]`, where every feature has `D` values."""
 
     def __init__(
         self, field_sizes: Sequence[int], config: UniformConfig, *, feature_counts: Sequence[int] | None = None
@@ -38,7 +38,6 @@ class UniformEmbedding(RowEmbedding):
         return functional.embedding(ids, self.weight)  # [..., D]
 
     def distinct_rows(self, ids: Tensor) -> "tuple[Tensor, DistinctIds]":
-        """Each distinct row of a batch once, `[U, D]`."""
         from thresher.kernels.distinct import find_distinct
         from thresher.kernels.rows import lookup_rows
 

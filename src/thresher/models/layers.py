@@ -58,7 +58,7 @@ class LinearTerm(RowGradients, nn.Module):
         distinct = find_distinct(ids, self.weights.num_embeddings)
         return lookup_rows(self.weights.weight, distinct), distinct  # [U, 1]
 
-    def why_not_row_gradients(self) -> str | None:
+    def dense_gradients_reason(self) -> str | None:
         return (
             None
             if type(self.weights) is nn.Embedding

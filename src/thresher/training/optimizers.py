@@ -130,7 +130,7 @@ def parameters_by_role(model: nn.Module) -> dict[str, list[nn.Parameter]]:
 
 def _wants_row_updates(model: nn.Module, updates: Updates) -> bool:
     modules = [module for module in model.modules() if isinstance(module, RowGradients)]
-    reasons = [reason for reason in (module.why_not_row_gradients() for module in modules) if reason is not None]
+    reasons = [reason for reason in (module.dense_gradients_reason() for module in modules) if reason is not None]
     if updates == "rows" and reasons:
         raise ConfigError(f'updates = "rows" is not possible: {reasons[0]}; use updates = "dense"')
     if updates != "auto":
