@@ -1,21 +1,38 @@
-"""The exceptions Thresher raises. Each message says what was wrong, where, what was expected and what to do.
+"""The exceptions Thresher raises. Each message states what is wrong, where, what was expected and what to do.
 
-The command line turns every `ThresherError` into one line on stderr and exit code 2; anything else is a bug.
+Messages name settings, never command-line flags: the command line prints every `ThresherError` as one message, adds a
+hint about its flags by error class, and exits with code 2. Any other exception is a bug.
 """
 
 from pathlib import Path
 
 
 class ThresherError(Exception):
-    """Base of all errors a user can cause and mend."""
+    """Base class of all errors that a user can cause and fix."""
 
 
 class ConfigError(ThresherError):
-    """A setting is unknown, of the wrong type, or contradicts another."""
+    """A setting is unknown, has the wrong type, or is out of range."""
+
+
+class SettingsConflictError(ConfigError):
+    """Two settings contradict each other."""
+
+
+class FolderError(ConfigError):
+    """An output folder cannot be used for the run, comparison or export."""
+
+
+class RunExistsError(FolderError):
+    """The output folder already holds a run, and neither resuming nor replacing it was requested."""
+
+
+class RunNotFoundError(ConfigError):
+    """A folder holds no run."""
 
 
 class BudgetError(ThresherError):
-    """A budget cannot be read, or cannot be met by the model at hand; `budget` is which, where it is one of several."""
+    """A budget cannot be parsed, or the model cannot meet it; `budget` names it if it is one of several."""
 
     def __init__(self, message: str, *, budget: str | None = None) -> None:
         super().__init__(message)
@@ -27,25 +44,29 @@ class TimeLimitReached(ThresherError):  # noqa: N818 – an event rather than an
 
 
 class NonFiniteError(ThresherError):
-    """A weight, a threshold or a gradient is NaN or infinite, so that training cannot go on."""
+    """A weight, a threshold or a gradient is NaN or infinite, so that training cannot continue."""
 
 
 class FormatError(ThresherError):
-    """A file of ours is damaged, incomplete, or of a version this release cannot read."""
+    """A file written by Thresher is damaged, incomplete, or of a version that this release cannot read."""
+
+
+class WriteError(ThresherError):
+    """A file could not be written."""
 
 
 class AttachError(ThresherError):
-    """A model has no table that can be pruned, or holds one that must not be touched."""
+    """A model has no table that can be pruned, or has one that must not be changed."""
 
 
 class MissingExtraError(ThresherError):
-    """An optional package is needed; the message names the extra that brings it."""
+    """An optional package is missing; the message names the extra that installs it."""
 
 
 class DataError(ThresherError):
-    """A raw file or a row in it is not what the schema says.
+    """A raw file, or a row in it, does not match the schema.
 
-    The place is part of the message, in the form editors understand: `file:line: column 'name': what`.
+    The message starts with the place, in the form that editors understand: `file:line: column 'name': message`.
     """
 
     def __init__(
@@ -56,9 +77,21 @@ class DataError(ThresherError):
         self.file, self.line, self.column = file, line, column
 
 
+class LabelError(DataError):
+    """The label column is unknown, or its values cannot be read as 0 and 1."""
+
+
+class FileFormatError(DataError):
+    """A raw file needs another delimiter, quote character or text encoding."""
+
+
+class TableExistsError(DataError):
+    """The output folder already holds an encoded table of other data or settings."""
+
+
 class IdTypeError(DataError, TypeError):
-    """Ids that are no whole numbers: rounded in silence they would train and read other rows."""
+    """Feature ids are not integers. Rounding them silently would train and read the wrong rows."""
 
 
 class OutsideTableError(DataError, IndexError):
-    """An id has no row in its table: an `IndexError`, as it is in a plain `nn.Embedding`."""
+    """An id has no row in its table; an `IndexError`, as for a plain `nn.Embedding`."""

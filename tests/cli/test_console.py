@@ -10,7 +10,7 @@ import pytest
 import typer
 
 from thresher import __version__
-from thresher.cli.console import told_plainly
+from thresher.cli.console import handle_errors
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "100"}
 
@@ -56,7 +56,7 @@ app(["show", {str(results)!r}])
 
 @pytest.mark.parametrize("words", [["--force"], ["--resume"], ["--force", "--resume"], []])
 def test_the_way_to_go_on_throws_nothing_away(monkeypatch, capsys, words):
-    @told_plainly(resumable=True)
+    @handle_errors(resumable=True)
     def command():
         raise KeyboardInterrupt
 

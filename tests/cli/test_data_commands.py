@@ -94,7 +94,7 @@ def test_a_part_of_a_date_is_named_like_a_transform_and_a_single_value_noticed(t
     (path := tmp_path / "days.csv").write_text(
         "clicked,day,month\n" + "".join(f"{row % 2},2024-03-{row % 28 + 1:02},{row % 12}\n" for row in range(200))
     )
-    assert 'dates? then "day:weekday" in --fields' in " ".join(thresher("encode", path, "--dry-run").stderr.split())
+    assert 'dates? Use "day:weekday"' in " ".join(thresher("encode", path, "--dry-run").stderr.split())
     words = ["encode", path, "--label", "clicked", "--dry-run", "--fields"]
     shown = thresher(*words, "day:date,month").stdout
     assert "one value in all these rows, which tells a model nothing: day" in shown
@@ -144,17 +144,17 @@ def test_what_label_values_mean_is_said_before_anything_is_made(thresher, refuse
     assert values[:2] == [{"value": "yes", "count": 60, "meaning": 1}, {"value": "no", "count": 30, "meaning": 0}]
     shown = thresher(*words)
     assert "nothing → 1; yes (60), no (30), empty (1), maybe (1) → no label" in shown.stdout
-    assert "say which values mean 1 with --positive" in shown.stderr
-    assert "(--positive" in refused("encode", answers, "--label", "bought", "--out", tmp_path / "out")
-    assert "(--positive" in refused("encode", answers, "--dry-run")
+    assert "set `positive` to the values that mean 1" in shown.stderr
+    assert "Set data.positive" in refused("encode", answers, "--label", "bought", "--out", tmp_path / "out")
+    assert "--positive" in refused("encode", answers, "--dry-run")
 
 
 @pytest.mark.parametrize("fields", [[], ["--fields", "user"]], ids=["guessed", "said"])
 def test_positive_values_that_are_not_there_are_told_early(thresher, refused, answers, tmp_path, fields):
     words = ["encode", answers, "--label", "bought", *fields]
     told = refused(*words, "--positive", "YES", "--out", tmp_path / "out")
-    assert "answers.csv: column 'bought': no value is 'YES'" in told
-    assert "it holds 'yes', 'no', '', 'maybe'; did you mean 'yes'?" in told
+    assert "answers.csv: column 'bought': data.positive is 'YES', but no row" in told
+    assert "Found 'yes', 'no', '', 'maybe'. Did you mean 'yes'?" in told
     assert not (tmp_path / "out").exists()
     told = thresher(*words, "--positive", "si", "--dry-run").stderr
     assert "No label in the first rows is 'si' (--positive); there are 'yes', 'no', '', 'maybe'." in told

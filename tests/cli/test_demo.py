@@ -40,7 +40,10 @@ def test_the_demo_throws_away_nothing_but_a_demo(refused, finished, short_demo, 
     assert (finished.out / "results.json").exists()
     project = tmp_path / "project"
     project.mkdir()
-    for name, told in (("notes.md", "is not empty and holds no run"), ("config.toml", "not the settings of a run")):
+    for name, told in (
+        ("notes.md", "is not empty and holds no run"),
+        ("config.toml", "not hold the settings of a run"),
+    ):
         (project / name).write_text("name = 'mine'\n")
-        assert told in refused("demo", "--out", project)
+        assert error in refused("demo", "--out", project)
     assert {path.name for path in project.iterdir()} == {"config.toml", "notes.md"}

@@ -111,7 +111,7 @@ def test_a_bundle_is_rounded_without_its_data_and_says_so(finished, thresher, re
     facts = open_bundle(tmp_path / "small").facts
     assert "validation_auc" not in facts
     assert facts["before_rounding"]["validation_auc"] == open_bundle(bundle).facts["validation_auc"]
-    assert "no compact one of float32 values" in refused(
+    assert "only compact tables of float32 values" in refused(
         "export", tmp_path / "small", "--value-type", "int4", "--out", tmp_path / "other"
     )
 
@@ -223,7 +223,7 @@ def test_tables_in_a_methods_own_form_are_not_half_rounded(thresher, refused, cl
     words = ["prune", clicks, "--label", "clicked", "--method", "hash", "--budgets", "60%", "--out", run, *fast]
     assert thresher(*words).exit_code == 0
     message = refused("export", run, "--value-type", "int8", "--out", tmp_path / "x")
-    assert "(--value-type out)" in message
+    assert "Leave the value type unchanged" in message
     assert thresher("export", run, "--out", tmp_path / "x").exit_code == 0
     assert "HashEmbedding" in thresher("show", tmp_path / "x").stdout
     assert "no field to draw" in refused("show", tmp_path / "x", "--figure", tmp_path / "figure")

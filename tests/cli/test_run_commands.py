@@ -101,20 +101,20 @@ def test_max_auc_drop_recommends_on_validation(thresher, clicks, fast, tmp_path)
 
 def test_resume_force_and_neither(finished, thresher, refused):
     out, words = finished.out, finished.words
-    assert "already holds a run; go on with it (--resume)" in refused(*words)
+    assert "hint: Use --resume to continue it, --force to replace it" in refused(*words)
     before = (out / "tickets" / "50" / "mask.safetensors").stat().st_mtime_ns
     assert thresher(*words, "--resume").exit_code == 0
     assert (out / "tickets" / "50" / "mask.safetensors").stat().st_mtime_ns == before  # nothing was done twice
     told = refused(*words, "--seed", "7", "--set", "training.patience=9", "--resume")
     assert "started with other settings (seed was 0, is 7; training.patience was " in told
-    assert ", is 9); resume it with those" in told
-    assert "(--out)" in told
+    assert ", is 9). Resume it with those" in told
+    assert "hint: Use --out" in told
     (out / "results.json").unlink()
     assert thresher("prune", "--out", out, "--resume").exit_code == 0  # with its own settings
     assert (out / "results.json").exists()
     assert "seed was 0, is 7" in refused("prune", "--out", out, "--resume", "--seed", "7")
     assert "holds no run to go on with" in refused("prune", "--out", out.parent / "nowhere", "--resume")
-    assert "goes on with a run (--resume) or throws it away (--force)" in refused(*words, "--resume", "--force")
+    assert "`resume` and `force` are mutually exclusive" in refused(*words, "--resume", "--force")
     assert (out / "results.json").exists()
     assert thresher(*words, "--seed", "7", "--force").exit_code == 0
     assert Run.open(out).config.seed == 7
@@ -123,7 +123,7 @@ def test_resume_force_and_neither(finished, thresher, refused):
 def test_force_keeps_the_table_it_is_to_read(finished, refused, fast):
     out = finished.out
     told = refused("prune", out / "encoded", "--budgets", "50", "--out", out, "--force", *fast)
-    assert f"{out / 'encoded'} is to be read, and lies in {out}, which is to be thrown away (--force)" in told
+    assert f"the input {out / 'encoded'} is inside {out}, which would be replaced" in told
     assert (out / "results.json").exists()
 
 

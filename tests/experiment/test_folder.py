@@ -45,7 +45,7 @@ def test_what_no_run_wrote_is_not_thrown_away_where_people_look_either(run, plac
     (run.folder / place).write_text("mine")
     (run.folder / "report").mkdir(exist_ok=True)
     (run.folder / "report" / "frontier.png").write_text("drawn")
-    with pytest.raises(ConfigError, match=f"holds more than a run: {place}"):
+    with pytest.raises(ConfigError, match=f"holds files that are not part of a run: {place}"):
         Run.start(run.folder, RunConfig(seed=1), force=True)
     assert (run.folder / place).read_text() == "mine"
 
@@ -54,7 +54,7 @@ def test_what_no_run_wrote_is_not_thrown_away(run):
     (run.folder / "notes.md").write_text("mine")
     (run.folder / ".git").mkdir()
     before = content(run.folder)
-    with pytest.raises(ConfigError, match=r"holds more than a run: \.git, notes\.md; move that elsewhere"):
+    with pytest.raises(ConfigError, match=r"holds files that are not part of a run: \.git, notes\.md\. Move them"):
         Run.start(run.folder, RunConfig(), force=True)
     assert content(run.folder) == before
 
@@ -64,7 +64,7 @@ def test_what_no_run_wrote_is_not_thrown_away(run):
 def test_a_config_file_of_something_else_makes_no_run(tmp_path, text, how):
     (tmp_path / "config.toml").write_text(text)
     (tmp_path / "report").mkdir()
-    with pytest.raises(ConfigError, match=r"holds a config\.toml that is not the settings of a run"):
+    with pytest.raises(ConfigError, match=r"config\.toml does not hold the settings of a run"):
         Run.start(tmp_path, RunConfig(), **how)
     assert content(tmp_path) == ["config.toml", "report"]
 
@@ -72,7 +72,7 @@ def test_a_config_file_of_something_else_makes_no_run(tmp_path, text, how):
 def test_settings_kept_beside_other_files_make_no_run_of_them(tmp_path):
     (tmp_path / "config.toml").write_text("seed = 1\n")
     (tmp_path / "clicks.csv").write_text("")
-    with pytest.raises(ConfigError, match=r"holds more than a run: clicks\.csv"):
+    with pytest.raises(ConfigError, match=r"holds files that are not part of a run: clicks\.csv"):
         Run.start(tmp_path, RunConfig(), force=True)
     assert content(tmp_path) == ["clicks.csv", "config.toml"]
 
@@ -92,7 +92,7 @@ def test_data_that_is_to_be_read_is_not_thrown_away_first(run, tmp_path, monkeyp
     monkeypatch.chdir(tmp_path)
     Path("link").symlink_to("run/encoded")
     before = content(run.folder)
-    with pytest.raises(ConfigError, match=r"is to be read, and lies in .*run, which is to be thrown away"):
+    with pytest.raises(ConfigError, match=r"the input .* is inside .*run, which would be replaced"):
         Run.start(run.folder, RunConfig(data=DataConfig(**data)), force=True)
     assert content(run.folder) == before
 

@@ -359,7 +359,7 @@ def test_a_runs_folders_are_found_however_a_budget_is_written(tmp_path):
 
 def test_a_model_of_first_order_weights_alone_can_have_them_pruned(tmp_path):
     model = LogisticRegressionConfig()
-    with pytest.raises(ConfigError, match=r"'lr' has no embedding to prune; .* embedding\.first_order = true"):
+    with pytest.raises(ConfigError, match=r"'lr' has no embedding to prune. .* embedding\.first_order = true"):
         prune(replace(CONFIG, model=model), out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
     config = replace(CONFIG, model=model, embedding=PepConfig(first_order=True), budgets=("100",), teacher_share=0.0)
@@ -370,20 +370,18 @@ def test_a_model_of_first_order_weights_alone_can_have_them_pruned(tmp_path):
 
 def test_going_on_from_a_search_that_a_method_does_not_have_is_told_before_anything_is_trained(tmp_path, pruned):
     config = replace(CONFIG, embedding=MdeConfig(embedding_dim=8), budgets=("50%",), rewind="final")
-    with pytest.raises(ConfigError, match=r"goes on from a search, and method 'mde' has none"):
+    with pytest.raises(ConfigError, match=r"continues from a search, and method 'mde' has none"):
         prune(config, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
     run = Run.start(tmp_path / "searched", config)  # as after a search of its own
     table = EncodedTable.open(pruned.run.encoded)
-    with pytest.raises(ConfigError, match="goes on from a search"):
+    with pytest.raises(ConfigError, match="continues from a search"):
         retrain_all(run, table, batches(run, table))
     assert not run.dense.exists()
 
 
 def test_a_run_is_neither_overwritten_nor_mixed(pruned):
-    with pytest.raises(
-        ConfigError, match=r"already holds a run; go on with it \(resume=True\), throw it away \(force=True\)"
-    ):
+    with pytest.raises(ConfigError, match=r"already holds a run\. Resume it, replace it"):
         prune(CONFIG, out=pruned.run.folder)
     with pytest.raises(ConfigError, match=r"other settings \(seed was \d, is 1\)"):
         prune(replace(CONFIG, seed=1), out=pruned.run.folder, resume=True)
@@ -433,7 +431,7 @@ def test_a_refused_run_leaves_its_table_to_the_next(tmp_path, pruned):
         prune(replace(CONFIG, budgets=("1M",)), out=tmp_path)
     encoded = {path: path.stat().st_mtime_ns for path in (tmp_path / "encoded").rglob("*")}
     other = replace(CONFIG, data=replace(CONFIG.data, split_seed=1))
-    with pytest.raises(DataError, match=r"encoded from other data or settings: plan.split_seed was 0, is 1.*--force"):
+    with pytest.raises(DataError, match=r"encoded from other data or settings: plan.split_seed was 0, is 1.*overwrite"):
         prune(other, out=tmp_path)
     assert prune(CONFIG, out=tmp_path).frontier.points == pruned.frontier.points
     assert encoded == {path: path.stat().st_mtime_ns for path in (tmp_path / "encoded").rglob("*")}

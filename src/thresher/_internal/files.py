@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from safetensors import SafetensorError
 
-from thresher.errors import FormatError, ThresherError
+from thresher.errors import FormatError, ThresherError, WriteError
 
 try:
     import fcntl
@@ -196,4 +196,4 @@ def _report_write_errors(path: Path) -> Iterator[None]:
         yield
     except (OSError, SafetensorError) as error:  # safetensors raises its own error for a full disk
         reason = getattr(error, "strerror", None) or error
-        raise ThresherError(f"cannot write {path}: {reason}. Free disk space or choose another folder.") from error
+        raise WriteError(f"cannot write {path}: {reason}. Free disk space or choose another folder.") from error

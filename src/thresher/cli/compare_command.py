@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from thresher.cli import options
-from thresher.cli.console import say, told_plainly
+from thresher.cli.console import handle_errors, say
 from thresher.cli.progress import display
 from thresher.errors import ConfigError
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from thresher.experiment.runs import RunConfig
 
 
-@told_plainly(resumable=True, skip_flag="--set data.bad_rows=skip")
+@handle_errors(resumable=True, skip_flag="--set data.bad_rows=skip")
 def compare(
     context: typer.Context,
     sources: options.Sources = None,

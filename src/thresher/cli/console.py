@@ -18,7 +18,18 @@ from typing import Any, ParamSpec, TypeVar
 import typer
 from rich.console import Console
 
-from thresher.errors import DataError, ThresherError
+from thresher.errors import (
+    DataError,
+    FileFormatError,
+    FolderError,
+    LabelError,
+    RunExistsError,
+    RunNotFoundError,
+    SettingsConflictError,
+    TableExistsError,
+    ThresherError,
+    WriteError,
+)
 from thresher.report.frontier import Frontier
 from thresher.report.tables import format_bytes, plain_table, rich_table
 
@@ -26,6 +37,17 @@ P = ParamSpec("P")
 R = TypeVar("R")
 Facts = dict[str, Any]
 
+HINTS: Mapping[type, str] = {
+    RunExistsError: "Use --resume to continue it, --force to replace it, or --out for another folder.",
+    RunNotFoundError: "Start a run with: thresher prune DATA --out FOLDER",
+    FolderError: "Use --out for another folder.",
+    TableExistsError: "Use --force to overwrite it, or --out for another folder.",
+    WriteError: "Use --out for another folder.",
+    LabelError: "Use --label for the label column, and --positive for the values that mean 1.",
+    FileFormatError: "Use --set for the file format, e.g. --set data.encoding=latin-1 or --set 'data.delimiter=\";\"'.",
+    SettingsConflictError: "Use --set KEY=VALUE to change a setting.",
+}
+"""Flags that fix an error, by its class."""
 EXIT_USER_ERROR = 2
 EXIT_INTERRUPTED = 130
 
@@ -129,7 +151,7 @@ def shorten(text: str, width: int) -> str:
     return text if len(text) <= width else f"{text[: width - 1]}…"
 
 
-def told_plainly(
+def handle_errors(
     *, resumable: bool = False, repeatable: bool = False, skip_flag: str | None = None
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Decorator of a command: a `ThresherError` is one message and exit code 2, Ctrl-C exit code 130.
@@ -146,14 +168,14 @@ def told_plainly(
             try:
                 return command(*args, **kwargs)
             except ThresherError as error:
-                bad_row = isinstance(error, DataError) and error.line is not None and error.line > 1
-                told = _in_flags(str(error))
-                _say_error(f"{told}; or leave such rows out: {skip_flag}" if bad_row and skip_flag else told)
+                _print_error(str(error), _hint(error, skip_flag))
             except BrokenPipeError:
                 raise
             except OSError as error:
                 place = f"{error.filename}: " if error.filename else ""
-                _say_error(f"{place}{error.strerror or error}; check the path, its permissions and the free space")
+                _print_error(
+                    f"{place}{error.strerror or error}. Check the path, its permissions and the free disk space."
+                )
             except KeyboardInterrupt:
                 again = "The same command goes on from here." if repeatable else ""
                 say(f"\nInterrupted. {_resume_hint() if resumable else again}".rstrip())
@@ -203,18 +225,19 @@ def _write(key: str, value: Any) -> str:
     return str(value)
 
 
-def _in_flags(message: str) -> str:
-    """A message of the library, which speaks of arguments, in the words of the command line."""
-    flags = {"resume=True": "--resume", "force=True": "--force", "--force, overwrite=True": "--force", "out=…": "--out"}
-    for argument, flag in flags.items():
-        message = message.replace(f"({argument})", f"({flag})")
-    return message
+def _hint(error: ThresherError, skip_flag: str | None) -> str:
+    """The flags that fix an error: those of the most specific class in `HINTS`, and of bad rows."""
+    if skip_flag and isinstance(error, DataError) and error.line is not None and error.line > 1:
+        return f"Use {skip_flag} to leave such rows out, or --set KEY=VALUE to change a setting."
+    return next((HINTS[kind] for kind in type(error).__mro__ if kind in HINTS), "")
 
 
-def _say_error(message: str) -> None:
+def _print_error(message: str, hint: str = "") -> None:
     console = stderr()
     console.print("[bold red]error:[/]", end=" ")
     console.print(message, markup=False)
+    if hint:
+        console.print(f"hint: {hint}", markup=False)
 
 
 def _resume_hint() -> str:

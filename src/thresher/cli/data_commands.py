@@ -7,12 +7,12 @@ from typing import Annotated
 import typer
 
 from thresher.cli import options
-from thresher.cli.console import say, show_json, told_plainly
+from thresher.cli.console import handle_errors, say, show_json
 from thresher.cli.progress import display
 from thresher.errors import ConfigError
 
 
-@told_plainly(repeatable=True, skip_flag="--bad-rows skip")
+@handle_errors(repeatable=True, skip_flag="--bad-rows skip")
 def encode(
     context: typer.Context,
     sources: options.RawSources = None,

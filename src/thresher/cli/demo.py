@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from thresher.cli import options
-from thresher.cli.console import say, told_plainly
+from thresher.cli.console import handle_errors, say
 from thresher.cli.progress import display
 from thresher.errors import ConfigError
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from thresher.experiment.runs import RunConfig
 
 
-@told_plainly()
+@handle_errors()
 def demo(
     out: Annotated[
         Path,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from thresher.cli import options
-from thresher.cli.console import Facts, say, show_json, told_plainly
+from thresher.cli.console import Facts, handle_errors, say, show_json
 from thresher.cli.progress import Display, display
 from thresher.errors import BudgetError, ConfigError, FormatError
 from thresher.report.tables import format_bytes
@@ -31,7 +31,7 @@ HINTS = {
 }
 
 
-@told_plainly()
+@handle_errors()
 def export(
     source: Annotated[
         Path, typer.Argument(metavar="RUN", help="Folder of a run whose tickets are retrained, or of a bundle.")

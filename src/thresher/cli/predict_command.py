@@ -8,7 +8,7 @@ from typing import IO, TYPE_CHECKING, Annotated
 
 import typer
 
-from thresher.cli.console import say, told_plainly
+from thresher.cli.console import handle_errors, say
 from thresher.cli.progress import display
 from thresher.errors import ConfigError, DataError
 
@@ -22,7 +22,7 @@ PROBABILITY = "probability"
 JSON_SUFFIXES, PARQUET_SUFFIXES, CSV_SUFFIXES = (".jsonl", ".ndjson"), (".parquet", ".pq"), (".csv", ".txt", "")
 
 
-@told_plainly()
+@handle_errors()
 def predict(
     bundle: Annotated[Path, typer.Argument(metavar="BUNDLE", help="Folder of a bundle.")],
     rows: Annotated[

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from thresher.cli import options
-from thresher.cli.console import say, show_frontier, show_json, told_plainly
+from thresher.cli.console import handle_errors, say, show_frontier, show_json
 from thresher.cli.progress import display
 from thresher.errors import ConfigError
 
@@ -26,7 +26,7 @@ RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run,
 DEFAULT_OUT = Path("runs/run")
 
 
-@told_plainly(resumable=True, skip_flag="--set data.bad_rows=skip")
+@handle_errors(resumable=True, skip_flag="--set data.bad_rows=skip")
 def prune(
     context: typer.Context,
     sources: options.Sources = None,
@@ -65,7 +65,7 @@ def prune(
     show_result(result, as_json=as_json)
 
 
-@told_plainly(resumable=True, skip_flag="--set data.bad_rows=skip")
+@handle_errors(resumable=True, skip_flag="--set data.bad_rows=skip")
 def search(
     context: typer.Context,
     sources: options.Sources = None,
@@ -116,7 +116,7 @@ def search(
     say(f"Retrain them with: thresher retrain {out}")
 
 
-@told_plainly(repeatable=True)
+@handle_errors(repeatable=True)
 def retrain(folder: RunFolder, as_json: options.Json = False, quiet: options.Quiet = False) -> None:
     """Retrain the tickets of a search, beside a dense model to measure them against.
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from thresher.cli import options
-from thresher.cli.console import Facts, Shown, say, show_facts, show_frontier, show_json, told_plainly
+from thresher.cli.console import Facts, Shown, handle_errors, say, show_facts, show_frontier, show_json
 from thresher.cli.show_bundle import look_at_bundle, show_kept
 from thresher.cli.show_comparison import look_at_comparison
 from thresher.cli.show_table import look_at_table
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 OTHER_FIGURES = (".pdf", ".jpg", ".jpeg", ".gif", ".eps", ".ps", ".webp", ".tif", ".tiff", ".bmp", ".html", ".xlsx")
 
 
-@told_plainly()
+@handle_errors()
 def show(
     path: Annotated[
         Path,

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from thresher.data.schema import DatePart, Field, FileFormat, Pooling, Scaling, Transform
-from thresher.errors import ConfigError
+from thresher.errors import ConfigError, SettingsConflictError
 
 VocabularyFrom = Literal["train", "all"]
 NewValues = Literal["unknown", "append"]
@@ -193,9 +193,8 @@ class DataConfig:
         if self.source != "files" and own:
             raise ConfigError(f"data.{own[0]} belongs to own files, not to the source {self.source!r}")
         if self.new_values == "append" and self.vocabulary_like is None:
-            raise ConfigError(
-                'data.new_values = "append" adds to the vocabularies of an earlier table; name it with '
-                "data.vocabulary_like (--vocabulary-like)"
+            raise SettingsConflictError(
+                'data.new_values = "append" needs data.vocabulary_like: the table whose vocabularies are extended.'
             )
         if self.split.by == "files" and self.source != "files":
             raise ConfigError("a split by files is for own files")

@@ -6,7 +6,7 @@ from pathlib import Path
 from thresher._internal.settings import load_toml
 from thresher.data.config import DataConfig
 from thresher.embeddings.method_registry import embedding_config
-from thresher.errors import ConfigError
+from thresher.errors import ConfigError, FolderError
 from thresher.experiment.compared_points import FLOOR
 from thresher.experiment.runs import what_differs
 from thresher.models.model_registry import has_embedding, model_config
@@ -110,10 +110,9 @@ def check_comparable(config: CompareConfig, path: Path) -> None:
     """Results of one folder must be comparable; `path` has the settings they were last asked for with."""
     if not path.exists():
         if path.parent.exists() and any(path.parent.iterdir()):
-            raise ConfigError(f"{path.parent} is not empty and holds no comparison; choose another folder (out=…)")
+            raise FolderError(f"{path.parent} is not empty and holds no comparison. Choose another folder.")
     elif (stored := load_toml(CompareConfig, path).shared()) != config.shared():
-        raise ConfigError(
-            f"the comparison in {path.parent} was begun with other settings that all methods share, or other trials "
-            f"({what_differs(stored, config.shared())}); go on with those (see {path}), or choose another folder "
-            "(out=…)"
+        raise FolderError(
+            f"the comparison in {path.parent} was started with other settings or trials "
+            f"({what_differs(stored, config.shared())}). Continue with those (see {path}), or choose another folder."
         )

@@ -11,7 +11,7 @@ from pathlib import Path
 from thresher._internal.files import first_names, is_temporary_path, remove
 from thresher.data.config import DataConfig
 from thresher.data.table_folder import foreign_files
-from thresher.errors import ConfigError
+from thresher.errors import FolderError
 from thresher.serving.bundle_files import bundle_file_names
 
 SETTINGS, ENCODED = "config.toml", "encoded"
@@ -38,14 +38,13 @@ def throw_away(folder: Path, data: DataConfig) -> None:
         return
     for path in _named(data):
         if _lies_in(folder, path):
-            raise ConfigError(
-                f"{path} is to be read, and lies in {folder}, which is to be thrown away (force=True); "
-                "choose another folder (out=…)"
+            raise FolderError(
+                f"the input {path} is inside {folder}, which would be replaced. Choose another folder for the run."
             )
     if others := sorted(_others(folder)):
-        raise ConfigError(
-            f"{folder} holds more than a run: {first_names(others)}; move that elsewhere before the run is thrown away "
-            "(force=True), or choose another folder (out=…)"
+        raise FolderError(
+            f"{folder} is not replaced because it holds files that are not part of a run: {first_names(others)}. "
+            "Move them, or choose another folder."
         )
     clear(folder)
 

@@ -11,7 +11,7 @@ from thresher.data.batches.split_batches import SplitBatches
 from thresher.data.table import EncodedTable
 from thresher.embeddings.method_registry import method_name
 from thresher.embeddings.pep import PepConfig
-from thresher.errors import ConfigError
+from thresher.errors import SettingsConflictError
 from thresher.experiment.dense import train_dense
 from thresher.experiment.report import PruneResult, write_report
 from thresher.experiment.runs import Run, RunConfig
@@ -58,15 +58,14 @@ def check_settings(config: RunConfig) -> None:
     """
     searches_first_order = isinstance(config.embedding, PepConfig) and config.embedding.first_order
     if not has_embedding(config.model) and not searches_first_order:
-        raise ConfigError(
-            f"model {model_name(config.model)!r} has no embedding to prune; choose another (fm, deepfm, autoint), or "
-            "have its first-order weights pruned: method pep with embedding.first_order = true "
-            "(--set embedding.first_order=true)"
+        raise SettingsConflictError(
+            f"model {model_name(config.model)!r} has no embedding to prune. Choose another model (fm, deepfm, "
+            "autoint), or prune its first-order weights: method pep with embedding.first_order = true."
         )
     if config.rewind == "final" and not config.is_searched:
-        raise ConfigError(
-            f'rewind = "final" goes on from a search, and method {method_name(config.embedding)!r} has none; '
-            'use rewind = "initial" (--set rewind=initial)'
+        raise SettingsConflictError(
+            f'rewind = "final" continues from a search, and method {method_name(config.embedding)!r} has none. '
+            'Use rewind = "initial".'
         )
 
 

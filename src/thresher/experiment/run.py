@@ -12,7 +12,13 @@ from pathlib import Path
 
 from thresher._internal.files import exclusive_lock, read_json
 from thresher._internal.settings import load_toml, save_toml, validate_config
-from thresher.errors import ConfigError, ThresherError
+from thresher.errors import (
+    ConfigError,
+    FolderError,
+    RunExistsError,
+    RunNotFoundError,
+    ThresherError,
+)
 from thresher.experiment.config import RunConfig, what_differs
 from thresher.experiment.folder import ENCODED, SETTINGS, clear, is_free, throw_away
 from thresher.search.budget import Budget
@@ -36,22 +42,19 @@ class Run:
             force: throw away the run that is here. What is no run, or data this one is to read, is not thrown away.
         """
         if resume and force:
-            raise ConfigError("one goes on with a run (resume=True) or throws it away (force=True); choose one of them")
+            raise ConfigError("`resume` and `force` are mutually exclusive.")
         config, settings = validate_config(config), folder / SETTINGS
         stored = _stored(settings) if settings.exists() else None
         if stored is None and not is_free(folder):
-            raise ConfigError(f"{folder} is not empty and holds no run; choose another folder (out=…)")
+            raise FolderError(f"{folder} is not empty and holds no run. Choose another folder.")
         if force:
             throw_away(folder, config.data)
         elif stored is not None and not resume:
-            raise ConfigError(
-                f"{folder} already holds a run; go on with it (resume=True), throw it away (force=True), or choose "
-                "another folder (out=…)"
-            )
+            raise RunExistsError(f"{folder} already holds a run. Resume it, replace it, or choose another folder.")
         elif stored is not None and stored != config:
-            raise ConfigError(
-                f"the run in {folder} was started with other settings ({what_differs(stored, config)}); resume it "
-                f"with those (see {settings}), or choose another folder (out=…)"
+            raise FolderError(
+                f"the run in {folder} was started with other settings ({what_differs(stored, config)}). Resume it "
+                f"with those (see {settings}), or choose another folder."
             )
         save_toml(config, settings)
         return cls(folder, config)
@@ -83,7 +86,7 @@ class Run:
     def open(cls, folder: Path) -> "Run":
         """A run that exists, with the settings it was started with."""
         if not (folder / SETTINGS).exists():
-            raise ConfigError(f"{folder} holds no run (config.toml is missing); start one with: thresher prune … --out")
+            raise RunNotFoundError(f"{folder} holds no run: config.toml is missing.")
         return cls(folder, load_toml(RunConfig, folder / SETTINGS))
 
     @contextmanager
@@ -166,7 +169,4 @@ def _stored(settings: Path) -> RunConfig:
     try:
         return load_toml(RunConfig, settings)
     except ConfigError as error:
-        raise ConfigError(
-            f"{settings.parent} holds a {settings.name} that is not the settings of a run ({error}); choose another "
-            "folder (out=…)"
-        ) from None
+        raise FolderError(f"{settings} does not hold the settings of a run ({error}). Choose another folder.") from None

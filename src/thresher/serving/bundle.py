@@ -171,8 +171,7 @@ def check_rounding(bundle: Bundle, value_type: ValueType) -> None:
     is_plain = all(isinstance(table, CompactTable) and table.value_type == "fp32" for table in searched.values())
     if value_type != "fp32" and not is_plain:
         raise ConfigError(
-            f"{bundle.folder}: its table is no compact one of float32 values, which alone are rounded; "
-            "leave the value type as it is (--value-type out)"
+            f"{bundle.folder}: only compact tables of float32 values can be rounded. Leave the value type unchanged."
         )
 
 

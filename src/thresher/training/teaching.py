@@ -7,7 +7,7 @@ are tried (`thresher.experiment.foreign`, `thresher.experiment.stages`).
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from thresher.errors import BudgetError, ConfigError
+from thresher.errors import BudgetError, ConfigError, SettingsConflictError
 from thresher.training.lesson import check_share
 
 MIN_GAIN = 0.001
@@ -99,9 +99,6 @@ def check_teachers(teacher_share: float | None, num_teachers: int, *, others: in
     if num_teachers < 1:
         raise ConfigError(f"num_teachers is {num_teachers}; it must be at least 1; for none: teacher_share = 0")
     if num_teachers > 1 and teacher_share == 0:
-        raise ConfigError(f"num_teachers is {num_teachers}, but teacher_share is 0: nobody teaches; leave one out")
+        raise SettingsConflictError(f"num_teachers is {num_teachers}, but teacher_share is 0. Leave one of them out.")
     if others and teacher_share == 0:
-        raise ConfigError(
-            "there are teacher_models, but teacher_share is 0: nobody teaches; leave one out (on the command line: "
-            "--teachers '')"
-        )
+        raise SettingsConflictError("teacher_models are given, but teacher_share is 0. Leave one of them out.")

@@ -109,7 +109,7 @@ def test_same_data_is_reopened_and_changed_data_is_refused(tmp_path: Path) -> No
     stamp = (out / "table.json").stat().st_mtime_ns
     assert encode(build_source(config(path)), out).fingerprint == first.fingerprint
     assert (out / "table.json").stat().st_mtime_ns == stamp
-    with pytest.raises(DataError, match=r"plan\.split_seed was 0, is 1.*overwrite=True"):
+    with pytest.raises(DataError, match=r"plan\.split_seed was 0, is 1.*overwrite this table"):
         encode(build_source(config(path, split_seed=1)), out)
     os.utime(path, ns=(1, 1))  # copied or fetched again: the same data
     assert encode(build_source(config(path)), out).fingerprint == first.fingerprint
@@ -137,7 +137,7 @@ def test_of_a_large_file_the_time_of_change_counts_too(tmp_path: Path, monkeypat
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("click,site,count\n0,x,1\n2,y,1\n", r"a\.csv:3: column 'click': '2' is no label"),
+        ("click,site,count\n0,x,1\n2,y,1\n", r"a\.csv:3: column 'click': '2' is not a label"),
         ("click,site,count\n0,x,1\n,y,1\n", r"a\.csv:3: column 'click': '' is no label: it is missing"),
         ("click,site,count\n0,x,1\n1,y,one\n", r"a\.csv:3: column 'count': 'one' is not a number"),
         ("click,site,count\n" + "1,x,1\n" * 30, r"all 30 labels are 1; both classes"),

@@ -255,7 +255,7 @@ def test_bad_rows_are_skipped_counted_and_shown(tmp_path: Path) -> None:
     assert [samples[11 + 5 * at].split(";")[0] for at in range(len(bad))] == [
         "2 columns, expected 3",
         "4 columns, expected 3",
-        "column 'click': '2' is no label: 0 or 1 is expected",
+        "column 'click': '2' is not a label: expected 0 or 1",
         "column 'click': '' is no label: it is missing",
         "column 'n': 'many' is not a number",
         "a byte that is not UTF-8",
@@ -370,7 +370,7 @@ def test_settings_of_the_wrong_kind_are_told_as_those_of_a_file_are(settings: di
 
 
 def test_values_are_appended_to_a_table_that_is_named() -> None:
-    with pytest.raises(ConfigError, match=r"earlier table; name it with data\.vocabulary_like"):
+    with pytest.raises(ConfigError, match=r"needs data\.vocabulary_like"):
         DataConfig(paths=("rows.csv",), new_values="append")
 
 

@@ -52,7 +52,7 @@ def test_label_by_name_then_only_then_place(tmp_path: Path) -> None:
     assert guess(tmp_path / "a.csv", pl.DataFrame({"b": binary, "Label": binary, "c": other}))["label"] == "Label"
     assert guess(tmp_path / "a.csv", pl.DataFrame({"a": other, "b": binary, "c": other}))["label"] == "b"
     assert guess(tmp_path / "a.csv", pl.DataFrame({"a": binary, "b": binary, "c": other}))["label"] == "a"
-    with pytest.raises(DataError, match="cannot tell which column is the label"):
+    with pytest.raises(DataError, match="cannot guess the label column"):
         guess(tmp_path / "a.csv", pl.DataFrame({"a": other, "c": other}))
 
 
@@ -67,7 +67,7 @@ def test_label_by_name_then_only_then_place(tmp_path: Path) -> None:
 def test_no_other_column_takes_the_place_of_one_called_like_a_label(tmp_path: Path, values, held) -> None:
     path = tmp_path / "a.csv"
     frame = pl.DataFrame({"member": [0, 1, 1, 0], "clicked": values, "site": ["a", "b", "a", "b"]})
-    with pytest.raises(DataError, match=rf"column 'clicked': .*0 and 1: {held}; .*--label clicked"):
+    with pytest.raises(DataError, match=rf"column 'clicked': .*0 and 1: {held}. .*data.label"):
         guess(path, frame)
     assert guess(path, frame, DataConfig(label="clicked"))["label"] == "clicked"
     assert guess(path, frame, DataConfig(drop=("clicked",)))["label"] == "member"
@@ -122,16 +122,16 @@ def test_text_that_is_no_category_is_noticed(tmp_path: Path) -> None:
     )
     frame.write_csv(path := tmp_path / "rows.csv")
     reasons = dict(guess_fields(path, resolve_format(path, FileFormat())).reasons)
-    part = 'then "seen_at:hour" in --fields, or transform = "date", date_part = "hour" in the settings'
+    part = 'Use "seen_at:hour", or transform = "date", date_part = "hour" in the settings'
     assert f"dates? {part}" in reasons["seen_at"]
     assert "numbers with commas? write them with a decimal point" in reasons["euros"]
     assert "numbers with commas? write them with a decimal point" in reasons["dollars"]
     assert "several values with ',' between?" in reasons["pair"]
-    assert 'dates? then "often:weekday" in --fields' in reasons["often"]  # the hour of a day is no news
+    assert 'dates? Use "often:weekday"' in reasons["often"]  # the hour of a day is no news
     assert reasons["note"] == "categorical: text, 3 distinct values in 200 rows"
     assert "separator = '|'" in reasons["tags"]
     assert "numbers but for 'NA'?" in reasons["price"]
-    assert "--drop" in reasons["session"]
+    assert "Drop it" in reasons["session"]
     assert reasons["city"] == "categorical: text, 9 distinct values in 200 rows"
 
 
@@ -191,7 +191,7 @@ def test_categories_and_times_of_day_in_parquet_are_texts(tmp_path: Path) -> Non
     config = DataConfig(paths=(str(path),))
     source = build_source(config)
     assert {field.transform for field in source.plan.fields} == {"none"}
-    assert 'times of day? then "clock:hour"' in dict(source.guess.reasons)["clock"]
+    assert 'times of day? Use "clock:hour"' in dict(source.guess.reasons)["clock"]
     assert dict(source.guess.reasons)["member"] == "categorical: text, 2 distinct values in 400 rows"
     encoder = RowEncoder.load(encode(source, tmp_path / "encoded").folder)
     values = {f.name: set(v.values) for f, v in zip(encoder.schema.fields, encoder.vocabularies, strict=True)}

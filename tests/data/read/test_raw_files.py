@@ -115,7 +115,7 @@ def test_quotes_may_be_ordinary_text(tmp_path: Path) -> None:
     assert rows_of(path, quote="") == [("0", '5" pipe')]
     assert rows_of(path) == [("0", '5" pipe')]
     path = write(tmp_path / "q.csv", b'label,a\n0,"pipe" 5\n')
-    with pytest.raises(DataError, match=r"q\.csv:2: .*quote = ''"):
+    with pytest.raises(DataError, match=r'q\.csv:2: .*quote = ""'):
         rows_of(path)
 
 

@@ -32,7 +32,7 @@ from thresher.data.encode.vocabularies import Fitted, fit_vocabularies
 from thresher.data.schema import Schema
 from thresher.data.table import TABLE_VERSION, EncodedTable, read_facts
 from thresher.data.table_folder import check_replaceable
-from thresher.errors import DataError, ThresherError
+from thresher.errors import DataError, TableExistsError, ThresherError
 
 Progress = Callable[[int, int | None, str], None]
 """Called with (done, total, message); total is None while it is unknown."""
@@ -188,11 +188,11 @@ def _inputs(source: DataSource) -> dict[str, Any]:
 def _refuse_changes(before: dict[str, Any], now: dict[str, Any], folder: Path) -> None:
     changes = differences(before, now)
     if changes:
-        raise DataError(
+        raise TableExistsError(
             "this table was encoded from other data or settings: "
             + "; ".join(changes[:5])
             + (f"; and {len(changes) - 5} more" if len(changes) > 5 else "")
-            + ". Encode into another folder, or overwrite this one (--force, overwrite=True)",
+            + ". Choose another folder, or overwrite this table.",
             file=folder,
         )
 

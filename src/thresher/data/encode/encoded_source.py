@@ -12,7 +12,7 @@ from thresher.data.config import DataConfig
 from thresher.data.encode.sources import EncodingPlan, register_source
 from thresher.data.read.raw_files import RawChunk
 from thresher.data.table import EncodedTable, read_facts
-from thresher.errors import ConfigError, DataError
+from thresher.errors import ConfigError, DataError, TableExistsError
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,8 @@ class EncodedSource:
         if facts is not None and facts["fingerprint"] == self.table.fingerprint:
             return EncodedTable.open(folder)
         if facts is not None and not overwrite:
-            raise DataError(
-                f"holds another table than {self.table.folder}; choose another folder, or overwrite it (--force)",
+            raise TableExistsError(
+                f"holds another table than {self.table.folder}. Choose another folder, or overwrite it.",
                 file=folder,
             )
         with atomic_folder(folder) as beside:

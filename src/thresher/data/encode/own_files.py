@@ -16,7 +16,7 @@ from thresher.data.read.labels import LabelValue, check_positive, count_labels
 from thresher.data.read.raw_blocks import BLOCK_BYTES, packing_of
 from thresher.data.read.raw_files import RawChunk, expand_paths, is_parquet, read_chunks, resolve_format
 from thresher.data.schema import DenseColumn, Field, FileFormat, Label
-from thresher.errors import ConfigError, DataError
+from thresher.errors import ConfigError, DataError, FileFormatError
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class FilesSource:
         needed = [*(field.column for field in plan.fields), *(dense.column for dense in plan.dense), plan.label.column]
         for name in [*needed, *filter(None, [plan.weight, plan.split.column])]:
             if name not in resolved.columns:
-                raise DataError(unknown_column(name, resolved.columns) + delimiter_advice(resolved.columns), file=path)
+                raise _unknown_column(name, resolved.columns, path)
         return resolved
 
 
@@ -87,13 +87,18 @@ def build_files_source(config: DataConfig) -> FilesSource:
     said += [*(dense.column or dense.name for dense in config.dense), config.weight, config.split.column]
     for name in filter(None, said):
         if name not in columns:
-            raise DataError(unknown_column(name, columns) + delimiter_advice(columns), file=paths[0])
+            raise _unknown_column(name, columns, paths[0])
     plan, guess = _plan(config, paths[0], file_format)
     labels, label = () if guess is None else guess.labels, plan.label
     if guess is None and label.positive and label.column in columns:
         labels = count_labels(first_rows(paths[0], file_format, config)[label.column], label.positive)
     check_positive(labels, label.positive, file=paths[0], column=label.column)
     return FilesSource(paths, plan, splits, config.file_format, config.block_bytes, guess, labels)
+
+
+def _unknown_column(name: str, columns: Sequence[str], path: Path) -> DataError:
+    message, advice = unknown_column(name, columns), delimiter_advice(columns)
+    return FileFormatError(message + advice, file=path) if advice else DataError(message, file=path)
 
 
 def _plan(config: DataConfig, path: Path, file_format: FileFormat) -> tuple[EncodingPlan, Guess | None]:

@@ -15,7 +15,7 @@ def delimiter_advice(columns: Sequence[str]) -> str:
     """How to read a file whose column names are separated otherwise; empty where they are not."""
     sign = other_delimiter(columns)
     text = '"\\t"' if sign == "\t" else f'"{sign}"'
-    return f"; then say delimiter = {text} (--set 'data.delimiter={text}')" if sign else ""
+    return f"; set data.delimiter = {text}" if sign else ""
 
 
 def taken_for_one(columns: Sequence[str]) -> str:

@@ -16,7 +16,7 @@ from thresher.data.read.delimiters import taken_for_one
 from thresher.data.read.labels import SHOWN_VALUES, LabelValue, count_labels, label_of, label_words
 from thresher.data.read.raw_files import read_chunks, resolve_format
 from thresher.data.schema import DatePart, FileFormat
-from thresher.errors import DataError
+from thresher.errors import DataError, FileFormatError, LabelError
 
 SAMPLE_ROWS = 10_000
 MANY_VALUES = 256
@@ -111,7 +111,7 @@ def _doubtful(labels: tuple[LabelValue, ...], positive: tuple[str, ...]) -> str:
     """What the label's values mean, where that is not plain."""
     if not positive and all(each.meaning is not None for each in labels):
         return ""
-    choose = "" if positive else "; say which values mean 1 with --positive"
+    choose = "" if positive else "; set `positive` to the values that mean 1"
     return f"; {label_words(labels)}{choose}"
 
 
@@ -128,18 +128,17 @@ def _guess_label(sample: pl.DataFrame, config: DataConfig, path: Path) -> tuple[
             if name.lower() == wanted and name in binary:
                 return name, "its name, and it is 0/1"
             if name.lower() == wanted:
-                raise DataError(_not_binary(name, sample[name], config.positive), file=path, column=name)
+                raise LabelError(_not_binary(name, sample[name], config.positive), file=path, column=name)
     if len(binary) == 1:
         return binary[0], "the only 0/1 column"
     for name, place in ((sample.columns[0], "first"), (sample.columns[-1], "last")):
         if name in binary:
             return name, f"the {place} column is 0/1"
     if wrong := taken_for_one(sample.columns):
-        raise DataError(wrong, file=path)
+        raise FileFormatError(wrong, file=path)
     found = f"several are 0/1: {', '.join(binary[:8])}" if binary else "none is 0/1"
-    raise DataError(
-        f"cannot tell which column is the label ({found}); name it (--label, label = …), "
-        "and the values that mean 1 if it is not 0/1 (--positive, positive = …)",
+    raise LabelError(
+        f"cannot guess the label column ({found}). Set data.label, and data.positive if its values are not 0/1.",
         file=path,
     )
 
@@ -150,9 +149,9 @@ def _not_binary(name: str, column: pl.Series, positive: tuple[str, ...]) -> str:
         f"{each.value or 'empty'} ({each.count:,})" for each in count_labels(column, positive)[:SHOWN_VALUES]
     )
     return (
-        f"it is called like a label, but its first rows do not hold 0 and 1: {held}; if it is the label, say --label "
-        f"{name}, and which values mean 1 (--positive, positive = …) or that the others are to be left out "
-        f"(data.bad_rows = skip); if not, name the label, or leave this column out (--drop {name})"
+        f"its name is a label's, but its first rows are not 0 and 1: {held}. If it is the label, set data.label and "
+        'data.positive, or data.bad_rows = "skip" to leave other values out. If not, set data.label to another '
+        "column, or add this one to data.drop."
     )
 
 
@@ -218,9 +217,9 @@ def _hint(name: str, text: pl.Series, num_numbers: int, broken: npt.NDArray[np.b
         return ""
     if _share(present.str.contains(r"^\d{4}-\d\d-\d\d")) >= NEARLY_ALL:
         part = _usual_part(present)
-        return f'dates? then "{name}:{part}" in --fields, or transform = "date", date_part = "{part}" in the settings'
+        return f'dates? Use "{name}:{part}", or transform = "date", date_part = "{part}" in the settings'
     if _share(present.str.contains(r"^\d\d?:\d\d(:\d\d)?(\.|$)")) >= NEARLY_ALL:
-        return f'times of day? then "{name}:hour" in --fields'
+        return f'times of day? Use "{name}:hour"'
     if _share(present.str.contains(r"^[-+]?\d{1,3}(([ .']?\d{3})*,\d+|(,\d{3})+\.\d+)$")) >= NEARLY_ALL:
         return "numbers with commas? write them with a decimal point and nothing between thousands, and it is numeric"
     for separator in SEPARATORS:
@@ -230,7 +229,7 @@ def _hint(name: str, text: pl.Series, num_numbers: int, broken: npt.NDArray[np.b
         words = text.filter(pl.Series(broken)).value_counts(sort=True)[:, 0].head(3).to_list()
         return f"numbers but for {', '.join(map(repr, words))}? leave those cells empty, and it is numeric"
     if present.n_unique() >= NEARLY_ALL * len(present):
-        return "nearly all different: a row id? then leave it out (--drop)"
+        return "nearly all values differ: a row id? Drop it"
     return ""
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from thresher.data.encode.row_encoder import raw_column
 from thresher.data.encode.transforms import as_text
 from thresher.data.schema import Label
-from thresher.errors import DataError
+from thresher.errors import LabelError
 
 SHOWN_VALUES = 5
 _BINARY = {"0": 0, "1": 1, "0.0": 0, "1.0": 1, "false": 0, "true": 1}
@@ -45,7 +45,7 @@ def read_labels(frame: pl.DataFrame, label: Label) -> tuple[NDArray[np.uint8], l
     missing = {value for value in wrong if not value.strip()}
     bad = []
     if wrong - missing:
-        why = "is no label: 0 or 1 is expected; choose another, or say which values mean 1 (--positive, positive = …)"
+        why = "is not a label: expected 0 or 1. Set data.positive to the values that mean 1, or choose another column"
         bad.append((text.is_in(wrong - missing).to_numpy(), why))
     if missing:
         bad.append((text.is_in(missing).to_numpy(), "is no label: it is missing; mend or drop the row"))
@@ -83,9 +83,8 @@ def check_positive(values: Sequence[LabelValue], positive: tuple[str, ...], *, f
         near = [] if wanted in known else [each.value for each in values if _sign(each.value) == _sign(wanted)]
         if near:
             held = ", ".join(repr(each.value) for each in values[:SHOWN_VALUES])
-            raise DataError(
-                f"no value is {wanted!r}, which is to mean 1 (--positive, positive = …); it holds {held}; "
-                f"did you mean {near[0]!r}?",
+            raise LabelError(
+                f"data.positive is {wanted!r}, but no row has this value. Found {held}. Did you mean {near[0]!r}?",
                 file=file,
                 column=column,
             )

@@ -14,15 +14,15 @@ from typing import Literal
 import numpy as np
 import polars as pl
 
-from thresher.errors import DataError
+from thresher.errors import DataError, FileFormatError
 from thresher.kernels.compiling import kernel
 
 BLOCK_BYTES = 1 << 24
 MAX_LINE_BYTES = 1 << 28
 LONG_LINE_BYTES = 1 << 20
 """A first line longer than this is looked at for other line ends than LF."""
-IF_LATIN_1 = "if the file is Latin-1, say encoding = 'latin-1' (--set data.encoding=latin-1)"
-WITHOUT_QUOTES = "read the file with quote = '' (--set data.quote='')"
+IF_LATIN_1 = 'if the file is Latin-1, set data.encoding = "latin-1"'
+WITHOUT_QUOTES = 'set data.quote = ""'
 Packing = Literal["", "gzip", "zstd"]
 _BOM = b"\xef\xbb\xbf"
 _WIDE_BOMS = (b"\xff\xfe", b"\xfe\xff")
@@ -61,7 +61,7 @@ def read_blocks(
             _refuse_lone_returns(data, quote, path)
             in_first_line = False
         if cut == 0 and len(data) > MAX_LINE_BYTES:
-            raise DataError(
+            raise FileFormatError(
                 f"no end of line within {len(data):,} bytes; if a quote is left open here, {WITHOUT_QUOTES}",
                 file=path,
                 line=line,

@@ -16,7 +16,7 @@ from thresher.data.batches.split import SplitName
 from thresher.data.read.raw_blocks import BLOCK_BYTES, IF_LATIN_1, read_blocks
 from thresher.data.read.raw_rows import parse_rows
 from thresher.data.schema import FileFormat
-from thresher.errors import DataError
+from thresher.errors import DataError, FileFormatError
 
 CELL_BYTES = 8
 """The least a cell of a Parquet file counts for: coded it takes that much, however narrow its type."""
@@ -92,7 +92,7 @@ def resolve_format(path: Path, file_format: FileFormat) -> FileFormat:
         columns = tuple(next(csv.reader([line], delimiter=delimiter, **quoting)))
     except csv.Error as error:
         what = "a CR stands in the midst of the line; lines must end with LF or CRLF" if "\r" in line else str(error)
-        raise DataError(f"the column names cannot be read: {what}", file=path, line=1) from error
+        raise FileFormatError(f"the column names cannot be read: {what}", file=path, line=1) from error
     for name in columns:
         if columns.count(name) > 1:
             raise DataError(f"two columns are called {name!r}; rename one", file=path, line=1)
@@ -164,7 +164,7 @@ def _decode(data: bytes, path: Path, file_format: FileFormat) -> str:
     try:
         return data.decode(file_format.encoding)
     except UnicodeDecodeError as error:
-        raise DataError(f"the column names are not UTF-8; {IF_LATIN_1}", file=path, line=1) from error
+        raise FileFormatError(f"the column names are not UTF-8; {IF_LATIN_1}", file=path, line=1) from error
 
 
 def _guess_delimiter(path: Path, line: str) -> str:
