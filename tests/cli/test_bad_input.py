@@ -80,7 +80,7 @@ def test_broken_files(refused, tmp_path, fast, command, content, line, words):
         (["FILE", "--set", "data.memory_mb=5"], "--set: data.memory_mb is 5; at least 100 are needed"),
         (["FILE", "--set", "nonsense"], "not of the form key=value"),
         (["FILE", "--config", "absent.toml"], "absent.toml: no such config file"),
-        (["FILE", "-d", "0"], "embedding_dim is 0; it must be at least 1"),
+        (["FILE", "-d", "0"], "embedding_dim must be at least 1, got 0"),
         (["movielens-1m", "--data-dir", "absent"], "ratings.dat"),
         (["movielens-1m"], "data_dir"),
     ],

@@ -160,7 +160,7 @@ def test_positive_values_that_are_not_there_are_told_early(thresher, refused, an
     assert "No label in the first rows is 'si' (--positive); there are 'yes', 'no', '', 'maybe'." in told
     assert "No label" not in thresher(*words, "--positive", "yes", "--dry-run").stderr
     answers.write_text(answers.read_text().replace("yes", "1.0").replace("no", "0.0"))
-    assert "did you mean '1.0'?" in refused(*words, "--positive", "1", "--dry-run")
+    assert "Did you mean '1.0'?" in refused(*words, "--positive", "1", "--dry-run")
 
 
 def test_later_files_take_an_earlier_tables_vocabulary(thresher, refused, clicks, tmp_path):

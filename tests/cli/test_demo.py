@@ -40,7 +40,7 @@ def test_the_demo_throws_away_nothing_but_a_demo(refused, finished, short_demo, 
     assert (finished.out / "results.json").exists()
     project = tmp_path / "project"
     project.mkdir()
-    for name, told in (
+    for name, error in (
         ("notes.md", "is not empty and holds no run"),
         ("config.toml", "not hold the settings of a run"),
     ):

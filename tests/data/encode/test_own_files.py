@@ -252,7 +252,7 @@ def test_bad_rows_are_skipped_counted_and_shown(tmp_path: Path) -> None:
     assert tables["bad"].facts["skipped"] == len(bad)
     samples = {line: reason for _, line, reason in tables["bad"].facts["skipped_samples"]}
     assert sorted(samples) == [11 + 5 * at for at in range(len(bad))]
-    assert [samples[11 + 5 * at].split(";")[0] for at in range(len(bad))] == [
+    assert [samples[11 + 5 * at].split(";")[0].split(". ")[0] for at in range(len(bad))] == [
         "2 columns, expected 3",
         "4 columns, expected 3",
         "column 'click': '2' is not a label: expected 0 or 1",
