@@ -7,8 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from thresher.attach.attach import attach_
-    from thresher.attach.detach import detach_
+    from thresher.attach.attach import attach_, detach_
     from thresher.compact.convert import to_compact
     from thresher.data.batches.split_batches import SplitBatches
     from thresher.data.config import DataConfig
@@ -47,7 +46,7 @@ _HOMES = {
     "attach_": "thresher.attach.attach",
     "build_embedding": "thresher.embeddings.method_registry",
     "build_model": "thresher.models.model_registry",
-    "detach_": "thresher.attach.detach",
+    "detach_": "thresher.attach.attach",
     "find_tickets": "thresher.search.find_tickets",
     "load_bundle": "thresher.serving.predictor",
     "load_ticket": "thresher.search.ticket_files",

@@ -1,4 +1,4 @@
-"""attach_ and detach_ on models nobody here wrote: what stays, what changes, what is refused."""
+"""attach_ and detach_ on user-defined models: what stays, what changes, what is rejected."""
 
 import copy
 
@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from thresher.attach import AttachedTable, attach_, compact_, detach_, threshold_group
-from thresher.attach.compact import put_compact_
+from thresher.attach.compact_tables import put_compact_
 from thresher.compact.quantised import quantise_aware_
 from thresher.embeddings.pep import PepConfig, PepEmbedding
 from thresher.errors import AttachError
@@ -36,13 +36,13 @@ def model():
 USERS, ITEMS = torch.tensor([1, 2, 3, 3]), torch.tensor([0, 5, 29, 29])
 
 
-def press(model, clock):
+def set_clock(model, clock):
     for module in model.modules():
         if isinstance(module, PepEmbedding):
             module.clock.fill_(clock)
 
 
-def test_says_what_it_touched_and_leaves_width_one_alone(model):
+def test_returns_the_attached_tables_and_skips_width_one(model):
     assert attach_(model) == [
         AttachedTable("user", 20, 4),
         AttachedTable("nested.movies.0", 30, 4),
@@ -71,7 +71,7 @@ def test_gradients_are_equal_right_after_attaching_even_where_weights_are_zero(m
     assert not model.nested["movies"][0].weight.grad[0].any()  # the padding row
 
 
-def test_parameters_and_names_stay(model):
+def test_parameters_and_state_dict_names_stay(model):
     before, names = dict(model.named_parameters()), list(model.state_dict())
     attach_(model)
     assert all(model.get_parameter(name) is parameter for name, parameter in before.items())
@@ -80,11 +80,11 @@ def test_parameters_and_names_stay(model):
     assert added == {"deviation", "clock", "seen"}
 
 
-def test_an_optimizer_made_before_goes_on_working(model):
+def test_an_optimizer_created_before_attaching_stays_valid(model):
     optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
     attach_(model)
     optimizer.add_param_group(threshold_group(model, learning_rate=0.5))
-    press(model, -3.0)
+    set_clock(model, -3.0)
     before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
     model(USERS, ITEMS).sum().backward()
     optimizer.step()
@@ -102,10 +102,10 @@ def test_thresholds_are_shared_by_tables_of_one_width(model):
     assert len(threshold_group(model)["params"]) == 2
 
 
-def test_pressed_lookups_are_equation_8(model):
+def test_lookups_are_equation_8_once_the_clock_is_set(model):
     attach_(model)
     model.user.deviation.data.normal_()
-    press(model, -1.0)
+    set_clock(model, -1.0)
     threshold = torch.nn.functional.softplus(model.user.deviation - 1.0)
     weight = model.user.weight
     expected = (weight.sign() * (weight.abs() - threshold).clamp(min=0))[USERS]
@@ -121,15 +121,15 @@ def test_pressed_lookups_are_equation_8(model):
         (lambda module, name: module.padding_idx is not None, ["nested.movies.0"]),
     ],
 )
-def test_where_chooses(model, where, names):
+def test_where_selects_tables(model, where, names):
     assert [table.name for table in attach_(model, where=where)] == names
 
 
-def test_min_features_chooses_tables_that_matter(model):
+def test_min_features_selects_large_tables(model):
     assert [table.name for table in attach_(model, min_features=20)] == ["user", "nested.movies.0"]
 
 
-def test_detach_gives_back_the_same_plain_modules_with_the_same_outputs(model):
+def test_detach_restores_the_same_plain_modules(model):
     model.user.note = "mine"
     user, weight = model.user, model.user.weight
     state = copy.deepcopy(model.state_dict())
@@ -145,27 +145,27 @@ def test_detach_gives_back_the_same_plain_modules_with_the_same_outputs(model):
 
 
 @pytest.mark.parametrize("prune", [True, False])
-def test_detach_writes_pruned_values_or_not(model, prune):
+def test_detach_writes_pruned_values_unless_prune_is_false(model, prune):
     before = model.user.weight.detach().clone()
     attach_(model)
-    press(model, -1.0)
+    set_clock(model, -1.0)
     pruned = model(USERS, ITEMS)
     detach_(model, prune=prune)
     assert torch.equal(model(USERS, ITEMS), pruned) == prune
     assert torch.equal(model.user.weight, before) != prune
 
 
-def test_hooks_and_references_held_outside_the_module_tree_survive(model):
+def test_hooks_and_references_outside_the_module_tree_stay_valid(model):
     calls = []
     model.user.register_forward_hook(lambda module, inputs, output: calls.append(type(module).__name__))
     outside = [model.user]
     attach_(model)
-    press(model, -1.0)
+    set_clock(model, -1.0)
     assert torch.equal(outside[0](USERS), model.user(USERS))
     assert calls == ["AttachedEmbedding", "AttachedEmbedding"]
 
 
-def test_still_an_embedding_to_code_that_asks(model):
+def test_attached_tables_are_instances_of_nn_embedding(model):
     attach_(model)
     assert isinstance(model.user, nn.Embedding)
     assert (model.user.num_embeddings, model.user.embedding_dim, model.user.padding_idx) == (20, 4, None)
@@ -173,7 +173,7 @@ def test_still_an_embedding_to_code_that_asks(model):
 
 def test_state_dict_round_trip(model):
     attach_(model)
-    press(model, -1.5)
+    set_clock(model, -1.5)
     model(USERS, ITEMS)
     other = TwoTables()
     attach_(other)
@@ -184,7 +184,7 @@ def test_state_dict_round_trip(model):
 
 def test_deepcopy_is_independent(model):
     attach_(model, PepConfig(granularity="dimension"))
-    press(model, -1.0)
+    set_clock(model, -1.0)
     twin = copy.deepcopy(model)
     expected = model(USERS, ITEMS)
     assert torch.equal(twin(USERS, ITEMS), expected)
@@ -198,7 +198,7 @@ def test_deepcopy_is_independent(model):
 
 def test_moves_to_another_type_and_back(model):
     attach_(model)
-    press(model, -1.0)
+    set_clock(model, -1.0)
     expected = model(USERS, ITEMS)
     model.double()
     assert model(USERS, ITEMS).dtype == torch.float64
@@ -210,14 +210,14 @@ def test_half_precision_tables_stay_half(model):
     expected = model(USERS, ITEMS)
     attach_(model)
     assert torch.equal(model(USERS, ITEMS), expected)
-    press(model, -1.0)
+    set_clock(model, -1.0)
     assert model.user(USERS).dtype == torch.bfloat16
 
 
-def test_replicas_answer_alike(model):
+def test_data_parallel_replicas_give_the_same_outputs(model):
     """What DataParallel does to a module: a shallow copy whose parameters are plain tensors."""
     attach_(model)
-    press(model, -1.0)
+    set_clock(model, -1.0)
     replica = model.user._replicate_for_data_parallel()
     for name, parameter in model.user._parameters.items():
         setattr(replica, name, parameter.detach().clone())
@@ -228,7 +228,7 @@ def test_replicas_answer_alike(model):
 
 def test_compiles_in_one_graph(model):
     attach_(model)
-    press(model, -1.0)
+    set_clock(model, -1.0)
     expected = model(USERS, ITEMS)
     expected.sum().backward()
     gradient = model.user.weight.grad.clone()
@@ -245,7 +245,7 @@ def test_sparse_tables_keep_sparse_gradients():
     model = nn.Sequential(nn.Embedding(40, 4, sparse=True))
     optimizer = torch.optim.SparseAdam(model.parameters(), lr=0.1)
     attach_(model)
-    press(model, -2.0)
+    set_clock(model, -2.0)
     optimizer.add_param_group({"params": threshold_group(model)["params"]})
     model(torch.tensor([3, 3, 7])).sum().backward()
     table = model[0]
@@ -257,10 +257,10 @@ def test_sparse_tables_keep_sparse_gradients():
     assert (table.weight != before).any(dim=1).nonzero().flatten().tolist() == [3, 7]
 
 
-def test_thresholds_go_to_the_optimizer_that_takes_their_gradients():
+def test_threshold_group_selects_sparse_or_dense_gradients():
     model = nn.ModuleList([nn.Embedding(40, 4, sparse=True), nn.Embedding(30, 4)])
     attach_(model)
-    press(model, -2.0)
+    set_clock(model, -2.0)
     for_sparse = torch.optim.SparseAdam([model[0].weight])
     for_sparse.add_param_group(threshold_group(model, sparse=True))
     for_dense = torch.optim.Adam([model[1].weight])
@@ -273,16 +273,16 @@ def test_thresholds_go_to_the_optimizer_that_takes_their_gradients():
     assert len(threshold_group(model)["params"]) == 2
 
 
-def test_thresholds_of_a_kind_that_is_not_there_are_told_of():
+def test_threshold_group_without_sparse_gradients_raises():
     model = nn.ModuleList([nn.Embedding(40, 4, sparse=True), nn.EmbeddingBag(40, 4)])
-    model[1].weight = model[0].weight  # whose gradients are dense makes the sum dense
+    model[1].weight = model[0].weight  # one dense gradient makes the sum dense
     attach_(model)
     assert len(threshold_group(model, sparse=False)["params"]) == 1
-    with pytest.raises(AttachError, match="no thresholds of ModuleList get sparse gradients, all get dense ones"):
+    with pytest.raises(AttachError, match="no thresholds of ModuleList have sparse gradients: all have dense ones"):
         threshold_group(model, sparse=True)
 
 
-def test_scaling_by_frequency_is_kept():
+def test_scale_grad_by_freq_is_kept():
     plain = nn.Sequential(nn.Embedding(10, 3, scale_grad_by_freq=True))
     attached = copy.deepcopy(plain)
     attach_(attached)
@@ -293,7 +293,7 @@ def test_scaling_by_frequency_is_kept():
 
 
 @pytest.mark.parametrize("attached", [False, True])
-def test_scaling_by_frequency_is_kept_in_retraining(attached):
+def test_scale_grad_by_freq_is_kept_in_retraining(attached):
     plain = nn.Sequential(nn.Embedding(10, 3, scale_grad_by_freq=True))
     compact = copy.deepcopy(plain)
     if attached:
@@ -317,37 +317,37 @@ def test_only_training_marks_rows_as_seen(model):
     assert model.user.seen.nonzero().flatten().tolist() == [1, 2, 3]
 
 
-# refusals: nothing is changed when one is raised
+# errors: the model is unchanged when one is raised
 
 
-def test_nothing_matched_says_what_there_is(model):
+def test_no_match_lists_the_tables(model):
     with pytest.raises(AttachError, match=r"where='movie\*'.*user \[20 × 4\], nested.movies.0 \[30 × 4\]"):
         attach_(model, where="movie*")
     with pytest.raises(AttachError, match=r"first_order.*min_embedding_dim=1"):
         attach_(model, where="first_order")
-    with pytest.raises(AttachError, match=r"Linear holds no nn\.Embedding"):
+    with pytest.raises(AttachError, match=r"Linear has no table to prune.*nn\.Embedding"):
         attach_(nn.Linear(2, 2))
 
 
 def test_the_root_cannot_be_the_table():
-    with pytest.raises(AttachError, match="wrap it"):
+    with pytest.raises(AttachError, match="Wrap it"):
         attach_(nn.Embedding(3, 2))
 
 
-def test_attaching_twice_says_so(model):
+def test_attaching_twice_raises(model):
     attach_(model)
-    with pytest.raises(AttachError, match="attached before"):
+    with pytest.raises(AttachError, match="already attached"):
         attach_(model)
 
 
-def test_detaching_a_plain_model_says_so(model):
+def test_detaching_a_plain_model_raises(model):
     with pytest.raises(AttachError, match="nothing to detach"):
         detach_(model)
-    with pytest.raises(AttachError, match="call attach_"):
+    with pytest.raises(AttachError, match="Call attach_"):
         threshold_group(model)
 
 
-def test_max_norm_is_refused_with_the_reason(model):
+def test_max_norm_is_rejected(model):
     model.user = nn.Embedding(20, 4, max_norm=1.0)
     with pytest.raises(AttachError, match=r"user \[20 × 4\] has max_norm=1.0.*rescale"):
         attach_(model)
@@ -355,7 +355,7 @@ def test_max_norm_is_refused_with_the_reason(model):
     assert len(attach_(model, where="nested*")) == 2
 
 
-def test_a_frozen_table_is_refused_unless_it_is_trained(model):
+def test_a_frozen_table_is_rejected_unless_trained(model):
     model.user.weight.requires_grad_(False)
     with pytest.raises(AttachError, match=r"user \[20 × 4\] is frozen.*where=….*trained=True"):
         attach_(model)
@@ -364,19 +364,19 @@ def test_a_frozen_table_is_refused_unless_it_is_trained(model):
     assert attach_(model, where="user", trained=True) == [AttachedTable("user", 20, 4)]
 
 
-def test_a_forward_of_its_own_is_refused(model):
+def test_a_subclass_that_overrides_forward_is_rejected(model):
     class Scaled(nn.Embedding):
         def forward(self, input):
             return 2 * super().forward(input)
 
     model.user = Scaled(20, 4)
-    with pytest.raises(AttachError, match=r"user .*Scaled.* forward of its own"):
+    with pytest.raises(AttachError, match=r"user .*Scaled.* overrides forward"):
         attach_(model)
 
 
 @pytest.mark.parametrize("more", ["scale", "counts", "norm"])
-def test_a_subclass_that_holds_more_than_its_table_is_refused(model, more):
-    class Richer(nn.Embedding):
+def test_a_subclass_with_additional_members_is_rejected(model, more):
+    class WithMembers(nn.Embedding):
         def __init__(self, num_features, embedding_dim):
             super().__init__(num_features, embedding_dim)
             if more == "scale":
@@ -386,14 +386,16 @@ def test_a_subclass_that_holds_more_than_its_table_is_refused(model, more):
             else:
                 self.norm = nn.LayerNorm(embedding_dim)
 
-    model.user = Richer(20, 4)
-    with pytest.raises(AttachError, match=rf"user .*Richer\) holds {more} beside its table.*keep a plain nn.Embedding"):
+    model.user = WithMembers(20, 4)
+    with pytest.raises(
+        AttachError, match=rf"user .*WithMembers\) holds {more} in addition to its table.*Keep a plain nn.Embedding"
+    ):
         attach_(model)
-    assert type(model.user) is Richer
+    assert type(model.user) is WithMembers
     assert type(model.nested["movies"][0]) is nn.Embedding
 
 
-def test_a_subclass_that_only_adds_methods_has_them_again_when_it_is_detached(model):
+def test_methods_of_a_subclass_are_restored_by_detach(model):
     class Normed(nn.Embedding):
         def norms(self):
             return self.weight.norm(dim=1)
@@ -405,24 +407,26 @@ def test_a_subclass_that_only_adds_methods_has_them_again_when_it_is_detached(mo
     assert model.user.norms().shape == (20,)
 
 
-def test_a_forward_put_on_the_module_is_refused():
+def test_a_forward_set_on_the_instance_is_rejected():
     table = nn.Embedding(10, 4)
     plain = table.forward
     table.forward = lambda ids: plain(ids) * 2
-    with pytest.raises(AttachError, match="has a forward of its own"):
+    with pytest.raises(AttachError, match="overrides forward"):
         attach_(nn.Sequential(table))
 
 
-def test_a_table_some_other_module_uses_is_refused(model):
+def test_a_table_used_by_another_kind_of_module_is_rejected(model):
     model.loss = nn.Module()
     model.loss.centres = model.user.weight
     with pytest.raises(AttachError, match="also a parameter of loss"):
         attach_(model)
 
 
-def test_a_width_that_is_not_the_tables_own_is_refused_and_nothing_is_changed():
+def test_an_embedding_dim_that_differs_from_the_table_is_rejected():
     model = nn.Sequential(nn.Embedding(10, 8), nn.Embedding(10, 4))
-    with pytest.raises(AttachError, match=r"embedding_dim is 8, and table 1 \[10 × 4\] is 4 wide.*leave embedding_dim"):
+    with pytest.raises(
+        AttachError, match=r"embedding_dim is 8, but table 1 \[10 × 4\] has width 4.*omit embedding_dim"
+    ):
         attach_(model, PepConfig(embedding_dim=8))
     assert type(model[0]) is nn.Embedding
     assert len(attach_(model, PepConfig(embedding_dim=8), where="0")) == 1
@@ -431,7 +435,7 @@ def test_a_width_that_is_not_the_tables_own_is_refused_and_nothing_is_changed():
 
 @pytest.mark.parametrize("kind", [nn.Embedding, nn.EmbeddingBag])
 @pytest.mark.parametrize("bad", [-1, 20])
-def test_an_id_outside_the_table_is_an_index_error_attached_and_compact(kind, bad):
+def test_ids_outside_the_table_raise_index_error(kind, bad):
     model = nn.Sequential(kind(20, 4))
     ids = torch.tensor([[3, bad]])
     attach_(model)
@@ -444,7 +448,7 @@ def test_an_id_outside_the_table_is_an_index_error_attached_and_compact(kind, ba
 
 @pytest.mark.parametrize("kind", [nn.Embedding, nn.EmbeddingBag])
 @pytest.mark.parametrize("ids", [torch.tensor([[1.7, 2.0]]), torch.tensor([[True, False]])])
-def test_ids_that_are_no_whole_numbers_are_refused_attached_and_compact(kind, ids):
+def test_ids_that_are_not_integers_are_rejected(kind, ids):
     model = nn.Sequential(kind(20, 4))
     attach_(model)
     for _ in range(2):

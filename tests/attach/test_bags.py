@@ -1,4 +1,4 @@
-"""nn.EmbeddingBag under attach_: every way of calling it, bit for bit as before, pruned row by row after pressing."""
+"""nn.EmbeddingBag under attach_: identical outputs for every way of calling it, pruned once the clock is set."""
 
 import copy
 
@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional
 
 from thresher.attach import attach_, compact_
-from thresher.attach.compact import put_compact_
+from thresher.attach.compact_tables import put_compact_
 
 FLAT, OFFSETS = torch.tensor([3, 1, 1, 0, 9, 2, 3]), torch.tensor([0, 2, 2, 5])
 CALLS = {
@@ -23,7 +23,7 @@ WAYS = [(mode, call) for mode in ("sum", "mean", "max") for call in CALLS if cal
 
 @pytest.mark.parametrize("padding_idx", [None, 0, 1, 5])
 @pytest.mark.parametrize(("mode", "call"), WAYS)
-def test_bag_after_attaching_after_pressing_and_compact(mode, call, padding_idx):
+def test_bag_attached_pruned_and_compact(mode, call, padding_idx):
     torch.manual_seed(0)
     model = nn.Sequential(nn.EmbeddingBag(10, 4, mode=mode, padding_idx=padding_idx))
     plain = copy.deepcopy(model)
@@ -41,7 +41,7 @@ def test_bag_after_attaching_after_pressing_and_compact(mode, call, padding_idx)
     torch.testing.assert_close(CALLS[call](model[0]), expected)
 
 
-def test_last_offset_may_be_included():
+def test_include_last_offset():
     model = nn.Sequential(nn.EmbeddingBag(10, 4, include_last_offset=True))
     offsets = torch.tensor([0, 2, 7])
     expected = model[0](FLAT, offsets)
@@ -56,7 +56,7 @@ def test_sparse_bags_keep_sparse_gradients():
     assert model[0].weight.grad.is_sparse
 
 
-def test_weights_of_samples_get_their_gradient():
+def test_per_sample_weights_get_gradients():
     model = nn.Sequential(nn.EmbeddingBag(10, 4, mode="sum"))
     attach_(model)
     weights = torch.ones(7, requires_grad=True)
@@ -64,7 +64,7 @@ def test_weights_of_samples_get_their_gradient():
     torch.testing.assert_close(weights.grad, model[0].weight[FLAT].sum(1))
 
 
-def test_compact_bags_train():
+def test_compact_bags_can_be_trained():
     model = nn.Sequential(nn.EmbeddingBag(10, 4, mode="mean"))
     weight = model[0].weight.detach().clone()
     attach_(model)

@@ -1,4 +1,4 @@
-"""detach_ on compact tables: plain modules again, with the outputs, the sharing and the flags they had."""
+"""detach_ on compact tables restores plain modules with the same outputs, sharing and settings."""
 
 import copy
 
@@ -8,7 +8,7 @@ from torch import nn
 
 from thresher import Searcher
 from thresher.attach import AttachedTable, attach_, compact_, detach_
-from thresher.attach.compact import put_compact_
+from thresher.attach.compact_tables import put_compact_
 from thresher.embeddings.uniform import UniformConfig, UniformEmbedding
 from thresher.errors import AttachError
 
@@ -16,7 +16,7 @@ USERS, HISTORIES = torch.tensor([1, 2, 19]), torch.tensor([[0, 3, 3], [5, 0, 0],
 
 
 class Towers(nn.Module):
-    """Users, and items in three places: a table, bags of a history, and the scores of all items."""
+    """A users table, and an items table shared by an embedding, a bag and a linear layer."""
 
     def __init__(self):
         super().__init__()
@@ -54,7 +54,7 @@ def pruned(ticket):
 
 
 @pytest.mark.parametrize("frozen", [False, True])
-def test_plain_modules_answer_as_the_compact_ones(pruned, frozen):
+def test_plain_modules_give_the_outputs_of_the_compact_ones(pruned, frozen):
     if frozen:
         compact_(pruned)
     expected = pruned(USERS, HISTORIES)
@@ -69,7 +69,7 @@ def test_plain_modules_answer_as_the_compact_ones(pruned, frozen):
     Towers().load_state_dict(pruned.state_dict())
 
 
-def test_a_copy_and_a_part_can_be_detached(pruned):
+def test_a_copy_or_a_submodule_can_be_detached(pruned):
     expected = pruned(USERS, HISTORIES)
     twin = copy.deepcopy(pruned)
     detach_(twin)
@@ -87,22 +87,22 @@ def test_a_detached_model_can_be_exported(pruned):
     torch.testing.assert_close(program.module()(USERS, HISTORIES), pruned(USERS, HISTORIES))
 
 
-def test_it_can_be_attached_and_trained_again(pruned):
+def test_a_detached_model_can_be_attached_and_trained_again(pruned):
     detach_(pruned)
     attach_(pruned, trained=True)
     pruned(USERS, HISTORIES).sum().backward()
     assert pruned.items.weight.grad is not None
 
 
-def test_no_dense_table_is_kept_meanwhile(pruned):
-    held = [value for value in vars(pruned.users)["_before"][1]["_parameters"].values() if value is not None]
+def test_compact_modules_do_not_hold_the_dense_table(pruned):
+    held = [value for value in vars(pruned.users)["_original"][1]["_parameters"].values() if value is not None]
     assert held == []
 
 
-def test_what_cannot_be_given_back_is_told(pruned):
-    with pytest.raises(AttachError, match="users is compact: the entries pruned from it are gone"):
+def test_compact_tables_that_cannot_be_restored_raise(pruned):
+    with pytest.raises(AttachError, match="users is compact and its pruned entries are gone"):
         detach_(pruned, prune=False)
-    ours = nn.Sequential(UniformEmbedding([6], UniformConfig(embedding_dim=2)))  # never was a plain module
-    put_compact_(ours, "0", torch.tensor([0, 3]), torch.ones(2))
+    embedding = nn.Sequential(UniformEmbedding([6], UniformConfig(embedding_dim=2)))  # never was a plain module
+    put_compact_(embedding, "0", torch.tensor([0, 3]), torch.ones(2))
     with pytest.raises(AttachError, match="no attached or compact table"):
-        detach_(ours)
+        detach_(embedding)

@@ -1,4 +1,4 @@
-"""Foreign models through the whole of it: attached, searched in a plain loop, retrained, compact."""
+"""User-defined models attached, searched in a plain loop, retrained and made compact."""
 
 import copy
 import warnings
@@ -81,7 +81,7 @@ def test_tickets_count_exactly_over_all_tables_and_each_table_once(granularity):
 
 
 @pytest.mark.parametrize("attached", [True, False])
-def test_a_ticket_rewinds_and_masks_the_model_for_anybody_s_retraining(attached, tmp_path):
+def test_a_ticket_rewinds_and_masks_the_model(attached, tmp_path):
     model = ManyTables(**SHAPE)
     plain = copy.deepcopy(model)
     plain(torch.zeros(2, 4, dtype=torch.long))
@@ -109,8 +109,8 @@ def test_a_ticket_rewinds_and_masks_the_model_for_anybody_s_retraining(attached,
     assert torch.equal(retrained(ids), expected)
 
 
-def test_a_trained_model_is_pruned_without_warm_up_and_rewound_to_what_it_was():
-    """Rows the search never meets were trained before: they must be able to survive."""
+def test_a_trained_model_is_pruned_without_warmup_and_rewound_to_its_values():
+    """Rows that the search does not look up were trained before, so they can be kept."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Embedding(40, 4), nn.Flatten(), nn.Linear(4, 1))
     with torch.no_grad():
@@ -119,7 +119,7 @@ def test_a_trained_model_is_pruned_without_warm_up_and_rewound_to_what_it_was():
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     attach_(model, PepConfig(learn_deviation=False), trained=True)
     searcher = Searcher(model, ["40"], steps=10, warmup_steps=0, every=1)
-    for _ in range(10):  # only rows 0 … 9 are met
+    for _ in range(10):  # only rows 0 … 9 are looked up
         optimizer.zero_grad()
         model(torch.randint(10, (16, 1))).mean().backward()
         optimizer.step()
@@ -130,7 +130,7 @@ def test_a_trained_model_is_pruned_without_warm_up_and_rewound_to_what_it_was():
     torch.testing.assert_close(model[0](torch.arange(30, 40)), given[30:])
 
 
-def test_rows_never_met_are_dropped_from_a_fresh_model():
+def test_rows_never_looked_up_are_pruned_from_an_untrained_model():
     model = nn.Sequential(nn.Embedding(40, 4), nn.Flatten(), nn.Linear(4, 1))
     attach_(model)
     searcher = Searcher(model, ["20"], steps=4, warmup_steps=1, every=1)
@@ -141,7 +141,7 @@ def test_rows_never_met_are_dropped_from_a_fresh_model():
     assert not ticket.masks["0"][10:].any()
 
 
-def test_a_killed_loop_goes_on_from_its_checkpoint_bit_for_bit(tmp_path):
+def test_a_killed_loop_resumes_bit_for_bit(tmp_path):
     def start():
         torch.manual_seed(0)
         model = nn.Sequential(nn.Embedding(30, 4), nn.Flatten(), nn.Linear(4, 1))
@@ -169,11 +169,11 @@ def test_a_killed_loop_goes_on_from_its_checkpoint_bit_for_bit(tmp_path):
     for part, state in zip(resumed, torch.load(tmp_path / "checkpoint.pt", weights_only=True), strict=True):
         part.load_state_dict(state)
     run(*resumed, 17, 24)
-    for ours, theirs in zip(resumed[2].tickets, whole[2].tickets, strict=True):
-        assert (ours.budget, ours.provenance) == (theirs.budget, theirs.provenance)
-        assert torch.equal(ours.masks["0"], theirs.masks["0"])
-        assert torch.equal(ours.initial.values["0"], theirs.initial.values["0"])
-        assert torch.equal(ours.final.values["0"], theirs.final.values["0"])
+    for resumed_ticket, ticket in zip(resumed[2].tickets, whole[2].tickets, strict=True):
+        assert (resumed_ticket.budget, resumed_ticket.provenance) == (ticket.budget, ticket.provenance)
+        assert torch.equal(resumed_ticket.masks["0"], ticket.masks["0"])
+        assert torch.equal(resumed_ticket.initial.values["0"], ticket.initial.values["0"])
+        assert torch.equal(resumed_ticket.final.values["0"], ticket.final.values["0"])
 
 
 def test_shares_count_without_padding_rows():
@@ -208,7 +208,7 @@ def test_ten_million_rows():
 
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("forgotten", [False, True])
-def test_an_optimizer_without_the_thresholds_is_told_of_once(forgotten, sparse):
+def test_an_optimizer_without_the_thresholds_warns_once(forgotten, sparse):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Embedding(30, 4, sparse=sparse), nn.Flatten(), nn.Linear(4, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -216,22 +216,22 @@ def test_an_optimizer_without_the_thresholds_is_told_of_once(forgotten, sparse):
     if not forgotten:
         optimizer.add_param_group(threshold_group(model))
     searcher = Searcher(model, ["20"], steps=12, warmup_steps=4, every=2)
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for _ in range(12):
             optimizer.zero_grad()
             model(torch.randint(30, (16, 1))).mean().backward()
             optimizer.step()
             searcher.step()
-    messages = [str(warning.message) for warning in told if "thresholds" in str(warning.message)]
+    messages = [str(warning.message) for warning in caught if "thresholds" in str(warning.message)]
     assert len(messages) == forgotten
     if forgotten:
-        assert messages[0].startswith("the thresholds of 0 get gradients, but no optimizer changes them")
-        assert told[0].filename == __file__
+        assert messages[0].startswith("the thresholds of 0 have gradients, but no optimizer updates them")
+        assert caught[0].filename == __file__
 
 
 class FullSoftmax(nn.Module):
-    """Reads its items' table past its module."""
+    """Reads the items table without calling its module."""
 
     def __init__(self):
         super().__init__()
@@ -253,17 +253,17 @@ def train_softmax(model, num_steps=10):
     return searcher
 
 
-def test_a_table_read_past_its_module_is_told():
-    with pytest.warns(UserWarning, match=r"nothing was looked up in items so far.*call the module"):
+def test_reading_a_table_without_its_module_warns():
+    with pytest.warns(UserWarning, match=r"no row of items was looked up.*call the module"):
         train_softmax(FullSoftmax())
 
 
-def test_training_in_eval_mode_is_told():
-    with pytest.warns(UserWarning, match=r"nothing was looked up in users, items so far.*model.train\(\)"):
+def test_training_in_eval_mode_warns():
+    with pytest.warns(UserWarning, match=r"no row of users, items was looked up.*model.train\(\)"):
         train_softmax(FullSoftmax().eval())
 
 
-def test_a_tied_linear_layer_is_a_full_softmax_that_is_pruned():
+def test_a_tied_linear_layer_is_pruned():
     class Tied(FullSoftmax):
         def __init__(self):
             super().__init__()

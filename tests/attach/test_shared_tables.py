@@ -1,4 +1,4 @@
-"""Tables with more than one holder: one module under two names, one Parameter in two modules, tied linear layers."""
+"""Tables that several modules hold: a module under two names, shared Parameters, tied linear layers."""
 
 import copy
 
@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from thresher.attach import AttachedTable, attach_, compact_, detach_, threshold_group
-from thresher.attach.compact import put_compact_
+from thresher.attach.compact_tables import put_compact_
 from thresher.compact.convert import to_compact
 from thresher.compact.embedding import CompactEmbedding
 from thresher.compact.table import CompactTable
@@ -17,7 +17,7 @@ IDS = torch.tensor([[1, 2], [5, 5]])
 
 
 class Shared(nn.Module):
-    """A table under two names, held by a bag too, and tied to the output layer."""
+    """A table under two names, shared with a bag and tied to the output layer."""
 
     def __init__(self):
         super().__init__()
@@ -38,13 +38,13 @@ def model():
     return Shared()
 
 
-def press(model, clock):
+def set_clock(model, clock):
     for module in model.modules():
         if isinstance(module, PepEmbedding):
             module.clock.fill_(clock)
 
 
-def test_one_table_is_reported_once_with_all_its_places(model):
+def test_a_shared_table_is_listed_once_with_all_its_names(model):
     assert attach_(model) == [AttachedTable("source", 12, 4, ("target", "bag", "out"))]
     assert model.source is model.target
     assert model.source.weight is model.bag.weight is model.out.weight
@@ -61,16 +61,16 @@ def test_outputs_and_gradients_equal_after_attaching(model):
     torch.testing.assert_close(model.source.weight.grad, plain.source.weight.grad)
 
 
-def test_every_holder_prunes_alike(model):
+def test_every_module_uses_the_pruned_table(model):
     attach_(model)
-    press(model, -1.0)
+    set_clock(model, -1.0)
     pruned = model.source.pruned_weight()
     torch.testing.assert_close(model.bag(IDS), pruned[IDS].mean(1))
     vectors = torch.randn(3, 4)
     torch.testing.assert_close(model.out(vectors), vectors @ pruned.T + model.out.bias)
 
 
-def test_names_stay(model):
+def test_state_dict_names_stay(model):
     names = list(model.state_dict())
     attach_(model)
     assert set(names) <= set(model.state_dict())
@@ -80,9 +80,9 @@ def test_names_stay(model):
     assert type(model.out) is nn.Linear
 
 
-def test_compact_form_keeps_outputs_and_the_tie(model):
+def test_compact_tables_stay_tied(model):
     attach_(model)
-    press(model, -1.0)
+    set_clock(model, -1.0)
     expected = model(IDS)
     [table] = compact_(model)
     torch.testing.assert_close(model(IDS), expected)
@@ -93,9 +93,9 @@ def test_compact_form_keeps_outputs_and_the_tie(model):
     assert model.out.bias.requires_grad
 
 
-def test_holders_of_a_compact_table_share_its_index_and_its_bytes_are_told_as_they_are(model, tmp_path):
+def test_modules_share_one_compact_table_and_its_bytes_are_counted_once(model, tmp_path):
     attach_(model)
-    press(model, -1.0)
+    set_clock(model, -1.0)
     [table] = compact_(model)
     for holders in (model, copy.deepcopy(model)):
         for name in ("values", "row_starts", "columns"):
@@ -106,7 +106,7 @@ def test_holders_of_a_compact_table_share_its_index_and_its_bytes_are_told_as_th
     assert table.storage_bytes == CompactTable.load(tmp_path / "source.safetensors").storage_bytes
 
 
-def test_a_trainable_compact_table_gets_gradients_from_all_holders(model):
+def test_a_trainable_compact_table_gets_gradients_from_all_modules(model):
     attach_(model)
     weight = model.source.weight.detach().clone()
     mask = torch.rand(12, 4) < 0.5

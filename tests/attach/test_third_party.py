@@ -1,4 +1,4 @@
-"""Models from PyPI, as the benchmark runs them: attached, searched, rewound, pruned, compact; their code untouched."""
+"""Unmodified models from PyPI, as in the benchmark: attached, searched, rewound, pruned, compact."""
 
 import copy
 import runpy
@@ -31,7 +31,7 @@ def batch():
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_model_from_pypi_goes_all_the_way(name, batch):
+def test_third_party_model_from_attach_to_compact(name, batch):
     ids, labels = batch
     model = new_model(name).eval()
     expected, names = model(ids), list(model.state_dict())

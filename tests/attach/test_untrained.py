@@ -1,4 +1,4 @@
-"""Tables that a search meets but nothing trains: frozen, without gradients, in no optimizer."""
+"""Warnings for tables that a search looks up but that are not trained: frozen, no gradients, no optimizer."""
 
 import warnings
 
@@ -10,7 +10,7 @@ from thresher import Searcher, attach_
 
 
 class TwoTowers(nn.Module):
-    """Two tables, of which the first may be kept from learning."""
+    """Two tables; `user_vectors` may block the gradients of the first."""
 
     def __init__(self, user_vectors=lambda table, ids: table(ids)):
         super().__init__()
@@ -42,14 +42,14 @@ def without_gradients(table, ids):
 
 
 @pytest.mark.parametrize("user_vectors", [without_gradients, lambda table, ids: table(ids).detach()])
-def test_a_table_that_gets_no_gradient_is_told_once(user_vectors):
-    with pytest.warns(UserWarning, match=r"users did not change.*torch.no_grad\(\).*where=…") as told:
+def test_a_table_without_gradients_warns_once(user_vectors):
+    with pytest.warns(UserWarning, match=r"users did not change.*torch.no_grad\(\).*where=…") as caught:
         search_towers(TwoTowers(user_vectors))
-    [warning] = [warning for warning in told if "did not change" in str(warning.message)]
+    [warning] = [warning for warning in caught if "did not change" in str(warning.message)]
     assert warning.filename == __file__
 
 
-def test_a_table_frozen_after_attaching_or_in_no_optimizer_is_told():
+def test_a_table_frozen_after_attaching_or_not_in_the_optimizer_warns():
     model = TwoTowers()
     attach_(model, where="users")
     model.users.weight.requires_grad_(False)
@@ -59,17 +59,17 @@ def test_a_table_frozen_after_attaching_or_in_no_optimizer_is_told():
         search_towers(TwoTowers(), left_out="users.weight")
 
 
-def test_tables_that_learn_late_or_rest_on_purpose_are_no_news():
+def test_no_warning_with_learning_rate_warmup_or_trained_tables():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        search_towers(TwoTowers(), learning_rates=[0.0] * 5 + [0.1] * 5)  # of a schedule that warms up
+        search_towers(TwoTowers(), learning_rates=[0.0] * 5 + [0.1] * 5)  # learning-rate warm-up
         frozen = TwoTowers()
         frozen.users.weight.requires_grad_(False)
         (ticket,) = search_towers(frozen, trained=True).tickets
     assert ticket.num_parameters == 40
 
 
-def test_a_frozen_table_stays_frozen_under_a_ticket():
+def test_a_ticket_keeps_frozen_tables_frozen():
     (ticket,) = search_towers(TwoTowers()).tickets
     fresh = TwoTowers()
     fresh.users.weight.requires_grad_(False)

@@ -11,9 +11,9 @@ from thresher.compact.quantised import quantise_aware_
 from thresher.compact.stored import StoredEmbedding
 from thresher.embeddings.method_registry import build_embedding, embedding_config
 from thresher.errors import ConfigError, FormatError
-from thresher.experiment.extend import extend_bundle
 from thresher.models.model_registry import build_model
 from thresher.serving.bundle import convert_bundle, open_bundle, save_bundle
+from thresher.serving.extend_bundle import extend_bundle
 
 
 @pytest.mark.parametrize("num_dense", [0, 2])

@@ -1,7 +1,7 @@
-"""attach_: PEP on the tables of any PyTorch model, in place. The way back is `detach_`, in `detach`.
+"""attach_ puts PEP on the tables of any PyTorch model in place; detach_ restores the plain modules.
 
-The model keeps its type, its Parameters and its `state_dict` names; a few entries for the thresholds are added. An
-optimizer made before goes on working; give it the thresholds too: `optimizer.add_param_group(threshold_group(model))`.
+An attached model keeps its type, its Parameters and its `state_dict` names; only entries for the thresholds are added.
+An existing optimizer stays valid. Add the thresholds to it: `optimizer.add_param_group(threshold_group(model))`.
 """
 
 from dataclasses import dataclass
@@ -10,21 +10,26 @@ from typing import Any, Self
 import torch
 from torch import nn
 
-from thresher.attach.become import become_
-from thresher.attach.find import FoundTable, Where, find_tables
-from thresher.attach.tables import ForeignTable, foreign_table
+from thresher.attach.attached_tables import AttachedModule, attached_module
+from thresher.attach.compact_tables import CompactLinear
+from thresher.attach.find_tables import FoundTable, Where, find_tables
+from thresher.attach.replace_module import can_restore, replace_, restore_
+from thresher.compact.embedding import CompactEmbedding
 from thresher.embeddings.pep import PepConfig
 from thresher.embeddings.thresholds import GRANULARITIES
 from thresher.errors import AttachError
 
+Holders = dict[nn.Parameter, dict[str, nn.Module]]
+"""Parameter → the modules that hold it, by name."""
+
 
 @dataclass(frozen=True)
 class AttachedTable:
-    """One table that was touched.
+    """One table that `attach_` or `detach_` changed.
 
     Attributes:
         name: its qualified name in the model.
-        other_names: further places that hold the same table: shared modules, tied layers.
+        other_names: other modules that hold the same table: shared modules, tied layers.
     """
 
     name: str
@@ -48,26 +53,26 @@ def attach_(
     min_embedding_dim: int = 2,
     trained: bool = False,
 ) -> list[AttachedTable]:
-    """Put PEP on the embedding tables of `model`, in place; its outputs do not change until a search presses.
+    """Put PEP on the embedding tables of `model`, in place; outputs do not change until a search raises thresholds.
 
     Thresholds of granularity `global` and `dimension` are shared by all attached tables of one width. A table counts as
     one field, so `field` has one threshold per table.
 
     Args:
         model: any module that holds `nn.Embedding` or `nn.EmbeddingBag`, at any depth.
-        config: how thresholds are shaped and pressed. Leave `embedding_dim` out: each table has a width of its own.
-        where: which tables: a name pattern (`"user_*"`) or a function of module and name; all when absent.
-        min_features: only tables of at least so many rows: small ones hold little.
-        min_embedding_dim: tables of width 1 (first-order weights) are left alone; 1 asks for them too.
-        trained: the model has been trained already, so that rows the search does not meet may be kept too. Without it,
-            rows never looked up while training are taken to carry no information, and go first, and a frozen table is
-            refused.
+        config: settings of the thresholds. Omit `embedding_dim`: each table keeps its own width.
+        where: selects tables by a name pattern (`"user_*"`) or a function of module and name; by default all.
+        min_features: minimum number of rows of a table.
+        min_embedding_dim: minimum width of a table. The default excludes first-order weights, which have width 1.
+        trained: whether the model is already trained. If True, rows that the search does not look up may be kept, and
+            frozen tables are accepted. If False, such rows are assumed to carry no information and are pruned first,
+            and frozen tables raise an error.
 
     Returns:
-        What was touched. Each table once, whatever the number of modules that hold it.
+        The attached tables. A table that several modules hold is listed once.
 
     Raises:
-        AttachError: nothing matched, or a matching table cannot be pruned faithfully; nothing has been changed then.
+        AttachError: no table matched, or a matching table cannot be pruned; the model is unchanged.
     """
     config = PepConfig() if config is None else config
     found = find_tables(model, where, min_features, min_embedding_dim, trained=trained)
@@ -76,52 +81,95 @@ def attach_(
     for table in found:
         thresholds = _thresholds_for(table, config, shared)
         for module in dict.fromkeys(table.modules.values()):
-            attached = foreign_table(module, config, thresholds, table.padding_id)
+            attached = attached_module(module, config, thresholds, table.padding_id)
             attached.seen.fill_(trained)
-            become_(module, attached, remember=True)
+            replace_(module, attached, keep_original=True)
+    return [AttachedTable.of(table) for table in found]
+
+
+def detach_(model: nn.Module, *, prune: bool = True) -> list[AttachedTable]:
+    """Restore the plain modules of `model`, in place; outputs do not change.
+
+    Attached tables keep their Parameters. A compact table, made by a ticket or `compact_`, becomes a dense table with
+    zeros for the pruned entries. It is a new Parameter, so create optimizers afterwards; training changes the zeros.
+
+    Args:
+        model: a model with attached or compact tables.
+        prune: write the thresholded values into attached tables; False keeps the unpruned trained values.
+
+    Returns:
+        The restored tables.
+
+    Raises:
+        AttachError: the model has no attached or compact table, or `prune=False` with a compact table.
+    """
+    attached, compact = _attached_and_compact(model)
+    if not attached and not compact:
+        raise AttachError(
+            f"nothing to detach ({type(model).__qualname__}). The model has no attached or compact table."
+        )
+    if compact and not prune:
+        name = next(iter(next(iter(compact.values()))))
+        raise AttachError(
+            f"prune=False is not possible: table {name} is compact and its pruned entries are gone. Use prune=True."
+        )
+    found = [FoundTable(weight, modules) for weight, modules in attached.items()]
+    if prune:
+        for table in found:
+            _write_pruned_values_(table)
+    found += [_make_dense_(values, modules) for values, modules in compact.items()]
+    for table in found:
+        for module in dict.fromkeys(table.modules.values()):
+            restore_(module)
     return [AttachedTable.of(table) for table in found]
 
 
 def threshold_group(
     model: nn.Module, *, learning_rate: float = 1e-3, decay: float = 0.0, sparse: bool | None = None
 ) -> dict[str, Any]:
-    """The thresholds of attached tables as a group for the optimizer you have: `add_param_group(threshold_group(…))`.
+    """The thresholds of attached tables as a parameter group: `optimizer.add_param_group(threshold_group(model))`.
 
-    The name of the learning rate is PyTorch's (`lr`); decay is off unless asked for, whatever your optimizer's default.
+    The group sets `lr` and `weight_decay`, whatever the optimizer's defaults are.
 
     Args:
-        sparse: True only those whose gradients are sparse, for `SparseAdam`: they are where the tables' own are
-            (`sparse=True`), unless rows share thresholds; False only the others, for `Adam`; all when absent.
+        sparse: True selects thresholds with sparse gradients, for `SparseAdam`: those of tables with `sparse=True`
+            whose rows have their own thresholds. False selects the others, for `Adam`. By default all.
     """
     gradients_are_sparse: dict[nn.Parameter, bool] = {}
     for table in model.modules():
-        if isinstance(table, ForeignTable) and table.thresholds.requires_grad:
-            others = gradients_are_sparse.get(table.thresholds, True)  # one dense holder makes the sum dense
+        if isinstance(table, AttachedModule) and table.thresholds.requires_grad:
+            others = gradients_are_sparse.get(table.thresholds, True)  # one dense gradient makes the sum dense
             gradients_are_sparse[table.thresholds] = others and table.has_sparse_thresholds
-    if sparse is not None and sparse not in gradients_are_sparse.values() and gradients_are_sparse:
-        kind, other = ("sparse", "dense") if sparse else ("dense", "sparse")
-        raise AttachError(f"no thresholds of {type(model).__qualname__} get {kind} gradients, all get {other} ones")
+    if not gradients_are_sparse:
+        raise AttachError(f"{type(model).__qualname__} has no learnable thresholds. Call attach_ on the model first.")
+    if sparse is not None and sparse not in gradients_are_sparse.values():
+        wanted, found = ("sparse", "dense") if sparse else ("dense", "sparse")
+        raise AttachError(
+            f"no thresholds of {type(model).__qualname__} have {wanted} gradients: all have {found} ones. "
+            f"Pass sparse={not sparse} or omit it."
+        )
     parameters = [one for one, is_sparse in gradients_are_sparse.items() if sparse is None or is_sparse == sparse]
-    if not parameters:
-        raise AttachError(f"{type(model).__qualname__} has no thresholds to learn; call attach_ on it first")
     return {"name": "thresholds", "params": parameters, "lr": learning_rate, "weight_decay": decay}
 
 
 def _check_width(found: list[FoundTable], config: PepConfig) -> None:
-    """A width that somebody gave must not be ignored without a word."""
+    """Raise if an explicit `embedding_dim` differs from a table's width, since it would be ignored."""
     others = [table for table in found if table.weight.shape[1] != config.embedding_dim]
     if others and config.embedding_dim != PepConfig().embedding_dim:
         raise AttachError(
-            f"embedding_dim is {config.embedding_dim}, and table {others[0]} is {others[0].weight.shape[1]} wide; "
-            "an attached table keeps its width, so leave embedding_dim out"
+            f"embedding_dim is {config.embedding_dim}, but table {others[0]} has width {others[0].weight.shape[1]}. "
+            "Attached tables keep their width: omit embedding_dim."
         )
 
 
 def _shared_thresholds(model: nn.Module, config: PepConfig) -> dict[tuple[Any, ...], nn.Parameter]:
-    """Thresholds that earlier calls made for all tables of a width."""
-    tables = [module for module in model.modules() if isinstance(module, ForeignTable)]
-    alike = [table for table in tables if (table.config.granularity, table.config.pressure) == _kind(config)]
-    return {_sharing(table.weight): table.thresholds for table in alike}
+    """Thresholds of tables attached earlier with the same granularity and pressure."""
+    settings = (config.granularity, config.pressure)
+    return {
+        _sharing_key(module.weight): module.thresholds
+        for module in model.modules()
+        if isinstance(module, AttachedModule) and (module.config.granularity, module.config.pressure) == settings
+    }
 
 
 def _thresholds_for(table: FoundTable, config: PepConfig, shared: dict[tuple[Any, ...], nn.Parameter]) -> nn.Parameter:
@@ -129,14 +177,44 @@ def _thresholds_for(table: FoundTable, config: PepConfig, shared: dict[tuple[Any
     num_features, embedding_dim = table.weight.shape
     start = 0.0 if config.pressure == "plan" else config.raw_threshold_init
     shape = granularity.shape([num_features], embedding_dim)
-    fresh = torch.full(shape, start, dtype=table.weight.dtype, device=table.weight.device)
-    thresholds = nn.Parameter(fresh, requires_grad=config.learn_deviation)
-    return shared.setdefault(_sharing(table.weight), thresholds) if granularity.rows == "all" else thresholds
+    values = torch.full(shape, start, dtype=table.weight.dtype, device=table.weight.device)
+    thresholds = nn.Parameter(values, requires_grad=config.learn_deviation)
+    return shared.setdefault(_sharing_key(table.weight), thresholds) if granularity.rows == "all" else thresholds
 
 
-def _kind(config: PepConfig) -> tuple[str, str]:
-    return config.granularity, config.pressure
-
-
-def _sharing(weight: nn.Parameter) -> tuple[Any, ...]:
+def _sharing_key(weight: nn.Parameter) -> tuple[Any, ...]:
     return weight.shape[1], weight.dtype, weight.device
+
+
+def _attached_and_compact(model: nn.Module) -> tuple[Holders, Holders]:
+    """The attached and the compact tables of a model."""
+    attached: Holders = {}
+    compact: Holders = {}
+    inner = set()
+    for name, module in model.named_modules(remove_duplicate=False):
+        if isinstance(module, AttachedModule):
+            attached.setdefault(module.weight, {})[name] = module
+        elif isinstance(module, CompactLinear) and can_restore(module):
+            compact.setdefault(module.table.values, {})[name] = module
+            inner.add(f"{name}.table")  # the same table under a name that disappears with the layer
+        elif isinstance(module, CompactEmbedding) and can_restore(module) and name not in inner:
+            compact.setdefault(module.values, {})[name] = module
+    return attached, compact
+
+
+@torch.no_grad()
+def _write_pruned_values_(table: FoundTable) -> None:
+    module = next(iter(table.modules.values()))
+    assert isinstance(module, AttachedModule)
+    module.weight.copy_(module.pruned_weight())
+
+
+def _make_dense_(values: nn.Parameter, modules: dict[str, nn.Module]) -> FoundTable:
+    """Register one dense Parameter in all modules that hold a compact table."""
+    first = next(iter(modules.values()))
+    table = first.table if isinstance(first, CompactLinear) else first
+    assert isinstance(table, CompactEmbedding)
+    weight = nn.Parameter(table.to_dense().detach(), requires_grad=values.requires_grad)
+    for module in modules.values():
+        module.register_parameter("weight", weight)
+    return FoundTable(weight, modules)

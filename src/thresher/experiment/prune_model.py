@@ -11,7 +11,7 @@ from pathlib import Path
 from torch import nn
 
 from thresher.attach import AttachedTable, attach_, compact_
-from thresher.attach.find import Where
+from thresher.attach.find_tables import Where
 from thresher.data.batches.batches import TeachableSource
 from thresher.data.batches.split_batches import SplitBatches
 from thresher.embeddings.pep import PepConfig

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from thresher.attach import AttachedTable, attach_
-from thresher.attach.find import Where
+from thresher.attach.find_tables import Where
 from thresher.embeddings.pep import PepConfig
 from thresher.errors import MissingExtraError
 from thresher.search.budget import Budget

@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from thresher.attach.unlearned import UnlearnedWatch
+from thresher.attach.untrained import UntrainedCheck
 from thresher.errors import ConfigError
 from thresher.search.budget import Budget, parse_budgets
 from thresher.search.cutting import Cutter
@@ -71,7 +71,7 @@ class Searcher:
             seed=seed,
             on_ticket=self._tell,
         )
-        self._unlearned = UnlearnedWatch(model, self.initial_state)
+        self._untrained = UntrainedCheck(model, self.initial_state)
 
         holders = [holder for table in self.tables.values() for holder in table.holders]
         self.planned = holders[0].config.pressure == "plan"
@@ -128,7 +128,7 @@ class Searcher:
             return
         pressed_steps = self.current_step - self._pressing_since
         if pressed_steps % self.every == 0 or pressed_steps == self.plan.num_steps:
-            self._unlearned.look()
+            self._untrained.check()
             scores = {name: table.scored() for name, table in self.tables.items()}
             self.num_kept = self._pressure.press(pressed_steps, scores)
             if self.before_cut is not None and self._cutter.may_be_due(self.num_kept):

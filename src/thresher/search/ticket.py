@@ -12,7 +12,7 @@ from typing import Literal, Protocol, get_args
 from torch import Tensor, nn
 
 from thresher._internal.tensor_state import tensor_state
-from thresher.attach.compact import put_compact_
+from thresher.attach.compact_tables import put_compact_
 from thresher.compact.embedding import CompactEmbedding
 from thresher.embeddings.base import EmbeddingConfig, FieldEmbedding
 from thresher.errors import ConfigError, ThresherError

@@ -1,7 +1,6 @@
-"""Compact tables in the place of searched ones: what a ticket puts into a model, and what serving keeps of it.
+"""Replaces tables of a model by compact ones, in place: for a ticket (`put_compact_`) or for serving (`compact_`).
 
-`put_compact_` is the one way a table of a model, ours or foreign, becomes a `CompactEmbedding`; it minds how the table
-is called (bags), who else holds it (shared modules) and what is tied to it (linear layers).
+Bags, modules that share a table and linear layers tied to a table are replaced too.
 """
 
 from collections.abc import Mapping
@@ -11,8 +10,8 @@ from typing import cast
 from torch import Tensor, nn
 from torch.nn import functional
 
-from thresher.attach.become import become_
-from thresher.attach.tables import pool_bags
+from thresher.attach.attached_tables import pool_bags
+from thresher.attach.replace_module import replace_
 from thresher.compact.embedding import CompactEmbedding
 from thresher.embeddings.base import FieldEmbedding
 from thresher.embeddings.pep import PepEmbedding
@@ -21,7 +20,7 @@ from thresher.kernels.distinct import find_distinct
 
 
 class CompactBag(CompactEmbedding):
-    """Bags of ids → pooled vectors `[B, D]`, called as the `nn.EmbeddingBag` it stands for."""
+    """A compact `nn.EmbeddingBag`: bags of ids → pooled vectors `[B, D]`."""
 
     def __init__(self, bag: nn.EmbeddingBag, positions: Tensor, values: Tensor) -> None:
         super().__init__([bag.num_embeddings], bag.embedding_dim, positions, values)
@@ -34,7 +33,7 @@ class CompactBag(CompactEmbedding):
 
 
 class CompactLinear(nn.Module):
-    """A linear layer tied to a compact table. It multiplies with all rows, so each call builds them."""
+    """A linear layer tied to a compact table. Each call builds the dense table, since it multiplies with all rows."""
 
     def __init__(self, table: CompactEmbedding, bias: nn.Parameter | None) -> None:
         super().__init__()
@@ -46,11 +45,11 @@ class CompactLinear(nn.Module):
 
 @dataclass(frozen=True, kw_only=True)
 class CompactedTable:
-    """One compact table of a model: its name, the size it had, and what is left.
+    """One compact table of a model and its sizes.
 
     Attributes:
-        memory_bytes: what it takes in this model: its values and an index that is quick to read.
-        storage_bytes: what `to_compact(module).save(…)` writes, and byte budgets count: the index is the smallest.
+        memory_bytes: size in memory: the values and an index that is fast to read.
+        storage_bytes: size that `to_compact(module).save(…)` writes, with the smallest index; byte budgets count it.
     """
 
     name: str
@@ -62,14 +61,13 @@ class CompactedTable:
 
 
 def put_compact_(model: nn.Module, name: str, positions: Tensor, values: Tensor) -> CompactEmbedding:
-    """Replace the table called `name`, wherever `model` holds it, by a trainable compact one.
+    """Replace the table `name`, in every module of `model` that holds it, by a trainable compact one.
 
-    The table may be under any method that prunes, or plain: a ticket also serves a model that was never attached.
-    A frozen table stays frozen.
+    The table may be attached, a Thresher embedding or plain. A frozen table stays frozen.
 
     Args:
-        positions: which entries stay, as flat positions `row · D + column` `[K]`, ascending.
-        values: what they hold, `[K]`.
+        positions: kept entries as flat positions `row · D + column` `[K]`, ascending.
+        values: their values, `[K]`.
     """
     weight = model.get_submodule(name).get_parameter("weight")
     positions, values = positions.to(weight.device), values.to(weight.device)
@@ -79,23 +77,22 @@ def put_compact_(model: nn.Module, name: str, positions: Tensor, values: Tensor)
     if not lookups or not all(
         isinstance(module, FieldEmbedding | nn.Embedding | nn.EmbeddingBag) for module in lookups
     ):
-        raise AttachError(f"{name} is not an embedding table, or shares its weight with a module that is none")
-    compact = [_compact(module, positions, values) for module in lookups]
+        raise AttachError(f"{name} is not an embedding table, or shares its weight with a module that is not one")
+    compact = [_make_compact(module, positions, values) for module in lookups]
     compact[0].values.requires_grad_(weight.requires_grad)
     for module, replacement in zip(lookups, compact, strict=True):
         replacement.share_(compact[0])  # several modules, one table
-        _become_compact_(module, replacement)
+        _replace_by_compact_(module, replacement)
     table = cast(CompactEmbedding, lookups[0])
     for layer in tied:
-        _become_compact_(layer, CompactLinear(table, layer._parameters["bias"]))
+        _replace_by_compact_(layer, CompactLinear(table, layer._parameters["bias"]))
     return table
 
 
 def compact_(model: nn.Module) -> list[CompactedTable]:
-    """Leave in `model`, in place, only what its pruned tables need for serving: compact and frozen.
+    """Make the pruned tables of `model` compact and frozen for serving, in place; outputs do not change.
 
-    A table still under PEP keeps the entries its threshold keeps now; tables a ticket made compact stay what they are.
-    Outputs do not change.
+    An attached table keeps the entries that its current thresholds keep. Tables that are already compact are frozen.
     """
     for name, module in list(model.named_modules()):
         if isinstance(module, PepEmbedding) and not isinstance(module, nn.Linear):
@@ -107,13 +104,15 @@ def compact_(model: nn.Module) -> list[CompactedTable]:
         if isinstance(module, CompactEmbedding):
             tables.setdefault(module.values, {})[name] = module
     if not tables:
-        raise AttachError(f"{type(model).__qualname__} has no table under PEP; attach_ and search it first")
+        raise AttachError(
+            f"{type(model).__qualname__} has no attached or compact table. Call attach_ and search first."
+        )
     for values in tables:
         values.requires_grad_(False)
-    return [_compacted(holders) for holders in tables.values()]
+    return [_describe(holders) for holders in tables.values()]
 
 
-def _compacted(holders: Mapping[str, CompactEmbedding]) -> CompactedTable:
+def _describe(holders: Mapping[str, CompactEmbedding]) -> CompactedTable:
     name, table = next(iter(holders.items()))
     tensors = {tensor for holder in holders.values() for tensor in (*holder.parameters(), *holder.buffers())}
     return CompactedTable(
@@ -126,13 +125,13 @@ def _compacted(holders: Mapping[str, CompactEmbedding]) -> CompactedTable:
     )
 
 
-def _become_compact_(module: nn.Module, replacement: nn.Module) -> None:
-    """Foreign modules remember what they were, for `detach_`, but for the dense table."""
-    foreign = isinstance(module, nn.Embedding | nn.EmbeddingBag | nn.Linear)
-    become_(module, replacement, remember=foreign, forget=["weight"])
+def _replace_by_compact_(module: nn.Module, replacement: nn.Module) -> None:
+    """Replace a module; PyTorch's modules keep their original state for `detach_`, except the dense table."""
+    is_torch_module = isinstance(module, nn.Embedding | nn.EmbeddingBag | nn.Linear)
+    replace_(module, replacement, keep_original=is_torch_module, drop=["weight"])
 
 
-def _compact(table: nn.Module, positions: Tensor, values: Tensor) -> CompactEmbedding:
+def _make_compact(table: nn.Module, positions: Tensor, values: Tensor) -> CompactEmbedding:
     if isinstance(table, nn.EmbeddingBag):
         return CompactBag(table, positions, values)
     num_features, embedding_dim = table.get_parameter("weight").shape

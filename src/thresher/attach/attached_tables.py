@@ -1,8 +1,7 @@
-"""Tables of foreign models under PEP: called as the module they stand for, thresholded as `PepEmbedding` does it.
+"""Tables of user-defined models under PEP: `nn.Embedding`, `nn.EmbeddingBag` and tied `nn.Linear` with thresholds.
 
-Each is still an `nn.Embedding`, `nn.EmbeddingBag` or `nn.Linear`, holds the same `weight` Parameter under the same
-name, and answers bit for bit what the plain module answers as long as its threshold is 0.
-Not here: which modules are chosen, and how one takes another's place (`attach`).
+Each class is still a subclass of the plain module, holds the same `weight` Parameter under the same name, and gives
+bit-identical outputs as long as its threshold is 0.
 """
 
 from dataclasses import replace
@@ -17,14 +16,14 @@ from thresher.embeddings.thresholds import soft_threshold
 from thresher.kernels.distinct import DistinctIds, find_distinct
 
 
-class ForeignTable(PepEmbedding):
-    """What the three below share: a table `[N, D]` that is somebody else's Parameter; it counts as one field.
+class AttachedModule(PepEmbedding):
+    """Base of attached modules: PEP on the table `[N, D]` of an existing module; it counts as one field.
 
     Args:
-        plain: the module it stands for, and which will become it: settings such as `padding_idx` are read there.
-        config: how its thresholds are shaped and pressed; the width is the table's own.
-        thresholds: the Parameter to learn, perhaps shared with other tables.
-        padding_id: the row that is no feature to any holder of the table.
+        plain: the module to attach to; settings such as `padding_idx` are read from it.
+        config: settings of the thresholds; the width is the table's.
+        thresholds: the Parameter to learn, possibly shared with other tables.
+        padding_id: the row that all modules holding the table use for padding.
     """
 
     sparse: bool = False
@@ -43,33 +42,33 @@ class ForeignTable(PepEmbedding):
         self.to(weight.device)
 
     def dense_gradients_reason(self) -> str | None:
-        return "an attached table keeps the kind of gradient it had"
+        return "an attached table keeps the gradient layout of its plain module"
 
     def pruned_rows(self, distinct: Tensor) -> Tensor:
-        """The rows `[U, D]` of distinct ids `[U]` after Eq. 8; gradients are row-sparse if the table's always were."""
+        """The rows `[U, D]` of distinct ids `[U]` after Eq. 8; gradients are row-sparse if the plain table's were."""
         if self.training:
             self.seen[distinct] = True
         values = functional.embedding(distinct, self.weight, self.padding_idx, sparse=self.sparse)  # [U, D]
         rows = self.granularity.rows_of(distinct, self.field_of_feature)  # [U]
         raw = functional.embedding(rows, self.thresholds, sparse=self.has_sparse_thresholds)  # [U, 1 | D]
-        return cut(values, self.threshold_function(self.clock + raw))
+        return _threshold_if_positive(values, self.threshold_function(self.clock + raw))
 
     @property
     def has_sparse_thresholds(self) -> bool:
-        """Whether gradients of the thresholds are row-sparse, as the table's own: where each row has its own."""
+        """Whether gradients of the thresholds are row-sparse: if the table's are and each row has its own threshold."""
         return self.sparse and self.granularity.rows == "feature"
 
     def pruned_weight(self) -> Tensor:
-        return cut(self.weight, self.threshold())
+        return _threshold_if_positive(self.weight, self.threshold())
 
 
-def cut(values: Tensor, threshold: Tensor) -> Tensor:
-    """Eq. 8, but no change at all where the threshold is 0: an entry that is 0 there must still get its gradient."""
+def _threshold_if_positive(values: Tensor, threshold: Tensor) -> Tensor:
+    """Eq. 8 where the threshold is positive, the values elsewhere: at threshold 0, entries of 0 still get gradients."""
     return torch.where(threshold > 0, soft_threshold(values, threshold), values)
 
 
 class BagSettings(Protocol):
-    """How bags are pooled; an `nn.EmbeddingBag` has these."""
+    """Pooling settings of an `nn.EmbeddingBag`."""
 
     mode: str
     padding_idx: int | None
@@ -84,13 +83,13 @@ def pool_bags(
     offsets: Tensor | None,
     per_sample_weights: Tensor | None,
 ) -> Tensor:
-    """Pool the vectors `[U, D]` of distinct ids into bags `[B, D]`, by the settings of `bag`.
+    """Pool the vectors `[U, D]` of distinct ids into bags `[B, D]` with the settings of `bag`.
 
     With padding the distinct ids must be ascending.
     """
     places = found.places.long() if offsets is None else found.places.to(offsets.dtype)
     padding = None
-    if bag.padding_idx is not None:  # its place among the distinct ids; where it is absent, an unused row plays it
+    if bag.padding_idx is not None:  # its position among the distinct ids; an added row of zeros if it is not there
         padding = int((found.ids < bag.padding_idx).sum())
         if not bool((found.ids[padding : padding + 1] == bag.padding_idx).any()):
             vectors, padding = functional.pad(vectors, (0, 0, 0, 1)), len(vectors)
@@ -106,7 +105,7 @@ def pool_bags(
     )
 
 
-# The three below end the chain of constructors: a table's settings come from the module it stands for.
+# These three end the chain of constructors: `replace_` copies the settings of the plain module.
 
 
 class _Embedding(nn.Embedding):
@@ -124,8 +123,8 @@ class _Linear(nn.Linear):
         nn.Module.__init__(self)
 
 
-def rows_to_look_up(ids: Tensor, num_features: int) -> DistinctIds:
-    """The distinct ids of a batch; all of them while a graph is traced, when nobody knows how many will be distinct."""
+def _ids_to_look_up(ids: Tensor, num_features: int) -> DistinctIds:
+    """The distinct ids of a batch; all ids while a graph is traced, because the number of distinct ids is unknown."""
     if torch.compiler.is_compiling():
         return DistinctIds(
             ids.flatten().long(), torch.arange(ids.numel(), device=ids.device).view_as(ids), num_features
@@ -133,36 +132,36 @@ def rows_to_look_up(ids: Tensor, num_features: int) -> DistinctIds:
     return find_distinct(ids, num_features)
 
 
-class AttachedEmbedding(ForeignTable, _Embedding):
+class AttachedEmbedding(AttachedModule, _Embedding):
     """Ids `[...]` → vectors `[..., D]`."""
 
     weight: nn.Parameter
 
     def forward(self, input: Tensor) -> Tensor:
-        found = rows_to_look_up(input, self.num_embeddings)
+        found = _ids_to_look_up(input, self.num_embeddings)
         vectors = self.pruned_rows(found.ids)  # [U, D]
         return functional.embedding(found.places, vectors, scale_grad_by_freq=self.scale_grad_by_freq)  # [..., D]
 
 
-class AttachedBag(ForeignTable, _EmbeddingBag):
+class AttachedBag(AttachedModule, _EmbeddingBag):
     """Bags of ids → pooled vectors `[B, D]`."""
 
     weight: nn.Parameter
 
     def forward(self, input: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None) -> Tensor:
-        find = rows_to_look_up if self.padding_idx is None else find_distinct
+        find = _ids_to_look_up if self.padding_idx is None else find_distinct
         found = find(input, self.num_embeddings)
         return pool_bags(self, self.pruned_rows(found.ids), found, offsets, per_sample_weights)  # [B, D]
 
 
-class AttachedLinear(ForeignTable, _Linear):
-    """A linear layer tied to an attached table: it multiplies with the pruned rows, all of them."""
+class AttachedLinear(AttachedModule, _Linear):
+    """A linear layer tied to an attached table: it multiplies with all pruned rows."""
 
     weight: nn.Parameter
 
     def __init__(self, plain: nn.Linear, config: PepConfig, thresholds: nn.Parameter, padding_id: int | None) -> None:
         super().__init__(plain, config, thresholds, padding_id)
-        self.register_parameter("bias", plain.bias)  # also where there is none, as nn.Linear does
+        self.register_parameter("bias", plain.bias)  # also if it is None, as nn.Linear does
 
     def forward(self, input: Tensor) -> Tensor:
         if self.training:
@@ -170,9 +169,9 @@ class AttachedLinear(ForeignTable, _Linear):
         return functional.linear(input, self.pruned_weight(), self.bias)
 
 
-def foreign_table(
+def attached_module(
     plain: nn.Module, config: PepConfig, thresholds: nn.Parameter, padding_id: int | None
-) -> ForeignTable:
+) -> AttachedModule:
     """The attached form of a plain module."""
     if isinstance(plain, nn.Embedding):
         return AttachedEmbedding(plain, config, thresholds, padding_id)
