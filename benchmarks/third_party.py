@@ -163,7 +163,7 @@ def main() -> None:
             folder = work / name / str(seed)
             pruned = prune_model(
                 model, batches, BUDGET, search=search, training=training, teacher_share=TEACHER_SHARE,
-                teach_search=False,
+                distill_search=False,
                 seed=seed, folder=folder,
             )  # fmt: skip
             facts = {"dense": facts_of(pruned.dense), BUDGET: facts_of(pruned.pruned[BUDGET])}

@@ -68,11 +68,13 @@ class Planted:
         counts = self.table.feature_counts.tolist()
         return build_model(build_embedding(self.table.schema.field_sizes, embedding, feature_counts=counts), model)
 
-    def search(self, embedding, budgets, *, folder=None, config=SEARCH, killed_in=None, lesson=None):
+    def search(self, embedding, budgets, *, folder=None, config=SEARCH, killed_in=None, soft_labels=None):
         data = self.data
         if killed_in is not None:
             data = replace(data, train=KilledAt(data.train, killed_in))
-        return find_tickets(self.model(embedding), data, budgets, config, seed=1, folder=folder, lesson=lesson)
+        return find_tickets(
+            self.model(embedding), data, budgets, config, seed=1, folder=folder, soft_labels=soft_labels
+        )
 
     def kept_by_kind(self, sizes):
         """Sizes `[N]` → (entries of signal fields, entries of noise fields)."""

@@ -20,8 +20,8 @@ from thresher.cli.progress import display
 from thresher.experiment.runs import Run, RunConfig
 from thresher.experiment.stages import batches, encode_data, find_run_tickets, retrain_run_ticket
 from thresher.report.frontier import FrontierPoint
+from thresher.training.distillation import HARD_LABELS
 from thresher.training.history import read_history
-from thresher.training.teaching import BY_LABELS
 
 SPACES = {"100k": (4, 8, 32), "50k": (4, 8, 32), "30k": (2, 4, 16), "20k": (2, 4, 16), "12k": (1, 2, 8)}
 """Budget → the candidate sizes of the paper that suit it: DartsEmb is searched anew for each."""
@@ -55,13 +55,13 @@ def _timed(settings: PaperSettings, config: RunConfig) -> TimedRun:
     with display() as progress, Run.started(folder, config, resume=True) as run:
         encoded = encode_data(run, progress)
         data = batches(run, encoded)
-        tickets = find_run_tickets(run, encoded, data, BY_LABELS, progress)  # as published
-        points = [retrain_run_ticket(run, encoded, data, ticket, BY_LABELS, progress) for ticket in tickets]
+        tickets = find_run_tickets(run, encoded, data, HARD_LABELS, progress)  # as published
+        points = [retrain_run_ticket(run, encoded, data, ticket, HARD_LABELS, progress) for ticket in tickets]
     searched = read_history(run.tickets / "history.jsonl")
     retrained = [
         record
         for ticket in tickets
-        for record in read_history(run.retrained(ticket.budget) / str(BY_LABELS) / "history.jsonl")
+        for record in read_history(run.retrained(ticket.budget) / str(HARD_LABELS) / "history.jsonl")
     ]
     return {
         "search_seconds": sum(record["seconds"] for record in searched),

@@ -18,7 +18,7 @@ from thresher.experiment.quantize import in_fewer_bits
 from thresher.experiment.runs import Run, RunConfig
 from thresher.experiment.stages import batches, encode_data, find_run_tickets, retrain_run_ticket
 from thresher.report.frontier import FrontierPoint
-from thresher.training.teaching import BY_LABELS
+from thresher.training.distillation import HARD_LABELS
 
 LABEL = "pep, int8"
 EXPERIMENT = "movielens-1m/fm/pep-plan"
@@ -40,8 +40,8 @@ def _points(settings: PaperSettings, told: RunConfig) -> list[dict[str, Any]]:
     with display() as progress, Run.started(folder, config, resume=True) as run:
         table = encode_data(run, progress)
         data = batches(run, table)
-        tickets = find_run_tickets(run, table, data, BY_LABELS, progress)
-        exact = [retrain_run_ticket(run, table, data, ticket, BY_LABELS, progress) for ticket in tickets]
+        tickets = find_run_tickets(run, table, data, HARD_LABELS, progress)
+        exact = [retrain_run_ticket(run, table, data, ticket, HARD_LABELS, progress) for ticket in tickets]
     return [_rounded(run, point).to_json() for point in exact]
 
 

@@ -22,7 +22,7 @@ from thresher.compact import compact_bytes
 from thresher.errors import BudgetError, ConfigError
 from thresher.search.config import SearchConfig
 from thresher.search.find_tickets import find_tickets
-from thresher.training.lesson import Lesson
+from thresher.training.distillation import SoftLabels
 from thresher.training.optimizers import OptimizerConfig, build_optimizer
 
 ONE_SHOT = MagnitudeConfig(embedding_dim=8, search_weight_decay=1e-4)
@@ -267,7 +267,7 @@ def test_rungs_pass_every_budget_and_never_prune_too_much_at_once(num_entries, s
 @pytest.mark.parametrize("share", [0.0, 0.75])
 @pytest.mark.parametrize("told", [None, 0.5])
 def test_a_methods_own_decay_reaches_its_table(planted, monkeypatch, told, share):
-    """Whatever `search.optimizer` says of tables; a lesson lessens it as it lessens any."""
+    """Whatever `search.optimizer` says of tables; a soft_labels lessens it as it lessens any."""
     built = []
     monkeypatch.setattr(
         thresher.baselines.magnitude_search,
@@ -275,8 +275,8 @@ def test_a_methods_own_decay_reaches_its_table(planted, monkeypatch, told, share
         lambda model, config: built.append(build_optimizer(model, config)) or built[-1],
     )
     config = SearchConfig(max_epochs=1, optimizer=OptimizerConfig(weight_decay=0.1, embedding_weight_decay=told))
-    lesson = Lesson(np.full(planted.data.train.num_rows, 0.5, np.float32), share) if share else None
-    find_tickets(planted.model(ONE_SHOT), planted.data, ["100"], config, lesson=lesson)
+    soft_labels = SoftLabels(np.full(planted.data.train.num_rows, 0.5, np.float32), share) if share else None
+    find_tickets(planted.model(ONE_SHOT), planted.data, ["100"], config, soft_labels=soft_labels)
     decays = {group["name"]: group["weight_decay"] for group in built[0].param_groups}
     assert decays == pytest.approx({"network": 1e-4, "embeddings": 1e-4 * (1 - share)})
 

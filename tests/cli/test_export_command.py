@@ -99,8 +99,8 @@ def test_retraining_in_fewer_bits_goes_on_as_the_run_did(thresher, clicks, fast,
     for config, _ in given:
         assert config.early_stopping_metric == "logloss"
         assert config.optimizer.learning_rate == pytest.approx(0.002)
-    taught, by_labels = (more["lesson"] for _, more in given)
-    assert taught.share == 0.5
+    taught, by_labels = (more["soft_labels"] for _, more in given)
+    assert taught.teacher_share == 0.5
     assert by_labels is None
 
 

@@ -43,12 +43,12 @@ def test_search_then_retrain_is_prune(finished, thresher, clicks, fast, tmp_path
 
 
 def test_a_taught_search_apart_names_its_own_folder_and_is_taken_up(thresher, clicks, fast, tmp_path):
-    out, taught = tmp_path / "run", ["--set", "teacher_share=1", "--set", "teach_search=true"]
+    out, taught = tmp_path / "run", ["--set", "teacher_share=1", "--set", "distill_search=true"]
     words = ["search", clicks, "--label", "clicked", "--budgets", "50", "--out", out, "--json", *fast, *taught]
     first = thresher(*words)
     (ticket,) = json.loads(first.stdout)["tickets"]
-    assert ticket["folder"] == str(out / "tickets" / "taught-1" / "50")
-    assert "search, taught: done" in first.stderr
+    assert ticket["folder"] == str(out / "tickets" / "soft-labels-1" / "50")
+    assert "search, soft labels: done" in first.stderr
     assert json.loads(thresher(*words, "--resume").stdout)["tickets"] == [ticket]
     assert json.loads(thresher("show", out, "--json").stdout)["tickets"] == [ticket["folder"]]
     assert thresher("retrain", out).exit_code == 0
@@ -57,8 +57,8 @@ def test_a_taught_search_apart_names_its_own_folder_and_is_taken_up(thresher, cl
 
 def test_what_was_tried_of_the_teacher_is_told(finished):
     tried = Frontier.load(finished.out / "results.json").facts["teacher"]["validation_auc"]
-    assert f"Validation AUC of the smallest size: {tried['by-labels']:.4f} by labels; " in finished.stderr
-    assert f"{tried['taught-1']:.4f} taught by dense predictions" in finished.stderr
+    assert f"Validation AUC of the smallest size: {tried['hard-labels']:.4f} hard labels; " in finished.stderr
+    assert f"{tried['soft-labels-1']:.4f} distillation in retraining" in finished.stderr
 
 
 def test_effective_config_is_saved_and_reads_back(finished, thresher, tmp_path):

@@ -35,8 +35,8 @@ def test_show_a_ticket_says_what_each_field_keeps(finished, thresher):
 
 def test_show_a_ticket_of_a_taught_search_knows_its_run(finished, thresher, tmp_path):
     shutil.copytree(finished.out / "encoded", tmp_path / "encoded")
-    shutil.copytree(finished.out / "tickets" / "50", tmp_path / "tickets" / "taught-1" / "50")
-    content = json.loads(thresher("show", tmp_path / "tickets" / "taught-1" / "50", "--json").stdout)
+    shutil.copytree(finished.out / "tickets" / "50", tmp_path / "tickets" / "soft-labels-1" / "50")
+    content = json.loads(thresher("show", tmp_path / "tickets" / "soft-labels-1" / "50", "--json").stdout)
     assert sum(field["entries"] for field in content["fields"]) == 50
 
 

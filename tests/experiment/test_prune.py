@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -17,7 +16,7 @@ import torch
 from safetensors.torch import load_file
 
 from thresher._internal import mapped_tensors as tables
-from thresher._internal.files import read_json, write_json
+from thresher._internal.files import read_json
 from thresher.baselines.mde import MdeConfig
 from thresher.data.config import DataConfig, DenseConfig, FieldConfig, SyntheticConfig
 from thresher.data.encode.sources import build_source
@@ -37,11 +36,11 @@ from thresher.search.config import SearchConfig
 from thresher.search.find_tickets import find_tickets
 from thresher.search.ticket_files import load_ticket
 from thresher.serving.predictor import load_bundle
+from thresher.training.distillation import choose_plan
 from thresher.training.fit import TrainingConfig
 from thresher.training.history import read_history
 from thresher.training.optimizers import OptimizerConfig
 from thresher.training.seeding import derive_seed
-from thresher.training.teaching import try_teachings
 
 FAST = OptimizerConfig(learning_rate=1e-2)
 CONFIG = RunConfig(
@@ -56,7 +55,7 @@ CONFIG = RunConfig(
 )
 
 
-TAUGHT = replace(CONFIG, teacher_share=1.0, teach_search=True, num_teachers=2)
+TAUGHT = replace(CONFIG, teacher_share=1.0, distill_search=True, num_teachers=2)
 
 
 def files_of(folder):
@@ -129,15 +128,15 @@ def test_tables_in_files_give_the_same_run_and_leave_nothing_behind(tmp_path, mo
 
 def test_validation_decides_by_the_smallest_ticket_whether_the_dense_model_teaches(pruned):
     retrained, teacher = pruned.run.folder / "retrained", pruned.frontier.facts["teacher"]
-    assert list(teacher["validation_auc"]) == ["by-labels", "taught-1"]
+    assert list(teacher["validation_auc"]) == ["hard-labels", "soft-labels-1"]
     by_labels, taught = teacher["validation_auc"].values()
     assert by_labels > taught  # half the fields are noise, learned by heart
     assert teacher["search_share"] == teacher["share"] == 0.0
     smallest = min(pruned.frontier.points, key=lambda point: point.num_parameters)
     assert smallest.validation_auc == by_labels
     tried = {path.parent.relative_to(retrained).as_posix() for path in retrained.rglob("history.jsonl")}
-    others = {f"{folder.name}/by-labels" for folder in retrained.iterdir() if folder.is_dir()}
-    assert tried == others | {f"{Budget.parse(smallest.budget).slug}/taught-1"}
+    others = {f"{folder.name}/hard-labels" for folder in retrained.iterdir() if folder.is_dir()}
+    assert tried == others | {f"{Budget.parse(smallest.budget).slug}/soft-labels-1"}
     assert not list(pruned.run.folder.glob("tickets/*/history.jsonl"))  # there was one search
     assert not list(retrained.rglob("checkpoint.safetensors"))
     labels = np.load(pruned.run.soft_labels)
@@ -145,17 +144,17 @@ def test_validation_decides_by_the_smallest_ticket_whether_the_dense_model_teach
 
 
 def test_several_teachers_are_trained_once_each_and_teach_their_mean(tmp_path, reads_of_test_split):
-    config = replace(CONFIG, budgets=("300",), teacher_share=1.0, teach_search=False)
+    config = replace(CONFIG, budgets=("300",), teacher_share=1.0, distill_search=False)
     alone = prune(config, out=tmp_path / "alone")
     reads_of_test_split.clear()
     result = prune(replace(config, num_teachers=3), out=tmp_path / "three")
     assert len(reads_of_test_split) == 2  # of the dense model and of the pruned one, but of no other teacher
     assert result.frontier.dense == alone.frontier.dense
     others = [np.load(result.run.dense / f"teacher-{number}" / "soft_labels.npy") for number in (2, 3)]
-    lessons = [np.load(alone.run.soft_labels), *others]
-    np.testing.assert_array_equal(np.load(result.run.teacher_labels(1)), lessons[0])
-    assert len({labels.tobytes() for labels in lessons}) == 3
-    np.testing.assert_allclose(np.load(result.run.soft_labels), np.mean(lessons, axis=0), atol=1e-6)
+    soft_label_parts = [np.load(alone.run.soft_labels), *others]
+    np.testing.assert_array_equal(np.load(result.run.teacher_labels(1)), soft_label_parts[0])
+    assert len({labels.tobytes() for labels in soft_label_parts}) == 3
+    np.testing.assert_allclose(np.load(result.run.soft_labels), np.mean(soft_label_parts, axis=0), atol=1e-6)
     assert result.frontier.points[0].validation_auc != alone.frontier.points[0].validation_auc
     assert not list(result.run.folder.rglob("checkpoint.safetensors"))
 
@@ -173,20 +172,20 @@ def test_several_teachers_are_trained_once_each_and_teach_their_mean(tmp_path, r
 
 
 def test_models_of_other_kinds_can_teach_beside_the_dense_one(tmp_path, reads_of_test_split):
-    config = replace(CONFIG, budgets=("300",), teacher_share=1.0, teach_search=False)
+    config = replace(CONFIG, budgets=("300",), teacher_share=1.0, distill_search=False)
     network = DeepFmConfig(hidden_sizes=(8,), dropout=0.0)
     run = prune(replace(config, num_teachers=2, teacher_models=(network,)), out=tmp_path / "four").run
     assert len(reads_of_test_split) == 2  # of the dense model and of the pruned one
     two = prune(replace(config, num_teachers=2), out=tmp_path / "two").run
     assert Run.open(run.folder).config.all_teachers() == [config.model, config.model, network, network]
-    lessons = [np.load(run.teacher_labels(number)) for number in (1, 2, 3, 4)]
+    soft_label_parts = [np.load(run.teacher_labels(number)) for number in (1, 2, 3, 4)]
     for number in (1, 2):
-        np.testing.assert_array_equal(np.load(two.teacher_labels(number)), lessons[number - 1])
-    np.testing.assert_allclose(np.load(run.soft_labels), np.mean(lessons, axis=0), atol=1e-6)
+        np.testing.assert_array_equal(np.load(two.teacher_labels(number)), soft_label_parts[number - 1])
+    np.testing.assert_allclose(np.load(run.soft_labels), np.mean(soft_label_parts, axis=0), atol=1e-6)
     # a model says the same whether it teaches another one or is pruned itself
     seed = derive_seed(config.seed, "teacher", 3)
     itself = prune(replace(config, model=network, seed=seed), out=tmp_path / "itself").run
-    np.testing.assert_array_equal(lessons[2], np.load(itself.soft_labels))
+    np.testing.assert_array_equal(soft_label_parts[2], np.load(itself.soft_labels))
     assert read_json(run.results)["teacher"]["teacher_models"] == ["deepfm"]
 
 
@@ -205,21 +204,21 @@ def test_a_teacher_that_helps_is_tried_in_a_second_search(tmp_path, pruned):
     config = replace(CONFIG, teacher_share=1.0)  # taken for granted in retraining, so that only the search is open
     result = prune(config, out=tmp_path / "run")
     run, teacher = result.run, result.frontier.facts["teacher"]
-    assert list(teacher["validation_auc"]) == ["taught-1", "searched-taught-1"]
+    assert list(teacher["validation_auc"]) == ["soft-labels-1", "soft-labels-1-in-search"]
     one_search, two_searches = teacher["validation_auc"].values()
     assert teacher["share"] == 1.0
     assert teacher["search_share"] == (1.0 if two_searches > one_search else 0.0)
     smallest = min(result.frontier.points, key=lambda point: point.num_parameters)
     assert smallest.validation_auc == max(one_search, two_searches)
-    assert run.tickets == run.folder / "tickets" / ("taught-1" if teacher["search_share"] else "")
+    assert run.tickets == run.folder / "tickets" / ("soft-labels-1" if teacher["search_share"] else "")
     by_labels, taught = (
-        load_ticket(folder / "300") for folder in (run.folder / "tickets", run.folder / "tickets/taught-1")
+        load_ticket(folder / "300") for folder in (run.folder / "tickets", run.folder / "tickets/soft-labels-1")
     )
     for name, mask in load_ticket(pruned.run.tickets / "300").masks.items():
         assert torch.equal(mask, by_labels.masks[name])  # the first search is the same, whoever is chosen after it
         assert not torch.equal(mask, taught.masks[name])
     ways = {path.parent.name for path in (run.folder / "retrained" / "300").rglob("history.jsonl")}
-    assert ways == {"searched-taught-1" if teacher["search_share"] else "taught-1"}
+    assert ways == {"soft-labels-1-in-search" if teacher["search_share"] else "soft-labels-1"}
     before = {path: path.stat().st_mtime_ns for path in run.folder.rglob("history.jsonl")}
     again = prune(config, out=run.folder, resume=True)
     assert again.frontier.points == result.frontier.points
@@ -231,9 +230,9 @@ def test_models_come_from_the_search_that_was_chosen(tmp_path, monkeypatch):
     better = count()
 
     def try_rising(ways, validation_auc):
-        return try_teachings(ways, lambda way: next(better) * validation_auc(way))
+        return choose_plan(ways, lambda way: next(better) * validation_auc(way))
 
-    monkeypatch.setattr("thresher.experiment.stages.try_teachings", try_rising)
+    monkeypatch.setattr("thresher.experiment.stages.choose_plan", try_rising)
     chosen = prune(CONFIG, out=tmp_path / "chosen")
     told = prune(replace(TAUGHT, num_teachers=1), out=tmp_path / "told")
     assert chosen.run.tickets.relative_to(tmp_path / "chosen") == told.run.tickets.relative_to(tmp_path / "told")
@@ -248,8 +247,8 @@ def test_models_come_from_the_search_that_was_chosen(tmp_path, monkeypatch):
 
 
 def test_a_taught_search_that_fails_leaves_what_there_was(tmp_path, monkeypatch):
-    def find(*arguments, lesson=None, **options):
-        if lesson is not None:
+    def find(*arguments, soft_labels=None, **options):
+        if soft_labels is not None:
             raise BudgetError("it stalls")
         return find_tickets(*arguments, **options)
 
@@ -257,41 +256,25 @@ def test_a_taught_search_that_fails_leaves_what_there_was(tmp_path, monkeypatch)
     result = prune(replace(CONFIG, teacher_share=1.0), out=tmp_path / "run")
     teacher = result.frontier.facts["teacher"]
     assert (teacher["share"], teacher["search_share"]) == (1.0, 0.0)
-    assert teacher["failed"] == "searched-taught-1: it stalls"
+    assert teacher["failed"] == "soft-labels-1-in-search: it stalls"
     assert len(result.frontier.points) == 3
-
-
-def test_runs_of_before_there_was_a_taught_search_can_be_read_and_resumed(tmp_path, pruned):
-    """Then a choice told the share alone, and a told share left nothing to choose."""
-    chosen, told = tmp_path / "chosen", tmp_path / "told"
-    shutil.copytree(pruned.run.folder, chosen)
-    old = {"share": 0.0, "validation_auc": {"by_labels": 0.7, "taught": 0.6}}
-    write_json(chosen / "retrained" / "teacher.json", old)
-    assert prune(CONFIG, out=chosen, resume=True).frontier.points == pruned.frontier.points
-    config = replace(CONFIG, teacher_share=1.0, teach_search=False)
-    before = prune(config, out=told)
-    text = (told / "config.toml").read_text()
-    (told / "config.toml").write_text(text.replace("teach_search = false\n", ""))
-    after = prune(replace(config, teach_search=None), out=told, resume=True)
-    assert after.frontier.points == before.frontier.points
-    assert not (told / "tickets" / "taught-1").exists()
 
 
 def test_a_method_without_a_search_has_none_to_teach(tmp_path):
     config = replace(CONFIG, embedding=MdeConfig(embedding_dim=8), budgets=("50%",))
-    assert [str(way) for way in config.teachings()] == ["by-labels", "taught-1"]
+    assert [str(way) for way in config.candidate_plans()] == ["hard-labels", "soft-labels-1"]
 
 
 @pytest.mark.parametrize(
-    ("share", "teach_search", "search", "way"),
+    ("share", "distill_search", "search", "way"),
     [
-        (0.0, None, "tickets", "by-labels"),
-        (0.5, True, "tickets/taught-0.5", "searched-taught-0.5"),
-        (0.5, False, "tickets", "taught-0.5"),
+        (0.0, None, "tickets", "hard-labels"),
+        (0.5, True, "tickets/soft-labels-0.5", "soft-labels-0.5-in-search"),
+        (0.5, False, "tickets", "soft-labels-0.5"),
     ],
 )
-def test_a_share_that_is_told_is_tried_no_further(tmp_path, share, teach_search, search, way):
-    config = replace(CONFIG, budgets=("300", "200"), teacher_share=share, teach_search=teach_search)
+def test_a_share_that_is_told_is_tried_no_further(tmp_path, share, distill_search, search, way):
+    config = replace(CONFIG, budgets=("300", "200"), teacher_share=share, distill_search=distill_search)
     result = prune(config, out=tmp_path / "told")
     assert result.run.soft_labels.exists() == (share > 0)
     assert not result.run.teacher.exists()
@@ -480,7 +463,7 @@ def lines_of(path):
 @pytest.mark.parametrize("taught", [False, True])
 def test_a_run_killed_in_search_and_in_retraining_ends_bit_for_bit_the_same(tmp_path, taught):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    searched, way = ("tickets/taught-1", "searched-taught-1") if taught else ("tickets", "taught-1")
+    searched, way = ("tickets/soft-labels-1", "soft-labels-1-in-search") if taught else ("tickets", "soft-labels-1")
     run_until(whole, None, taught=taught)
     if taught:
         run_until(killed, lambda: lines_of(killed / "dense/teacher-2/history.jsonl") >= 2, taught=taught)

@@ -87,24 +87,29 @@ def test_the_dense_model_teaches_where_the_smallest_size_learns_better(tmp_path)
     search = SearchConfig(warmup_epochs=2, plan_epochs=4, clock_steps=2, optimizer=FAST)
     training = TrainingConfig(max_epochs=4, optimizer=FAST)
     aucs, chosen = {}, {}
-    told = {"by-labels": (0.0, None), "taught-1": (1.0, False), "searched-taught-1": (1.0, True), "open": (None, None)}
-    for name, (share, teach_search) in told.items():
+    told = {
+        "hard-labels": (0.0, None),
+        "soft-labels-1": (1.0, False),
+        "soft-labels-1-in-search": (1.0, True),
+        "open": (None, None),
+    }
+    for name, (share, distill_search) in told.items():
         result = prune_model(
-            Model(), DATA, "50%,40", search=search, training=training, teacher_share=share, teach_search=teach_search,
-            folder=tmp_path / name,
+            Model(), DATA, "50%,40", search=search, training=training, teacher_share=share,
+            distill_search=distill_search, folder=tmp_path / name,
         )  # fmt: skip
         found, chosen[name] = result.pruned, str(result.teaching)
         aucs[name] = [found[budget].fit.validation.auc for budget in ("50%", "40")]
         assert all(trained.test is not None for trained in found.values())
-    ways = ["by-labels", "taught-1", "searched-taught-1"]
+    ways = ["hard-labels", "soft-labels-1", "soft-labels-1-in-search"]
     assert [chosen[name] for name in ways] == ways
     assert len({tuple(aucs[name]) for name in ways}) == 3
-    taught_helps = aucs["taught-1"][1] > aucs["by-labels"][1]
-    search_helps = taught_helps and aucs["searched-taught-1"][1] > aucs["taught-1"][1]
+    taught_helps = aucs["soft-labels-1"][1] > aucs["hard-labels"][1]
+    search_helps = taught_helps and aucs["soft-labels-1-in-search"][1] > aucs["soft-labels-1"][1]
     assert chosen["open"] == ways[taught_helps + search_helps]
     assert aucs["open"] == aucs[chosen["open"]]
-    with pytest.raises(ConfigError, match="nobody teaches"):
-        prune_model(Model(), DATA, "50%", with_dense=False, teach_search=True)
+    with pytest.raises(ConfigError, match="no distillation"):
+        prune_model(Model(), DATA, "50%", with_dense=False, distill_search=True)
     with pytest.raises(ConfigError, match="no teacher"):
         prune_model(Model(), DATA, "50%", with_dense=False, teacher_share=0.5)
 
@@ -126,10 +131,10 @@ def test_models_of_ones_own_can_teach(tmp_path):
     config = SearchConfig(warmup_epochs=2, plan_epochs=4, clock_steps=2, optimizer=FAST)
     taught = partial(
         prune_model, Model(), blind, "50%", search=config, training=TrainingConfig(max_epochs=6, optimizer=FAST),
-        teach_search=True,
+        distill_search=True,
     )  # fmt: skip
     result = taught(teachers=[Knows(1.0), Knows(6.0)], with_dense=False)
-    assert str(result.teaching) == "searched-taught-1"
+    assert str(result.teaching) == "soft-labels-1-in-search"
     assert result.dense is None
     assert result.pruned["50%"].test.auc > 0.9
     against = taught(teachers=[Knows(4.0), Knows(-4.0)], teacher_share=1.0, with_dense=False)  # their mean says nothing
@@ -147,7 +152,7 @@ def test_models_of_ones_own_can_teach(tmp_path):
     )
     assert 0.3 * sure < unsure < 0.75 * sure
     with pytest.raises(ConfigError, match="teachers are given, but teacher_share is 0"):
-        taught(teachers=[Knows(1.0)], teacher_share=0.0, teach_search=None)
+        taught(teachers=[Knows(1.0)], teacher_share=0.0, distill_search=None)
     with pytest.warns(UserWarning, match="Squashed gives numbers between 0 and 1"):
         taught(teachers=[Squashed(1.0)], with_dense=False)
 
@@ -163,9 +168,9 @@ def test_a_model_of_another_ticket_is_not_taken_for_the_new_ones(tmp_path):
     with pytest.raises(ConfigError, match=r"tickets/checkpoint.* \(plan_epochs 4.* → 6\); use the same"):
         prune(search=longer, folder=tmp_path)
     (tmp_path / "tickets" / "checkpoint.safetensors").unlink()
-    with pytest.raises(ConfigError, match=r"retrained/40/by-labels/checkpoint.* another ticket.* delete the file"):
+    with pytest.raises(ConfigError, match=r"retrained/40/hard-labels/checkpoint.* another ticket.* delete the file"):
         prune(search=longer, folder=tmp_path)
-    (tmp_path / "retrained" / "40" / "by-labels" / "checkpoint.safetensors").unlink()
+    (tmp_path / "retrained" / "40" / "hard-labels" / "checkpoint.safetensors").unlink()
     table = prune(search=longer, folder=tmp_path).pruned["40"].model.users
     afresh = prune(search=longer).pruned["40"].model.users
     assert torch.equal(table.positions(), afresh.positions())

@@ -15,8 +15,8 @@ from thresher.experiment.retrain import retrain_quantised, short_training, train
 from thresher.models.fm import FmConfig
 from thresher.models.model_registry import build_model
 from thresher.serving.bundle import open_bundle, save_bundle
+from thresher.training.distillation import SoftLabels
 from thresher.training.fit import TrainingConfig, fit
-from thresher.training.lesson import Lesson
 from thresher.training.loop import evaluate
 from thresher.training.optimizers import OptimizerConfig
 
@@ -60,7 +60,7 @@ def test_training_that_does_harm_is_undone(trained, monkeypatch):
 
 def test_it_goes_on_with_the_lesson_the_model_had(trained, monkeypatch):
     model, data = trained
-    lesson = Lesson.by(model, data.train, share=0.5)
+    soft_labels = SoftLabels.from_teacher(model, data.train, 0.5)
     given = []
     monkeypatch.setattr(
         thresher.experiment.retrain,
@@ -68,10 +68,10 @@ def test_it_goes_on_with_the_lesson_the_model_had(trained, monkeypatch):
         lambda model, data, config, **more: given.append((data, config)) or fit(model, data, config, **more),
     )
     had = TrainingConfig(max_epochs=1, optimizer=OptimizerConfig(weight_decay=1e-3))
-    retrain_quantised(model, data, "int8", short_training(had), lesson=lesson)
+    retrain_quantised(model, data, "int8", short_training(had), soft_labels=soft_labels)
     [(learned, config)] = given
     assert sorted(torch.cat([batch.labels for batch in learned.train.epoch(1)]).tolist()) == sorted(
-        lesson.labels.tolist()
+        soft_labels.labels.tolist()
     )
     assert learned.validation is data.validation
     assert config.optimizer.embedding_weight_decay == pytest.approx(5e-4)

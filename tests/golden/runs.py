@@ -94,7 +94,7 @@ DEEPFM_DISTILLED = replace(
     search=replace(FM_PEP.search, optimizer=replace(FAST, updates="rows")),
     budgets=("10%", "200"),
     teacher_share=1.0,
-    teach_search=True,
+    distill_search=True,
 )
 AUTOINT_SEVERAL_TEACHERS = RunConfig(
     data=SMALL_DATA,

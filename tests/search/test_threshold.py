@@ -15,8 +15,8 @@ from thresher.errors import BudgetError, ConfigError, TimeLimitReached
 from thresher.models.deepfm import DeepFmConfig
 from thresher.search.config import SearchConfig
 from thresher.search.find_tickets import find_tickets
+from thresher.training.distillation import SoftLabels
 from thresher.training.history import read_history
-from thresher.training.lesson import Lesson
 from thresher.training.optimizers import OptimizerConfig
 
 PLAN = PepConfig(embedding_dim=8)
@@ -81,8 +81,8 @@ def test_a_search_is_not_taken_up_with_other_thresholds(planted, killed_and_resu
 
 def test_a_taught_search_learns_what_it_is_told(planted, tmp_path):
     rows = planted.data.train.in_order(1000).num_rows
-    undecided = Lesson(np.full(rows, 0.5, np.float32), 1.0)
-    taught = planted.search(PLAN, ["500"], folder=tmp_path / "taught", lesson=undecided)
+    undecided = SoftLabels(np.full(rows, 0.5, np.float32), 1.0)
+    taught = planted.search(PLAN, ["500"], folder=tmp_path / "taught", soft_labels=undecided)
     by_labels = planted.search(PLAN, ["500"], folder=tmp_path / "labels")
     losses = {name: read_history(tmp_path / name / "history.jsonl")[-1]["train_loss"] for name in ("taught", "labels")}
     assert losses["taught"] == pytest.approx(math.log(2), abs=0.01)  # all there is to know about a coin
@@ -93,10 +93,10 @@ def test_a_taught_search_learns_what_it_is_told(planted, tmp_path):
 def test_what_a_lesson_changes_about_a_search(planted, monkeypatch):
     tasks = []
     monkeypatch.setattr("thresher.search.find_tickets.search_algorithm", lambda name: lambda task: tasks.append(task))
-    lesson = Lesson(np.full(planted.data.train.num_rows, 0.5, np.float32), 0.75)
+    soft_labels = SoftLabels(np.full(planted.data.train.num_rows, 0.5, np.float32), 0.75)
     config = SearchConfig(optimizer=OptimizerConfig(weight_decay=0.01))
     model = planted.model(PLAN, model=DeepFmConfig(hidden_sizes=(4,), dropout=0.5))
-    find_tickets(model, planted.data, ["500"], config, lesson=lesson)
+    find_tickets(model, planted.data, ["500"], config, soft_labels=soft_labels)
     (task,) = tasks
     assert task.config.optimizer.embedding_weight_decay == pytest.approx(0.0025)  # what is left for the labels
     assert task.config.optimizer.weight_decay == 0.01

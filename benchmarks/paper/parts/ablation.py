@@ -37,10 +37,10 @@ from thresher.experiment.runs import Run, RunConfig
 from thresher.experiment.stages import batches, encode_data, find_run_tickets
 from thresher.models.base import CtrModel
 from thresher.search.ticket import MaskTicket, kept_weights
+from thresher.training.distillation import HARD_LABELS
 from thresher.training.fit import TrainingConfig
 from thresher.training.loop import train_epoch
 from thresher.training.optimizers import build_optimizer
-from thresher.training.teaching import BY_LABELS
 
 TITLE = "What the defaults rest on"
 PUBLISHED = ""
@@ -88,7 +88,7 @@ def validation_aucs(settings: PaperSettings, base: RunConfig, variant: Variant) 
     with Run.started(folder, searched, resume=True) as found, variant.patched():
         table = encode_data(found)
         data = replace(batches(found, table), test=None)
-        tickets = find_run_tickets(found, table, data, BY_LABELS)
+        tickets = find_run_tickets(found, table, data, HARD_LABELS)
     early = early_model(config, table, data, variant.rewind_epochs) if variant.rewind_epochs else None
     aucs = {}
     for ticket in tickets:

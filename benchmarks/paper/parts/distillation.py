@@ -30,12 +30,12 @@ from thresher.experiment.fresh import new_model
 from thresher.experiment.retrain import train_model
 from thresher.experiment.runs import Run, RunConfig
 from thresher.experiment.stages import batches, encode_data
-from thresher.training.teaching import teachings
+from thresher.training.distillation import candidate_plans
 
 TITLE = "The dense model as a teacher"
 PUBLISHED = ""
 PART = "teacher"
-FIRST, *FURTHER = map(str, teachings(None, None))
+FIRST, *FURTHER = map(str, candidate_plans(None, None))
 EXPERIMENTS = (
     ("movielens-1m", "fm"),
     *((source, model) for source in ("criteo-small", "avazu-small") for model in MODELS),
@@ -73,9 +73,9 @@ def taught_dense(settings: PaperSettings, config: RunConfig, seed: int) -> dict[
         by_labels = train_dense(run, encoded, data, progress)  # and the other teachers
         model = new_model(config, encoded, UniformConfig(embedding_dim=config.embedding.embedding_dim))
         folder = run.folder / "taught-dense"
-        lesson = run.lesson(config.largest_share)
+        soft_labels = run.soft_labels(config.largest_share)
         trained = train_model(
-            model, data, config.training, seed=seed, folder=folder, stage="dense, taught", lesson=lesson,
+            model, data, config.training, seed=seed, folder=folder, stage="dense, taught", soft_labels=soft_labels,
             progress=progress,
         )  # fmt: skip
     assert trained.test is not None
@@ -106,9 +106,9 @@ def page(settings: PaperSettings) -> str:
     ]
     parts = [
         """Where `teacher_share` is left open, the smallest ticket is retrained by labels and on the dense model's
-predictions, and where those gain at least 0.001, with the ticket of a second search on them, unless `teach_search` says
-otherwise ([search.md](search.md#the-dense-model-as-a-teacher)). *Validation* AUC, by which runs choose; beside the
-taught ones the difference from labels, paired. The paper has no teacher.""",
+predictions, and where those gain at least 0.001, with the ticket of a second search on them, unless
+`distill_search` says otherwise ([search.md](search.md#the-dense-model-as-a-teacher)). *Validation* AUC, by which runs
+choose; beside the taught ones the difference from labels, paired. The paper has no teacher.""",
         table(heads, rows) if rows else NOT_RUN_YET,
         _more_teachers(settings, THREE_TEACHERS, OF_ONE_KIND),
         _more_teachers(settings, MIXED_TEACHERS, OF_THREE_KINDS),

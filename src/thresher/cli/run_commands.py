@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from thresher.data.table import EncodedTable
     from thresher.experiment.report import PruneResult
     from thresher.experiment.runs import RunConfig
-    from thresher.training.teaching import Teaching
+    from thresher.training.distillation import DistillationPlan
 
 Out = Annotated[
     Path, typer.Option("--out", "-o", metavar="FOLDER", help="Folder of the run.", rich_help_panel=options.OUTPUT)
@@ -101,7 +101,7 @@ def search(
     with display(quiet=quiet) as progress, Run.started(out, settled, resume=resume, force=force) as run:
         table = encode_data(run, progress)
         say_skipped(table)
-        first = settled.teachings()[0]
+        first = settled.candidate_plans()[0]
         tickets = search_run(run, table, batches(run, table), first, progress)
     folder = run.searched(first)
     found = [
@@ -130,7 +130,7 @@ def retrain(folder: RunFolder, as_json: options.Json = False, quiet: options.Qui
     from thresher.experiment.stages import batches
 
     run = Run.open(folder)
-    if not (run.searched(run.config.teachings()[0]) / "tickets.json").exists():
+    if not (run.searched(run.config.candidate_plans()[0]) / "tickets.json").exists():
         raise ConfigError(
             f"the search in {folder} has not ended; go on with: thresher search … --out {folder} --resume"
         )
@@ -163,21 +163,21 @@ def show_result(result: "PruneResult", *, as_json: bool) -> None:
         epochs = run.config.training.max_epochs
         say(f"Still improving after {epochs} epochs (training.max_epochs): {', '.join(improving)}")
     if "validation_auc" in facts.get("teacher", {}):
-        say(_teacher(run.config.teachings(), facts["teacher"]))
+        say(_teacher(run.config.candidate_plans(), facts["teacher"]))
     best = str(frontier.best()[-1].budget if result.recommended is None else result.recommended.budget)
     say(f"Results  {run.results}")
     say(f"Figure   {run.report / 'frontier.png'}, and .svg")
     say(f"Predict  thresher predict {shlex.quote(str(bundles[best]))} ROWS.csv")
 
 
-def _teacher(ways: Sequence["Teaching"], facts: Mapping[str, Any]) -> str:
+def _teacher(ways: Sequence["DistillationPlan"], facts: Mapping[str, Any]) -> str:
     """Whether search and tickets learned from dense models, and what decided it."""
     did = "Searched and retrained" if facts["search_share"] else "Retrained"
     chosen = _whose(facts.get("num_teachers", 1), facts.get("teacher_models", ())) if facts["share"] else "labels"
     aucs = facts["validation_auc"]
-    tried = "; ".join(f"{aucs[str(way)]:.4f} {way.words}" for way in ways if str(way) in aucs)
+    tried = "; ".join(f"{aucs[str(way)]:.4f} {way.description}" for way in ways if str(way) in aucs)
     failed = f" Could not be tried: {facts['failed']}" if "failed" in facts else ""
-    return f"{did} on {chosen}. Validation AUC of the smallest size: {tried} (teacher_share, teach_search).{failed}"
+    return f"{did} on {chosen}. Validation AUC of the smallest size: {tried} (teacher_share, distill_search).{failed}"
 
 
 def _whose(number: int, others: Sequence[str]) -> str:

@@ -26,9 +26,9 @@ from thresher.search.find_tickets import find_tickets
 from thresher.search.settings_ticket import SettingsTicket
 from thresher.search.ticket import Ticket
 from thresher.search.ticket_files import load_ticket
+from thresher.training.distillation import SoftLabels
 from thresher.training.epochs import CHECKPOINT, HISTORY
 from thresher.training.history import read_history
-from thresher.training.lesson import Lesson
 from thresher.training.metrics import Metrics
 from thresher.training.seeding import derive_seed
 
@@ -145,7 +145,7 @@ class Cell:
         path = self.folder / "soft_labels.npy"
         if not path.exists():
             teacher, rows = self._trained(None, test=False).model, self._data(test=False).train
-            Lesson.by(teacher, rows, self._share, progress=self.deadline).save(path)
+            SoftLabels.from_teacher(teacher, rows, self._share, progress=self.deadline).save(path)
         self.forget(None)
         return path
 
@@ -159,7 +159,7 @@ class Cell:
         embedding = self.run.embedding if ticket is None else ticket.embedding_config(self.run.embedding)
         model = new_model(self.run, self.table, embedding)
         training, data = self.run.training, self._data(test=test)
-        lesson = None if self.soft_labels is None else Lesson.load(self.soft_labels, self._share)
+        soft_labels = None if self.soft_labels is None else SoftLabels.load(self.soft_labels, self._share)
         if ticket is None:
             return train_model(
                 model,
@@ -168,11 +168,18 @@ class Cell:
                 seed=self.run.seed,
                 folder=folder,
                 stage=method_name(embedding),
-                lesson=lesson,
+                soft_labels=soft_labels,
                 progress=self.deadline,
             )
         return retrain_ticket(
-            ticket, model, data, training, seed=self.run.seed, folder=folder, lesson=lesson, progress=self.deadline
+            ticket,
+            model,
+            data,
+            training,
+            seed=self.run.seed,
+            folder=folder,
+            soft_labels=soft_labels,
+            progress=self.deadline,
         )
 
     def forget(self, ticket: Ticket | None) -> None:

@@ -12,8 +12,8 @@ from thresher.experiment.runs import what_differs
 from thresher.models.model_registry import has_embedding, model_config
 from thresher.search.budget import Budget, parse_budgets
 from thresher.search.config import SearchConfig
+from thresher.training.distillation import check_teacher_share
 from thresher.training.fit import TrainingConfig
-from thresher.training.lesson import check_share
 
 SETTINGS = "settings.toml"
 """In the folder of a comparison: what it was last asked for."""
@@ -57,7 +57,7 @@ class CompareConfig:
                 known = "; it is in every comparison already, as the floor" if model == FLOOR else ""
                 raise ConfigError(f"model {model!r} has no embedding for methods to differ in{known}: leave it out")
         parse_budgets(self.budgets)
-        check_share(self.teacher_share)
+        check_teacher_share(self.teacher_share)
         if self.embedding_dim < 1:
             raise ConfigError(f"embedding_dim is {self.embedding_dim}; it must be at least 1")
         if self.seeds < 1 or self.trials < 1:

@@ -14,8 +14,8 @@ from thresher.models.fm import FmConfig
 from thresher.search.budget import Budget, parse_budgets
 from thresher.search.config import SearchConfig
 from thresher.search.ticket import Rewind
+from thresher.training.distillation import DistillationPlan, candidate_plans, check_distillation
 from thresher.training.fit import TrainingConfig
-from thresher.training.teaching import Teaching, check_teachers, check_teaching, teachings
 
 LADDER = ("20%", "10%", "5%", "2%", "1%", "0.5%", "0.2%")
 """Sizes that are tried when the user says what may be lost instead of what may stay."""
@@ -34,7 +34,7 @@ class RunConfig:
         teacher_share: the part of each training label that is the teachers' prediction when tickets are retrained
             (docs/search.md); 0 for labels alone, as in the paper. Absent: 1 if that retrains the smallest ticket to a
             validation AUC at least 0.001 higher, else 0.
-        teach_search: whether the teacher has the same part in the search. Absent: where a teacher helps, there is a
+        distill_search: whether the teacher has the same part in the search. Absent: where a teacher helps, there is a
             second search, with it, whose tickets are taken if its smallest is better by as much again.
         num_teachers: dense models of each kind whose predictions are averaged: the one pruning is measured against, and
             others of other seeds. Each costs another dense training, also where labels then prove better.
@@ -54,7 +54,7 @@ class RunConfig:
     max_auc_drop: float | None = None
     rewind: Rewind = "initial"
     teacher_share: float | None = None
-    teach_search: bool | None = None
+    distill_search: bool | None = None
     num_teachers: int = 1
     teacher_models: tuple[ModelConfig, ...] = ()
     seed: int = 0
@@ -62,16 +62,20 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         parse_budgets(self.budgets)
-        check_teaching(self.teacher_share, self.teach_search)
-        check_teachers(self.teacher_share, self.num_teachers, others=len(self.teacher_models))
+        check_distillation(
+            self.teacher_share,
+            self.distill_search,
+            num_teachers=self.num_teachers,
+            num_other_models=len(self.teacher_models),
+        )
         if self.map_tables_over_mb is not None and self.map_tables_over_mb < 0:
             raise ConfigError(f"map_tables_over_mb is {self.map_tables_over_mb}; it must be 0 or more, or left out")
         if self.max_auc_drop is not None and not 0 <= self.max_auc_drop < 0.5:
             raise ConfigError(f"max_auc_drop is {self.max_auc_drop}; it is a difference of AUC, such as 0.001")
 
-    def teachings(self) -> list[Teaching]:
+    def candidate_plans(self) -> list[DistillationPlan]:
         """How teachers may teach: one way if all is told, else those that validation decides between."""
-        return teachings(self.teacher_share, self.teach_search if self.is_searched else False)
+        return candidate_plans(self.teacher_share, self.distill_search if self.is_searched else False)
 
     @property
     def is_searched(self) -> bool:
@@ -82,7 +86,7 @@ class RunConfig:
     @property
     def largest_share(self) -> float:
         """The part of the labels that teachers may come to have; 0 if there are none."""
-        return self.teachings()[-1].retraining
+        return self.candidate_plans()[-1].retraining
 
     def all_teachers(self) -> list[ModelConfig]:
         """The dense models that teach, the first of them the one pruning is measured against."""

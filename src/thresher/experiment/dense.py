@@ -13,8 +13,8 @@ from thresher.experiment.outcome import finish, point_of
 from thresher.experiment.retrain import Trained, train_model
 from thresher.experiment.run import Run
 from thresher.report.frontier import FrontierPoint
+from thresher.training.distillation import SoftLabels
 from thresher.training.epochs import CHECKPOINT
-from thresher.training.lesson import Lesson
 from thresher.training.progress import Progress
 from thresher.training.seeding import derive_seed
 
@@ -47,8 +47,8 @@ def _train_other_teachers(run: Run, table: EncodedTable, progress: Progress | No
             )
             _train_plain(run, config, table, untested, labels.parent, stage=stage, labels=labels, progress=progress)
         (labels.parent / CHECKPOINT).unlink(missing_ok=True)
-    lessons = [Lesson.load(run.teacher_labels(number), run.config.largest_share) for number in teachers]
-    Lesson.mean(lessons).save(run.soft_labels)
+    soft_label_parts = [SoftLabels.load(run.teacher_labels(number), run.config.largest_share) for number in teachers]
+    SoftLabels.mean(soft_label_parts).save(run.soft_labels)
 
 
 def _train_plain(
@@ -70,5 +70,5 @@ def _train_plain(
         )
         if labels is not None:
             share = config.largest_share
-            Lesson.by(model, data.train, share, stage=f"{stage} predicts", progress=progress).save(labels)
+            SoftLabels.from_teacher(model, data.train, share, stage=f"{stage} predicts", progress=progress).save(labels)
     return trained

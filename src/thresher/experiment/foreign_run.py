@@ -11,14 +11,14 @@ from thresher.attach import AttachedTable
 from thresher.data.batches.split_batches import SplitBatches
 from thresher.embeddings.base import BYTES_PER_VALUE
 from thresher.experiment.retrain import Trained, retrain_ticket, train_model
+from thresher.experiment.run import tickets_folder
 from thresher.search.budget import Budget
 from thresher.search.config import SearchConfig
 from thresher.search.find_tickets import find_tickets
 from thresher.search.ticket import Ticket
+from thresher.training.distillation import DistillationPlan, SoftLabels
 from thresher.training.fit import TrainingConfig
-from thresher.training.lesson import Lesson
 from thresher.training.progress import Progress
-from thresher.training.teaching import Teaching
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,11 +35,11 @@ class ForeignRun:
     folder: Path | None
     progress: Progress | None
 
-    def ask(self, teacher: nn.Module, share: float, *, stage: str) -> Lesson:
-        return Lesson.by(teacher, self.data.train, share, stage=stage, progress=self.progress)
+    def ask(self, teacher: nn.Module, share: float, *, stage: str) -> SoftLabels:
+        return SoftLabels.from_teacher(teacher, self.data.train, share, stage=stage, progress=self.progress)
 
-    def find(self, teaching: Teaching, lesson: Lesson | None) -> Sequence[Ticket]:
-        searched, taught = copy_of_model(self.model), lesson if teaching.search else None
+    def find(self, teaching: DistillationPlan, soft_labels: SoftLabels | None) -> Sequence[Ticket]:
+        searched, taught = copy_of_model(self.model), soft_labels if teaching.search else None
         self.attach(searched)
         return find_tickets(
             searched,
@@ -47,8 +47,8 @@ class ForeignRun:
             self.budgets,
             self.search,
             seed=self.seed,
-            folder=self._under(teaching.tickets, taught),
-            lesson=taught,
+            folder=self._under(tickets_folder(teaching), taught),
+            soft_labels=taught,
             progress=self.progress,
         )
 
@@ -65,9 +65,9 @@ class ForeignRun:
         num_parameters = sum(table.num_features * table.embedding_dim for table in tables)
         return replace(dense, num_parameters=num_parameters, storage_bytes=num_parameters * BYTES_PER_VALUE)
 
-    def retrain(self, ticket: Ticket, teaching: Teaching, lesson: Lesson | None) -> Trained:
+    def retrain(self, ticket: Ticket, teaching: DistillationPlan, soft_labels: SoftLabels | None) -> Trained:
         """Not tested: which way to teach may have to be decided first."""
-        taught = lesson if teaching.retraining else None
+        taught = soft_labels if teaching.retraining else None
         return retrain_ticket(
             ticket,
             copy_of_model(self.model),
@@ -75,15 +75,15 @@ class ForeignRun:
             self.training,
             seed=self.seed,
             folder=self._under(f"retrained/{ticket.budget.slug}/{teaching}", taught),
-            lesson=taught,
+            soft_labels=taught,
             progress=self.progress,
         )
 
-    def _under(self, name: str, lesson: Lesson | None = None) -> Path | None:
-        """A folder; what others taught is not to be taken for one's own work, so the lesson is part of its name."""
+    def _under(self, name: str, soft_labels: SoftLabels | None = None) -> Path | None:
+        """A stage's folder, named after its soft labels, too, since teachers may change between calls."""
         if self.folder is None:
             return None
-        return self.folder / (name if lesson is None else f"{name}-{lesson.digest}")
+        return self.folder / (name if soft_labels is None else f"{name}-{soft_labels.digest}")
 
 
 def copy_of_model(model: nn.Module) -> nn.Module:

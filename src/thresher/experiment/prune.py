@@ -47,7 +47,7 @@ def prune(
         table = encode_data(run, progress)
         data = batches(run, table)
         # before dense training, unless that is to teach it: impossible settings are told at once
-        find_run_tickets(run, table, data, config.teachings()[0], progress)
+        find_run_tickets(run, table, data, config.candidate_plans()[0], progress)
         return retrain_all(run, table, data, progress)
 
 

@@ -19,13 +19,19 @@ from thresher.errors import ConfigError
 from thresher.experiment.foreign_run import ForeignRun, copy_of_model
 from thresher.experiment.given_model import check_given, check_runs_compact, warn_of_probabilities
 from thresher.experiment.retrain import Trained, tested
+from thresher.experiment.run import tickets_folder
 from thresher.search.budget import Budget, parse_budgets
 from thresher.search.config import SearchConfig
 from thresher.search.ticket import Ticket
+from thresher.training.distillation import (
+    DistillationPlan,
+    SoftLabels,
+    candidate_plans,
+    check_distillation,
+    choose_plan,
+)
 from thresher.training.fit import TrainingConfig
-from thresher.training.lesson import Lesson
 from thresher.training.progress import Progress
-from thresher.training.teaching import Teaching, check_teaching, teachings, try_teachings
 
 
 @dataclass(frozen=True)
@@ -42,7 +48,7 @@ class PrunedModels:
     tables: list[AttachedTable]
     dense: Trained | None
     pruned: Mapping[str, Trained]
-    teaching: Teaching
+    teaching: DistillationPlan
 
 
 def prune_model(
@@ -57,7 +63,7 @@ def prune_model(
     training: TrainingConfig | None = None,
     with_dense: bool = True,
     teacher_share: float | None = None,
-    teach_search: bool | None = None,
+    distill_search: bool | None = None,
     teachers: Sequence[nn.Module] = (),
     seed: int = 0,
     folder: str | Path | None = None,
@@ -74,7 +80,7 @@ def prune_model(
         teacher_share: the part of each training label that a teacher's prediction makes up in retraining; by default 1
             if that retrains the smallest budget to a validation AUC at least 0.001 higher, else 0; and 0 where there is
             no teacher or the batches cannot be relabelled (`TensorBatches` can).
-        teach_search: whether it has the same part in the search; by default that is tried, too, where a teacher helps.
+        distill_search: whether the search trains on soft labels, too; by default tried where distillation helps.
         teachers: models you have trained on the same rows, called as `model` is. What teaches is the mean of what they
             and the unpruned model predict.
         folder: histories, tickets and checkpoints go there; work found there is taken up again, if it is of the same
@@ -88,8 +94,8 @@ def prune_model(
         raise ConfigError("teachers are given, but teacher_share is 0: nobody teaches; leave one out")
     if teacher_share is None and not (teachers or (with_dense and isinstance(data.train, TeachableSource))):
         teacher_share = 0.0
-    check_teaching(teacher_share, teach_search)
-    ways = teachings(teacher_share, teach_search)
+    check_distillation(teacher_share, distill_search)
+    ways = candidate_plans(teacher_share, distill_search)
     run = ForeignRun(
         model=model,
         data=data,
@@ -103,21 +109,21 @@ def prune_model(
     )
     if run.folder is not None:
         check_given(run.folder, model, data)
-    dense, lesson, share = None, None, ways[-1].retraining
+    dense, soft_labels, share = None, None, ways[-1].retraining
     for teacher in teachers:
         warn_of_probabilities(teacher, data)
-    lessons = [run.ask(teacher, share, stage=f"teacher {number}") for number, teacher in enumerate(teachers, 1)]
+    parts = [run.ask(teacher, share, stage=f"teacher {number}") for number, teacher in enumerate(teachers, 1)]
     found: dict[str, Sequence[Ticket]] = {}
-    tried: dict[Teaching, dict[Budget, Trained]] = {}
+    tried: dict[DistillationPlan, dict[Budget, Trained]] = {}
 
-    def tickets_of(teaching: Teaching) -> Sequence[Ticket]:
-        if teaching.tickets not in found:
-            found[teaching.tickets] = run.find(teaching, lesson)
-        return found[teaching.tickets]
+    def tickets_of(teaching: DistillationPlan) -> Sequence[Ticket]:
+        if tickets_folder(teaching) not in found:
+            found[tickets_folder(teaching)] = run.find(teaching, soft_labels)
+        return found[tickets_folder(teaching)]
 
-    def validation_auc(teaching: Teaching) -> float:
+    def validation_auc(teaching: DistillationPlan) -> float:
         smallest = min(tickets_of(teaching), key=lambda ticket: ticket.num_parameters)
-        trained = run.retrain(smallest, teaching, lesson)
+        trained = run.retrain(smallest, teaching, soft_labels)
         tried[teaching] = {smallest.budget: trained}
         return trained.fit.validation.auc
 
@@ -131,17 +137,17 @@ def prune_model(
         dense = run.train_dense(tables)
         warn_of_probabilities(dense.model, data)
         if share:
-            lessons.append(run.ask(dense.model, share, stage="dense predicts"))
-    if lessons:
-        lesson = Lesson.mean(lessons)
-        lessons.clear()
-    teaching = ways[0] if len(ways) == 1 else try_teachings(ways, validation_auc).best
+            parts.append(run.ask(dense.model, share, stage="dense predicts"))
+    if parts:
+        soft_labels = SoftLabels.mean(parts)
+        parts.clear()
+    teaching = ways[0] if len(ways) == 1 else choose_plan(ways, validation_auc).best
     tickets, done = tickets_of(teaching), tried.get(teaching, {})
     found.clear()  # what was not chosen is of no more use
     tried.clear()
     pruned = {}
     for ticket in tickets:
-        trained = done.get(ticket.budget) or run.retrain(ticket, teaching, lesson)
+        trained = done.get(ticket.budget) or run.retrain(ticket, teaching, soft_labels)
         pruned[str(ticket.budget)] = _compacted(tested(trained.model, data, trained.fit))
     return PrunedModels(tables, dense, pruned, teaching)
 

@@ -17,7 +17,7 @@ from thresher.experiment.run import Run
 from thresher.experiment.stages import batches
 from thresher.report.frontier import FrontierPoint
 from thresher.serving.bundle import Bundle, check_rounding, open_bundle, save_bundle
-from thresher.training.lesson import Lesson
+from thresher.training.distillation import SoftLabels
 from thresher.training.loop import evaluate
 from thresher.training.progress import Progress
 
@@ -73,12 +73,12 @@ def _retrain(run: Run, bundle: Bundle, data: SplitBatches, value_type: ValueType
         value_type,
         short_training(run.config.training),
         seed=run.config.seed,
-        lesson=_lesson(run),
+        soft_labels=_lesson(run),
         progress=progress,
     )
 
 
-def _lesson(run: Run) -> Lesson | None:
+def _lesson(run: Run) -> SoftLabels | None:
     """What the run's tickets were retrained on, where that was taught and can still be read."""
     teaching = run.teaching()
     if teaching is None or not teaching.retraining:
@@ -88,7 +88,7 @@ def _lesson(run: Run) -> Lesson | None:
             "The teachers' predictions this model learned from are gone (%s); it goes on with labels.", run.soft_labels
         )
         return None
-    return run.lesson(teaching.retraining)
+    return run.load_soft_labels(teaching.retraining)
 
 
 def _measure(run: Run, rounded: Bundle, data: SplitBatches, *, label: str, budget: str | None) -> FrontierPoint:

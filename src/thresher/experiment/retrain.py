@@ -13,9 +13,9 @@ from thresher.compact.quantised import quantise_aware_
 from thresher.compact.value_types import ValueType
 from thresher.embeddings.base import FieldEmbedding
 from thresher.search.ticket import Rewind, Ticket
+from thresher.training.distillation import SoftLabels
 from thresher.training.early_stopping import EarlyStopping
 from thresher.training.fit import FitResult, TrainingConfig, fit
-from thresher.training.lesson import Lesson
 from thresher.training.loop import evaluate
 from thresher.training.metrics import Metrics
 from thresher.training.progress import Progress
@@ -54,20 +54,20 @@ def train_model(
     seed: int = 0,
     folder: Path | None = None,
     stage: str = "train",
-    lesson: Lesson | None = None,
+    soft_labels: SoftLabels | None = None,
     watch: "Mapping[str, BatchSource] | None" = None,
     progress: Progress | None = None,
 ) -> Trained:
     """Train a model with early stopping on validation, restore its best weights, then read the test split once.
 
     Args:
-        lesson: what a teacher says of the training rows, to be learned in the place of their labels.
+        soft_labels: what a teacher says of the training rows, to be learned in the place of their labels.
         folder: history and checkpoint go there; a training found there is taken up again.
         watch: splits to follow over epochs, only for figures that ask for such curves by name.
     """
     config = TrainingConfig() if config is None else config
     result = _fit_taught(
-        model, data, config, lesson, seed=seed, folder=folder, stage=stage, watch=watch, progress=progress
+        model, data, config, soft_labels, seed=seed, folder=folder, stage=stage, watch=watch, progress=progress
     )
     return tested(model, data, result)
 
@@ -76,7 +76,7 @@ def _fit_taught(
     model: nn.Module,
     data: "SplitBatches",
     config: TrainingConfig,
-    lesson: Lesson | None,
+    soft_labels: SoftLabels | None,
     *,
     seed: int,
     folder: Path | None = None,
@@ -84,10 +84,10 @@ def _fit_taught(
     watch: "Mapping[str, BatchSource] | None" = None,
     progress: Progress | None,
 ) -> FitResult:
-    """`fit`, on what a lesson says of the training rows, with the decay and dropout it leaves."""
-    learned, easing = data, nullcontext() if lesson is None else lesson.easing_dropout(model)
-    if lesson is not None:
-        learned, config = lesson.taught(data), lesson.eased(config)
+    """`fit`, on what a soft_labels says of the training rows, with the decay and dropout it leaves."""
+    learned, easing = data, nullcontext() if soft_labels is None else soft_labels.scaled_dropout(model)
+    if soft_labels is not None:
+        learned, config = soft_labels.relabel(data), soft_labels.scale_decay(config)
     with easing:
         return fit(model, learned, config, seed=seed, folder=folder, stage=stage, watch=watch, progress=progress)
 
@@ -113,7 +113,7 @@ def retrain_ticket(
     rewind: Rewind = "initial",
     seed: int = 0,
     folder: Path | None = None,
-    lesson: Lesson | None = None,
+    soft_labels: SoftLabels | None = None,
     watch: "Mapping[str, BatchSource] | None" = None,
     progress: Progress | None = None,
 ) -> Trained:
@@ -123,7 +123,7 @@ def retrain_ticket(
         model: built with `ticket.embedding_config(…)` of what the search had. It is changed: what was found takes the
             place of the searched tables.
         rewind: `initial` as in the paper; `random` keeps the model's own fresh weights, `final` the search's last ones.
-        lesson: of the dense model; the paper has none.
+        soft_labels: of the dense model; the paper has none.
     """
     ticket.apply_(model, rewind=rewind)
     return train_model(
@@ -132,8 +132,8 @@ def retrain_ticket(
         config,
         seed=seed,
         folder=folder,
-        stage=f"retrain {ticket.budget}" + ("" if lesson is None else ", taught"),
-        lesson=lesson,
+        stage=f"retrain {ticket.budget}" + ("" if soft_labels is None else ", taught"),
+        soft_labels=soft_labels,
         watch=watch,
         progress=progress,
     )
@@ -157,7 +157,7 @@ def retrain_quantised(
     config: TrainingConfig | None = None,
     *,
     seed: int = 0,
-    lesson: Lesson | None = None,
+    soft_labels: SoftLabels | None = None,
     progress: Progress | None = None,
 ) -> Trained:
     """Go on with a retrained model in the 8 or 4 bits its values will be stored in.
@@ -168,14 +168,14 @@ def retrain_quantised(
         model: one whose searched tables are compact. It is changed: its tables now round their values.
         value_type: `int8` or `int4`.
         config: best `short_training` of the settings the model was retrained with; by default that of the usual ones.
-        lesson: the one the model was retrained on, if it was.
+        soft_labels: the one the model was retrained on, if it was.
     """
     config = short_training(TrainingConfig()) if config is None else config
     quantise_aware_(model, value_type)
     rounded = {name: tensor.clone() for name, tensor in tensor_state(model).items()}
     start = evaluate(model, data.validation, feature_counts=data.feature_counts)
     stage = f"quantise {value_type}"
-    result = _fit_taught(model, data, config, lesson, seed=seed, stage=stage, progress=progress)
+    result = _fit_taught(model, data, config, soft_labels, seed=seed, stage=stage, progress=progress)
     watched = EarlyStopping(metric=config.early_stopping_metric)
     watched.update(0, result.validation)
     if watched.update(1, start):

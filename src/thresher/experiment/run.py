@@ -22,8 +22,7 @@ from thresher.errors import (
 from thresher.experiment.config import RunConfig, what_differs
 from thresher.experiment.folder import ENCODED, SETTINGS, clear, is_free, throw_away
 from thresher.search.budget import Budget
-from thresher.training.lesson import Lesson
-from thresher.training.teaching import Teaching
+from thresher.training.distillation import DistillationPlan, SoftLabels
 
 
 @dataclass(frozen=True)
@@ -118,31 +117,32 @@ class Run:
         alone = len(self.config.all_teachers()) == 1
         return self.soft_labels if alone else self.dense / f"teacher-{number}" / self.soft_labels.name
 
-    def lesson(self, share: float) -> Lesson | None:
-        """What the teachers have others learn; nothing where they have no part."""
-        return Lesson.load(self.soft_labels, share) if share else None
+    def load_soft_labels(self, share: float) -> SoftLabels | None:
+        """The soft labels of all teachers; None if their share is 0."""
+        return SoftLabels.load(self.soft_labels, share) if share else None
 
     @property
     def teacher(self) -> Path:
         return self.folder / "retrained" / "teacher.json"
 
-    def teaching(self) -> Teaching | None:
+    def teaching(self) -> DistillationPlan | None:
         """How the teachers teach, as told or as chosen; None while that is open."""
-        first, *others = self.config.teachings()
+        first, *others = self.config.candidate_plans()
         if others and self.teacher.exists():
             chosen = read_json(self.teacher)
-            return Teaching(chosen.get("search_share", 0.0), chosen["share"])  # older runs taught retraining alone
-        is_decided = not others or any(self.folder.glob("retrained/*/point.json"))  # older runs had less to choose
-        return first if is_decided else None
+            return DistillationPlan(
+                chosen.get("search_share", 0.0), chosen["share"]
+            )  # older runs taught retraining alone
+        return None if others else first
 
     @property
     def tickets(self) -> Path:
         """Those that models are retrained from; while that is open, those of the first search."""
-        return self.searched(self.teaching() or self.config.teachings()[0])
+        return self.searched(self.teaching() or self.config.candidate_plans()[0])
 
-    def searched(self, teaching: Teaching) -> Path:
+    def searched(self, teaching: DistillationPlan) -> Path:
         """Tickets of a search by labels, or of a taught one."""
-        return self.folder / teaching.tickets
+        return self.folder / tickets_folder(teaching)
 
     @property
     def report(self) -> Path:
@@ -170,3 +170,8 @@ def _stored(settings: Path) -> RunConfig:
         return load_toml(RunConfig, settings)
     except ConfigError as error:
         raise FolderError(f"{settings} does not hold the settings of a run ({error}). Choose another folder.") from None
+
+
+def tickets_folder(plan: DistillationPlan) -> str:
+    """Where a plan's search puts its tickets, inside the folder of a run."""
+    return f"tickets/soft-labels-{plan.search:g}" if plan.search else "tickets"

@@ -31,10 +31,10 @@ from thresher.search.find_tickets import find_tickets
 from thresher.search.ticket import Ticket
 from thresher.search.ticket_files import load_ticket
 from thresher.serving.bundle import save_bundle
+from thresher.training.distillation import DistillationPlan, choose_plan
 from thresher.training.epochs import CHECKPOINT
 from thresher.training.progress import Progress
 from thresher.training.seeding import isolated_rng
-from thresher.training.teaching import Teaching, try_teachings
 
 
 class RunProgress(Progress, Protocol):
@@ -54,7 +54,7 @@ def batches(run: Run, table: EncodedTable) -> SplitBatches:
 
 
 def find_run_tickets(
-    run: Run, table: EncodedTable, data: SplitBatches, teaching: Teaching, progress: Progress | None = None
+    run: Run, table: EncodedTable, data: SplitBatches, teaching: DistillationPlan, progress: Progress | None = None
 ) -> Sequence[Ticket]:
     """One search → a ticket for every budget."""
     folder = run.searched(teaching)
@@ -84,7 +84,7 @@ def _find(
     table: EncodedTable,
     data: SplitBatches,
     budgets: list[Budget],
-    teaching: Teaching,
+    teaching: DistillationPlan,
     progress: Progress | None,
 ) -> Sequence[Ticket]:
     try:
@@ -96,7 +96,7 @@ def _find(
                 run.config.search,
                 seed=run.config.seed,
                 folder=run.searched(teaching),
-                lesson=run.lesson(teaching.search),
+                soft_labels=run.load_soft_labels(teaching.search),
                 progress=progress,
             )
     except BudgetError as error:
@@ -107,18 +107,20 @@ def _find(
     return _find(run, table, data, left, teaching, progress)
 
 
-def choose_teaching(run: Run, table: EncodedTable, data: SplitBatches, progress: Progress | None = None) -> Teaching:
+def choose_teaching(
+    run: Run, table: EncodedTable, data: SplitBatches, progress: Progress | None = None
+) -> DistillationPlan:
     """How the teachers teach: as told, or as the smallest ticket comes to the highest validation AUC."""
     chosen = run.teaching()
     if chosen is None:
         untested = replace(data, test=None)
 
-        def validation_auc(teaching: Teaching) -> float:
+        def validation_auc(teaching: DistillationPlan) -> float:
             tickets = find_run_tickets(run, table, data, teaching, progress)
             smallest = min(tickets, key=lambda ticket: ticket.num_parameters)
             return _retrained(run, table, untested, smallest, teaching, progress).fit.validation.auc
 
-        trial = try_teachings(run.config.teachings(), validation_auc)
+        trial = choose_plan(run.config.candidate_plans(), validation_auc)
         chosen = trial.best
         told = {"share": chosen.retraining, "search_share": chosen.search, "validation_auc": trial.validation_aucs}
         write_json(run.teacher, told if trial.failed is None else {**told, "failed": trial.failed})
@@ -130,7 +132,7 @@ def retrain_run_ticket(
     table: EncodedTable,
     data: SplitBatches,
     ticket: Ticket,
-    teaching: Teaching,
+    teaching: DistillationPlan,
     progress: Progress | None = None,
 ) -> FrontierPoint:
     """Ticket → retrained model → bundle, and its point on the frontier."""
@@ -152,7 +154,7 @@ def _retrained(
     table: EncodedTable,
     data: SplitBatches,
     ticket: Ticket,
-    teaching: Teaching,
+    teaching: DistillationPlan,
     progress: Progress | None,
 ) -> Trained:
     config = run.config
@@ -167,6 +169,6 @@ def _retrained(
             rewind=config.rewind,
             seed=config.seed,
             folder=run.retrained(ticket.budget) / str(teaching),
-            lesson=run.lesson(teaching.retraining),
+            soft_labels=run.load_soft_labels(teaching.retraining),
             progress=progress,
         )

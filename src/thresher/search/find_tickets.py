@@ -12,7 +12,7 @@ from thresher.search.budget import Budget, parse_budgets
 from thresher.search.config import SearchConfig
 from thresher.search.task import SearchTask, search_algorithm
 from thresher.search.ticket import Ticket
-from thresher.training.lesson import Lesson
+from thresher.training.distillation import SoftLabels
 from thresher.training.progress import Progress, Renamed
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def find_tickets(
     *,
     seed: int = 0,
     folder: Path | None = None,
-    lesson: Lesson | None = None,
+    soft_labels: SoftLabels | None = None,
     progress: Progress | None = None,
     should_stop: Callable[[], bool] | None = None,
 ) -> Sequence[Ticket]:
@@ -40,20 +40,21 @@ def find_tickets(
         budgets: `"50k,2%,1MB"` or a list; parameters, shares or bytes over all searched tables together.
         seed: of the randomness inside training; initial weights and batch order are the caller's.
         folder: tickets, history and a checkpoint go there as they come; a search found there is taken up again.
-        lesson: what a teacher says of the training rows, to be learned in the place of their labels.
+        soft_labels: targets of the training rows that replace their labels.
         should_stop: called after every step; when it returns True, the checkpoint is written and `TimeLimitReached` is
             raised.
     """
     config = SearchConfig() if config is None else config
-    if lesson is not None:
-        data, config, progress = lesson.taught(data), lesson.eased(config), Renamed(progress, "{}, taught")
+    if soft_labels is not None:
+        data, config = soft_labels.relabel(data), soft_labels.scale_decay(config)
+        progress = Renamed(progress, "{}, soft labels")
     task = SearchTask(
         model=model,
         data=data,
         budgets=parse_budgets(budgets),
         config=config,
         seed=seed,
-        decay_share=1.0 if lesson is None else 1 - lesson.share,
+        decay_share=1.0 if soft_labels is None else 1 - soft_labels.teacher_share,
         folder=folder,
         progress=progress,
         should_stop=should_stop,

@@ -24,7 +24,7 @@ class SearchTask:
 
     Attributes:
         model: to be searched, and changed by it.
-        decay_share: what a lesson leaves of the embeddings' weight decay: in `config` already, not in a method's own.
+        decay_share: factor on a method's own weight decay of embeddings; that in `config` is scaled already.
         folder: where tickets, history and checkpoint go; a search found there is taken up again. None: memory only.
     """
 

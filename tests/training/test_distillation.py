@@ -1,5 +1,7 @@
 """A dense model's predictions as labels: right rows, right mixture, and something to learn from them."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -12,8 +14,8 @@ from thresher.data.batches.split_batches import SplitBatches
 from thresher.data.batches.tensor_batches import TensorBatches
 from thresher.errors import ConfigError
 from thresher.experiment.retrain import train_model
+from thresher.training.distillation import SoftLabels, candidate_plans, check_distillation, choose_plan
 from thresher.training.fit import TrainingConfig
-from thresher.training.lesson import Lesson
 from thresher.training.loop import evaluate
 from thresher.training.optimizers import OptimizerConfig
 
@@ -42,12 +44,12 @@ def test_soft_labels_mix_labels_and_predictions_row_by_row(share, seed):
     draw = torch.Generator().manual_seed(seed)
     labels, logits = torch.randint(2, (60,), generator=draw).float(), torch.randn(60, generator=draw)
     teacher = Weights(logits).train()
-    lesson = Lesson.by(teacher, tensor_batches(labels, seed=3), share)
+    soft_labels = SoftLabels.from_teacher(teacher, tensor_batches(labels, seed=3), share)
     expected = (1 - share) * labels + share * torch.sigmoid(logits)
-    np.testing.assert_allclose(lesson.labels, expected.numpy(), rtol=1e-6)
+    np.testing.assert_allclose(soft_labels.labels, expected.numpy(), rtol=1e-6)
     assert teacher.training
     assert teacher.dropout.training
-    data = lesson.taught(SplitBatches(train=tensor_batches(labels, seed=3), validation=tensor_batches(labels)))
+    data = soft_labels.relabel(SplitBatches(train=tensor_batches(labels, seed=3), validation=tensor_batches(labels)))
     for batch, plain in zip(data.train.epoch(2), tensor_batches(labels, seed=3).epoch(2), strict=True):
         assert torch.equal(batch.inputs[0], plain.inputs[0])
         torch.testing.assert_close(batch.labels, expected[batch.inputs[0]])
@@ -58,8 +60,8 @@ def test_batches_of_an_encoded_table_keep_their_order_and_settings(small_table, 
     split = small_table.split("train")
     source = Batches(split, 64, seed=1, window=2048, shard=(1, 2))
     numbered = np.linspace(0, 1, split.num_rows, dtype=np.float32)
-    Lesson(numbered, 0.5).save(tmp_path / "labels.npy")
-    relabelled = source.with_labels(Lesson.load(tmp_path / "labels.npy", 0.5).labels)
+    SoftLabels(numbered, 0.5).save(tmp_path / "labels.npy")
+    relabelled = source.with_labels(SoftLabels.load(tmp_path / "labels.npy", 0.5).labels)
     place = {label: row for row, label in enumerate(numbered.tolist())}
     for batch, plain in zip(relabelled.epoch(4), source.epoch(4), strict=True):
         assert torch.equal(batch.inputs[0], plain.inputs[0])
@@ -79,9 +81,9 @@ def test_a_teacher_is_learned_from_where_labels_say_nothing():
     aucs = {}
     for share in (0.0, 1.0):
         model = Weights(torch.zeros(60))
-        lesson = Lesson.by(Weights(truth), data.train, share)
-        train_model(model, data, config, lesson=lesson)
-        assert lesson.eased(config).optimizer.embedding_weight_decay == pytest.approx(0.001 * (1 - share))
+        soft_labels = SoftLabels.from_teacher(Weights(truth), data.train, share)
+        train_model(model, data, config, soft_labels=soft_labels)
+        assert soft_labels.scale_decay(config).optimizer.embedding_weight_decay == pytest.approx(0.001 * (1 - share))
         aucs[share] = evaluate(model, validation).auc
         assert model.dropout.p == 0.9
     assert aucs[1.0] > 0.99
@@ -96,7 +98,7 @@ def test_dropout_is_eased_by_the_share_while_training():
     def rates():
         return [model[0].p, model[1].p, model[2].dropout, model[3].dropout]
 
-    with Lesson(np.zeros(3, np.float32), 0.75).easing_dropout(model):
+    with SoftLabels(np.zeros(3, np.float32), 0.75).scaled_dropout(model):
         assert rates() == pytest.approx([0.1, 0.05, 0.125, 0.1])
     assert rates() == [0.4, 0.2, 0.5, 0.4]
 
@@ -104,12 +106,12 @@ def test_dropout_is_eased_by_the_share_while_training():
 @pytest.mark.parametrize("share", [-0.1, 1.1, float("nan")])
 def test_a_share_that_is_none_is_refused(share):
     with pytest.raises(ConfigError, match="teacher_share is"):
-        Lesson.by(Weights(torch.zeros(60)), tensor_batches(torch.zeros(60)), share)
+        SoftLabels.from_teacher(Weights(torch.zeros(60)), tensor_batches(torch.zeros(60)), share)
 
 
 def test_missing_labels_and_sources_that_cannot_be_relabelled_are_told(tmp_path):
-    with pytest.raises(ConfigError, match=r"soft_labels.npy cannot be read .*; delete that file"):
-        Lesson.load(tmp_path / "soft_labels.npy", 0.5)
+    with pytest.raises(ConfigError, match=r"soft labels cannot be read .*soft_labels.npy.* Delete the file"):
+        SoftLabels.load(tmp_path / "soft_labels.npy", 0.5)
 
     class Own:
         num_rows = 60
@@ -121,7 +123,7 @@ def test_missing_labels_and_sources_that_cannot_be_relabelled_are_told(tmp_path)
             return tensor_batches(torch.zeros(60)).epoch(epoch, start)
 
     with pytest.raises(ConfigError, match="Own cannot be given soft labels"):
-        Lesson.by(Weights(torch.zeros(60)), Own(), 0.5)
+        SoftLabels.from_teacher(Weights(torch.zeros(60)), Own(), 0.5)
 
 
 def test_labels_of_another_number_of_rows_are_refused(small_table):
@@ -132,6 +134,52 @@ def test_labels_of_another_number_of_rows_are_refused(small_table):
 
 def test_the_mean_of_lessons_is_that_of_their_labels():
     rows = np.random.default_rng(0).random((3, 50), dtype=np.float32)
-    mean = Lesson.mean([Lesson(labels, 0.5) for labels in rows])
-    assert (mean.labels.dtype, mean.share) == (np.float32, 0.5)
+    mean = SoftLabels.mean([SoftLabels(labels, 0.5) for labels in rows])
+    assert (mean.labels.dtype, mean.teacher_share) == (np.float32, 0.5)
     np.testing.assert_allclose(mean.labels, rows.mean(axis=0), rtol=1e-6)
+
+
+@given(st.lists(st.sampled_from([0.5, 0.5009, 0.6, 0.7]), min_size=3, max_size=3))
+def test_plans_are_tried_while_validation_auc_rises_by_more_than_noise(aucs):
+    plans, asked = candidate_plans(None, None), []
+    known = dict(zip(plans, aucs, strict=True))
+
+    def validation_auc(plan):
+        asked.append(plan)
+        return known[plan]
+
+    trial = choose_plan(plans, validation_auc)
+    rises = [later >= earlier + 0.001 for earlier, later in pairwise(aucs)]
+    steps = rises.index(False) if False in rises else len(rises)
+    assert trial.best == plans[steps]
+    assert asked == plans[: steps + 2]  # the first that gains nothing is the last that is tried
+    assert trial.validation_aucs == {str(plan): known[plan] for plan in asked}
+    assert trial.failed is None
+
+
+@pytest.mark.parametrize(
+    ("share", "distill_search", "plans"),
+    [
+        (None, True, ["hard-labels", "soft-labels-1-in-search"]),
+        (None, False, ["hard-labels", "soft-labels-1"]),
+        (0.5, None, ["soft-labels-0.5", "soft-labels-0.5-in-search"]),
+        (0.0, None, ["hard-labels"]),
+    ],
+)
+def test_given_settings_leave_fewer_plans_to_try(share, distill_search, plans):
+    assert [str(plan) for plan in candidate_plans(share, distill_search)] == plans
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"num_teachers": 0}, "num_teachers is 0"),
+        ({"teacher_share": 0.0, "num_teachers": 3}, "num_teachers is 3, but teacher_share is 0"),
+        ({"teacher_share": 0.0, "num_other_models": 1}, "teacher_models are given, but teacher_share is 0"),
+        ({"teacher_share": 0.0, "distill_search": True}, "distill_search is true, but teacher_share is 0"),
+        ({"teacher_share": 1.5}, "teacher_share is 1.5"),
+    ],
+)
+def test_contradicting_distillation_settings_are_refused(settings, message):
+    with pytest.raises(ConfigError, match=message):
+        check_distillation(**{"teacher_share": None, "distill_search": None, **settings})
