@@ -122,7 +122,7 @@ def test_missing_labels_and_sources_that_cannot_be_relabelled_are_told(tmp_path)
         def epoch(self, epoch, start=0):
             return tensor_batches(torch.zeros(60)).epoch(epoch, start)
 
-    with pytest.raises(ConfigError, match="Own cannot be given soft labels"):
+    with pytest.raises(ConfigError, match="Own does not support soft labels"):
         SoftLabels.from_teacher(Weights(torch.zeros(60)), Own(), 0.5)
 
 
