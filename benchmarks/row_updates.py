@@ -11,6 +11,7 @@ import argparse
 import json
 import math
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from statistics import fmean, stdev
 from time import perf_counter
@@ -31,14 +32,23 @@ BATCH_SIZE, NUM_FIELDS = 1024, 8
 RARE_COUNT = 10
 
 
-class LazyByTouches(torch.optim.Optimizer):
-    """What we did not choose: moments stand still while a row is absent, corrected by the row's own touches."""
+class LazyMoments(torch.optim.Optimizer):
+    """An alternative to `RowAdam`: the moments of absent rows do not change, as in torch's SparseAdam.
+
+    Bias is corrected by the optimizer's steps, or by how often a row was updated (`by_touches`).
+    """
 
     def __init__(
-        self, params: Iterable[torch.nn.Parameter], lr: float, weight_decay: float, max_decay_steps: int
+        self,
+        params: Iterable[torch.nn.Parameter],
+        lr: float,
+        weight_decay: float,
+        max_decay_steps: int,
+        *,
+        by_touches: bool = False,
     ) -> None:
         super().__init__(params, {"lr": lr, "weight_decay": weight_decay, "max_decay_steps": max_decay_steps})
-        self.steps = 0
+        self.steps, self.by_touches = 0, by_touches
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
@@ -55,8 +65,9 @@ class LazyByTouches(torch.optim.Optimizer):
                 values = values + group["weight_decay"] * gap.clamp(max=group["max_decay_steps"]) * table[rows]
                 touches = state["touches"][rows] + 1
                 m, q = 0.9 * state["m"][rows] + 0.1 * values, 0.999 * state["q"][rows] + 0.001 * values.square()
-                root = (q / (1 - 0.999**touches)).sqrt() + 1e-8
-                table[rows] -= group["lr"] * m / (1 - 0.9**touches) / root
+                times = touches if self.by_touches else self.steps
+                root = (q / (1 - 0.999**times)).sqrt() + 1e-8
+                table[rows] -= group["lr"] * m / (1 - 0.9**times) / root
                 state["m"][rows], state["q"][rows], state["touches"][rows], state["at"][rows] = (
                     m,
                     q,
@@ -142,8 +153,12 @@ def variants() -> list[dict[str, object]]:
     return [
         *found,
         {"name": "rows, cap 100, second moment per row", **rows, "second_moment": "row"},
-        {"name": "rows, cap 100, lazy moments", **rows, "lazy_moments": True},
-        {"name": "rows, cap 100, lazy moments corrected by touches", **rows, "optimizer": LazyByTouches},
+        {"name": "rows, cap 100, lazy moments", **rows, "optimizer": LazyMoments},
+        {
+            "name": "rows, cap 100, lazy moments corrected by touches",
+            **rows,
+            "optimizer": partial(LazyMoments, by_touches=True),
+        },
     ]
 
 

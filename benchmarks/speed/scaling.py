@@ -22,7 +22,7 @@ from search_step import BATCH_SIZE, CLOCK_STEPS, NUM_FIELDS, Stream, Training, f
 from turns import Side, print_table, take_turns
 
 from thresher.embeddings.pep import PepConfig, PepEmbedding
-from thresher.kernels.histogram import clock_from_counts
+from thresher.kernels.scores import clock_from_counts
 from thresher.models.fm import Fm, FmConfig
 from thresher.training.optimizers import OptimizerConfig, build_optimizer
 

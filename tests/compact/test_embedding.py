@@ -7,7 +7,7 @@ from torch import nn
 from thresher.compact.convert import to_compact
 from thresher.compact.embedding import CompactEmbedding
 from thresher.compact.layouts import compact_bytes
-from thresher.kernels import thread_pool
+from thresher.kernels import compiling
 
 
 def random_embedding(num_features=200, embedding_dim=16, density=0.2, seed=0):
@@ -95,7 +95,7 @@ def test_who_asks_for_its_weight_is_told_what_there_is():
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_it_survives_a_fork(monkeypatch):
-    monkeypatch.setattr(thread_pool, "PARALLEL_CELLS", 0)
+    monkeypatch.setattr(compiling, "PARALLEL_CELLS", 0)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     embedding, mask, weight = random_embedding()
     embedding(torch.arange(200))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from thresher.compact.lookup import look_up_numpy
 from thresher.compact.table import CompactTable
 from thresher.compact.value_types import VALUE_TYPES
-from thresher.kernels import thread_pool
+from thresher.kernels import compiling
 
 
 @st.composite
@@ -85,7 +85,7 @@ def test_memory_of_a_lookup_follows_the_batch_not_the_table(density):
 
 @pytest.mark.parametrize("threads", [2, 3])
 def test_a_large_batch_on_several_threads_gives_the_same(monkeypatch, threads):
-    monkeypatch.setattr(thread_pool, "PARALLEL_CELLS", 0)
+    monkeypatch.setattr(compiling, "PARALLEL_CELLS", 0)
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
     mask = np.random.default_rng(0).random((500, 16)) < 0.1
     table = CompactTable.from_mask(mask, np.random.default_rng(1).standard_normal(mask.shape))

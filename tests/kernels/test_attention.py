@@ -1,12 +1,11 @@
-"""Attention over few fields: the kernels against the formula written out, also where weights are dropped."""
-
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor
+from torch import Tensor, nn
 
-from thresher.kernels.attention import FEW_FIELDS, attend
+from thresher.kernels.attention import FEW_FIELDS, attend, draw, drop_out
+from thresher.models.layers import Dropout
 
 
 def attend_naively(query: Tensor, key: Tensor, value: Tensor, num_heads: int) -> Tensor:
@@ -59,7 +58,7 @@ def test_gradients_with_dropout_are_those_of_the_weights_that_were_kept():
 
 
 @pytest.mark.parametrize("dropout", [0.1, 0.4, 0.9])
-def test_dropout_drops_its_share_and_keeps_the_mean(dropout):
+def test_attention_dropout_drops_its_share_and_keeps_the_mean(dropout):
     num_rows, num_fields = 2000, 4
     query, key = torch.zeros(2, num_rows, num_fields, 4)  # all weights are 1/4
     value = torch.eye(num_fields).expand(num_rows, num_fields, num_fields).contiguous()
@@ -70,7 +69,7 @@ def test_dropout_drops_its_share_and_keeps_the_mean(dropout):
     torch.testing.assert_close(kept, torch.full_like(kept, 1 / num_fields / (1 - dropout)), rtol=1e-4, atol=0)
 
 
-def test_dropout_is_repeated_by_its_seed_and_differs_without():
+def test_attention_dropout_follows_the_seed():
     inputs = random_inputs(4, 6, 8)
 
     def attended(seed: int) -> Tensor:
@@ -81,8 +80,8 @@ def test_dropout_is_repeated_by_its_seed_and_differs_without():
     assert not torch.equal(attended(3), attended(4))
 
 
-def test_few_and_many_fields_are_attended_alike():
-    """A field more than the kernels take, which nobody attends to: its score is far below all others."""
+def test_few_and_many_fields_give_the_same():
+    """A field more than the kernels take, with a score far below all others."""
     query, key, value = (x.detach() for x in random_inputs(3, FEW_FIELDS, 8))
     query[..., 0] = 1
     more_key = torch.cat([key, torch.zeros(3, 1, 8)], dim=1)
@@ -93,7 +92,7 @@ def test_few_and_many_fields_are_attended_alike():
 
 
 @pytest.mark.parametrize("at", [0, 1, 2])
-def test_nan_is_not_hidden(at):
+def test_nan_propagates(at):
     inputs = [x.detach() for x in random_inputs(2, 3, 4)]
     inputs[at][0, 1, 2] = torch.nan
     attended = attend(*inputs, 1)
@@ -136,7 +135,7 @@ def test_gradients_of_each_row_under_vmap():
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
 
 
-def test_other_layouts_and_types_are_attended_alike():
+def test_other_layouts_and_types_give_the_same():
     inputs = [x.detach() for x in random_inputs(2, 5, 8)]
     expected = attend(*inputs, 2)
     turned = [x.transpose(1, 2).contiguous().transpose(1, 2) for x in inputs]
@@ -144,5 +143,65 @@ def test_other_layouts_and_types_are_attended_alike():
     torch.testing.assert_close(attend(*(x.double() for x in inputs), 2).float(), expected, rtol=1e-4, atol=1e-5)
 
 
-def test_a_dropout_of_almost_all_is_no_division_by_zero():
+def test_a_dropout_of_almost_1_does_not_divide_by_zero():
     assert attend(*(x.detach() for x in random_inputs(2, 3, 4)), 2, dropout=0.9999999).isfinite().all()
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
+def test_a_share_is_dropped_and_the_rest_scaled(rate):
+    values = torch.randn(400, 500, generator=torch.Generator().manual_seed(0))
+    dropped = drop_out(values, rate)
+    assert (dropped == 0).float().mean().item() == pytest.approx(rate, abs=0.005)
+    kept = dropped != 0
+    torch.testing.assert_close(dropped[kept], values[kept] / (1 - rate), rtol=2e-4, atol=0)
+
+
+def test_entries_are_dropped_independently():
+    kept = drop_out(torch.ones(200_000), 0.5) > 0
+    for lag in (1, 2, 3, 4, 64):  # four numbers come from one draw
+        assert (kept[lag:] == kept[:-lag]).float().mean().item() == pytest.approx(0.5, abs=0.01)
+
+
+@pytest.mark.parametrize("rate", [0.0, 1.0])
+def test_rates_of_0_and_1(rate):
+    values = torch.randn(7, 3)
+    assert torch.equal(drop_out(values, rate), values * (1 - rate))
+
+
+@pytest.mark.parametrize("shape", [(0, 4), (1,), (3, 5), (2, 3, 4)])
+def test_draws_of_any_shape(shape):
+    assert draw(shape).shape == torch.Size(shape)
+    assert drop_out(torch.ones(shape), 0.3).shape == torch.Size(shape)
+
+
+def test_gradients_of_dropout():
+    values = torch.randn(40, 5, requires_grad=True)
+    dropped = drop_out(values, 0.4)
+    (gradient,) = torch.autograd.grad(dropped.sum(), values)
+    torch.testing.assert_close(gradient * values.detach(), dropped.detach())
+
+
+def test_dropout_follows_the_seed():
+    def dropped(seed: int) -> Tensor:
+        torch.manual_seed(seed)
+        return drop_out(torch.ones(50, 4), 0.5)
+
+    assert torch.equal(dropped(3), dropped(3))
+    assert not torch.equal(dropped(3), dropped(4))
+
+
+def test_the_module_drops_only_in_training():
+    module = Dropout(0.5)
+    assert isinstance(module, nn.Dropout)
+    values = torch.ones(100, 10)
+    assert (module(values) == 0).any()
+    assert torch.equal(module.eval()(values), values)
+    assert str(module) == str(nn.Dropout(0.5))
+
+
+def test_other_types_use_torchs_dropout():
+    values = torch.ones(1000, dtype=torch.float64)
+    torch.manual_seed(2)
+    dropped = drop_out(values, 0.5)
+    torch.manual_seed(2)
+    assert torch.equal(dropped, nn.functional.dropout(values, 0.5))

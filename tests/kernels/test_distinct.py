@@ -30,7 +30,7 @@ def test_the_kernel_and_its_twin_find_the_same(batch):
 
 
 @given(batches())
-def test_distinct_ids_give_the_batch_back_in_ascending_order(batch):
+def test_distinct_ids_ascend_and_reproduce_the_batch(batch):
     ids, num_features = batch
     found = find_distinct(ids, num_features)
     assert torch.equal(found.ids[found.places.long()], ids.long())
@@ -51,7 +51,7 @@ def test_occurrences_list_every_position_of_each_id(batch):
 def test_occurrences_of_kernel_and_twin_are_equal(batch):
     ids, num_features = batch
     found = module._find_by_torch(ids, num_features)
-    twin = find_occurrences(found.places.to(torch.int16), found.num_ids)  # int16 is the twin's alone
+    twin = find_occurrences(found.places.to(torch.int16), found.num_ids)  # int16 runs on the twin
     ours = find_occurrences(found.places, found.num_ids)
     assert all(torch.equal(a, b) for a, b in zip(ours, twin, strict=True))
 
@@ -62,7 +62,7 @@ def test_ids_ascend_when_they_are_sorted_and_distinct(ids):
         assert is_ascending(torch.tensor(ids, dtype=dtype)) == (ids == sorted(set(ids)))
 
 
-def test_marking_sets_the_flags_of_the_ids_alone():
+def test_marking_sets_only_the_flags_of_the_ids():
     for ids in (torch.tensor([1, 3]), torch.tensor([[1, 0], [3, 0]])[:, 0]):  # the kernel; strided, so its twin
         flags = torch.tensor([True, False, False, False, False])
         mark_(flags, ids)
@@ -71,12 +71,12 @@ def test_marking_sets_the_flags_of_the_ids_alone():
 
 @pytest.mark.parametrize("find", [module._find_by_kernel, module._find_by_torch])
 @pytest.mark.parametrize("bad", [-1, 10, 2**31 - 1])
-def test_an_id_outside_the_table_is_refused_by_name(find, bad):
+def test_an_id_outside_the_table_is_refused(find, bad):
     with pytest.raises(DataError, match=f"^id {bad} is outside a table of 10 rows"):
         find(torch.tensor([[3, bad]], dtype=torch.int32), 10)
 
 
-def test_the_answer_is_found_once_per_batch_and_again_when_the_batch_changes():
+def test_the_result_is_cached_until_the_batch_changes():
     ids = torch.tensor([[1, 2], [2, 1]], dtype=torch.int32)
     first = find_distinct(ids, 5)
     assert find_distinct(ids, 5) is first
@@ -85,7 +85,7 @@ def test_the_answer_is_found_once_per_batch_and_again_when_the_batch_changes():
     assert find_distinct(ids, 5).ids.tolist() == [1, 2, 4]
 
 
-def test_a_buffer_that_is_filled_anew_behind_torchs_back_is_a_new_batch():
+def test_a_refilled_buffer_is_a_new_batch():
     buffer = np.array([1, 2, 3])
     ids = torch.from_numpy(buffer)
     assert find_distinct(ids, 10).ids.tolist() == [1, 2, 3]
@@ -93,10 +93,10 @@ def test_a_buffer_that_is_filled_anew_behind_torchs_back_is_a_new_batch():
     assert find_distinct(ids, 10).ids.tolist() == [7, 8]
     ids.data.copy_(torch.tensor([4, 4, 5]))
     assert find_distinct(ids, 10).ids.tolist() == [4, 5]
-    assert not vars(ids)  # nothing is left on somebody else's tensor
+    assert not vars(ids)  # no attribute is set on the tensor
 
 
-def test_what_was_found_in_inference_mode_is_not_trained_with():
+def test_results_of_inference_mode_are_not_cached_for_training():
     ids, weight = torch.tensor([1, 2, 1]), torch.ones(4, 2, requires_grad=True)
     with torch.inference_mode():
         find_distinct(ids, 4)

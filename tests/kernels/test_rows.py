@@ -1,12 +1,19 @@
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import functional
 
+from thresher.kernels import compiling
 from thresher.kernels.distinct import find_distinct
-from thresher.kernels.fm import fm_from_rows
-from thresher.kernels.linear import sum_from_rows
-from thresher.kernels.rows import collect_rows, expand_rows, lookup_rows, row_gradient
+from thresher.kernels.rows import (
+    collect_rows,
+    compact_lookup,
+    compact_lookup_by_torch,
+    expand_rows,
+    lookup_rows,
+    row_gradient,
+)
 
 
 @st.composite
@@ -17,11 +24,6 @@ def batches(draw):
     generator = torch.Generator().manual_seed(draw(st.integers(0, 1000)))
     table = torch.randn(N, D, generator=generator, dtype=torch.float64)
     return table, torch.randint(N, (B, F), generator=generator)
-
-
-def plain_fm(vectors):
-    pairs = torch.einsum("bfd,bgd->bfg", vectors, vectors)
-    return (pairs.sum((1, 2)) - pairs.diagonal(dim1=1, dim2=2).sum(1)) / 2
 
 
 @given(batches())
@@ -41,43 +43,6 @@ def test_look_up_and_expand_are_the_plain_embedding_and_its_gradient(batch):
 
 
 @given(batches())
-def test_fm_from_rows_is_the_sum_over_pairs_of_fields(batch):
-    table, ids = batch
-    for dtype, rtol in ((torch.float32, 1e-4), (torch.float64, 1e-10)):  # the kernel, the twin
-        distinct = find_distinct(ids, table.shape[0])
-        rows = table[distinct.ids].to(dtype).requires_grad_()
-        upstream = torch.linspace(-1, 2, ids.shape[0], dtype=torch.float64)
-        term = fm_from_rows(rows, distinct)
-        term.backward(upstream.to(dtype))
-        expected_rows = table[distinct.ids].requires_grad_()
-        expected = plain_fm(expected_rows[distinct.places.long()])
-        expected.backward(upstream)
-        torch.testing.assert_close(term.double(), expected, rtol=rtol, atol=rtol)
-        torch.testing.assert_close(rows.grad.double(), expected_rows.grad, rtol=rtol, atol=rtol)
-
-
-@given(batches(), st.data())
-def test_sum_from_rows_is_the_sum_over_fields_of_the_ids_not_left_out(batch, data):
-    table, ids = batch
-    for dtype, rtol in ((torch.float32, 1e-4), (torch.float64, 1e-10)):  # the kernel, the twin
-        distinct = find_distinct(ids.clone(), table.shape[0])
-        left_out = torch.tensor(
-            data.draw(st.lists(st.booleans(), min_size=distinct.num_ids, max_size=distinct.num_ids))
-        )
-        distinct = distinct.without(left_out.bool())
-        rows = table[distinct.ids, :1].to(dtype).requires_grad_()
-        upstream = torch.linspace(-1, 2, ids.shape[0], dtype=torch.float64)
-        total = sum_from_rows(rows, distinct)
-        total.backward(upstream.to(dtype))
-        expected_rows = table[distinct.ids, :1].requires_grad_()
-        padded = torch.cat((expected_rows, torch.zeros(1, 1, dtype=torch.float64)))
-        expected = padded[distinct.places.long()].sum((1, 2))
-        expected.backward(upstream)
-        torch.testing.assert_close(total.double(), expected, rtol=rtol, atol=rtol)
-        torch.testing.assert_close(rows.grad.double(), expected_rows.grad, rtol=rtol, atol=rtol)
-
-
-@given(batches())
 def test_collecting_is_the_transpose_of_expanding(batch):
     table, ids = batch
     distinct = find_distinct(ids, table.shape[0])
@@ -88,26 +53,62 @@ def test_collecting_is_the_transpose_of_expanding(batch):
     torch.testing.assert_close(left, right, rtol=1e-4, atol=1e-4)
 
 
-def test_a_row_gradient_is_what_torch_calls_coalesced():
+def test_a_row_gradient_is_coalesced():
     grad = row_gradient(torch.Size((5, 2)), torch.tensor([1, 4]), torch.ones(2, 2))
     assert grad.is_coalesced()
     assert grad.to_dense().sum(1).tolist() == [0, 2, 0, 0, 2]
 
 
-def test_results_do_not_depend_on_the_number_of_threads():
-    table = torch.randn(500, 16)
-    ids = (torch.rand(64, 10) ** 3 * 500).long()
-    before, results = torch.get_num_threads(), []
-    try:
-        for threads in (1, 2):
-            torch.set_num_threads(threads)
-            distinct = find_distinct(ids.clone(), 500)
-            rows = table[distinct.ids].requires_grad_()
-            term = fm_from_rows(rows, distinct)
-            term.sum().backward()
-            results.append(
-                (term.detach(), rows.grad, collect_rows(expand_rows(table[distinct.ids], distinct), distinct))
-            )
-    finally:
-        torch.set_num_threads(before)
-    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
+def compact_table(num_features=60, embedding_dim=9, density=0.3):
+    generator = torch.Generator().manual_seed(0)
+    mask = torch.rand(num_features, embedding_dim, generator=generator) < density
+    row_starts = torch.cat([torch.zeros(1, dtype=torch.int64), mask.sum(1).cumsum(0)]).int()
+    columns = mask.nonzero()[:, 1].to(torch.uint8)
+    return torch.randn(int(mask.sum()), generator=generator), row_starts, columns
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("ids_dtype", [torch.int32, torch.int64])
+def test_compact_lookup_and_twin_agree(monkeypatch, threads, ids_dtype):
+    monkeypatch.setattr(compiling, "PARALLEL_CELLS", 0)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    values, row_starts, columns = compact_table()
+    ids = torch.randint(60, (500,), dtype=ids_dtype)
+    weights = torch.randn(500, 9)
+    results = []
+    for look_up in (compact_lookup, compact_lookup_by_torch):
+        leaf = values.clone().requires_grad_()
+        vectors = look_up(leaf, row_starts, columns, ids, 9)
+        (vectors * weights).sum().backward()
+        results.append((vectors.detach(), leaf.grad))
+    torch.testing.assert_close(results[0][0], results[1][0], rtol=0, atol=0)
+    torch.testing.assert_close(results[0][1], results[1][1])
+
+
+def test_compact_gradients_are_identical_for_any_number_of_threads(monkeypatch):
+    monkeypatch.setattr(compiling, "PARALLEL_CELLS", 0)
+    values, row_starts, columns = compact_table()
+    ids, weights = torch.randint(60, (2000,)), torch.randn(2000, 9)
+    gradients = []
+    for threads in (1, 2, 5):
+        monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
+        leaf = values.clone().requires_grad_()
+        (compact_lookup(leaf, row_starts, columns, ids, 9) * weights).sum().backward()
+        gradients.append(leaf.grad)
+    assert torch.equal(gradients[0], gradients[1])
+    assert torch.equal(gradients[0], gradients[2])
+
+
+def test_the_compact_gradient_is_the_derivative():
+    values, row_starts, columns = compact_table(num_features=12, embedding_dim=4)
+    ids = torch.randint(12, (3, 5))
+    assert torch.autograd.gradcheck(
+        lambda leaf: compact_lookup(leaf, row_starts, columns, ids, 4), values.double().requires_grad_()
+    )
+
+
+@pytest.mark.parametrize("bad", [-1, 60])
+def test_compact_lookup_refuses_ids_outside_the_table(bad):
+    values, row_starts, columns = compact_table()
+    with pytest.raises(IndexError):
+        compact_lookup(values, row_starts, columns, torch.tensor([1, bad]), 9)

@@ -19,6 +19,8 @@ from torch import Tensor
 from thresher.errors import ThresherError
 
 LARGE_BYTES = 4 << 20
+CHUNK_ENTRIES = 1 << 20
+"""Entries of a table that are processed at a time where a temporary of its whole size would be too large."""
 
 
 @dataclass(frozen=True, kw_only=True)

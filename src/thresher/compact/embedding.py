@@ -13,8 +13,8 @@ from torch.nn import functional
 from thresher.compact.layouts import choose_layout
 from thresher.compact.table import CompactTable
 from thresher.embeddings.base import RowEmbedding
-from thresher.kernels.compact_lookup import compact_lookup
 from thresher.kernels.distinct import DistinctIds, find_distinct
+from thresher.kernels.rows import compact_lookup
 
 
 class CompactEmbedding(RowEmbedding):

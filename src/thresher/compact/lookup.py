@@ -14,7 +14,7 @@ import numpy.typing as npt
 from thresher.compact.bits import BLOCK_BITS, SELECT_STRIDE
 from thresher.compact.layouts import LIST_SHIFT, Layout
 from thresher.compact.value_types import MAX_CODE, SCALE_BLOCK
-from thresher.kernels.thread_pool import num_parts, run_parts
+from thresher.kernels.compiling import num_parts, run_parts
 
 Array = npt.NDArray[Any]
 Positions = npt.NDArray[np.int64]

@@ -16,7 +16,7 @@ from thresher.compact.embedding import CompactEmbedding
 from thresher.compact.table import CompactTable
 from thresher.compact.value_types import MAX_CODE, SCALE_BLOCK, Quantised, ValueType, is_quantised, quantise
 from thresher.errors import ConfigError
-from thresher.kernels.compact_lookup import compact_lookup
+from thresher.kernels.rows import compact_lookup
 
 
 class QuantisedEmbedding(CompactEmbedding):

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from thresher._internal.mapped_tensors import new_zeros
+from thresher._internal.mapped_tensors import CHUNK_ENTRIES, new_zeros
 from thresher.embeddings.base import BYTES_PER_VALUE, EmbeddingConfig, Role, RowEmbedding, new_table
 from thresher.embeddings.method_registry import register_embedding
 from thresher.embeddings.thresholds import (
@@ -28,12 +28,11 @@ from thresher.embeddings.thresholds import (
     soft_threshold,
 )
 from thresher.errors import ConfigError
-from thresher.kernels.top_scores import CHUNK_ENTRIES
 
 if TYPE_CHECKING:
     from thresher.kernels.distinct import DistinctIds
-    from thresher.kernels.histogram import ScoreHistogram
-    from thresher.kernels.pruned_rows import PrunedRows
+    from thresher.kernels.scores import ScoreHistogram
+    from thresher.kernels.threshold_lookup import PrunedRows
 
 Pressure = Literal["plan", "decay"]
 
@@ -173,7 +172,7 @@ class PepEmbedding(RowEmbedding):
         return rows, live
 
     def _known_pruned_rows(self) -> "PrunedRows":
-        from thresher.kernels.pruned_rows import PrunedRows
+        from thresher.kernels.threshold_lookup import PrunedRows
 
         known = self._pruned_rows
         if known is None or not (known.weight is self.weight and known.deviation is self.thresholds):
@@ -182,7 +181,7 @@ class PepEmbedding(RowEmbedding):
 
     def score_histogram(self) -> "ScoreHistogram":
         """Histogram of `scores`; after the first call, lookups with row gradients keep it up to date."""
-        from thresher.kernels.histogram import ScoreHistogram
+        from thresher.kernels.scores import ScoreHistogram
 
         known = self._score_histogram
         if known is None or not (known.weight is self.weight and known.deviation is self.thresholds):

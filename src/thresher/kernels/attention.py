@@ -1,9 +1,13 @@
-"""Attention over a sample's few fields, in one pass: `softmax(Q Kᵀ) V` for each head, with dropout of its weights.
+"""Attention over the few fields of a sample, `softmax(Q Kᵀ) V` per head, and dropout that draws four numbers at once.
 
-General attention is made for thousands of vectors. For ten it spends its time on copies of the heads, on matrices too
-small for a matrix product, and on drawing random numbers one by one.
+General attention is built for thousands of vectors. For ten it spends its time on copies of the heads, on matrices too
+small for a matrix product, and on random numbers. Dropout takes four 16-bit numbers from each 64-bit draw of torch's
+generator, so seeds repeat it; rates are multiples of 1/65536.
 """
 
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,16 +17,45 @@ from numpy import float32
 from torch import Tensor
 from torch.nn import functional
 
-from thresher.kernels.dropout import DropoutRule, draw
-from thresher.kernels.parallel import parallel_kernel, runs_on_kernels
-from thresher.kernels.vector_math import exp
+from thresher.kernels.compiling import parallel_kernel, runs_on_kernels
+from thresher.kernels.primitives import exp
 
 FEW_FIELDS = 12
-"""Up to so many the kernels are ahead; beyond, torch's matrix products are."""
+"""The kernels are faster up to this number of fields; beyond it torch's matrix products are."""
+
+_DRAWS = 1 << 16
+
+
+@dataclass(frozen=True)
+class DropoutRule:
+    """Entries whose draw is below `limit` are dropped; the others are multiplied by `scale`."""
+
+    limit: int
+    scale: float
+
+    @classmethod
+    def of(cls, rate: float) -> "DropoutRule":
+        num_dropped = min(round(rate * _DRAWS), _DRAWS - 1)
+        return cls(num_dropped - _DRAWS // 2, _DRAWS / (_DRAWS - num_dropped))
+
+
+def draw(shape: Sequence[int]) -> Tensor:
+    """Uniform random int16."""
+    count = math.prod(shape)
+    draws = torch.empty(-(-count // 4), dtype=torch.int64, device="cpu").random_(-(1 << 63), None)
+    return draws.view(torch.int16)[:count].view(*shape)
+
+
+def drop_out(values: Tensor, rate: float) -> Tensor:
+    """Each entry becomes 0 with probability `rate`, and is else multiplied by `1 / (1 − rate)`: the mean stays."""
+    if rate in (0.0, 1.0) or not runs_on_kernels(values):
+        return functional.dropout(values, rate)
+    rule = DropoutRule.of(rate)
+    return values * (draw(values.shape) >= rule.limit).float().mul_(rule.scale)
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, num_heads: int, *, dropout: float = 0.0) -> Tensor:
-    """Three times `[B, F, A]`, the heads side by side in `A` → `[B, F, A]`. The dot products are not scaled."""
+    """Query, key and value `[B, F, A]`, the heads side by side in `A` → `[B, F, A]`. Dot products are not scaled."""
     if query.shape[1] <= FEW_FIELDS and runs_on_kernels(query, key, value):
         attended: Tensor = _Attend.apply(query, key, value, num_heads, dropout)  # type: ignore[no-untyped-call]
         return attended
@@ -30,7 +63,7 @@ def attend(query: Tensor, key: Tensor, value: Tensor, num_heads: int, *, dropout
 
 
 def attend_by_torch(query: Tensor, key: Tensor, value: Tensor, num_heads: int, *, dropout: float = 0.0) -> Tensor:
-    """The same, on any device and for any number of fields."""
+    """The plain-torch twin, on any device and for any number of fields."""
     attended = functional.scaled_dot_product_attention(
         _by_head(query, num_heads), _by_head(key, num_heads), _by_head(value, num_heads), dropout_p=dropout, scale=1.0
     )  # [B, H, F, A/H]
@@ -56,7 +89,7 @@ class _Attend(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad):  # type: ignore[no-untyped-def]
         query, key, value, softmax = ctx.saved_tensors
-        if torch.is_grad_enabled():  # somebody wants second derivatives
+        if torch.is_grad_enabled():  # second derivatives are wanted
             kept = (softmax >= 0) * float(ctx.scale)  # [B, H, F, F]
             attended = _formula(query, key, value, kept)
             return *torch.autograd.grad(attended, (query, key, value), grad, create_graph=True), None, None
@@ -69,7 +102,7 @@ class _Attend(torch.autograd.Function):
 
 
 def _formula(query: Tensor, key: Tensor, value: Tensor, kept: Tensor) -> Tensor:
-    """The same for given weights of the dropout `[B, H, F, F]`, in operations that torch can differentiate twice."""
+    """The same for given dropout weights `[B, H, F, F]`; torch can differentiate it twice."""
     query, key, value = (_by_head(x, kept.shape[1]) for x in (query, key, value))
     weights = torch.softmax(query @ key.transpose(2, 3), dim=3) * kept
     return (weights @ value).transpose(1, 2).flatten(2)
@@ -86,7 +119,7 @@ def _array(tensor: Tensor) -> Any:
 
 @parallel_kernel
 def _forward(query, key, value, draws, limit, scale, softmax, attended):  # type: ignore[no-untyped-def]
-    """`softmax` is negative where a weight is dropped: backward needs to know both."""
+    """`softmax` is negative where a weight is dropped: backward needs the weight and whether it was dropped."""
     num_heads, num_fields = softmax.shape[1], softmax.shape[2]
     width = query.shape[2] // num_heads
     for b in prange(query.shape[0]):
@@ -101,7 +134,7 @@ def _forward(query, key, value, draws, limit, scale, softmax, attended):  # type
                         score += query[b, i, first + d] * key[b, j, first + d]
                     weights[j] = score
                     largest = max(largest, score)
-                    total += score - score  # 0, or NaN, which `exp` would hide
+                    total += score - score  # 0, or NaN, which `exp` does not propagate
                 for j in range(num_fields):
                     weights[j] = exp(weights[j] - largest)
                     total += weights[j]
@@ -119,7 +152,7 @@ def _forward(query, key, value, draws, limit, scale, softmax, attended):  # type
 
 @parallel_kernel
 def _backward(query, key, value, softmax, grad, scale, query_grad, key_grad, value_grad):  # type: ignore[no-untyped-def]
-    """Adds to three gradients that start at 0."""
+    """Adds to three zeroed gradients."""
     num_heads, num_fields = softmax.shape[1], softmax.shape[2]
     width = query.shape[2] // num_heads
     for b in prange(query.shape[0]):

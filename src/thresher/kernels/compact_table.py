@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from thresher.kernels.bit_vectors import (
+from thresher.kernels.compiling import kernel
+from thresher.kernels.primitives import (
     ONE,
     ZERO,
     as_float,
@@ -21,7 +22,6 @@ from thresher.kernels.bit_vectors import (
     select_from,
     trailing_zeros,
 )
-from thresher.kernels.compiling import kernel
 
 Array = npt.NDArray[Any]
 ROW_INDEX_CODES = {"all": 0, "bitmap": 1, "list8": 2, "list16": 3}

@@ -1,21 +1,173 @@
-"""How every kernel is compiled: without the GIL, and kept on disk where there is a place to keep it.
+"""How kernels are compiled (numba, without the GIL, cached on disk) and run on several threads.
 
-Works without torch. Not here: kernels on several threads (`parallel`), nor any kernel.
+Works without torch: the readers of compact tables and raw files use it in services that do not install torch.
 """
 
-from typing import Any
+import functools
+import logging
+import os
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 import numba
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+numba_settings: Any = numba.config  # its attributes are created at run time
+logger = logging.getLogger(__name__)
+
+PARALLEL_SIZE = 1 << 17  # numbers; smaller work runs on the calling thread
+PARALLEL_CELLS = 1 << 20  # the same for Python threads, which cost more to start
+SERIAL_SUFFIX = "_serial"
+# sums may be reordered and products fused, but NaN and infinity are never assumed away
+FLOAT_RULES = {"contract", "reassoc", "nsz", "arcp"}
+
+# numba's workqueue layer aborts the process when two Python threads enter it at once
+_parallel_lock = threading.RLock()
+_pool: ThreadPoolExecutor | None = None
+
 
 def compile_kernel(function: Any, **options: Any) -> Any:
-    """Compile with numba, with these options of `njit` besides."""
+    """Compile with numba; `options` are passed to `njit`."""
     try:
         return numba.njit(nogil=True, cache=True, **options)(function)
-    except RuntimeError:  # neither the package's folder nor the user's can be written
+    except RuntimeError:  # neither the package's folder nor the user's cache folder is writable
         return numba.njit(nogil=True, **options)(function)
 
 
 def kernel(function: Any) -> Any:
-    """Decorator: a serial kernel by numba's own rules."""
+    """Compile a serial kernel with numba's default rules for floats and errors."""
     return compile_kernel(function)
+
+
+def serial_kernel(function: Callable[P, R]) -> Callable[P, R]:
+    """Compile a serial kernel whose float sums may be reordered."""
+    compiled: Callable[P, R] = compile_kernel(function, error_model="numpy", fastmath=FLOAT_RULES)
+    return compiled
+
+
+def exact_kernel(function: Callable[P, R]) -> Callable[P, R]:
+    """Compile a helper whose sums keep their order; only products may be fused."""
+    compiled: Callable[P, R] = compile_kernel(function, error_model="numpy", fastmath={"contract"})
+    return compiled
+
+
+class ParallelKernel(Generic[P, R]):
+    """A kernel with `prange`, called like the function it is compiled from.
+
+    It uses as many threads as torch, and one Python thread at a time may run it in parallel. With one thread, or
+    through `serially`, it runs on the calling thread without waiting for a lock.
+    """
+
+    def __init__(self, function: Callable[P, R]) -> None:
+        functools.update_wrapper(self, function)
+        self._name = function.__name__
+        self._parallel = compile_kernel(function, parallel=True, error_model="numpy", fastmath=FLOAT_RULES)
+        self._serial = compile_kernel(_renamed(function), error_model="numpy", fastmath=FLOAT_RULES)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        threads = min(num_threads(), numba_settings.NUMBA_NUM_THREADS)
+        if threads == 1:
+            return self.serially(*args, **kwargs)
+        with _parallel_lock:
+            if not self._parallel.signatures:
+                if numba_settings.THREADING_LAYER == "default":
+                    numba_settings.THREADING_LAYER = "workqueue"  # the only layer that survives forked workers
+                _log_compilation(self._parallel, self._name)
+            numba.set_num_threads(threads)
+            result: R = self._parallel(*args, **kwargs)
+            return result
+
+    def serially(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run on the calling thread, whatever the number of threads."""
+        if not self._serial.signatures:
+            _log_compilation(self._serial, f"{self._name}{SERIAL_SUFFIX}")
+        result: R = self._serial(*args, **kwargs)
+        return result
+
+    def for_work(self, size: int) -> Callable[P, R]:
+        """The kernel itself, or its serial form if `size` numbers are too few to wake other threads."""
+        return self if size >= PARALLEL_SIZE else self.serially
+
+
+def parallel_kernel(function: Callable[P, R]) -> ParallelKernel[P, R]:
+    """Compile a kernel with `prange`; see `ParallelKernel`."""
+    return ParallelKernel(function)
+
+
+def runs_on_kernels(*tensors: "Tensor") -> bool:
+    """Whether the CPU kernels accept these tensors; otherwise the plain-torch twins run."""
+    import torch
+
+    # inside torch.func (vmap, grad, …) tensors are wrappers without memory
+    if torch.compiler.is_compiling() or torch._C._functorch.peek_interpreter_stack() is not None:
+        return False
+    return all(
+        tensor.device.type == "cpu"
+        and tensor.layout == torch.strided
+        and tensor.dtype in (torch.float32, torch.int32, torch.int64)
+        and tensor.is_contiguous()
+        for tensor in tensors
+    )
+
+
+def num_threads() -> int:
+    """`torch.get_num_threads()`; without torch `OMP_NUM_THREADS`, or the number of cores."""
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        return int(torch.get_num_threads())
+    wanted = os.environ.get("OMP_NUM_THREADS", "")
+    return int(wanted) if wanted.isdigit() and int(wanted) > 0 else os.cpu_count() or 1
+
+
+def num_parts(num_cells: int) -> int:
+    """Into how many parts to split work over `num_cells` numbers for `run_parts`."""
+    return 1 if num_cells < PARALLEL_CELLS else num_threads()
+
+
+def run_parts(kernel: Callable[[int], R], parts: int) -> list[R]:
+    """`[kernel(0), …, kernel(parts − 1)]` on Python threads, the first on the calling thread.
+
+    For serial kernels, which release the GIL. Unlike numba's threading layer, any number of threads may call this at
+    once, and it survives a fork.
+    """
+    global _pool
+    if parts == 1:
+        return [kernel(0)]
+    if _pool is None:
+        _pool = ThreadPoolExecutor(thread_name_prefix="thresher-lookup")
+    others = [_pool.submit(kernel, part) for part in range(1, parts)]
+    return [kernel(0), *(other.result() for other in others)]
+
+
+def _forget_pool() -> None:
+    global _pool
+    _pool = None  # a forked child has the object but not its threads
+
+
+os.register_at_fork(after_in_child=_forget_pool)
+
+
+def _renamed(function: Callable[P, R]) -> Callable[P, R]:
+    """The same function under another name: numba's disk cache finds code by name and ignores the options."""
+    assert isinstance(function, FunctionType)
+    parts = (function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
+    copy = FunctionType(*parts)
+    copy.__qualname__, copy.__module__ = f"{function.__qualname__}{SERIAL_SUFFIX}", function.__module__
+    return copy
+
+
+def _log_compilation(compiled: "numba.core.dispatcher.Dispatcher", name: str) -> None:
+    cache = Path(compiled.stats.cache_path or ".")
+    if not any(cache.glob(f"*{name}-*.nbi")):
+        readable = name.removesuffix(SERIAL_SUFFIX).strip("_")
+        logger.info("compiling kernel %s (a few seconds; cached in %s)", readable, cache)

@@ -1,6 +1,6 @@
 """The distinct ids of a batch and where each occurs: found once per step, used by every lookup and every gradient.
 
-A bitmap over the table replaces sorting: `O(batch + N/64)`. Not here: what is looked up with them.
+A bitmap over the table replaces sorting: `O(batch + N/64)`.
 """
 
 import threading
@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from thresher.errors import IdTypeError, OutsideTableError
-from thresher.kernels.bit_vectors import popcount, trailing_zeros
-from thresher.kernels.parallel import runs_on_kernels, serial_kernel
+from thresher.kernels.compiling import runs_on_kernels, serial_kernel
+from thresher.kernels.primitives import popcount, trailing_zeros
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,8 +23,8 @@ class DistinctIds:
 
     Attributes:
         ids: int64 `[U]`, ascending.
-        places: int32 or int64 of the batch's shape `[...]`; `ids[places]` is the batch. A place of `U` stands for an id
-            that was left out (`without`): its vector is 0 and no gradient reaches it.
+        places: int32 or int64 of the batch's shape `[...]`; `ids[places]` is the batch. A place of `U` is an id that
+            `without` removed: its vector is 0 and it gets no gradient.
         num_features: rows of the table the ids point into (`N`).
     """
 
@@ -36,54 +36,58 @@ class DistinctIds:
     def num_ids(self) -> int:
         return self.ids.numel()
 
-    def without(self, left_out: Tensor) -> "DistinctIds":
-        """The same batch with the ids where `left_out` (bool `[U]`) is True taken from the list."""
+    def without(self, removed: Tensor) -> "DistinctIds":
+        """The same batch without the ids where `removed` (bool `[U]`) is True."""
         if runs_on_kernels(self.ids, self.places):
-            num_kept = _count_false(left_out.numpy())
+            num_kept = self.num_ids - int(np.count_nonzero(removed.numpy()))
             if num_kept == self.num_ids:
                 return self
             ids, places = self.ids.new_empty(num_kept), torch.empty_like(self.places)
-            flat = places.view(-1).numpy(), self.places.view(-1).numpy()
-            _renumber(left_out.numpy(), self.ids.numpy(), ids.numpy(), flat[1], flat[0])
+            flat = self.places.view(-1).numpy(), places.view(-1).numpy()
+            _renumber(removed.numpy(), self.ids.numpy(), ids.numpy(), *flat)
             return DistinctIds(ids, places, self.num_features)
-        kept = ~left_out
+        kept = ~removed
         num_kept = int(kept.sum())
-        new_places = torch.where(left_out, num_kept, kept.cumsum(0) - 1).to(self.places.dtype)  # [U]
+        new_places = torch.where(removed, num_kept, kept.cumsum(0) - 1).to(self.places.dtype)  # [U]
         new_places = torch.cat((new_places, new_places.new_full((1,), num_kept)))
         return DistinctIds(self.ids[kept], new_places[self.places.long()], self.num_features)
 
     @cached_property
     def occurrences(self) -> tuple[Tensor, Tensor]:
-        """Starts `[U + 1]` and positions `[batch]`, int32: id `u` stands at `positions[starts[u]:starts[u + 1]]`."""
+        """Starts `[U + 1]` and positions `[batch]`, int32: id `u` is at `positions[starts[u]:starts[u + 1]]`."""
         return find_occurrences(self.places, self.num_ids)
 
 
 def find_distinct(ids: Tensor, num_features: int) -> DistinctIds:
     """Distinct ids of a batch of any shape, int32 or int64.
 
-    The last answer is kept: a second table looked up with the same ids finds nothing anew.
+    The last result is cached, so several tables can be looked up with the same ids.
+
+    Raises:
+        IdTypeError: the ids are not integers.
+        OutsideTableError: an id is outside the table.
     """
     check_ids(ids)
     if not runs_on_kernels(ids):
         return _find_by_torch(ids, num_features)
-    if (known := _last.answer_for(ids, num_features)) is not None:
-        return known
+    if (cached := _last.get(ids, num_features)) is not None:
+        return cached
     found = _find_by_kernel(ids, num_features)
-    if not torch.is_inference_mode_enabled():  # what is made in there can be used in no training
-        _last.keep(ids, found)
+    if not torch.is_inference_mode_enabled():  # tensors made in inference mode cannot be used in training
+        _last.set(ids, found)
     return found
 
 
 def check_ids(ids: Tensor) -> None:
-    """Raise unless ids are whole numbers, as `nn.Embedding` does."""
+    """Raise unless ids are integers, as `nn.Embedding` does."""
     if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
-        raise IdTypeError(f"ids are {ids.dtype}; a table is looked up by whole numbers: ids.long()")
+        raise IdTypeError(f"ids have dtype {ids.dtype}: expected integers. Convert them with ids.long().")
 
 
-class _LastAnswer(threading.local):
-    """The last batch of a thread, and its distinct ids.
+class _LastBatch(threading.local):
+    """Cache per thread: the last batch and its distinct ids.
 
-    The batch is compared by its values, too: a tensor over somebody's buffer can be filled anew without a trace.
+    The values are compared too: the buffer under a tensor can be refilled without a new version of the tensor.
     """
 
     def __init__(self) -> None:
@@ -91,24 +95,24 @@ class _LastAnswer(threading.local):
         self.values = torch.empty(0, dtype=torch.int64)
         self.found: DistinctIds | None = None
 
-    def answer_for(self, ids: Tensor, num_features: int) -> DistinctIds | None:
+    def get(self, ids: Tensor, num_features: int) -> DistinctIds | None:
         if self.batch is None or self.batch() is not ids or self.found is None:
             return None
         same = self.found.num_features == num_features and torch.equal(self.values, ids)
         return self.found if same else None
 
-    def keep(self, ids: Tensor, found: DistinctIds) -> None:
+    def set(self, ids: Tensor, found: DistinctIds) -> None:
         if self.values.shape != ids.shape or self.values.dtype != ids.dtype:
             self.values = torch.empty_like(ids)
         self.values.copy_(ids)
         self.batch, self.found = weakref.ref(ids), found
 
 
-_last = _LastAnswer()
+_last = _LastBatch()
 
 
 def find_occurrences(places: Tensor, num_ids: int) -> tuple[Tensor, Tensor]:
-    """Where each of `num_ids` distinct ids stands in a batch; see `DistinctIds.occurrences`."""
+    """Where each of `num_ids` distinct ids occurs in a batch; see `DistinctIds.occurrences`."""
     if not runs_on_kernels(places):
         order = torch.sort(places.flatten(), stable=True)
         bounds = torch.arange(num_ids + 1, device=places.device, dtype=order.values.dtype)
@@ -121,14 +125,15 @@ def find_occurrences(places: Tensor, num_ids: int) -> tuple[Tensor, Tensor]:
 
 
 def is_ascending(ids: Tensor) -> bool:
-    """Whether each of the ids `[U]` is above the one before it, and so all are distinct."""
-    return bool(_is_ascending(ids.numpy()) if runs_on_kernels(ids) else (ids[1:] > ids[:-1]).all())
+    """Whether ids `[U]` strictly ascend, and so are distinct."""
+    numbers = ids.numpy() if runs_on_kernels(ids) else ids  # numpy does not wake torch's threads
+    return bool((numbers[1:] > numbers[:-1]).all())
 
 
 def mark_(flags: Tensor, ids: Tensor) -> None:
     """Set `flags` (bool `[N]`) at `ids` `[U]`."""
     if runs_on_kernels(ids) and flags.device.type == "cpu":
-        _mark(flags.numpy(), ids.numpy())
+        flags.numpy()[ids.numpy()] = True
     else:
         flags[ids] = True
 
@@ -140,7 +145,7 @@ def _find_by_kernel(ids: Tensor, num_features: int) -> DistinctIds:
     flat = ids.flatten().numpy()
     num_ids = _mark_and_rank(flat, num_features, distinct.numpy(), places.view(-1).numpy())
     if num_ids < 0:
-        raise _outside(int(flat[-num_ids - 1]), num_features)
+        raise _outside_table(int(flat[-num_ids - 1]), num_features)
     return DistinctIds(distinct[:num_ids], places, num_features)
 
 
@@ -149,20 +154,20 @@ def _find_by_torch(ids: Tensor, num_features: int) -> DistinctIds:
     if not torch.compiler.is_compiling() and distinct.numel():
         for id_ in (int(distinct[0]), int(distinct[-1])):
             if not 0 <= id_ < num_features:
-                raise _outside(id_, num_features)
+                raise _outside_table(id_, num_features)
     return DistinctIds(distinct.long(), places, num_features)
 
 
-def _outside(id_: int, num_features: int) -> OutsideTableError:
+def _outside_table(id_: int, num_features: int) -> OutsideTableError:
     return OutsideTableError(
-        f"id {id_} is outside a table of {num_features} rows; new ids need rows first, and in a model made from a "
-        "schema ids are global (field offset + local id), as its encoder gives them"
+        f"id {id_} is outside a table of {num_features} rows. Add rows for new ids first; models built from a schema "
+        "expect global ids (field offset + local id), as its encoder returns them."
     )
 
 
 @serial_kernel
 def _mark_and_rank(ids, num_features, distinct, places):  # type: ignore[no-untyped-def]
-    """Fill `distinct` and `places`; returns how many are distinct, or −1 − i when `ids[i]` is outside the table."""
+    """Fill `distinct` and `places`; returns the number of distinct ids, or −1 − i if `ids[i]` is outside the table."""
     one = np.uint64(1)
     words = np.zeros((num_features + 63) >> 6, np.uint64)
     ranks = np.empty(words.shape[0], np.int32)  # distinct ids before the first of each word
@@ -187,34 +192,12 @@ def _mark_and_rank(ids, num_features, distinct, places):  # type: ignore[no-unty
 
 
 @serial_kernel
-def _is_ascending(ids):  # type: ignore[no-untyped-def]
-    num_steps_back = 0
-    for u in range(1, ids.shape[0]):
-        num_steps_back += ids[u] <= ids[u - 1]
-    return num_steps_back == 0
-
-
-@serial_kernel
-def _mark(flags, ids):  # type: ignore[no-untyped-def]
-    for u in range(ids.shape[0]):
-        flags[ids[u]] = True
-
-
-@serial_kernel
-def _count_false(flags):  # type: ignore[no-untyped-def]
-    num_false = 0
-    for u in range(flags.shape[0]):
-        num_false += not flags[u]
-    return num_false
-
-
-@serial_kernel
-def _renumber(left_out, ids, new_ids, places, new_places):  # type: ignore[no-untyped-def]
+def _renumber(removed, ids, new_ids, places, new_places):  # type: ignore[no-untyped-def]
     renumbered = np.empty(ids.shape[0] + 1, np.int32)
     renumbered[:] = new_ids.shape[0]
     num_kept = 0
     for u in range(ids.shape[0]):
-        if not left_out[u]:
+        if not removed[u]:
             new_ids[num_kept] = ids[u]
             renumbered[u] = num_kept
             num_kept += 1
@@ -224,7 +207,7 @@ def _renumber(left_out, ids, new_ids, places, new_places):  # type: ignore[no-un
 
 @serial_kernel
 def _place_occurrences(places, starts, positions):  # type: ignore[no-untyped-def]
-    """Counting sort, stable; `starts` `[U + 2]` holds zeros on entry, and the places left out come last."""
+    """Counting sort, stable; `starts` `[U + 2]` holds zeros on entry, and removed ids come last."""
     for i in range(places.shape[0]):
         starts[places[i] + 1] += 1
     for u in range(1, starts.shape[0]):

@@ -1,23 +1,26 @@
-"""Distinct rows and the batch: each row looked up once, spread to every place where its id stands, gradients back.
+"""Lookups that train: distinct rows of a dense table, copied to the places of the batch, and rows of a compact table.
 
-Not here: thresholds (`threshold_lookup`), and sums over a sample that never spread the rows (`fm`, `joined`, `linear`).
+The values `[K]` of a compact table are stored row after row: row `r` owns entries `row_starts[r] … row_starts[r + 1]`,
+and entry `k` is in column `columns[k]`. The cost follows the batch (plus one zeroed gradient `[K]`), never `N · D`.
 """
+
+from typing import Any
 
 import torch
 from numba import prange
 from numpy import float32
 from torch import Tensor
-from torch.autograd.function import FunctionCtx, once_differentiable
+from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from thresher.kernels.distinct import DistinctIds
-from thresher.kernels.parallel import parallel_kernel, runs_on_kernels, serial_kernel
-from thresher.kernels.prefetch import prefetch_row
+from thresher.kernels.compiling import kernel, num_parts, parallel_kernel, run_parts, runs_on_kernels, serial_kernel
+from thresher.kernels.distinct import DistinctIds, check_ids
+from thresher.kernels.primitives import prefetch_row
 
 CHUNKS_PER_THREAD = 4
 
-# In the kernels below a row has a name of its own before it is read or written: indexed by two numbers in the innermost
-# loop, rows of 64 take eight times as long.
+# The kernels assign a row to a variable before they read or write it: with two indexes in the innermost loop, rows of
+# 64 take eight times as long.
 
 
 def lookup_rows(weight: Tensor, distinct: DistinctIds) -> Tensor:
@@ -29,7 +32,7 @@ def lookup_rows(weight: Tensor, distinct: DistinctIds) -> Tensor:
 
 
 def expand_rows(rows: Tensor, distinct: DistinctIds) -> Tensor:
-    """Distinct rows `[U, D]` → one per place of the batch, `[..., D]`; zeros where the id was left out."""
+    """Distinct rows `[U, D]` → one per place of the batch, `[..., D]`; zeros for removed ids."""
     if not runs_on_kernels(rows, distinct.places):
         return functional.embedding(distinct.places, torch.cat((rows, rows.new_zeros(1, rows.shape[1]))))
     expanded: Tensor = _ExpandRows.apply(rows, distinct)  # type: ignore[no-untyped-call]
@@ -37,12 +40,12 @@ def expand_rows(rows: Tensor, distinct: DistinctIds) -> Tensor:
 
 
 def row_gradient(shape: torch.Size, ids: Tensor, values: Tensor) -> Tensor:
-    """A gradient that is 0 outside the rows `ids` (int64 `[U]`, ascending), as PyTorch writes it: coalesced COO."""
+    """A gradient that is 0 outside the rows `ids` (int64 `[U]`, ascending), as a coalesced COO tensor."""
     return torch.sparse_coo_tensor(ids.unsqueeze(0), values, shape, check_invariants=False, is_coalesced=True)
 
 
 class _LookupRows(torch.autograd.Function):
-    """`embedding(sparse=True)` on our own threads: torch's wait busily after each use and would hold ours up."""
+    """`embedding(sparse=True)` without torch's threads, which spin after each use and slow the kernels down."""
 
     @staticmethod
     def forward(ctx, weight, ids):  # type: ignore[no-untyped-def]
@@ -60,8 +63,8 @@ class _LookupRows(torch.autograd.Function):
 
 class _ExpandRows(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: FunctionCtx, rows: Tensor, distinct: DistinctIds) -> Tensor:
-        ctx.distinct = distinct  # type: ignore[attr-defined]
+    def forward(ctx, rows, distinct):  # type: ignore[no-untyped-def]
+        ctx.distinct = distinct
         vectors = rows.new_empty(*distinct.places.shape, rows.shape[1])
         flat = vectors.view(-1, rows.shape[1]).numpy()
         _expand.for_work(flat.size)(rows.detach().numpy(), distinct.places.view(-1).numpy(), flat)
@@ -76,7 +79,7 @@ def collect_rows(grad: Tensor, distinct: DistinctIds, *, from_samples: bool = Fa
     """The transpose of `expand_rows`: `[..., D]` → the sum over each id's places, `[U, D]`.
 
     Args:
-        from_samples: `grad` is `[B, D]`, and stands for all places of a sample alike.
+        from_samples: `grad` is `[B, D]` and applies to every place of its sample.
     """
     if runs_on_kernels(distinct.places) and grad.dtype == torch.float32 and grad.device.type == "cpu":
         collected: Tensor = _CollectRows.apply(grad, distinct, from_samples)  # type: ignore[no-untyped-call]
@@ -88,7 +91,7 @@ def collect_rows(grad: Tensor, distinct: DistinctIds, *, from_samples: bool = Fa
 
 
 class _CollectRows(torch.autograd.Function):
-    """Expanding and collecting are each other's gradient, as often as one likes."""
+    """Expanding and collecting are each other's gradient, for derivatives of any order."""
 
     @staticmethod
     def forward(ctx, grad, distinct, from_samples):  # type: ignore[no-untyped-def]
@@ -132,7 +135,7 @@ def _expand(rows, places, vectors):  # type: ignore[no-untyped-def]
 
 @serial_kernel
 def first_row_of_chunk(starts, chunk, num_chunks):  # type: ignore[no-untyped-def]
-    """Where a chunk begins when rows and occurrences together are split evenly: hot ids crowd at a field's start."""
+    """First row of a chunk if rows plus occurrences are split evenly: frequent ids are at the start of each field."""
     num_rows = starts.shape[0] - 1
     wanted = (num_rows + starts[num_rows]) * chunk // num_chunks
     first, last = 0, num_rows
@@ -147,7 +150,7 @@ def first_row_of_chunk(starts, chunk, num_chunks):  # type: ignore[no-untyped-de
 
 @parallel_kernel
 def _collect(grad, starts, positions, num_places, num_chunks, collected):  # type: ignore[no-untyped-def]
-    """A row of `grad` is for `num_places` places, one after the other."""
+    """A row of `grad` belongs to `num_places` consecutive places."""
     for chunk in prange(num_chunks):
         first = first_row_of_chunk(starts, chunk, num_chunks)
         last = first_row_of_chunk(starts, chunk + 1, num_chunks)
@@ -158,3 +161,90 @@ def _collect(grad, starts, positions, num_places, num_chunks, collected):  # typ
                 added = grad[positions[k] // num_places]
                 for j in range(out.shape[0]):
                     out[j] += added[j]
+
+
+def compact_lookup(values: Tensor, row_starts: Tensor, columns: Tensor, ids: Tensor, embedding_dim: int) -> Tensor:
+    """Vectors `[..., D]` of ids `[...]`, zero where nothing was kept; differentiable in `values`.
+
+    The gradient is dense `[K]`, summed in batch order for any number of threads.
+
+    Raises:
+        IndexError: an id is outside the table.
+    """
+    check_ids(ids)
+    on_cpu = values.device.type == "cpu" and ids.device.type == "cpu" and not torch.compiler.is_compiling()
+    on_kernel = on_cpu and values.dtype == torch.float32 and values.is_contiguous() and type(ids) is Tensor
+    look_up: Any = _CompactLookup.apply if on_kernel else compact_lookup_by_torch
+    vectors: Tensor = look_up(values, row_starts, columns, ids.reshape(-1), embedding_dim)
+    return vectors.view(*ids.shape, embedding_dim)
+
+
+def compact_lookup_by_torch(
+    values: Tensor, row_starts: Tensor, columns: Tensor, ids: Tensor, embedding_dim: int
+) -> Tensor:
+    """The plain-torch twin: ids `[n]` → `[n, D]`, on any device and float type."""
+    ids = ids.long()
+    first = row_starts[ids].long()
+    sizes = row_starts[ids + 1].long() - first  # [n]
+    place = torch.repeat_interleave(torch.arange(len(ids), device=ids.device), sizes)  # [E], the lookup of each entry
+    before = sizes.cumsum(0) - sizes
+    entry = torch.arange(len(place), device=ids.device) + (first - before)[place]  # [E]
+    cells = place * embedding_dim + columns[entry].long()
+    vectors = values.new_zeros(len(ids) * embedding_dim)
+    return vectors.scatter(0, cells, values[entry]).view(len(ids), embedding_dim)
+
+
+class _CompactLookup(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, values, row_starts, columns, ids, embedding_dim):  # type: ignore[no-untyped-def]
+        ids = ids.contiguous()
+        vectors = torch.empty(len(ids), embedding_dim)
+        index = (row_starts.numpy(), columns.numpy(), ids.numpy())
+        out, kept = vectors.numpy(), values.detach().numpy()
+        parts = num_parts(vectors.numel())
+        bounds = [len(ids) * part // parts for part in range(parts + 1)]
+        bad = run_parts(lambda part: _look_up_compact(kept, *index, out, bounds[part], bounds[part + 1]), parts)
+        if max(bad) >= 0:
+            place = next(place for place in bad if place >= 0)
+            raise IndexError(f"id {int(ids[place])} is outside a table of {len(row_starts) - 1} rows")
+        ctx.save_for_backward(row_starts, columns, ids)
+        ctx.num_values = len(values)
+        return vectors
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, gradient):  # type: ignore[no-untyped-def]
+        row_starts, columns, ids = ctx.saved_tensors
+        of_values = torch.zeros(ctx.num_values)
+        index = (row_starts.numpy(), columns.numpy(), ids.numpy())
+        of_vectors, out = gradient.contiguous().numpy(), of_values.numpy()
+        parts = num_parts(gradient.numel())
+        run_parts(lambda part: _add_compact_gradient(of_vectors, *index, out, part, parts), parts)
+        return of_values, None, None, None, None
+
+
+@kernel
+def _look_up_compact(values, row_starts, columns, ids, out, first, last):  # type: ignore[no-untyped-def]
+    """Write rows first … last − 1 of `out` `[n, D]`; returns the place of an id outside the table, or −1."""
+    bad = -1
+    for i in range(first, last):
+        row = ids[i]
+        for c in range(out.shape[1]):  # here, while the row is in the cache
+            out[i, c] = 0
+        if row < 0 or row >= row_starts.shape[0] - 1:
+            if bad < 0:
+                bad = i
+            continue
+        for entry in range(row_starts[row], row_starts[row + 1]):
+            out[i, columns[entry]] = values[entry]
+    return bad
+
+
+@kernel
+def _add_compact_gradient(gradient, row_starts, columns, ids, out, part, num_parts):  # type: ignore[no-untyped-def]
+    """Add the gradient of the rows this part owns, in batch order: no two parts write one entry."""
+    for i in range(ids.shape[0]):
+        row = ids[i]
+        if row % num_parts == part:
+            for entry in range(row_starts[row], row_starts[row + 1]):
+                out[entry] += gradient[i, columns[entry]]

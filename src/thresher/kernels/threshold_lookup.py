@@ -1,12 +1,12 @@
 """Eq. 8 on the distinct rows of a batch: look up, threshold by `g(clock + deviation)`, and Eq. 11's row gradients.
 
-No temporary has more rows than the batch. Not here: how the clock moves (`thresher.search`), how rows are updated
-(`thresher.training.row_adam`).
+No temporary has more rows than the batch. Rows known to be fully pruned are neither read nor updated (`PrunedRows`).
 """
 
 import math
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from numba import prange
 from numpy import copysign, float32
@@ -15,14 +15,50 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from thresher.errors import NonFiniteError
+from thresher.kernels.compiling import parallel_kernel, runs_on_kernels
 from thresher.kernels.distinct import DistinctIds
-from thresher.kernels.parallel import parallel_kernel, runs_on_kernels
-from thresher.kernels.prefetch import prefetch_row
-from thresher.kernels.pruned_rows import PrunedRows
+from thresher.kernels.primitives import FUNCTION_CODES, SOFTPLUS, prefetch_row, sigmoid, softplus
 from thresher.kernels.rows import row_gradient
-from thresher.kernels.vector_math import FUNCTION_CODES, SOFTPLUS, sigmoid, softplus
 
 ThresholdFunctionName = Literal["softplus", "sigmoid"]
+
+
+class PrunedRows:
+    """Per row of `weight` `[N, D]` the lowest clock at which it was found to be all 0 (∞: never).
+
+    Such a row stays 0 at every higher clock until its values or thresholds change, and they do not change, since a
+    pruned row gets no gradient. For thresholds with a row per feature.
+    """
+
+    def __init__(self, weight: Tensor, deviation: Tensor) -> None:
+        self.weight, self.deviation = weight, deviation
+        self.from_clock = torch.full((weight.shape[0],), torch.inf, device=weight.device)
+        self._versions = self._current_versions()
+
+    def remove_from(self, distinct: DistinctIds, clock: float) -> DistinctIds:
+        """The batch without the ids whose rows are known to be pruned at this clock."""
+        versions = self._current_versions()
+        if versions != self._versions:  # a dense optimizer step or a loaded state wrote the whole table
+            self.from_clock.fill_(torch.inf)
+            self._versions = versions
+            return distinct
+        if not runs_on_kernels(self.from_clock, distinct.ids):
+            return distinct.without(self.from_clock[distinct.ids] <= clock)
+        pruned = self.from_clock.numpy()[distinct.ids.numpy()] <= np.float64(clock)
+        return distinct.without(torch.from_numpy(pruned))
+
+    def record(self, ids: Tensor, is_pruned: Tensor, clock: float) -> None:
+        """Rows `ids` `[U]` were looked up at this clock; those where `is_pruned` were all 0.
+
+        The others are about to be updated, so earlier records of them no longer hold.
+        """
+        if runs_on_kernels(self.from_clock, ids):
+            self.from_clock.numpy()[ids.numpy()] = np.where(is_pruned.numpy(), clock, np.inf)
+        else:
+            self.from_clock[ids] = torch.where(is_pruned, clock, torch.inf)
+
+    def _current_versions(self) -> tuple[int, int]:
+        return self.weight._version, self.deviation._version
 
 
 def threshold_lookup(
@@ -38,31 +74,31 @@ def threshold_lookup(
     """`sign(v) · relu(|v| − g(clock + deviation))` for the distinct ids of a batch: rows `[U, D]`, and their ids.
 
     The gradient of `weight` is row-sparse, and so is that of a `deviation` with a row per feature; one that rows share
-    gets a dense gradient. While the clock is −∞ this is the plain lookup: the deviation gets none.
+    gets a dense gradient. While the clock is −∞ this is the plain lookup, and the deviation gets no gradient.
 
     Args:
         weight: `[N, D]`.
         deviation: `[N, 1 | D]`, or `[G, 1 | D]` with `deviation_rows`.
-        clock: one number; −∞ for no threshold at all.
+        clock: −∞ for no threshold.
         distinct: the ids looked up.
-        deviation_rows: int64 `[U]`, which row of the deviation each distinct id uses; its own when absent.
+        deviation_rows: int64 `[U]`, the row of the deviation each distinct id uses; by default its own.
         function: `g`.
-        pruned_rows: rows already known to be all 0, and the place to note new ones; with it the ids returned are
-            those that may not be. For a deviation with a row per feature.
+        pruned_rows: rows already known to be all 0, which are removed from the ids returned; new ones are recorded.
+            For a deviation with a row per feature.
 
     Raises:
-        NonFiniteError: a row looked up or its deviation is NaN or infinite, or, while there are thresholds, a gradient
-            that arrives (which they could hide from the optimizer).
+        NonFiniteError: a row looked up or its deviation is NaN or infinite, or, while there are thresholds, the
+            incoming gradient (thresholds could hide it from the optimizer).
     """
     clock = float(clock)
     if pruned_rows is not None:
-        distinct = pruned_rows.leave_out(distinct, clock)
+        distinct = pruned_rows.remove_from(distinct, clock)
     rows: Tensor
     rows, is_pruned = _ThresholdLookup.apply(  # type: ignore[no-untyped-call]
         weight, deviation, clock, distinct.ids, deviation_rows, function
     )
     if pruned_rows is not None:
-        pruned_rows.note(distinct.ids, is_pruned, clock)
+        pruned_rows.record(distinct.ids, is_pruned, clock)
     return rows, distinct
 
 
@@ -75,8 +111,8 @@ class _ThresholdLookup(torch.autograd.Function):
         rows, is_pruned, all_finite = forward(weight, deviation, clock, ids, used, function)
         if not all_finite:
             raise NonFiniteError(
-                "the table or its deviation holds NaN or infinity in a row of this batch; "
-                "lower the learning rate, clip gradients, or go back to the last checkpoint"
+                "a row of this batch or its deviation contains NaN or infinity. "
+                "Lower the learning rate, clip gradients, or resume from the last checkpoint."
             )
         ctx.save_for_backward(rows, deviation, ids, used)
         ctx.clock, ctx.function, ctx.on_kernels = clock, function, on_kernels
@@ -97,8 +133,8 @@ class _ThresholdLookup(torch.autograd.Function):
         )
         if not all_finite:
             raise NonFiniteError(
-                "the gradient of the looked-up vectors holds NaN or infinity; "
-                "lower the learning rate, clip gradients, or check the dense inputs and the labels"
+                "the gradient of the looked-up vectors contains NaN or infinity. "
+                "Lower the learning rate, clip gradients, or check the dense inputs and the labels."
             )
         weight_grad = row_gradient(ctx.weight_shape, ids, values)
         if not learns:
@@ -151,7 +187,7 @@ def _backward_by_kernel(grad, rows, deviation, clock, used, function, learns):  
 
 @parallel_kernel
 def _threshold_rows(weight, deviation, ids, used, clock, function, rows, is_pruned):  # type: ignore[no-untyped-def]
-    """Fill `rows` and `is_pruned`; returns how many of them met NaN or infinity."""
+    """Fill `rows` and `is_pruned`; returns the number of rows with NaN or infinity."""
     zero, without_threshold = float32(0.0), clock == float32(-math.inf)
     D, per_dimension = weight.shape[1], deviation.shape[1] == weight.shape[1]
     num_bad = 0
@@ -192,7 +228,7 @@ def _threshold_rows(weight, deviation, ids, used, clock, function, rows, is_prun
 
 @parallel_kernel
 def _threshold_gradients(grad, rows, deviation, used, clock, function, learns, values, deviation_values):  # type: ignore[no-untyped-def]
-    """Fill `values` and, when the deviation learns, `deviation_values`; returns how many rows met NaN or infinity."""
+    """Fill `values` and, if it `learns`, `deviation_values`; returns the number of rows with NaN or infinity."""
     zero, one = float32(0.0), float32(1.0)
     D, per_dimension = rows.shape[1], deviation.shape[1] == rows.shape[1]
     num_bad = 0

@@ -65,8 +65,8 @@ class CtrModel(nn.Module, ABC):
         """
         if bags or not self._may_be_distinct(ids) or not all(map(takes_distinct, blocks)):
             return self.vectors(ids, bags)
+        from thresher.kernels.compiling import runs_on_kernels
         from thresher.kernels.distinct import find_distinct
-        from thresher.kernels.parallel import runs_on_kernels
 
         assert isinstance(self.embedding, RowEmbedding)
         if find_distinct(ids, self.embedding.num_features).num_ids > MOST_DISTINCT_SHARE * ids.numel():
@@ -81,7 +81,7 @@ class CtrModel(nn.Module, ABC):
         Finding distinct ids passes over a bit per row of the table: a step of training does not notice, a request to a
         served model would. So outside of training a batch must have more places than the table has rows.
         """
-        from thresher.kernels.parallel import runs_on_kernels
+        from thresher.kernels.compiling import runs_on_kernels
 
         embedding = self.embedding
         return (

@@ -57,7 +57,7 @@ class DistinctVectors:
 
         None where a column holds features of other fields: nothing keeps a caller to the columns of encoded rows.
         """
-        from thresher.kernels.joined import join_rows
+        from thresher.kernels.row_sums import join_rows
 
         bounds = self._field_bounds()
         if not self._in_own_columns(bounds):
@@ -69,7 +69,7 @@ class DistinctVectors:
 
     def pairs(self) -> Tensor:
         """The sum of the dot products of all pairs of fields, `[B]`."""
-        from thresher.kernels.fm import fm_from_rows
+        from thresher.kernels.row_sums import fm_from_rows
 
         return fm_from_rows(self.rows, self.distinct)
 

@@ -33,7 +33,7 @@ class Fm(CtrModel):
         """`Σ_{f<g} ⟨v_f, v_g⟩` `[B]`; from distinct rows where the embedding gives them, so that none is copied."""
         table = self.embedding
         if isinstance(table, RowEmbedding) and table.has_distinct_rows and table.prefers_distinct_rows and not bags:
-            from thresher.kernels.fm import fm_from_rows
+            from thresher.kernels.row_sums import fm_from_rows
 
             return fm_from_rows(*table.distinct_rows(ids))
         return fm_term(self.vectors(ids, bags))

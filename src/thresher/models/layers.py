@@ -42,7 +42,7 @@ class LinearTerm(RowGradients, nn.Module):
             return embed_fields(self.weights, ids, bags).sum((1, 2))
         if bags:
             return embed_fields(self._look_up_rows, ids, bags).sum((1, 2))
-        from thresher.kernels.linear import sum_from_rows
+        from thresher.kernels.row_sums import sum_from_rows
 
         return sum_from_rows(*self._distinct_rows(ids))
 
@@ -135,7 +135,7 @@ class Dropout(nn.Dropout):
     """Torch's dropout, drawn faster on a CPU."""
 
     def forward(self, values: Tensor) -> Tensor:
-        from thresher.kernels.dropout import drop_out
+        from thresher.kernels.attention import drop_out
 
         return drop_out(values, self.p) if self.training else values
 

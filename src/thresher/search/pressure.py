@@ -14,8 +14,14 @@ from torch import Tensor, nn
 
 from thresher.embeddings.pep import PepEmbedding
 from thresher.errors import AttachError, ConfigError
-from thresher.kernels.histogram import clock_from_counts, sum_of_counts
-from thresher.kernels.top_scores import ScoredTable, ScoresInMemory, count_above, kth_score
+from thresher.kernels.scores import (
+    ScoredTable,
+    ScoresInMemory,
+    clock_from_counts,
+    count_above,
+    kth_score,
+    sum_of_counts,
+)
 from thresher.search.plan import Plan
 from thresher.search.ticket import Scores, as_tables
 

@@ -16,7 +16,7 @@ from thresher.attach.compact_tables import put_compact_
 from thresher.compact.embedding import CompactEmbedding
 from thresher.embeddings.base import EmbeddingConfig, FieldEmbedding
 from thresher.errors import ConfigError, ThresherError
-from thresher.kernels.top_scores import ScoredTable, ScoresInMemory, top_masks
+from thresher.kernels.scores import ScoredTable, ScoresInMemory, top_masks
 from thresher.search.budget import Budget
 
 TABLE_STATE = ("weight", "deviation", "raw_threshold", "clock", "seen")

@@ -36,8 +36,6 @@ class RowAdam(torch.optim.Optimizer):
         weight_decay: coupled (added to the gradient). A row that was absent for `n` steps gets `n` steps' worth at
             its next touch.
         max_decay_steps: the most steps caught up at once; more would drown the loss's own gradient on rare rows.
-        lazy_moments: let the moments of absent rows stand still, as torch's SparseAdam does, instead of catching them
-            up. Rare rows then learn more slowly than by dense Adam.
         second_moment: one per entry, or one per row (the mean over its entries), which saves a table.
         max_grad_norm: scale all gradients down together when their norm is above it.
     """
@@ -51,14 +49,13 @@ class RowAdam(torch.optim.Optimizer):
         weight_decay: float = 0.0,
         *,
         max_decay_steps: int = 100,
-        lazy_moments: bool = False,
         second_moment: SecondMoment = "entry",
         max_grad_norm: float | None = None,
     ) -> None:
         self.max_grad_norm = max_grad_norm
         defaults = {
             "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "max_decay_steps": max_decay_steps,
-            "lazy_moments": lazy_moments, "second_moment": second_moment,
+            "second_moment": second_moment,
         }  # fmt: skip
         super().__init__(params, defaults)
         for group in self.param_groups:
@@ -228,7 +225,6 @@ def _settings(group: dict[str, Any], scale: float) -> RowAdamSettings:
         epsilon=group["eps"],
         weight_decay=group["weight_decay"],
         max_decay_steps=group["max_decay_steps"],
-        lazy_moments=group["lazy_moments"],
         gradient_scale=scale,
     )
 

@@ -1,10 +1,20 @@
+import math
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from thresher.kernels import histogram as module
-from thresher.kernels.histogram import BINS_PER_UNIT, LOWEST, NUM_BINS, ScoreHistogram, clock_from_counts
+from thresher.kernels import scores as module
+from thresher.kernels.scores import (
+    BINS_PER_UNIT,
+    LOWEST,
+    NUM_BINS,
+    ScoreHistogram,
+    clock_from_counts,
+    kth_score,
+    top_masks,
+)
 
 
 def exact_scores(weight, deviation, function):
@@ -18,8 +28,8 @@ def plain_counts(scores):
     return torch.bincount(bins.flatten(), minlength=NUM_BINS)
 
 
-def differ_by_rounding_alone(ours, expected):
-    """Scores at the very edge of a bin may fall to either side."""
+def assert_equal_up_to_rounding(ours, expected):
+    """Scores at the edge of a bin may fall to either side."""
     assert int(ours.sum()) == int(expected.sum())
     moved = (ours - expected).cumsum(0).abs()
     assert int(moved.max()) <= 2
@@ -41,8 +51,8 @@ def test_kernel_and_twin_count_the_same(table, function):
     rows = seen.nonzero().squeeze(1)
     ours = module._count_by_kernel(weight, deviation, rows, rows, function)
     twin = module._count_by_torch(weight, deviation, rows, rows, function)
-    differ_by_rounding_alone(ours, twin)
-    differ_by_rounding_alone(ours, plain_counts(exact_scores(weight, deviation, function)[seen]))
+    assert_equal_up_to_rounding(ours, twin)
+    assert_equal_up_to_rounding(ours, plain_counts(exact_scores(weight, deviation, function)[seen]))
 
 
 @given(tables(), st.integers(0, 100))
@@ -55,14 +65,14 @@ def test_counts_follow_row_updates_as_a_full_pass_would(table, seed):
         for _ in range(2):
             ids = (torch.rand(len(weight), generator=generator) < 0.3).nonzero().squeeze(1)
             histogram.expect_changes(ids)
-            for tensor in (weight, deviation):  # as a row kernel writes: torch is not told
+            for tensor in (weight, deviation):  # as a row kernel writes: without a new version
                 tensor.numpy()[ids.numpy()] += torch.randn(len(ids), tensor.shape[1], generator=generator).numpy()
             seen[ids] = True
         fresh = ScoreHistogram(weight, deviation, seen)
         assert torch.equal(histogram.counts(), fresh.counts())
 
 
-def test_a_row_met_for_the_first_time_counts_even_if_it_is_not_updated():
+def test_a_row_seen_for_the_first_time_counts_without_an_update():
     weight, deviation, seen = torch.rand(5, 2), torch.zeros(5, 2), torch.zeros(5, dtype=torch.bool)
     histogram = ScoreHistogram(weight, deviation, seen)
     assert int(histogram.counts().sum()) == 0
@@ -71,7 +81,7 @@ def test_a_row_met_for_the_first_time_counts_even_if_it_is_not_updated():
 
 
 @pytest.mark.parametrize("which", ["weight", "deviation"])
-def test_a_write_to_the_whole_table_is_noticed(which):
+def test_a_write_to_the_whole_table_is_detected(which):
     weight, deviation, seen = torch.rand(50, 4), torch.zeros(50, 4), torch.ones(50, dtype=torch.bool)
     histogram = ScoreHistogram(weight, deviation, seen)
     before = histogram.counts().clone()
@@ -103,7 +113,7 @@ def test_the_clock_leaves_about_the_wanted_number(seed, num_kept):
     assert clock_from_counts(torch.zeros(NUM_BINS, dtype=torch.int64), num_kept) == -torch.inf
 
 
-def test_the_clock_is_minus_infinity_when_all_may_stay():
+def test_the_clock_is_minus_infinity_if_everything_is_kept():
     weight, seen = torch.rand(10, 2) + 0.1, torch.ones(10, dtype=torch.bool)
     counts = ScoreHistogram(weight, torch.zeros(10, 2), seen).counts()
     assert clock_from_counts(counts, 20) == -torch.inf
@@ -116,3 +126,63 @@ def test_entries_of_zero_and_rows_never_seen_are_never_above_the_clock():
     assert int(counts[0]) == 1  # the zero
     assert int(counts.sum()) == 2
     assert clock_from_counts(counts, 1) == -torch.inf
+
+
+class CountingTable:
+    padding_id = None
+
+    def __init__(self, scores):
+        self.all_scores = scores
+        self.shape = tuple(scores.shape)
+        self.most_rows = 0
+
+    def scores(self, start, stop):
+        self.most_rows = max(self.most_rows, stop - start)
+        return self.all_scores[start:stop].clone()
+
+
+# few different values, so that ties are common
+values = st.sampled_from([-math.inf, -1e30, -2.5, -0.0, 0.0, 1e-30, 1.0, 1.0000001, 3e38, math.inf])
+
+
+@st.composite
+def scored_tables(draw):
+    shapes = draw(st.lists(st.tuples(st.integers(1, 6), st.integers(1, 4)), min_size=1, max_size=3))
+    return [
+        CountingTable(
+            torch.tensor(draw(st.lists(values, min_size=n * d, max_size=n * d)), dtype=torch.float32).reshape(n, d)
+        )
+        for n, d in shapes
+    ]
+
+
+@given(scored_tables(), st.data())
+def test_masks_and_kth_score_are_those_of_a_stable_sort(tables, data):
+    flat = torch.cat([table.all_scores.flatten() for table in tables])
+    k = data.draw(st.integers(1, flat.numel()))
+    order = torch.sort(flat, descending=True, stable=True)
+    expected = torch.zeros(flat.numel(), dtype=torch.bool)
+    expected[order.indices[:k]] = True
+    assert torch.equal(torch.cat([mask.flatten() for mask in top_masks(tables, k)]), expected)
+    assert kth_score(tables, k) == order.values[k - 1].item()
+
+
+def test_scores_are_read_in_chunks(monkeypatch):
+    monkeypatch.setattr(module, "CHUNK_ENTRIES", 100)
+    table = CountingTable(torch.randn(500, 7))
+    mask = top_masks([table], 1234)[0]
+    assert table.most_rows == 100 // 7
+    assert int(mask.sum()) == 1234
+    assert table.all_scores[mask].min() > table.all_scores[~mask].max()
+
+
+def test_none_and_all_can_be_kept():
+    table = CountingTable(torch.randn(4, 3))
+    assert not top_masks([table], 0)[0].any()
+    assert top_masks([table], 12)[0].all()
+
+
+@pytest.mark.parametrize("k", [0, 13, -1])
+def test_a_k_outside_the_scores_is_refused(k):
+    with pytest.raises(ValueError, match=f"k is {k}"):
+        kth_score([CountingTable(torch.randn(4, 3))], k)

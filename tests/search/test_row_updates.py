@@ -1,15 +1,23 @@
-"""Row updates inside the library: same values and gradients as the dense way, and a search that keeps its plan."""
+"""Searches with row updates: the same values and gradients as with dense updates, exact tickets, resume."""
+
+from dataclasses import replace
 
 import pytest
 import torch
 from torch.nn.functional import binary_cross_entropy_with_logits
 
+from thresher.data.batches.split_batches import SplitBatches
+from thresher.data.config import DataConfig, SyntheticConfig
+from thresher.data.encode.encode import encode
+from thresher.data.encode.sources import build_source
 from thresher.embeddings.pep import PepConfig, PepEmbedding
 from thresher.embeddings.thresholds import GRANULARITIES
 from thresher.embeddings.uniform import UniformConfig, UniformEmbedding
 from thresher.errors import ConfigError
 from thresher.models.deepfm import DeepFm, DeepFmConfig
 from thresher.models.fm import Fm, FmConfig
+from thresher.search.config import SearchConfig
+from thresher.search.find_tickets import find_tickets
 from thresher.search.searcher import Searcher
 from thresher.training import optimizers
 from thresher.training.optimizers import OptimizerConfig, build_optimizer
@@ -124,3 +132,45 @@ def test_auto_takes_rows_for_large_tables_alone(monkeypatch):
     assert isinstance(build_optimizer(model, OptimizerConfig()), RowAdam)
     assert model.embedding.row_gradients
     assert model.linear_term.row_gradients
+
+
+class Killed(Exception):
+    """Stands for the end of the process."""
+
+
+class KilledInEpoch:
+    def __init__(self, source, epoch):
+        self.source, self.num_rows, self.last_epoch = source, source.num_rows, epoch
+
+    def __len__(self):
+        return len(self.source)
+
+    def epoch(self, epoch, start=0):
+        for at, batch in enumerate(self.source.epoch(epoch, start)):
+            if epoch == self.last_epoch and at == 3:
+                raise Killed
+            yield batch
+
+
+def test_a_killed_search_by_rows_resumes_to_the_same_tickets(tmp_path):
+    rows = SyntheticConfig(num_rows=6_000, num_signal_fields=3, num_noise_fields=3, field_size=40, seed=3)
+    table = encode(build_source(DataConfig(source="synthetic", synthetic=rows)), tmp_path / "encoded")
+    data = SplitBatches.of(table, 256, seed=0)
+    config = SearchConfig(
+        warmup_epochs=1, plan_epochs=3, clock_steps=5, optimizer=OptimizerConfig(learning_rate=2e-2, updates="rows")
+    )
+
+    def search(data, folder):
+        torch.manual_seed(0)
+        model = Fm(PepEmbedding(table.schema.field_sizes, PepConfig(embedding_dim=8)), FmConfig())
+        return find_tickets(model, data, ["20%", "3%"], config, seed=1, folder=folder)
+
+    whole = search(data, tmp_path / "whole")
+    with pytest.raises(Killed):
+        search(replace(data, train=KilledInEpoch(data.train, 3)), tmp_path / "killed")
+    resumed = search(data, tmp_path / "killed")
+    assert len(whole) == len(resumed) == 2
+    for a, b in zip(whole, resumed, strict=True):
+        for name, mask in a.masks.items():
+            assert torch.equal(mask, b.masks[name])
+            assert torch.equal(a.final.values[name], b.final.values[name])

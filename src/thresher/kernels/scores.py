@@ -1,0 +1,300 @@
+"""Scores of table entries: a histogram that follows row updates, and the exact top k over several tables.
+
+A score is `g⁻¹(|v|) − deviation`; an entry is kept while its score is above the clock. The histogram sets the clock
+without a pass over the table, with scores exact up to rounding. Tickets use the exact top k, found without a list of
+all scores: scores come in chunks of rows, and two histograms (the upper, then the lower 16 bits of a score's rank among
+all floats) find the k-th.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import numpy as np
+import torch
+from numba import prange
+from numpy import float32, int32
+from torch import Tensor
+from torch.nn import functional
+
+from thresher._internal.mapped_tensors import CHUNK_ENTRIES, new_zeros
+from thresher.kernels.compiling import parallel_kernel, runs_on_kernels
+from thresher.kernels.primitives import (
+    FUNCTION_CODES,
+    SOFTPLUS,
+    prefetch_row,
+    sigmoid_inverse,
+    softplus_inverse,
+    softplus_inverse_of_small,
+)
+
+NUM_BINS = 4096
+BINS_PER_UNIT = 64
+LOWEST = -40.0  # scores below it are counted in bin 0, scores above the last bin in the last bin
+SMALLEST = float32(1.2e-38)  # the smallest normal number; smaller |v| count as this, in bin 0
+
+_UNCOUNTED, _COUNTED, _CHANGING = 0, 1, 2
+_CHUNKS_PER_THREAD = 2
+_HALF = 1 << 16
+_BELOW_ALL = -(1 << 31)  # a key that no score has: −∞ is above it
+
+
+class ScoreHistogram:
+    """Counts `[NUM_BINS]` of the scores of one table; rows never seen in training are not counted.
+
+    Rows about to change are subtracted with their old scores (`expect_changes`) and added with their new scores by the
+    next `counts()`. After a write to a whole tensor (a dense optimizer step, a loaded state) `counts()` counts all rows
+    again, as it always does for a deviation that rows share.
+
+    Args:
+        weight: `[N, D]`.
+        deviation: `[N, 1 | D]`, or `[G, 1 | D]` with `deviation_rows`.
+        seen: bool `[N]`, read at each full pass.
+        deviation_rows: int64 `[N]`, the row of the deviation each row uses; by default its own.
+        function: `g`.
+    """
+
+    def __init__(
+        self,
+        weight: Tensor,
+        deviation: Tensor,
+        seen: Tensor,
+        deviation_rows: Tensor | None = None,
+        *,
+        function: Literal["softplus", "sigmoid"] = "softplus",
+    ) -> None:
+        self.weight, self.deviation, self.seen, self.function = weight, deviation, seen, function
+        self.deviation_rows = deviation_rows
+        self._counts = torch.zeros(NUM_BINS, dtype=torch.int64)
+        self._row_states = np.zeros(weight.shape[0], np.int8)
+        self._any_changing = False
+        self._versions: tuple[int, int] | None = None
+
+    def counts(self) -> Tensor:
+        """Number of scores per bin, int64 `[NUM_BINS]`."""
+        if self._versions != self._current_versions():
+            self._count_all()
+        elif self._any_changing:
+            rows = np.flatnonzero(self._row_states == _CHANGING)
+            self._row_states[rows] = _COUNTED
+            self._add(torch.from_numpy(rows), 1)
+            self._any_changing = False
+        return self._counts
+
+    def expect_changes(self, ids: Tensor, looked_up: Tensor | None = None) -> None:
+        """Call this before rows `ids` (int64 `[U]`, distinct) are updated, while they hold their old values.
+
+        Rows `looked_up` are not updated, but those seen for the first time are counted from now on.
+        """
+        if self._versions != self._current_versions():
+            return  # the next counts() counts all rows
+        states = self._row_states
+        if looked_up is not None:
+            seen = looked_up.cpu().numpy()
+            states[seen[states[seen] == _UNCOUNTED]] = _CHANGING
+        changing = ids.cpu().numpy()
+        counted = changing[states[changing] == _COUNTED]
+        states[changing] = _CHANGING
+        if len(counted):
+            self._add(torch.from_numpy(counted), -1)
+        self._any_changing = True
+
+    def _count_all(self) -> None:
+        self._versions = self._current_versions()
+        self._any_changing = False
+        self._counts.zero_()
+        rows = self.seen.nonzero().squeeze(1).cpu()
+        self._add(rows, 1)
+        self._row_states[:] = _UNCOUNTED
+        self._row_states[rows.numpy()] = _COUNTED
+
+    def _add(self, rows: Tensor, sign: int) -> None:
+        rows = rows.to(self.weight.device)
+        used = rows if self.deviation_rows is None else self.deviation_rows[rows]
+        weight, deviation = self.weight.detach(), self.deviation.detach()
+        count = _count_by_kernel if runs_on_kernels(weight, deviation, rows, used) else _count_by_torch
+        self._counts += sign * count(weight, deviation, rows, used, self.function)
+
+    def _current_versions(self) -> tuple[int, int]:
+        return self.weight._version, self.deviation._version
+
+
+def clock_from_counts(counts: Tensor, num_kept: int) -> float:
+    """The clock above which about `num_kept` scores lie; scores within a bin are taken as evenly spread.
+
+    −∞ if there are no more than `num_kept` scores, or if the clock would be below every bin.
+    """
+    from_top = counts.flip(0).cumsum(0)
+    place = int(torch.searchsorted(from_top, num_kept, right=True))  # the first bin from the top that exceeds num_kept
+    if place >= NUM_BINS - 1:
+        return -torch.inf
+    above = int(from_top[place - 1]) if place else 0
+    share = (num_kept - above) / (int(from_top[place]) - above)
+    return LOWEST + (NUM_BINS - place - share) / BINS_PER_UNIT
+
+
+def sum_of_counts(histograms: Sequence[ScoreHistogram]) -> Tensor:
+    return torch.stack([histogram.counts() for histogram in histograms]).sum(0)
+
+
+def _count_by_torch(weight: Tensor, deviation: Tensor, rows: Tensor, used: Tensor, function: str) -> Tensor:
+    counts = torch.zeros(NUM_BINS, dtype=torch.int64)
+    for chosen, groups in zip(torch.split(rows, 1 << 14), torch.split(used, 1 << 14), strict=True):
+        sizes = functional.embedding(chosen, weight).abs().clamp(min=float(SMALLEST))
+        if function == "softplus":
+            scores = sizes + torch.log(-torch.expm1(-sizes))
+        else:
+            scores = torch.logit(sizes.clamp(max=1.0))
+        scores = scores - functional.embedding(groups, deviation)
+        bins = ((scores - LOWEST) * BINS_PER_UNIT).clamp(0, NUM_BINS - 1).long()
+        counts += torch.bincount(bins.flatten(), minlength=NUM_BINS).cpu()
+    return counts
+
+
+def _count_by_kernel(weight: Tensor, deviation: Tensor, rows: Tensor, used: Tensor, function: str) -> Tensor:
+    num_chunks = _CHUNKS_PER_THREAD * torch.get_num_threads()
+    counts = torch.zeros(num_chunks, NUM_BINS, dtype=torch.int32)
+    bins = torch.empty(num_chunks, weight.shape[1], dtype=torch.int32)
+    _count_rows.for_work(rows.numel() * weight.shape[1])(
+        weight.numpy(), deviation.numpy(), rows.numpy(), used.numpy(),
+        FUNCTION_CODES[function], bins.numpy(), counts.numpy(),  # type: ignore[index]
+    )  # fmt: skip
+    return counts.sum(0)
+
+
+@parallel_kernel
+def _count_rows(weight, deviation, rows, used, function, chunk_bins, counts):  # type: ignore[no-untyped-def]
+    num_chunks, D, per_dimension = counts.shape[0], weight.shape[1], deviation.shape[1] == weight.shape[1]
+    lowest, per_unit, last = float32(LOWEST), float32(BINS_PER_UNIT), float32(NUM_BINS - 1)
+    for chunk in prange(num_chunks):
+        bins, local = chunk_bins[chunk], counts[chunk]
+        for i in range(rows.shape[0] * chunk // num_chunks, rows.shape[0] * (chunk + 1) // num_chunks):
+            prefetch_row(weight, rows, i)
+            prefetch_row(deviation, used, i)
+            values, raw = weight[rows[i]], deviation[used[i]]
+            num_large = int32(0)
+            for j in range(D):
+                num_large += int32(abs(values[j]) > float32(1.0))
+            if function == SOFTPLUS and per_dimension and num_large == 0:  # most rows
+                for j in range(D):
+                    score = softplus_inverse_of_small(max(abs(values[j]), SMALLEST)) - raw[j]
+                    bins[j] = int32(min(max((score - lowest) * per_unit, float32(0.0)), last))
+            else:
+                for j in range(D):
+                    size = max(abs(values[j]), SMALLEST)
+                    inverse = softplus_inverse(size) if function == SOFTPLUS else sigmoid_inverse(size)
+                    score = inverse - raw[j if per_dimension else 0]
+                    bins[j] = int32(min(max((score - lowest) * per_unit, float32(0.0)), last))
+            for j in range(D):
+                local[bins[j]] += int32(1)
+
+
+class ScoredTable(Protocol):
+    """A table `[N, D]` that computes the scores of a range of rows."""
+
+    @property
+    def shape(self) -> tuple[int, int]: ...
+
+    @property
+    def padding_id(self) -> int | None:
+        """A padding row, which is never kept."""
+
+    def scores(self, start: int, stop: int) -> Tensor:
+        """Scores of rows `start … stop − 1`, float32 `[stop − start, D]`, not NaN."""
+        ...
+
+
+@dataclass(frozen=True)
+class ScoresInMemory:
+    """Scores `[N, D]` that are already computed."""
+
+    all_scores: Tensor
+    padding_id: int | None = None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        num_rows, width = self.all_scores.shape
+        return num_rows, width
+
+    def scores(self, start: int, stop: int) -> Tensor:
+        return self.all_scores[start:stop]
+
+
+def count_above(tables: Sequence[ScoredTable], score: float) -> int:
+    """Number of scores above `score`."""
+    return sum(int((table.scores(start, stop) > score).sum()) for _, table, start, stop in _chunks(tables))
+
+
+def kth_score(tables: Sequence[ScoredTable], k: int) -> float:
+    """The k-th highest score, counted from 1; −∞ for a padding row."""
+    key = _kth_key(tables, k)
+    return -math.inf if key == _BELOW_ALL else _score_of_key(key)
+
+
+def top_masks(tables: Sequence[ScoredTable], num_kept: int) -> list[Tensor]:
+    """A bool mask `[N, D]` per table, True for the `num_kept` highest scores of all tables together.
+
+    Ties go to the earlier table, then to the lower index.
+    """
+    masks = [new_zeros(*table.shape, dtype=torch.bool) for table in tables]
+    if num_kept == 0:
+        return masks
+    cut = _kth_key(tables, num_kept)
+    num_tied = num_kept
+    for index, start, stop, keys in _key_chunks(tables):
+        masks[index][start:stop] = above = keys > cut
+        num_tied -= int(above.sum())
+    for index, start, _, keys in _key_chunks(tables):
+        if num_tied == 0:
+            break
+        tied = (keys == cut).flatten().nonzero().squeeze(1)[:num_tied]
+        masks[index].view(-1)[start * keys.shape[1] + tied] = True
+        num_tied -= tied.numel()
+    return masks
+
+
+def _kth_key(tables: Sequence[ScoredTable], k: int) -> int:
+    num_entries = sum(table.shape[0] * table.shape[1] for table in tables)
+    if not 1 <= k <= num_entries:
+        raise ValueError(f"k is {k}: expected 1 to {num_entries}, the number of scores.")
+    upper = torch.zeros(_HALF, dtype=torch.int64)
+    for *_, keys in _key_chunks(tables):
+        upper += torch.bincount((keys >> 16).flatten() + _HALF // 2, minlength=_HALF)
+    high, k = _bin_of(upper, k)
+    lower = torch.zeros(_HALF, dtype=torch.int64)
+    for *_, keys in _key_chunks(tables):
+        chosen = keys[(keys >> 16) == high - _HALF // 2]
+        lower += torch.bincount(chosen & (_HALF - 1), minlength=_HALF)
+    low, _ = _bin_of(lower, k)
+    return ((high - _HALF // 2) << 16) + low
+
+
+def _bin_of(counts: Tensor, k: int) -> tuple[int, int]:
+    """The bin of the k-th entry from the top, and its rank within that bin."""
+    from_top = counts.flip(0).cumsum(0)
+    place = int(torch.searchsorted(from_top, k))
+    return len(counts) - 1 - place, k - (int(from_top[place - 1]) if place else 0)
+
+
+def _key_chunks(tables: Sequence[ScoredTable]) -> Iterator[tuple[int, int, int, Tensor]]:
+    """`(index of the table, start, stop, keys int64 [rows, D])`: keys are integers in the order of the scores."""
+    for index, table, start, stop in _chunks(tables):
+        bits = (table.scores(start, stop).float().cpu() + 0.0).contiguous().view(torch.int32)  # + 0 makes −0 equal 0
+        keys = (bits ^ ((bits >> 31) & 0x7FFFFFFF)).long()
+        if table.padding_id is not None and start <= table.padding_id < stop:
+            keys[table.padding_id - start] = _BELOW_ALL
+        yield index, start, stop, keys
+
+
+def _chunks(tables: Sequence[ScoredTable]) -> Iterator[tuple[int, ScoredTable, int, int]]:
+    for index, table in enumerate(tables):
+        num_rows, width = table.shape
+        step = max(1, CHUNK_ENTRIES // width)
+        for start in range(0, num_rows, step):
+            yield index, table, start, min(start + step, num_rows)
+
+
+def _score_of_key(key: int) -> float:
+    bits = np.int32(key if key >= 0 else key ^ 0x7FFFFFFF)
+    return float(bits.view(np.float32))
