@@ -20,7 +20,7 @@ def test_compares_and_prints_its_points_as_the_last_line(thresher, clicks, tmp_p
     assert "test AUC by budget" in result.stderr
     assert "embedding_dim 4 is what shares are of" in result.stderr
     # what is tried, whatever the width asked for
-    assert "  hash     embedding_dim 16; 2 more" in result.stderr
+    assert "  hash     embedding_dim 16; and 2 more" in result.stderr
     assert "'more' are left out by --trials 1" in result.stderr
     assert {point["retrain_epochs"] for point in points} == {1}
     assert "Trained to the last of 1 epochs" in result.stderr

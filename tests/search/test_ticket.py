@@ -118,7 +118,7 @@ def test_a_ticket_prints_in_a_line_without_its_tensors(ticket):
     assert repr(ticket) == ("MaskTicket(budget='11', method='pep', num_parameters=11, tables=[table: 11 of 9 × 3])")
     assert repr(ticket.initial) == "Weights(kept_values=11, other_tensors=2)"
     many = replace(ticket, masks={f"t{k}": torch.ones(2, 2, dtype=torch.bool) for k in range(50)})
-    assert str(many).endswith("t3: 4 of 2 × 2, 46 more])")
+    assert str(many).endswith("t3: 4 of 2 × 2 and 46 more])")
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
@@ -24,7 +24,6 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 _TEMPORARY = re.compile(r"\.(?P<name>.+)\.(?P<pid>\d+)\.(?P<kind>partial|old)")
-_MAX_NAMES = 5
 
 
 @contextmanager
@@ -138,16 +137,6 @@ def is_temporary_path(path: Path) -> bool:
     (True, False)
     """
     return _TEMPORARY.fullmatch(path.name) is not None
-
-
-def first_names(names: Sequence[str]) -> str:
-    """The first few names, and how many more there are.
-
-    >>> first_names("abcdefg")
-    'a, b, c, d, e and 2 more'
-    """
-    more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
-    return ", ".join(names[:_MAX_NAMES]) + more
 
 
 def write_text(path: Path, text: str) -> None:

@@ -6,6 +6,7 @@ from fnmatch import fnmatchcase
 
 from torch import nn
 
+from thresher._internal.text import list_first
 from thresher.attach.attached_tables import AttachedModule
 from thresher.errors import AttachError
 
@@ -133,5 +134,5 @@ def _no_match_message(
         return f"no table left to attach ({', '.join(filters)}): the model is already attached. Call detach_ first."
     if not every:
         return f"{type(model).__qualname__} has no table to prune: it holds no nn.Embedding or nn.EmbeddingBag."
-    found = ", ".join(str(table) for table in every[:8]) + (", …" if len(every) > 8 else "")
+    found = list_first(every, 8)
     return f"no table matched {', '.join(filters)}. The model has {found}. Tables of width 1 need min_embedding_dim=1."

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
+from thresher._internal.text import list_first
 from thresher.attach.attached_tables import AttachedModule
 
 
@@ -104,4 +105,4 @@ def _warn_if_not_looked_up(model: nn.Module) -> None:
 
 
 def _list_names(names: list[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    return list_first(names, 3)

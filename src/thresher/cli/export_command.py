@@ -154,7 +154,7 @@ def _check_place(out: Path, to: str, *, force: bool) -> None:
 
 def _check_is_ours(out: Path) -> None:
     """Raise if something would be lost with this folder that no export has written."""
-    from thresher._internal.files import first_names
+    from thresher._internal.text import list_first
     from thresher.serving.bundle_files import bundle_file_names
     from thresher.serving.to_scipy import csr_file_names
 
@@ -165,7 +165,7 @@ def _check_is_ours(out: Path) -> None:
         raise ConfigError(f"{out} holds no export of ours, so it is not replaced; choose another place (--out)")
     if others:
         raise ConfigError(
-            f"{out} holds more than an export: {first_names(others)}; move that elsewhere before the export is "
+            f"{out} holds more than an export: {list_first(others)}; move that elsewhere before the export is "
             "replaced (--force), or choose another place (--out)"
         )
 

@@ -3,7 +3,8 @@
 import re
 from pathlib import Path
 
-from thresher._internal.files import first_names, is_temporary_path
+from thresher._internal.files import is_temporary_path
+from thresher._internal.text import list_first
 from thresher.errors import DataError
 
 _SPLIT = r"(train|validation|test)/"
@@ -27,7 +28,7 @@ def check_replaceable(folder: Path) -> None:
     """Raise if something would be lost with this folder that is no part of an encoded table."""
     if folder.is_dir() and (others := foreign_files(folder)):
         raise DataError(
-            f"holds more than an encoded table: {first_names(others)}; move that elsewhere before the folder is "
+            f"holds more than an encoded table: {list_first(others)}; move that elsewhere before the folder is "
             "replaced, or choose another one",
             file=folder,
         )

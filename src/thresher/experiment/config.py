@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from thresher._internal.settings import config_to_mapping
+from thresher._internal.text import list_first
 from thresher.data.config import DataConfig
 from thresher.data.encode.fingerprint import differences
 from thresher.embeddings.base import EmbeddingConfig, FieldEmbedding
@@ -104,5 +105,4 @@ def what_differs(stored: object, config: object) -> str:
     'max_auc_drop was null, is 0.01; seed was 1, is 0'
     """
     changes = differences(config_to_mapping(stored), config_to_mapping(config))
-    more = [f"and {len(changes) - SHOWN_CHANGES} more"] if len(changes) > SHOWN_CHANGES else []
-    return "; ".join([*changes[:SHOWN_CHANGES], *more])
+    return list_first(changes, SHOWN_CHANGES, separator="; ")

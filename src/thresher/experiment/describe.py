@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
+from thresher._internal.text import list_first
 from thresher.embeddings.base import EmbeddingConfig
 from thresher.embeddings.method_registry import method_name, registered_embeddings
 from thresher.experiment.grids import method_grid
@@ -30,8 +31,7 @@ def describe_settings(config: EmbeddingConfig, grid: Sequence[EmbeddingConfig] |
 def describe_grid(method: str, *, first: int) -> str:
     """The first settings of a method's grid, and how many there are beside them."""
     grid = method_grid(method)
-    told = [describe_settings(config, grid) for config in grid[:first]]
-    return "; ".join([*told, *([f"{len(grid) - first} more"] if len(grid) > first else [])])
+    return list_first((describe_settings(config, grid) for config in grid), first, separator="; ")
 
 
 def _decided_by_budget(config: EmbeddingConfig) -> str | None:

@@ -8,7 +8,8 @@ import os
 from collections.abc import Container, Iterator
 from pathlib import Path
 
-from thresher._internal.files import first_names, is_temporary_path, remove
+from thresher._internal.files import is_temporary_path, remove
+from thresher._internal.text import list_first
 from thresher.data.config import DataConfig
 from thresher.data.table_folder import foreign_files
 from thresher.errors import FolderError
@@ -43,7 +44,7 @@ def throw_away(folder: Path, data: DataConfig) -> None:
             )
     if others := sorted(_others(folder)):
         raise FolderError(
-            f"{folder} is not replaced because it holds files that are not part of a run: {first_names(others)}. "
+            f"{folder} is not replaced because it holds files that are not part of a run: {list_first(others)}. "
             "Move them, or choose another folder."
         )
     clear(folder)

@@ -12,6 +12,7 @@ from typing import Literal, Protocol, get_args
 from torch import Tensor, nn
 
 from thresher._internal.tensor_state import tensor_state
+from thresher._internal.text import list_first
 from thresher.attach.compact_tables import put_compact_
 from thresher.compact.embedding import CompactEmbedding
 from thresher.embeddings.base import EmbeddingConfig, FieldEmbedding
@@ -143,10 +144,9 @@ def ticket_text(ticket: Ticket, tables: Mapping[str, str]) -> str:
     Args:
         tables: table name → what is kept of it; a few are shown.
     """
-    shown = [f"{name}: {kept}" for name, kept in list(tables.items())[:SHOWN_TABLES]]
-    shown += [f"{len(tables) - SHOWN_TABLES} more"] if len(tables) > SHOWN_TABLES else []
+    shown = list_first((f"{name}: {kept}" for name, kept in tables.items()), SHOWN_TABLES)
     about = [f"budget={str(ticket.budget)!r}", f"method={ticket.provenance.method!r}"]
-    about += [f"num_parameters={ticket.num_parameters:,}", f"tables=[{', '.join(shown)}]"]
+    about += [f"num_parameters={ticket.num_parameters:,}", f"tables=[{shown}]"]
     return f"{type(ticket).__name__}({', '.join(about)})"
 
 

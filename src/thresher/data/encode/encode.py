@@ -18,6 +18,7 @@ import numpy as np
 import polars as pl
 
 from thresher._internal.files import clean_up_interrupted_writes, exclusive_lock, remove, replace_folder
+from thresher._internal.text import list_first
 from thresher.data.batches.prefetch import prefetched
 from thresher.data.batches.split import SPLITS
 from thresher.data.encode.encoded_source import EncodedSource
@@ -190,8 +191,7 @@ def _refuse_changes(before: dict[str, Any], now: dict[str, Any], folder: Path) -
     if changes:
         raise TableExistsError(
             "this table was encoded from other data or settings: "
-            + "; ".join(changes[:5])
-            + (f"; and {len(changes) - 5} more" if len(changes) > 5 else "")
+            + list_first(changes, separator="; ")
             + ". Choose another folder, or overwrite this table.",
             file=folder,
         )

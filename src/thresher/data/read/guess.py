@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from thresher._internal.text import list_first
 from thresher.data.config import DataConfig, FieldConfig
 from thresher.data.encode.transforms import as_numbers, as_text
 from thresher.data.read.dates import parse_dates
@@ -136,7 +137,7 @@ def _guess_label(sample: pl.DataFrame, config: DataConfig, path: Path) -> tuple[
             return name, f"the {place} column is 0/1"
     if wrong := taken_for_one(sample.columns):
         raise FileFormatError(wrong, file=path)
-    found = f"several are 0/1: {', '.join(binary[:8])}" if binary else "none is 0/1"
+    found = f"several are 0/1: {list_first(binary, 8)}" if binary else "none is 0/1"
     raise LabelError(
         f"cannot guess the label column ({found}). Set data.label, and data.positive if its values are not 0/1.",
         file=path,

@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from thresher._internal.text import list_first
 from thresher.data.encode.row_encoder import raw_column
 from thresher.data.encode.transforms import as_text
 from thresher.data.schema import Label
@@ -69,10 +70,9 @@ def label_words(values: Sequence[LabelValue]) -> str:
     parts = []
     for meaning, told in ((1, "→ 1"), (0, "→ 0"), (None, "→ no label")):
         found = [value for value in values if value.meaning == meaning]
-        shown = ", ".join(f"{each.value or 'empty'} ({each.count:,})" for each in found[:SHOWN_VALUES])
-        more = f" and {len(found) - SHOWN_VALUES:,} more" if len(found) > SHOWN_VALUES else ""
+        shown = list_first((f"{each.value or 'empty'} ({each.count:,})" for each in found), SHOWN_VALUES)
         if found or meaning == 1:
-            parts.append(f"{shown or 'nothing'}{more} {told}")
+            parts.append(f"{shown or 'nothing'} {told}")
     return "; ".join(parts)
 
 
