@@ -20,8 +20,7 @@ from thresher.experiment.compare import compare
 from thresher.experiment.compare_config import CompareConfig
 from thresher.experiment.compared_points import FLOOR, ComparedPoint
 from thresher.experiment.grids import method_grid
-from thresher.models.model_registry import model_name
-from thresher.models.recorded_settings import recorded_model_config
+from thresher.models.model_registry import model_config, model_name
 
 MIN_DELTA = 0.0001
 """An epoch must gain more validation AUC than this to count: halves the long tails of retraining, for all alike."""
@@ -44,7 +43,7 @@ def compare_method(
     """
     plan = load_experiment(settings, experiment)
     source, model = plan.data.source, model_name(plan.model)
-    if plan.model != recorded_model_config(model, source) and not settings.quick:
+    if plan.model != model_config(model, source) and not settings.quick:
         raise ConfigError(f"{experiment}.toml has another network than the settings recorded for {source}")
     config = CompareConfig(
         data=replace(plan.data, data_dir=settings.data(source).data_dir),

@@ -23,10 +23,8 @@ from turns import Side, print_table, take_turns, touch_state, warm_up
 
 from thresher.embeddings.method_registry import build_embedding
 from thresher.embeddings.uniform import UniformConfig
-from thresher.models.bags import Bag
-from thresher.models.base import CtrModel
-from thresher.models.model_registry import build_model
-from thresher.models.recorded_settings import recorded_model_config
+from thresher.models.base import Bag, CtrModel
+from thresher.models.model_registry import build_model, model_config
 from thresher.training.optimizers import OptimizerConfig, build_optimizer
 
 BATCH_SIZE = 1024
@@ -66,7 +64,7 @@ class Training:
 
     def __init__(self, shape: Shape, model_name: str, way: str) -> None:
         embedding = build_embedding(shape.field_sizes, UniformConfig(embedding_dim=shape.embedding_dim))
-        self.model = build_model(embedding, recorded_model_config(model_name, shape.dataset)).train()
+        self.model = build_model(embedding, model_config(model_name, shape.dataset)).train()
         if way == EVERYWHERE:
             self.model.distinct_vectors = MethodType(place_by_place, self.model)  # type: ignore[method-assign]
         self.optimizer = build_optimizer(self.model, OptimizerConfig(updates="rows"))

@@ -20,7 +20,7 @@ def small(method):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_method_keeps_the_contract(method):
+def test_method_passes_the_contract_checks(method):
     check_embedding(METHODS[method].embedding, small(method))
 
 

@@ -1,4 +1,4 @@
-"""Distinct vectors multiplied once give what vectors multiplied place by place give, and nobody's changes are lost."""
+"""Distinct vectors give the results of one vector per id, and modified layers are called as usual."""
 
 import copy
 
@@ -58,8 +58,8 @@ def gradients(model, ids, dense=None):
     return logits.detach(), {name: grad.to_dense() if grad.is_sparse else grad for name, grad in found.items()}
 
 
-def assert_same_either_way(model, monkeypatch, ids, dense=None, *, expect=DistinctVectors, twin=None):
-    """Against a twin that takes its vectors place by place; `expect` is what the model itself takes."""
+def assert_same_as_one_vector_per_id(model, monkeypatch, ids, dense=None, *, expect=DistinctVectors, twin=None):
+    """Compare with a copy that uses one vector per id; `expect` is the type of vectors the model uses."""
     taken, twin = [], copy.deepcopy(model) if twin is None else twin
     taking = CtrModel.distinct_vectors
 
@@ -77,43 +77,43 @@ def assert_same_either_way(model, monkeypatch, ids, dense=None, *, expect=Distin
     assert grads.keys() == expected.keys()
     for name, grad in expected.items():
         torch.testing.assert_close(
-            grads[name], grad, rtol=1e-3, atol=1e-5, msg=lambda told, name=name: f"{name}: {told}"
+            grads[name], grad, rtol=1e-3, atol=1e-5, msg=lambda message, name=name: f"{name}: {message}"
         )
     return taken[0]
 
 
 @pytest.mark.parametrize("num_dense", [0, 2])
 @pytest.mark.parametrize("config", MODELS, ids=repr)
-def test_logits_and_gradients_are_those_of_vectors_place_by_place(config, num_dense, monkeypatch):
+def test_logits_and_gradients_equal_those_of_one_vector_per_id(config, num_dense, monkeypatch):
     model = new_model(config, num_dense=num_dense)
     dense = torch.randn(40, num_dense) if num_dense else None
-    assert_same_either_way(model, monkeypatch, ids_of_fields(40), dense)
+    assert_same_as_one_vector_per_id(model, monkeypatch, ids_of_fields(40), dense)
 
 
 @pytest.mark.parametrize("row_gradients", [False, True])
 @pytest.mark.parametrize("config", [DEEPFM, AUTOINT], ids=repr)
-def test_rows_that_are_pruned_altogether_count_as_zeros(config, row_gradients, monkeypatch):
+def test_fully_pruned_rows_count_as_zeros(config, row_gradients, monkeypatch):
     embedding = PepEmbedding(FIELD_SIZES, PepConfig(embedding_dim=32))
     embedding.weight.data[::3] *= 1e-4
     embedding.clock.fill_(-4.0)
     embedding.row_gradients = row_gradients
     model, ids = new_model(config, embedding), ids_of_fields(25, dtype=torch.int64)
     embedding(ids)  # rows are known to be pruned once they have been looked up
-    vectors = assert_same_either_way(model, monkeypatch, ids)
+    vectors = assert_same_as_one_vector_per_id(model, monkeypatch, ids)
     if row_gradients:
         assert (vectors.distinct.places == vectors.distinct.num_ids).any()
     assert embedding.seen[ids.unique()].all()
 
 
 @pytest.mark.parametrize("config", [DEEPFM, AUTOINT], ids=repr)
-def test_retraining_takes_each_vector_once_too(config, monkeypatch):
+def test_compact_embeddings_use_distinct_vectors(config, monkeypatch):
     weight = torch.randn(sum(FIELD_SIZES), 32)
     embedding = CompactEmbedding.from_mask(FIELD_SIZES, weight.abs() > 0.7, weight)
-    assert_same_either_way(new_model(config, embedding), monkeypatch, ids_of_fields(25))
+    assert_same_as_one_vector_per_id(new_model(config, embedding), monkeypatch, ids_of_fields(25))
 
 
 @given(st.integers(0, 12), st.integers(1, 5), st.integers(0, 1000))
-def test_joined_is_the_product_with_all_vectors_end_to_end(num_rows, width, seed):
+def test_project_concatenated_equals_the_product_with_concatenated_vectors(num_rows, width, seed):
     generator, ids = torch.Generator().manual_seed(seed), ids_of_fields(num_rows)
     distinct = find_distinct(ids, sum(FIELD_SIZES))
     for dtype, rtol in ((torch.float32, 1e-4), (torch.float64, 1e-10)):  # the kernel, the twin
@@ -122,7 +122,7 @@ def test_joined_is_the_product_with_all_vectors_end_to_end(num_rows, width, seed
             for shape in ((sum(FIELD_SIZES), 3), (width, len(FIELD_SIZES) * 3), (num_rows, width))
         )
         inputs = (table.requires_grad_(), weight.requires_grad_())
-        found = DistinctVectors(table[distinct.ids], distinct, FIELD_SIZES).joined(weight)
+        found = DistinctVectors(table[distinct.ids], distinct, FIELD_SIZES).project_concatenated(weight)
         expected = table[ids.long()].flatten(1) @ weight.T
         torch.testing.assert_close(found, expected, rtol=rtol, atol=rtol)
         torch.testing.assert_close(
@@ -132,7 +132,7 @@ def test_joined_is_the_product_with_all_vectors_end_to_end(num_rows, width, seed
 
 
 @pytest.mark.parametrize("config", MODELS, ids=repr)
-def test_logits_are_the_same_in_evaluation(config, monkeypatch):
+def test_logits_are_equal_in_evaluation(config, monkeypatch):
     model, ids = new_model(config).eval(), ids_of_fields(60)
     with torch.inference_mode():
         found = model(ids)
@@ -140,12 +140,12 @@ def test_logits_are_the_same_in_evaluation(config, monkeypatch):
         torch.testing.assert_close(found, model(ids), rtol=1e-5, atol=1e-6)
 
 
-def test_features_in_columns_of_other_fields_are_multiplied_by_the_column_s_weights(monkeypatch):
+def test_ids_in_columns_of_other_fields_use_the_weights_of_the_column(monkeypatch):
     ids = ids_of_fields(40).flip(1).contiguous()
-    assert_same_either_way(new_model(), monkeypatch, ids)
+    assert_same_as_one_vector_per_id(new_model(), monkeypatch, ids)
 
 
-def test_ids_left_out_add_nothing_and_get_no_gradient():
+def test_omitted_ids_add_nothing_and_get_no_gradient():
     distinct = find_distinct(torch.tensor([[0, 5], [0, 9]]), 10).without(torch.tensor([True, False, False]))
     rows = torch.tensor([[1.0, 2.0], [30.0, 40.0]], requires_grad=True)
     joined = join_rows(rows, distinct)
@@ -154,10 +154,10 @@ def test_ids_left_out_add_nothing_and_get_no_gradient():
     assert rows.grad.tolist() == [[1.0, 0.0], [0.0, 7.0]]
 
 
-def test_a_bias_reaches_vectors_that_were_left_out():
+def test_project_applies_a_bias_to_omitted_vectors():
     distinct = find_distinct(torch.tensor([[0, 5], [0, 9]]), 10).without(torch.tensor([True, False, False]))
     vectors, layer = DistinctVectors(torch.randn(2, 3), distinct, (5, 5)), nn.Linear(3, 2)
-    torch.testing.assert_close(vectors.projected(layer), layer(vectors.spread()))
+    torch.testing.assert_close(vectors.project(layer), layer(vectors.expand()))
 
 
 @pytest.mark.parametrize("from_rows", [join_rows, expand_rows, fm_from_rows])
@@ -181,13 +181,13 @@ def test_models_can_be_differentiated_twice(config):
     assert second.abs().sum() > 0
 
 
-def test_vectors_come_once_each_where_many_repeat_and_the_table_is_not_large_beside_the_batch():
+def test_distinct_vectors_are_used_if_ids_repeat_and_the_table_is_small():
     model, ids = new_model(), ids_of_fields(50)
     blocks = (model.deep_term,)
     found = model.distinct_vectors(ids, (), *blocks)
     assert isinstance(found, DistinctVectors)
     assert len(found.rows) == len(ids.unique())
-    torch.testing.assert_close(found.spread(), model.vectors(ids))
+    torch.testing.assert_close(found.expand(), model.vectors(ids))
     assert isinstance(model.distinct_vectors(ids[:1], (), *blocks), torch.Tensor)  # all distinct
     narrow = new_model(embedding=build_embedding(FIELD_SIZES, UniformConfig(embedding_dim=31)))
     assert isinstance(narrow.distinct_vectors(ids, (), narrow.deep_term), torch.Tensor)
@@ -196,7 +196,7 @@ def test_vectors_come_once_each_where_many_repeat_and_the_table_is_not_large_bes
     assert isinstance(copy.deepcopy(model).double().distinct_vectors(ids, (), *blocks), torch.Tensor)
     found = model.eval().distinct_vectors(ids, (), *blocks)
     assert isinstance(found, DistinctVectors)
-    few = ids[[0] * 3]  # 12 places of 4 features, in a table of 14
+    few = ids[[0] * 3]  # 12 ids of 4 features, in a table of 14
     assert isinstance(model.distinct_vectors(few, (), *blocks), torch.Tensor)
 
 
@@ -249,9 +249,9 @@ def hooked_attention():
 @pytest.mark.parametrize(
     "changed", [scaled_table, scaled_table_of_row_gradients, scaled_vectors, own_deep_term, hooked_attention]
 )
-def test_whoever_changed_what_vectors_are_gets_a_vector_per_place(changed, monkeypatch):
+def test_modified_lookups_and_blocks_use_one_vector_per_id(changed, monkeypatch):
     model = changed().train()
-    assert_same_either_way(model, monkeypatch, ids_of_fields(30), expect=torch.Tensor)
+    assert_same_as_one_vector_per_id(model, monkeypatch, ids_of_fields(30), expect=torch.Tensor)
     model.eval()
     model.embedding.row_gradients = False
     vectors = model.vectors(ids_of_fields(30))
@@ -282,18 +282,18 @@ CHANGES = {
 
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize(("config", "of"), [(DEEPFM, "deep_term.layers.0"), (AUTOINT, "attention.0.query")])
-def test_a_changed_layer_is_called_as_ever(change, config, of, monkeypatch):
+def test_a_modified_layer_is_called_as_usual(change, config, of, monkeypatch):
     def changed():
         model = new_model(config)
         model.set_submodule(of, CHANGES[change](model.get_submodule(of)))
         return model
 
     model = changed()
-    for _ in range(2):  # what a hook left behind at the first step may break the second
-        assert_same_either_way(model, monkeypatch, ids_of_fields(30), twin=changed())
+    for _ in range(2):  # hooks may leave state behind after the first step
+        assert_same_as_one_vector_per_id(model, monkeypatch, ids_of_fields(30), twin=changed())
 
 
-def test_blocks_that_read_distinct_vectors_are_ours_alone():
+def test_subclasses_do_not_take_distinct_vectors():
     from thresher.models.distinct_vectors import takes_distinct
 
     attention = SelfAttention(6, 4, 2, dropout=0.0, residual=True)

@@ -11,7 +11,7 @@ from thresher.models.base import CtrModel, ModelConfig
 from thresher.models.deepfm import DeepFmConfig
 from thresher.models.fm import Fm, FmConfig
 from thresher.models.lr import LogisticRegression, LogisticRegressionConfig
-from thresher.models.recorded_settings import recorded_model_config
+from thresher.models.model_registry import model_config
 
 
 def embedding(dim=4):
@@ -34,29 +34,29 @@ def test_build_model_by_config(config):
     assert model(torch.tensor([[0, 3], [1, 6]])).shape == (2,)
 
 
-def test_unknown_name_says_the_nearest():
+def test_an_unknown_name_suggests_the_nearest():
     with pytest.raises(ConfigError, match=r"unknown model 'deepfn'; did you mean 'deepfm'\? Known: autoint, deepfm"):
         registry.model_config("deepfn")
 
 
-def test_unregistered_config_is_refused():
+def test_an_unregistered_config_is_rejected():
     @dataclass(frozen=True, kw_only=True)
-    class Stranger(ModelConfig):
+    class Unregistered(ModelConfig):
         pass
 
-    with pytest.raises(ConfigError, match="Stranger"):
-        registry.model_name(Stranger())
+    with pytest.raises(ConfigError, match="Unregistered"):
+        registry.model_name(Unregistered())
 
 
-def test_a_third_party_registers_and_cannot_take_a_taken_name(monkeypatch):
+def test_registering_a_model_and_a_name_in_use(monkeypatch):
     monkeypatch.setattr(registry._registry, "_entries", dict(registry.registered_models()))
 
     @dataclass(frozen=True, kw_only=True)
-    class MineConfig(ModelConfig):
+    class CustomConfig(ModelConfig):
         scale: float = 2.0
 
-    @registry.register_model("mine", MineConfig)
-    class Mine(CtrModel):
+    @registry.register_model("custom", CustomConfig)
+    class Custom(CtrModel):
         def __init__(self, embedding, config, *, num_dense=0):
             super().__init__(embedding)
             self.scale = config.scale
@@ -64,29 +64,29 @@ def test_a_third_party_registers_and_cannot_take_a_taken_name(monkeypatch):
         def forward(self, ids, dense=None, bags=()):
             return self.scale * self.vectors(ids, bags).sum((1, 2))
 
-    model = registry.build_model(embedding(), registry.model_config("mine"))
+    model = registry.build_model(embedding(), registry.model_config("custom"))
     ids = torch.tensor([[0, 3]])
     torch.testing.assert_close(model(ids), 2 * model.embedding(ids).sum((1, 2)))
-    with pytest.raises(ConfigError, match=r"'mine' is already registered by .*Mine"):
-        registry.register_model("mine", MineConfig)(Fm)
+    with pytest.raises(ConfigError, match=r"'custom' is already registered by .*Custom"):
+        registry.register_model("custom", CustomConfig)(Fm)
 
 
 def test_recorded_settings_per_data_set():
-    assert recorded_model_config("deepfm", "movielens-1m").hidden_sizes == (100, 100)
-    assert recorded_model_config("deepfm", "criteo").hidden_sizes == (400, 400, 400)
-    assert recorded_model_config("autoint", "movielens-1m").attention_dropout == 0.4
-    assert recorded_model_config("autoint", "avazu").attention_dropout == 0.0
-    assert recorded_model_config("autoint", "my own") == AutoIntConfig()
-    assert recorded_model_config("fm", "criteo") == FmConfig()
+    assert model_config("deepfm", "movielens-1m").hidden_sizes == (100, 100)
+    assert model_config("deepfm", "criteo").hidden_sizes == (400, 400, 400)
+    assert model_config("autoint", "movielens-1m").attention_dropout == 0.4
+    assert model_config("autoint", "avazu").attention_dropout == 0.0
+    assert model_config("autoint", "my own") == AutoIntConfig()
+    assert model_config("fm", "criteo") == FmConfig()
 
 
-def test_sizes_count_the_embedding_as_it_counts_itself():
+def test_parameter_counts():
     model = Fm(embedding(dim=4), FmConfig(), num_dense=2)
     assert model.num_parameters() == 7 * 4
     assert model.num_total_parameters() == 7 * 4 + 7 + 1 + 2
 
 
-def test_logistic_regression_drops_the_embedding():
+def test_logistic_regression_has_no_embedding():
     model = LogisticRegression(embedding(), LogisticRegressionConfig())
     assert not model.uses_embedding
     assert model.embedding is None
@@ -95,11 +95,11 @@ def test_logistic_regression_drops_the_embedding():
 
 
 @pytest.mark.parametrize("wrong", [{"num_heads": 3}, {"num_layers": 0}, {"attention_dropout": 1.0}])
-def test_autoint_refuses_impossible_settings(wrong):
+def test_autoint_rejects_invalid_settings(wrong):
     with pytest.raises(ConfigError):
         AutoIntConfig(attention_dim=8, **wrong)
 
 
-def test_autoint_without_a_place_for_dense_inputs_says_so():
-    with pytest.raises(ConfigError, match="deep or linear term"):
+def test_autoint_without_deep_or_linear_term_rejects_dense_inputs():
+    with pytest.raises(ConfigError, match="needs deep_term or linear_term"):
         AutoInt(embedding(), AutoIntConfig(deep_term=False), num_dense=1)

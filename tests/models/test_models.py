@@ -21,12 +21,12 @@ def embedding(dim=4):
 
 
 def set_rows(table, source):
-    """Copy a whole table, one weight at a time left to nobody."""
+    """Copy a whole table in place."""
     assert table.shape == source.shape
     table.data.copy_(source.data)
 
 
-def test_fm_is_the_formula_written_out():
+def test_fm_equals_its_formula():
     model = Fm(embedding(), FmConfig())
     model.linear_term.bias.data.fill_(0.25)
     first, vectors = model.linear_term.weights.weight, model.embedding.weight
@@ -63,7 +63,7 @@ def test_autoint_with_both_terms_takes_dense_inputs_in_both():
 
 @pytest.mark.parametrize("name", sorted(registered_models()))
 @pytest.mark.parametrize("num_dense", [0, 2])
-def test_every_gradient_is_the_finite_difference(name, num_dense):
+def test_gradients_equal_finite_differences(name, num_dense):
     torch.manual_seed(0)
     registered = registered_models()[name]
     model = build_model(embedding(2), registered.config(), num_dense=num_dense).double().eval()
@@ -131,8 +131,7 @@ def test_self_attention_equals_deepctr_torch():
     torch.testing.assert_close(ours(vectors), theirs(vectors))
 
 
-def test_models_share_the_fm_term():
-    """DeepFM is FM plus its deep term: the same weights give the same sum."""
+def test_deepfm_is_fm_plus_its_deep_term():
     model = DeepFm(embedding(), DeepFmConfig()).eval()
     vectors = model.embedding(IDS)
     torch.testing.assert_close(model(IDS), model.linear_term(IDS) + fm_term(vectors) + model.deep_term(vectors))

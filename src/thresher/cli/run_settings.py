@@ -14,7 +14,7 @@ from thresher.data.read.labels import SHOWN_VALUES
 from thresher.data.schema import DATE_PARTS
 from thresher.errors import ConfigError
 from thresher.experiment.runs import RunConfig
-from thresher.models.recorded_settings import recorded_model_config
+from thresher.models.model_registry import model_config
 from thresher.search.budget import parse_budgets
 
 FILES, ENCODED = "files", "encoded"
@@ -64,7 +64,7 @@ def run_config(flags: Flags) -> RunConfig:
         if (value := getattr(flags, name)) is not None:
             config = override(config, [f"data.{name}={value}"], where=f"--{name.replace('_', '-')}")
     if flags.config is None:  # the settings recorded for this data set, where there are any
-        config = replace(config, model=recorded_model_config(flags.model or "fm", config.data.source))
+        config = replace(config, model=model_config(flags.model or "fm", config.data.source))
     elif flags.model is not None:
         config = override(config, [f"model.name={flags.model}"], where="--model")
     if flags.method is not None:
@@ -81,9 +81,7 @@ def run_config(flags: Flags) -> RunConfig:
     if flags.teachers is None:
         return config
     dataset = config.data.source if flags.config is None else ""  # as for --model
-    return replace(
-        config, teacher_models=tuple(recorded_model_config(name, dataset) for name in _parts(flags.teachers))
-    )
+    return replace(config, teacher_models=tuple(model_config(name, dataset) for name in _parts(flags.teachers)))
 
 
 def show_guess(data: DataConfig) -> None:

@@ -30,7 +30,7 @@ from thresher.experiment.deadline import Deadline, TimeIsUpError
 from thresher.experiment.describe import describe_settings
 from thresher.experiment.grids import POINTS_OF_THEIR_OWN, method_grid
 from thresher.experiment.runs import RunConfig
-from thresher.models.recorded_settings import recorded_model_config
+from thresher.models.model_registry import model_config
 from thresher.search.budget import Budget
 from thresher.search.ticket import Ticket
 from thresher.training.epochs import CHECKPOINT
@@ -213,7 +213,7 @@ class _Sweep:
     def _cell(self, table: EncodedTable, model: str, method: str, embedding: EmbeddingConfig, seed: int) -> Cell:
         run = RunConfig(
             data=self.config.data,
-            model=recorded_model_config(model, self.config.data.source),
+            model=model_config(model, self.config.data.source),
             embedding=embedding,
             search=self.config.search,
             training=self.config.training,

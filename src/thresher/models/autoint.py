@@ -7,15 +7,14 @@ from torch import Tensor, nn
 
 from thresher.embeddings.base import FieldEmbedding
 from thresher.errors import ConfigError
-from thresher.models.bags import Bag
-from thresher.models.base import CtrModel
+from thresher.models.base import Bag, CtrModel
 from thresher.models.layers import DeepTerm, DeepTermConfig, LinearTerm, SelfAttention
 from thresher.models.model_registry import register_model
 
 
 @dataclass(frozen=True, kw_only=True)
 class AutoIntConfig(DeepTermConfig):
-    """With `deep_term` it is AutoInt+, which the authors of PEP ran; with `linear_term` their AutoInt+LR."""
+    """Settings of AutoInt. `deep_term` makes it AutoInt+, which the authors of PEP used; `linear_term` adds LR."""
 
     num_layers: int = 3
     num_heads: int = 2
@@ -30,24 +29,22 @@ class AutoIntConfig(DeepTermConfig):
         if min(self.num_layers, self.num_heads, self.attention_dim) < 1:
             raise ConfigError("num_layers, num_heads and attention_dim must be at least 1")
         if not 0 <= self.attention_dropout < 1:
-            raise ConfigError(f"attention_dropout is {self.attention_dropout}; it must be at least 0 and below 1")
+            raise ConfigError(f"attention_dropout must be at least 0 and below 1, got {self.attention_dropout}")
         if self.attention_dim % self.num_heads:
-            raise ConfigError(f"attention_dim={self.attention_dim} is not a multiple of num_heads={self.num_heads}")
+            raise ConfigError(f"attention_dim={self.attention_dim} must be a multiple of num_heads={self.num_heads}")
 
 
 @register_model("autoint", AutoIntConfig)
 class AutoInt(CtrModel):
-    """Layers of self-attention over a row's vectors; the last one's output is read by one linear unit."""
+    """Layers of self-attention over the vectors of a row, followed by one linear unit."""
 
     def __init__(self, embedding: FieldEmbedding, config: AutoIntConfig, *, num_dense: int = 0) -> None:
         super().__init__(embedding)
         if num_dense and not (config.deep_term or config.linear_term):
-            raise ConfigError("AutoInt takes dense inputs through its deep or linear term; turn one of them on")
+            raise ConfigError("AutoInt with dense inputs needs deep_term or linear_term. Set one of them to true.")
         width, num_fields = embedding.embedding_dim, embedding.num_fields
-        layers = [
-            attention_layer(width if layer == 0 else config.attention_dim, config) for layer in range(config.num_layers)
-        ]
-        self.attention = nn.Sequential(*layers)
+        widths = [width] + [config.attention_dim] * (config.num_layers - 1)
+        self.attention = nn.Sequential(*(_attention_layer(each, config) for each in widths))
         self.output = nn.Linear(num_fields * config.attention_dim, 1)
         self.deep_term = DeepTerm(num_fields, width, num_dense, config) if config.deep_term else None
         self.linear_term = LinearTerm(embedding.num_features, num_dense) if config.linear_term else None
@@ -62,7 +59,7 @@ class AutoInt(CtrModel):
         return logits
 
 
-def attention_layer(width: int, config: AutoIntConfig) -> SelfAttention:
+def _attention_layer(width: int, config: AutoIntConfig) -> SelfAttention:
     return SelfAttention(
         width, config.attention_dim, config.num_heads, dropout=config.attention_dropout, residual=config.residual
     )

@@ -1,48 +1,93 @@
-"""The contract every CTR model keeps: feature ids (and numbers) in, one logit per row out.
+"""The interface of CTR models: feature ids and dense inputs in, one logit per row out.
 
-A model gets its embedding from outside and does not know its method. Not here: losses, loops, probabilities.
+A model gets its embedding from outside and does not depend on the embedding's method.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal, Protocol
 
 import torch
 from torch import Tensor, nn
 
+from thresher._internal.registry import Registry
 from thresher.embeddings.base import FieldEmbedding, RowEmbedding
-from thresher.models.bags import Bag, embed_fields
 from thresher.models.distinct_vectors import DistinctVectors, has_hooks, takes_distinct
 
-MOST_DISTINCT_SHARE, LEAST_WIDTH = 0.25, 32
-"""Of the places of a batch, and of a vector: beyond, multiplying each once may save less than spreading costs."""
+MAX_DISTINCT_SHARE, MIN_WIDTH = 0.25, 32
+"""Above this share of distinct ids, or below this width, computing each vector once may cost more than it saves."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
-    """Base of all model settings. In TOML: `[model]` with `name = "…"` naming the subclass."""
+    """Base of all model settings. In TOML: `[model]`, where `name = "…"` selects the subclass."""
 
     config_tag: ClassVar[str] = "name"
 
     @classmethod
     def config_variants(cls) -> Mapping[str, type["ModelConfig"]]:
-        """The configs one may write under `[model]`, by model name."""
-        from thresher.models.model_registry import model_configs
+        """Config classes by model name: the choices for `name` under `[model]`."""
+        return {name: registered.config for name, registered in model_registry.entries().items()}
 
-        return model_configs()
+
+class Bag(Protocol):
+    """One multi-valued field of a batch; row `b` has the ids `values[offsets[b]:offsets[b + 1]]`, possibly none."""
+
+    @property
+    def field(self) -> int:
+        """Index of the field, 0 … F − 1."""
+        ...
+
+    @property
+    def values(self) -> Tensor:
+        """Global feature ids of all rows, concatenated: `[total]`."""
+        ...
+
+    @property
+    def offsets(self) -> Tensor:
+        """Start of each row, and the end of the last one: `[B + 1]`."""
+        ...
+
+    @property
+    def pooling(self) -> Literal["mean", "sum"]: ...
+
+
+def pool(vectors: Tensor, offsets: Tensor, pooling: Literal["mean", "sum"]) -> Tensor:
+    """Vectors `[total, D]` of ragged rows → one vector per row `[B, D]`; a row without values gets zeros."""
+    lengths = offsets.diff()  # [B]
+    rows = torch.repeat_interleave(lengths)  # [total]
+    pooled = vectors.new_zeros(lengths.numel(), vectors.shape[-1]).index_add(0, rows, vectors)  # [B, D]
+    return pooled if pooling == "sum" else pooled / lengths.clamp(min=1).to(pooled.dtype).unsqueeze(1)
+
+
+def embed_fields(lookup: Callable[[Tensor], Tensor], ids: Tensor, bags: Sequence[Bag] = ()) -> Tensor:
+    """Look up the single- and multi-valued fields of a batch → vectors `[B, F, D]` in the order of the fields.
+
+    Args:
+        lookup: ids `[...]` → vectors `[..., D]`.
+        ids: one id per single-valued field, in the order of the fields: `[B, F − number of bags]`.
+        bags: the multi-valued fields.
+    """
+    vectors: Tensor = lookup(ids)  # [B, F', D]
+    if not bags:
+        return vectors
+    pooled = {bag.field: pool(lookup(bag.values), bag.offsets, bag.pooling) for bag in bags}  # field: [B, D]
+    single = iter(vectors.unbind(1))
+    num_fields = vectors.shape[1] + len(bags)
+    return torch.stack([pooled[field] if field in pooled else next(single) for field in range(num_fields)], dim=1)
 
 
 class CtrModel(nn.Module, ABC):
-    """Ids `[B, F]`, dense inputs `[B, K]`, multi-valued fields → logits `[B]`.
+    """Ids `[B, F]`, dense inputs `[B, K]` and multi-valued fields → logits `[B]`.
 
-    A model is built as `cls(embedding, config, num_dense=K)`. It takes from the embedding its `field_sizes` and
-    `embedding_dim`, and calls it; nothing else, so that every method works under every model. (On a CPU it may ask a
-    `RowEmbedding` for each vector once instead, which is the same but faster.)
+    A model is built as `cls(embedding, config, num_dense=K)`. It uses only `field_sizes`, `embedding_dim` and the
+    lookup of the embedding, so every method works with every model. (On a CPU it may look up each distinct vector of a
+    `RowEmbedding` once, which gives the same result faster.)
     """
 
     uses_embedding: ClassVar[bool] = True
-    """False for a model without vectors (logistic regression): it drops the embedding, and nothing can be pruned."""
+    """False for a model without vectors (logistic regression): it has no embedding, so there is nothing to prune."""
 
     def __init__(self, embedding: FieldEmbedding) -> None:
         super().__init__()
@@ -53,40 +98,36 @@ class CtrModel(nn.Module, ABC):
         """Global feature ids `[B, F]`, dense inputs `[B, K]` and multi-valued fields → logits `[B]`."""
 
     def vectors(self, ids: Tensor, bags: Sequence[Bag] = ()) -> Tensor:
-        """The embedded row, multi-valued fields pooled: `[B, F, D]`."""
+        """The vectors of a batch, multi-valued fields pooled: `[B, F, D]`."""
         assert self.embedding is not None, f"{type(self).__qualname__} has no embedding"
         return embed_fields(self.embedding, ids, bags)
 
     def distinct_vectors(self, ids: Tensor, bags: Sequence[Bag], *blocks: nn.Module | None) -> Tensor | DistinctVectors:
-        """The same, each distinct vector once, where that is faster on a CPU and no block was changed.
-
-        Args:
-            blocks: what will be handed the vectors.
-        """
-        if bags or not self._may_be_distinct(ids) or not all(map(takes_distinct, blocks)):
+        """The vectors of a batch, as `DistinctVectors` if that is faster and all `blocks` that read them support it."""
+        if bags or not self._supports_distinct(ids) or not all(map(takes_distinct, blocks)):
             return self.vectors(ids, bags)
         from thresher.kernels.compiling import runs_on_kernels
         from thresher.kernels.distinct import find_distinct
 
         assert isinstance(self.embedding, RowEmbedding)
-        if find_distinct(ids, self.embedding.num_features).num_ids > MOST_DISTINCT_SHARE * ids.numel():
+        if find_distinct(ids, self.embedding.num_features).num_ids > MAX_DISTINCT_SHARE * ids.numel():
             return self.vectors(ids)
         rows, distinct = self.embedding.distinct_rows(ids)
         vectors = DistinctVectors(rows, distinct, self.embedding.field_sizes)
-        return vectors if runs_on_kernels(rows) else vectors.spread()
+        return vectors if runs_on_kernels(rows) else vectors.expand()
 
-    def _may_be_distinct(self, ids: Tensor) -> bool:
-        """Whether CPU kernels serve, and model and embedding look up vectors as ours do.
+    def _supports_distinct(self, ids: Tensor) -> bool:
+        """Whether CPU kernels can be used, and neither model nor embedding changes the lookup.
 
-        Finding distinct ids passes over a bit per row of the table: a step of training does not notice, a request to a
-        served model would. So outside of training a batch must have more places than the table has rows.
+        Finding distinct ids reads one bit per row of the table. That is negligible in a training step, but not in a
+        prediction for a few rows, so in evaluation a batch must have more ids than the table has rows.
         """
         from thresher.kernels.compiling import runs_on_kernels
 
         embedding = self.embedding
         return (
             isinstance(embedding, RowEmbedding)
-            and embedding.embedding_dim >= LEAST_WIDTH
+            and embedding.embedding_dim >= MIN_WIDTH
             and (self.training or ids.numel() > embedding.num_features)
             and getattr(self.vectors, "__func__", None) is CtrModel.vectors
             and embedding.has_distinct_rows
@@ -103,10 +144,23 @@ class CtrModel(nn.Module, ABC):
         return 0 if self.embedding is None else self.embedding.num_parameters()
 
     def num_total_parameters(self) -> int:
-        """Every parameter the model predicts with: the embedding's as it counts them, and all others."""
+        """`num_parameters()` plus all parameters outside the embedding."""
         return self.num_parameters() + sum(parameter.numel() for parameter in self.other_parameters())
 
     def other_parameters(self) -> list[nn.Parameter]:
         """All parameters outside the embedding: first-order weights and the network."""
         inside = set() if self.embedding is None else {id(parameter) for parameter in self.embedding.parameters()}
         return [parameter for parameter in self.parameters() if id(parameter) not in inside]
+
+
+@dataclass(frozen=True)
+class RegisteredModel:
+    name: str
+    config: type[ModelConfig]
+    model: type[CtrModel]
+
+
+model_registry: Registry[RegisteredModel] = Registry(
+    "model", [f"thresher.models.{name}" for name in ("autoint", "deepfm", "fm", "lr")], group="thresher.models"
+)
+"""All models by name; the functions on it are in `thresher.models.model_registry`."""

@@ -6,20 +6,19 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from thresher.embeddings.base import FieldEmbedding
-from thresher.models.bags import Bag
-from thresher.models.base import CtrModel
+from thresher.models.base import Bag, CtrModel
 from thresher.models.layers import DeepTerm, DeepTermConfig, LinearTerm, fm_term
 from thresher.models.model_registry import register_model
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeepFmConfig(DeepTermConfig):
-    """The settings of the perceptron."""
+    """Settings of the perceptron."""
 
 
 @register_model("deepfm", DeepFmConfig)
 class DeepFm(CtrModel):
-    """FM and a perceptron over the same vectors; their logits are added."""
+    """Sum of the logits of FM and of a perceptron over the same vectors."""
 
     def __init__(self, embedding: FieldEmbedding, config: DeepFmConfig, *, num_dense: int = 0) -> None:
         super().__init__(embedding)

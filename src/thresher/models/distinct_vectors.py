@@ -1,16 +1,14 @@
-"""The vectors of a batch, each distinct one held once: what a layer does to a vector by itself, it does once, too.
+"""The vectors of a batch, stored once per distinct feature, so that projections multiply each of them once.
 
-1,024 rows of MovieLens-1M have 7,168 places and some 1,200 distinct features. Projections multiply those alone, and
-their results are spread to the places; the numbers are the same but for rounding.
-
-Whoever changes a model must not notice: a layer that is hooked, pruned, wrapped or replaced is called as ever, on a
-vector per place. Not here: which batches come this way (`CtrModel.distinct_vectors`).
+1,024 rows of MovieLens-1M have 7,168 ids but about 1,200 distinct features. Results equal those of one vector per id
+up to rounding. Layers with hooks, pruning, parametrizations or another class get one vector per id, as usual.
+`CtrModel.distinct_vectors` decides which batches use this form.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -18,91 +16,84 @@ from torch import Tensor, nn
 if TYPE_CHECKING:
     from thresher.kernels.distinct import DistinctIds
 
-BlockT = TypeVar("BlockT", bound=type[nn.Module])
-
-_READERS: set[type[nn.Module]] = set()
-
 
 @dataclass(frozen=True, eq=False)
 class DistinctVectors:
-    """Vectors `[B, F, D]` as distinct rows and where each of them stands.
+    """Vectors `[B, F, D]` as distinct rows and their positions.
 
     Attributes:
-        rows: `[U, D]`, in the order of their ids.
-        distinct: the ids and their places `[B, F]`; a place whose id was left out has a vector of zeros.
-        field_sizes: features of each field, which are the ids one after the other.
+        rows: `[U, D]`, ordered by id.
+        distinct: the ids and their positions `[B, F]`; an omitted id has a vector of zeros.
+        field_sizes: features per field.
     """
 
     rows: Tensor
     distinct: "DistinctIds"
     field_sizes: Sequence[int]
 
-    def spread(self) -> Tensor:
-        """A vector per place, `[B, F, D]`."""
+    def expand(self) -> Tensor:
+        """One vector per id, `[B, F, D]`."""
         from thresher.kernels.rows import expand_rows
 
         return expand_rows(self.rows, self.distinct)
 
-    def projected(self, layer: nn.Linear) -> Tensor:
-        """The layer applied to every vector, `[B, F, A]`."""
+    def project(self, layer: nn.Linear) -> Tensor:
+        """Apply a layer to every vector, `[B, F, A]`."""
         from thresher.kernels.rows import expand_rows
 
-        if not (is_untouched(layer, nn.Linear) and layer.bias is None):  # vectors left out would miss a bias
-            projected: Tensor = layer(self.spread())
+        if not (is_unmodified(layer, nn.Linear) and layer.bias is None):  # omitted vectors would miss the bias
+            projected: Tensor = layer(self.expand())
             return projected
         return expand_rows(layer(self.rows), self.distinct)
 
-    def joined(self, weight: Tensor) -> Tensor | None:
-        """`W · (v_1, …, v_F)`, all vectors of a row end to end, as `Σ_f W_f v_f`: `W` `[H, F·D]` → `[B, H]`.
+    def project_concatenated(self, weight: Tensor) -> Tensor | None:
+        """`W · (v_1, …, v_F)` for the concatenated vectors of a row, as `Σ_f W_f v_f`: `W` `[H, F·D]` → `[B, H]`.
 
-        None where a column holds features of other fields: nothing keeps a caller to the columns of encoded rows.
+        None if a column contains ids of another field, which encoded rows never do.
         """
         from thresher.kernels.row_sums import join_rows
 
         bounds = self._field_bounds()
-        if not self._in_own_columns(bounds):
+        if not self._columns_match_fields(bounds):
             return None
         by_field = torch.split(self.rows, bounds.diff().tolist())  # F times [U_f, D]
         weights = weight.view(len(weight), len(by_field), -1).unbind(1)  # F times [H, D]
-        products = [rows @ of_field.T for rows, of_field in zip(by_field, weights, strict=True)]
+        products = [rows @ field_weight.T for rows, field_weight in zip(by_field, weights, strict=True)]
         return join_rows(torch.cat(products), self.distinct)
 
-    def pairs(self) -> Tensor:
-        """The sum of the dot products of all pairs of fields, `[B]`."""
+    def fm_term(self) -> Tensor:
+        """Sum of the dot products of all pairs of fields, `[B]`."""
         from thresher.kernels.row_sums import fm_from_rows
 
         return fm_from_rows(self.rows, self.distinct)
 
     def _field_bounds(self) -> Tensor:
-        """The first row of each field, and where the last one ends: `[F + 1]`."""
+        """First row of each field, and the end of the last one: `[F + 1]`."""
         ids = torch.tensor(list(accumulate(self.field_sizes, initial=0)))
         return torch.searchsorted(self.distinct.ids, ids)
 
-    def _in_own_columns(self, bounds: Tensor) -> bool:
+    def _columns_match_fields(self, bounds: Tensor) -> bool:
         places = self.distinct.places
         inside = (places >= bounds[:-1]) & (places < bounds[1:])
         return bool((inside | (places == self.distinct.num_ids)).all())
 
 
-def reads_distinct(block: BlockT) -> BlockT:
-    """Declare that a block's `forward` takes `DistinctVectors` in place of vectors `[B, F, D]`; subclasses do not."""
-    _READERS.add(block)
-    return block
-
-
 def takes_distinct(block: nn.Module | None) -> bool:
-    """Whether a block can be handed `DistinctVectors`, and nobody looks at what it is handed."""
+    """Whether a block accepts `DistinctVectors` and has no hooks.
+
+    A block declares it by the class attribute `reads_distinct_vectors`, which subclasses do not inherit.
+    """
     if block is None:
         return True
-    if is_untouched(block, nn.Sequential):
+    if is_unmodified(block, nn.Sequential):
         first = next(block.children(), None)
-        return first is not None and takes_distinct(first)  # an empty one would hand them on
-    return type(block) in _READERS and not has_hooks(block)
+        return first is not None and takes_distinct(first)
+    return "reads_distinct_vectors" in vars(type(block)) and not has_hooks(block)
 
 
-def is_untouched(module: nn.Module, kind: type[nn.Module]) -> bool:
-    """Whether a module is just of this class, without hooks: pruning, norms of weights and adapters leave traces."""
-    return type(module) is kind and not has_hooks(module)
+def is_unmodified(module: nn.Module, expected: type[nn.Module]) -> bool:
+    """Whether a module is exactly of this class, without hooks; pruning and parametrizations change one of them."""
+    return type(module) is expected and not has_hooks(module)
 
 
 def has_hooks(module: nn.Module) -> bool:

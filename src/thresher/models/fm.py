@@ -6,15 +6,14 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from thresher.embeddings.base import FieldEmbedding, RowEmbedding
-from thresher.models.bags import Bag
-from thresher.models.base import CtrModel, ModelConfig
+from thresher.models.base import Bag, CtrModel, ModelConfig
 from thresher.models.layers import LinearTerm, fm_term
 from thresher.models.model_registry import register_model
 
 
 @dataclass(frozen=True, kw_only=True)
 class FmConfig(ModelConfig):
-    """Nothing to set."""
+    """Has no settings."""
 
 
 @register_model("fm", FmConfig)
@@ -30,7 +29,7 @@ class Fm(CtrModel):
         return logits
 
     def _pairs(self, ids: Tensor, bags: Sequence[Bag]) -> Tensor:
-        """`Σ_{f<g} ⟨v_f, v_g⟩` `[B]`; from distinct rows where the embedding gives them, so that none is copied."""
+        """`Σ_{f<g} ⟨v_f, v_g⟩` `[B]`; from distinct rows if the embedding prefers them."""
         table = self.embedding
         if isinstance(table, RowEmbedding) and table.has_distinct_rows and table.prefers_distinct_rows and not bags:
             from thresher.kernels.row_sums import fm_from_rows

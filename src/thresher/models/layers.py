@@ -1,4 +1,4 @@
-"""The blocks models are made of: linear term, FM term, deep term, self-attention. No model, no table of vectors."""
+"""Building blocks of models: linear term, FM term, deep term, self-attention."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,9 +10,8 @@ from torch.nn import functional
 
 from thresher.embeddings.base import Role, RowGradients
 from thresher.errors import ConfigError
-from thresher.models.bags import Bag, embed_fields
-from thresher.models.base import ModelConfig
-from thresher.models.distinct_vectors import DistinctVectors, is_untouched, reads_distinct
+from thresher.models.base import Bag, ModelConfig, embed_fields
+from thresher.models.distinct_vectors import DistinctVectors, is_unmodified
 
 if TYPE_CHECKING:
     from thresher.kernels.distinct import DistinctIds
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 class LinearTerm(RowGradients, nn.Module):
     """First-order weights: `bias + Σ_f w[id_f] + u · dense`. Ids `[B, F]` → `[B]`.
 
-    The weights are a table of width 1: the optimizer treats them as embeddings, and no search prunes them unasked.
+    The weights are a table of width 1. The optimizer treats them as embeddings; by default searches do not prune them.
     """
 
     def __init__(self, num_features: int, num_dense: int = 0) -> None:
@@ -59,21 +58,17 @@ class LinearTerm(RowGradients, nn.Module):
         return lookup_rows(self.weights.weight, distinct), distinct  # [U, 1]
 
     def dense_gradients_reason(self) -> str | None:
-        return (
-            None
-            if type(self.weights) is nn.Embedding
-            else "the first-order weights are pruned, and so not a plain table"
-        )
+        return None if type(self.weights) is nn.Embedding else "the first-order weights are pruned"
 
     def parameter_groups(self) -> Mapping[Role, Sequence[nn.Parameter]]:
-        declared = hasattr(self.weights, "parameter_groups")  # a table under a method speaks for itself
-        return {} if declared else {"embeddings": list(self.weights.parameters())}
+        has_groups = hasattr(self.weights, "parameter_groups")  # a pruned table declares its own
+        return {} if has_groups else {"embeddings": list(self.weights.parameters())}
 
 
 def fm_term(vectors: Tensor | DistinctVectors) -> Tensor:
     """Sum of the dot products of all pairs of fields, as `½ Σ_d ((Σ_f v)² − Σ_f v²)`. Vectors `[B, F, D]` → `[B]`."""
     if isinstance(vectors, DistinctVectors):
-        return vectors.pairs()
+        return vectors.fm_term()
     if torch.compiler.is_compiling():  # the compiler fuses the plain formula
         return 0.5 * (vectors.sum(1).square() - vectors.square().sum(1)).sum(1)
     if not (torch.is_grad_enabled() and vectors.requires_grad):
@@ -83,7 +78,7 @@ def fm_term(vectors: Tensor | DistinctVectors) -> Tensor:
 
 
 def _fm_term(vectors: Tensor, total: Tensor) -> Tensor:
-    squares: Tensor = torch.linalg.vector_norm(vectors, dim=(1, 2)).square()  # [B]; no squared copy is made
+    squares: Tensor = torch.linalg.vector_norm(vectors, dim=(1, 2)).square()  # [B], without a squared copy
     return 0.5 * (total.square().sum(1) - squares)
 
 
@@ -92,7 +87,7 @@ def _fm_gradient(vectors: Tensor, total: Tensor, grad: Tensor) -> Tensor:
 
 
 class _FmTerm(torch.autograd.Function):
-    """The term with its gradient `(Σ_f v − v) · grad` written out: one tensor of the vectors' size instead of four."""
+    """The FM term with its gradient `(Σ_f v − v) · grad`, which needs one `[B, F, D]` tensor; autograd needs four."""
 
     generate_vmap_rule = True
 
@@ -112,13 +107,13 @@ class _FmTerm(torch.autograd.Function):
         gradient = None if grad is None else _fm_gradient(vectors, total, grad[:, None, None])
         if grad_total is None:
             return gradient
-        through_total = grad_total.unsqueeze(1).expand_as(vectors)  # only second derivatives come this way
+        through_total = grad_total.unsqueeze(1).expand_as(vectors)  # only for second derivatives
         return through_total if gradient is None else gradient + through_total
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeepTermConfig(ModelConfig):
-    """The settings of a model's perceptron."""
+    """Settings of a model's perceptron (MLP)."""
 
     hidden_sizes: tuple[int, ...] = (100, 100)
     dropout: float = 0.2
@@ -126,13 +121,13 @@ class DeepTermConfig(ModelConfig):
 
     def __post_init__(self) -> None:
         if any(size < 1 for size in self.hidden_sizes):
-            raise ConfigError(f"hidden_sizes is {self.hidden_sizes}; each size must be at least 1")
+            raise ConfigError(f"hidden_sizes must be at least 1 each, got {self.hidden_sizes}")
         if not 0 <= self.dropout < 1:
-            raise ConfigError(f"dropout is {self.dropout}; it must be at least 0 and below 1")
+            raise ConfigError(f"dropout must be at least 0 and below 1, got {self.dropout}")
 
 
 class Dropout(nn.Dropout):
-    """Torch's dropout, drawn faster on a CPU."""
+    """`nn.Dropout` with a faster kernel on a CPU."""
 
     def forward(self, values: Tensor) -> Tensor:
         from thresher.kernels.attention import drop_out
@@ -140,12 +135,13 @@ class Dropout(nn.Dropout):
         return drop_out(values, self.p) if self.training else values
 
 
-@reads_distinct
 class DeepTerm(nn.Module):
-    """A perceptron over all vectors of a row, dense inputs appended. Vectors `[B, F, D]` → `[B]`.
+    """A perceptron over the concatenated vectors and dense inputs of a row. Vectors `[B, F, D]` → `[B]`.
 
-    Hidden layers are linear, batch norm, ReLU, dropout; the output is one linear unit.
+    Each hidden layer is linear, batch norm, ReLU, dropout; the output is one linear unit.
     """
+
+    reads_distinct_vectors = True
 
     def __init__(self, num_fields: int, embedding_dim: int, num_dense: int, config: DeepTermConfig) -> None:
         super().__init__()
@@ -167,33 +163,34 @@ class DeepTerm(nn.Module):
                 for layer in list(self.layers)[1:]:
                     hidden = layer(hidden)
                 return hidden.squeeze(1)
-            vectors = vectors.spread()
+            vectors = vectors.expand()
         inputs = vectors.flatten(1)  # [B, F·D]
         logits: Tensor = self.layers(inputs if dense is None else torch.cat((inputs, dense), dim=1))  # [B, 1]
         return logits.squeeze(1)
 
     def _first_layer(self, vectors: DistinctVectors, dense: Tensor | None) -> Tensor | None:
-        """`W · (v_1, …, v_F, dense) + b` `[B, H]`; None where the layers are not as they were made."""
+        """`W · (v_1, …, v_F, dense) + b` `[B, H]`; None if a layer was modified or the columns do not match."""
         layer = self.layers[0]
-        if not is_untouched(self.layers, nn.Sequential) or not is_untouched(layer, nn.Linear):
+        if not is_unmodified(self.layers, nn.Sequential) or not is_unmodified(layer, nn.Linear):
             return None
         assert isinstance(layer, nn.Linear)
-        of_vectors, of_dense = layer.weight.tensor_split([layer.in_features - self.num_dense], dim=1)
-        hidden = vectors.joined(of_vectors)
+        vector_weight, dense_weight = layer.weight.tensor_split([layer.in_features - self.num_dense], dim=1)
+        hidden = vectors.project_concatenated(vector_weight)
         if hidden is None:
             return None
         if layer.bias is not None:
             hidden = hidden + layer.bias
-        return hidden if dense is None else hidden + functional.linear(dense, of_dense)
+        return hidden if dense is None else hidden + functional.linear(dense, dense_weight)
 
 
-@reads_distinct
 class SelfAttention(nn.Module):
     """One interacting layer of AutoInt (Song et al. 2019, Eq. 5–8). Vectors `[B, F, D]` → `[B, F, A]`.
 
-    Heads attend over the fields with plain dot products (no scaling, no output projection); their outputs are
-    concatenated to width `A = attention_dim`, a projection of the input is added, and ReLU ends the layer.
+    Heads attend over the fields with dot products (no scaling, no output projection). Their outputs are concatenated
+    to width `A = attention_dim`; a projection of the input is added, followed by ReLU.
     """
+
+    reads_distinct_vectors = True
 
     def __init__(self, width: int, attention_dim: int, num_heads: int, *, dropout: float, residual: bool) -> None:
         super().__init__()
@@ -212,15 +209,15 @@ class SelfAttention(nn.Module):
 
 def _project(layer: nn.Linear, vectors: Tensor | DistinctVectors) -> Tensor:
     """`[B, F, D]` → `[B, F, A]`."""
-    projected: Tensor = vectors.projected(layer) if isinstance(vectors, DistinctVectors) else layer(vectors)
+    projected: Tensor = vectors.project(layer) if isinstance(vectors, DistinctVectors) else layer(vectors)
     return projected
 
 
 def check_dense(dense: Tensor | None, num_dense: int) -> None:
-    """Raise when a batch's dense inputs are not the ones the model was built for."""
+    """Raise if the number of dense inputs is not the one the model was built with."""
     given = 0 if dense is None else dense.shape[1]
     if given != num_dense:
         raise ConfigError(
-            f"the model was built with num_dense={num_dense}, the batch has {given} dense inputs; "
-            "pass num_dense=… to build_model, or the same number of inputs to the model"
+            f"the batch has {given} dense inputs, but the model was built with num_dense={num_dense}. "
+            f"Pass num_dense={given} to build_model, or {num_dense} inputs to the model."
         )

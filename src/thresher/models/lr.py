@@ -1,4 +1,4 @@
-"""Logistic regression: first-order weights only, the model the paper's smallest tickets are held against (Table 5)."""
+"""Logistic regression: first-order weights only. The paper compares its smallest tickets with it (Table 5)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,20 +6,19 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from thresher.embeddings.base import FieldEmbedding
-from thresher.models.bags import Bag
-from thresher.models.base import CtrModel, ModelConfig
+from thresher.models.base import Bag, CtrModel, ModelConfig
 from thresher.models.layers import LinearTerm
 from thresher.models.model_registry import register_model
 
 
 @dataclass(frozen=True, kw_only=True)
 class LogisticRegressionConfig(ModelConfig):
-    """Nothing to set."""
+    """Has no settings."""
 
 
 @register_model("lr", LogisticRegressionConfig)
 class LogisticRegression(CtrModel):
-    """`logit = bias + Σ_f w[id_f]`. Has no vectors: the embedding only tells how many features there are."""
+    """`logit = bias + Σ_f w[id_f]`. Has no vectors; the embedding only gives the number of features."""
 
     uses_embedding = False
 

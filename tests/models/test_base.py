@@ -1,10 +1,12 @@
+"""Pooling of multi-valued fields."""
+
 from dataclasses import dataclass
 
 import pytest
 import torch
 from torch import Tensor
 
-from thresher.models.bags import embed_fields, pool
+from thresher.models.base import embed_fields, pool
 
 
 @dataclass(frozen=True)
@@ -16,7 +18,7 @@ class RaggedField:
 
 
 @pytest.mark.parametrize("pooling", ["mean", "sum"])
-def test_pool_row_by_row(pooling):
+def test_pool_means_and_sums(pooling):
     vectors, offsets = torch.randn(5, 3), torch.tensor([0, 2, 2, 5])
     rows = [vectors[0:2], vectors[2:2], vectors[2:5]]
     expected = [row.sum(0) / (max(len(row), 1) if pooling == "mean" else 1) for row in rows]
@@ -28,7 +30,7 @@ def test_pool_passes_gradients():
     assert torch.autograd.gradcheck(lambda v: pool(v, offsets, "mean"), vectors)
 
 
-def test_fields_come_out_in_their_order():
+def test_embed_fields_keeps_the_order_of_fields():
     table = torch.arange(10.0)[:, None]
     ids = torch.tensor([[1, 4], [2, 5]])
     first = RaggedField(0, torch.tensor([7, 9], dtype=torch.int32), torch.tensor([0, 2, 2]))
@@ -37,7 +39,7 @@ def test_fields_come_out_in_their_order():
     assert vectors[..., 0].tolist() == [[8.0, 1.0, 6.0, 4.0], [0.0, 2.0, 13.0, 5.0]]
 
 
-def test_one_value_per_row_is_a_single_valued_field():
+def test_a_bag_with_one_value_equals_a_single_valued_field():
     table, ids = torch.nn.Embedding(6, 4), torch.tensor([[1, 4], [2, 5], [0, 3]])
     ragged = RaggedField(1, ids[:, 1], torch.arange(4))
     torch.testing.assert_close(embed_fields(table, ids[:, :1], [ragged]), embed_fields(table, ids))
