@@ -87,9 +87,9 @@ def test_max_auc_drop_recommends_on_validation(thresher, clicks, fast, tmp_path)
     result = thresher("prune", clicks, "--max-auc-drop", "0.3", "--out", out, *fast)
     assert result.exit_code == 0, result.stderr
     frontier = Frontier.load(out / "results.json")
-    assert frontier.facts["recommended"] == frontier.smallest_within(0.3).budget
+    assert frontier.metadata["recommended"] == frontier.smallest_within(0.3).budget
     assert "is not clearly above 0.5" in result.stderr  # three epochs have learned nothing, and it is told
-    best = frontier.facts["recommended"]
+    best = frontier.metadata["recommended"]
     assert f"Smallest within 0.3 of the dense model's validation AUC: {best}" in result.stderr
     shown = " ".join(thresher("show", out).stdout.split())
     assert f"max auc drop 0.3 recommended {best} " in shown

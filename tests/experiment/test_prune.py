@@ -108,7 +108,7 @@ def test_tables_in_files_give_the_same_run_and_leave_nothing_behind(tmp_path, mo
 
     with pytest.raises(Killed):
         prune(mapped, out=out, progress=KillsTheSearch())
-    table = (in_memory.frontier.facts["num_features"], 8)
+    table = (in_memory.frontier.metadata["num_features"], 8)
     # weights, deviations and the initial ones of both; the moments of both, one of the deviations'
     assert made.count((table, torch.float32)) == 4 + 3
     made.clear()
@@ -127,7 +127,7 @@ def test_tables_in_files_give_the_same_run_and_leave_nothing_behind(tmp_path, mo
 
 
 def test_validation_decides_by_the_smallest_ticket_whether_the_dense_model_teaches(pruned):
-    retrained, teacher = pruned.run.folder / "retrained", pruned.frontier.facts["teacher"]
+    retrained, teacher = pruned.run.folder / "retrained", pruned.frontier.metadata["teacher"]
     assert list(teacher["validation_auc"]) == ["hard-labels", "soft-labels-1"]
     by_labels, taught = teacher["validation_auc"].values()
     assert by_labels > taught  # half the fields are noise, learned by heart
@@ -158,7 +158,7 @@ def test_several_teachers_are_trained_once_each_and_teach_their_mean(tmp_path, r
     assert result.frontier.points[0].validation_auc != alone.frontier.points[0].validation_auc
     assert not list(result.run.folder.rglob("checkpoint.safetensors"))
 
-    assert result.frontier.facts["teacher"]["num_teachers"] == 3
+    assert result.frontier.metadata["teacher"]["num_teachers"] == 3
 
     together = result.run.soft_labels.read_bytes()
     result.run.soft_labels.unlink()
@@ -203,7 +203,7 @@ def test_a_teacher_that_cannot_take_such_rows_is_refused_before_anything_is_trai
 def test_a_teacher_that_helps_is_tried_in_a_second_search(tmp_path, pruned):
     config = replace(CONFIG, teacher_share=1.0)  # taken for granted in retraining, so that only the search is open
     result = prune(config, out=tmp_path / "run")
-    run, teacher = result.run, result.frontier.facts["teacher"]
+    run, teacher = result.run, result.frontier.metadata["teacher"]
     assert list(teacher["validation_auc"]) == ["soft-labels-1", "soft-labels-1-in-search"]
     one_search, two_searches = teacher["validation_auc"].values()
     assert teacher["share"] == 1.0
@@ -254,7 +254,7 @@ def test_a_taught_search_that_fails_leaves_what_there_was(tmp_path, monkeypatch)
 
     monkeypatch.setattr("thresher.experiment.stages.find_tickets", find)
     result = prune(replace(CONFIG, teacher_share=1.0), out=tmp_path / "run")
-    teacher = result.frontier.facts["teacher"]
+    teacher = result.frontier.metadata["teacher"]
     assert (teacher["share"], teacher["search_share"]) == (1.0, 0.0)
     assert teacher["failed"] == "soft-labels-1-in-search: it stalls"
     assert len(result.frontier.points) == 3
@@ -286,9 +286,9 @@ def test_a_share_that_is_told_is_tried_no_further(tmp_path, share, distill_searc
 
 def test_trainings_that_the_last_epoch_cut_short_are_told(tmp_path):
     short = replace(CONFIG, budgets=("300",), training=replace(CONFIG.training, max_epochs=1), teacher_share=0.0)
-    assert prune(short, out=tmp_path / "short").frontier.facts["still_improving"] == ["dense", "300"]
+    assert prune(short, out=tmp_path / "short").frontier.metadata["still_improving"] == ["dense", "300"]
     patient = replace(short, training=replace(CONFIG.training, max_epochs=60))
-    assert prune(patient, out=tmp_path / "patient").frontier.facts["still_improving"] == []
+    assert prune(patient, out=tmp_path / "patient").frontier.metadata["still_improving"] == []
 
 
 def test_results_hold_what_a_script_needs(pruned):
@@ -370,7 +370,7 @@ def test_a_run_is_neither_overwritten_nor_mixed(pruned):
         prune(replace(CONFIG, seed=1), out=pruned.run.folder, resume=True)
     again = prune(CONFIG, out=pruned.run.folder, resume=True)
     assert again.frontier == pruned.frontier
-    assert again.frontier.facts["seconds"] > 0.1  # of the trainings, not of looking at what they left
+    assert again.frontier.metadata["seconds"] > 0.1  # of the trainings, not of looking at what they left
 
 
 def test_what_may_be_lost_instead_of_what_may_stay(tmp_path):

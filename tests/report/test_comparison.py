@@ -70,7 +70,7 @@ def test_a_method_can_be_left_out_by_parameters_and_numbers_of_others_are_marks(
 def test_a_figure_ends_so_many_times_peps_range_below_it(panels):
     plot_comparison(POINTS, "unused", depth=0.5)  # from 0.79 to 0.82
     assert panels[0].get_ylim()[0] == pytest.approx(0.775)
-    assert panels[0].figure.get_supxlabel() == "Below the frame: uniform (down to 0.7500)"
+    assert panels[0].figure.get_supxlabel() == "Below the axis: uniform (down to 0.7500)"
     panels.clear()
     plot_comparison(POINTS, "unused", depth=50)  # no lower than the lowest point and its marker
     assert 0.745 < panels[0].get_ylim()[0] < 0.7485
@@ -82,7 +82,7 @@ def test_a_figure_ends_so_many_times_peps_range_below_it(panels):
         assert panels[0].get_ylim()[0] < edge.test_auc - 0.001
         panels.clear()
     plot_comparison([*POINTS, point("mde", "1k", 900, 0.7)], "unused", depth=0.5)
-    assert "mde (all of it, down to 0.7000)" in panels[0].figure.get_supxlabel()
+    assert "mde (entirely, down to 0.7000)" in panels[0].figure.get_supxlabel()
 
 
 def test_every_method_of_ours_looks_like_no_other():

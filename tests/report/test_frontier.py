@@ -59,7 +59,7 @@ def test_results_file_has_the_promised_keys_and_reads_back(tmp_path):
         seed=0,
     )
     assert made.test_calibration == pytest.approx(1.2)
-    frontier = Frontier(points=(made,), dense=DENSE, facts={"dataset": "synthetic", "seconds": 1.5})
+    frontier = Frontier(points=(made,), dense=DENSE, metadata={"dataset": "synthetic", "seconds": 1.5})
     path = tmp_path / "deep" / "results.json"
     frontier.save(path)
     content = json.loads(path.read_text())
@@ -72,7 +72,7 @@ def test_results_file_has_the_promised_keys_and_reads_back(tmp_path):
 def test_foreign_and_damaged_files_are_told(tmp_path):
     path = tmp_path / "results.json"
     path.write_text('{"format_version": 99, "points": []}')
-    with pytest.raises(FormatError, match=rf"{path}: results of format version 99; this release reads version 1"):
+    with pytest.raises(FormatError, match=rf"{path}: results have format version 99. This release reads version 1"):
         Frontier.load(path)
     path.write_text('{"format_version": 1, "points": [{"label": "pep"}]}')
     with pytest.raises(FormatError, match=r"incomplete: .*num_parameters"):

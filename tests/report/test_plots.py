@@ -51,7 +51,7 @@ def test_the_same_points_give_the_same_file(tmp_path):
 
 def test_a_single_point_can_be_drawn_and_none_cannot(tmp_path):
     plot_frontier(Frontier(points=(point(50_000, 0.85),)), tmp_path / "one")
-    with pytest.raises(ThresherError, match="no point with a test AUC"):
+    with pytest.raises(ThresherError, match="no point has a test AUC"):
         plot_frontier(Frontier(points=(point(50_000, None),)), tmp_path / "none")
     plot_frontier(Frontier(points=(point(50_000, None),)), tmp_path / "validation", split="validation")
     assert not list(tmp_path.glob("none*"))

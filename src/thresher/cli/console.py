@@ -18,6 +18,7 @@ from typing import Any, ParamSpec, TypeVar
 import typer
 from rich.console import Console
 
+from thresher._internal.text import format_bytes
 from thresher.errors import (
     DataError,
     FileFormatError,
@@ -30,8 +31,7 @@ from thresher.errors import (
     ThresherError,
     WriteError,
 )
-from thresher.report.frontier import Frontier
-from thresher.report.tables import format_bytes, plain_table, rich_table
+from thresher.report.frontier import Frontier, plain_table, rich_table
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from thresher._internal.text import format_bytes
 from thresher.cli import options
 from thresher.cli.console import Facts, handle_errors, say, show_json
 from thresher.cli.progress import Display, display
 from thresher.errors import BudgetError, ConfigError, FormatError
-from thresher.report.tables import format_bytes
 
 if TYPE_CHECKING:
     from thresher.compact.value_types import ValueType
@@ -137,7 +137,7 @@ def _chosen_budget(results: Path) -> str:
     if not results.exists():
         raise FormatError(f"{results} does not exist yet; finish the run, or name a --budget")
     frontier = Frontier.load(results)
-    return str(frontier.facts.get("recommended") or frontier.best()[-1].budget)
+    return str(frontier.metadata.get("recommended") or frontier.best()[-1].budget)
 
 
 def _check_place(out: Path, to: str, *, force: bool) -> None:

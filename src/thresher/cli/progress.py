@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, TextColumn
 from rich.text import Text
 
+from thresher._internal.text import format_bytes
 from thresher.cli.console import stderr
-from thresher.report.tables import format_bytes
 from thresher.training.progress import ProgressState, SilentProgress
 
 SECONDS_BETWEEN_LINES = 5.0

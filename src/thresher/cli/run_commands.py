@@ -149,7 +149,7 @@ def show_result(result: "PruneResult", *, as_json: bool) -> None:
     if as_json:
         show_json({**frontier.to_json(), "run": str(run.folder), "bundles": bundles})
         return
-    facts = frontier.facts
+    facts = frontier.metadata
     say_skipped(EncodedTable.open(run.encoded))
     show_frontier(frontier, title=f"{facts['source']} · {facts['model']} · seed {facts['seed']}")
     drop = run.config.max_auc_drop

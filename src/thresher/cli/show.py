@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from thresher._internal.text import format_share
 from thresher.cli import options
 from thresher.cli.console import Facts, Shown, handle_errors, say, show_facts, show_frontier, show_json
 from thresher.cli.show_bundle import look_at_bundle, show_kept
@@ -14,7 +15,6 @@ from thresher.cli.show_comparison import look_at_comparison
 from thresher.cli.show_table import look_at_table
 from thresher.errors import ConfigError, FormatError
 from thresher.report.frontier import Frontier
-from thresher.report.tables import format_share
 
 if TYPE_CHECKING:
     from thresher.data.schema import Schema
@@ -129,7 +129,7 @@ def _describe_run(folder: Path) -> tuple[Facts, Frontier | None]:
     if config.max_auc_drop is not None:
         facts["max_auc_drop"] = config.max_auc_drop
         if frontier is not None:
-            facts |= {name: frontier.facts[name] for name in ("recommended", "doubts") if name in frontier.facts}
+            facts |= {name: frontier.metadata[name] for name in ("recommended", "doubts") if name in frontier.metadata}
     return facts, frontier
 
 

@@ -6,8 +6,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from thresher._internal.text import format_bytes, format_share
 from thresher.cli.console import Facts, Shown, bar, shorten, show_facts, show_rows
-from thresher.report.tables import format_bytes, format_share
 
 if TYPE_CHECKING:
     from thresher.serving.bundle import Bundle

@@ -43,7 +43,7 @@ def write_report(run: Run, table: EncodedTable, dense: FrontierPoint, points: Se
         "still_improving": [name for name, folder in _trainings(run, points) if _still_improving(run, folder)],
         "teacher": _teacher(run),
     }
-    frontier = Frontier(points=tuple(points), dense=dense, facts=facts)
+    frontier = Frontier(points=tuple(points), dense=dense, metadata=facts)
     drop = run.config.max_auc_drop
     recommended = None if drop is None else frontier.smallest_within(drop)
     if drop is not None:
@@ -52,7 +52,7 @@ def write_report(run: Run, table: EncodedTable, dense: FrontierPoint, points: Se
         doubts = drop_doubts(drop, dense.validation_auc, num_positive, len(labels) - num_positive)
         wanted = None if recommended is None else recommended.budget
         told = {"recommended": wanted} | ({} if doubts is None else {"doubts": doubts})
-        frontier = replace(frontier, facts={**facts, **told})
+        frontier = replace(frontier, metadata={**facts, **told})
     frontier.save(run.results)
     plot_frontier(frontier, run.report / "frontier.png")
     _plot_search(run, points)

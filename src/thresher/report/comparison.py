@@ -1,4 +1,4 @@
-"""Many methods in one figure and one table: AUC against parameters and against bytes, mean and spread over seeds."""
+"""Figure and table of a comparison: AUC of each method against parameters and bytes, mean and spread over seeds."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,26 +7,25 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING
 
+from thresher._internal.text import align_columns
 from thresher.errors import ThresherError
 from thresher.report.figures import new_figure, page_style, save_figure, set_byte_ticks, set_count_ticks
-from thresher.report.frontier import FrontierPoint, Split
+from thresher.report.frontier import ABSENT, FrontierPoint
 from thresher.report.plots import mean_line
-from thresher.report.tables import ABSENT
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-OURS = "pep"
-MARKER_ROOM = 0.03
-"""What a marker needs of a figure's height."""
+HIGHLIGHTED = "pep"
+MARKER_HEIGHT = 0.03
+"""Height of a marker as a share of the figure's height."""
 
 
 @dataclass(frozen=True)
 class Look:
-    """How a method is drawn, the same in every figure: families share a hue, members differ in marker and dash.
+    """How a method is drawn in every figure: families share a colour, members differ in marker and dash.
 
-    Markers on a broken line are hollow: in grey print hues and dashes alone would not tell members apart. They are
-    drawn in front, so that what they lie upon is seen through them.
+    Markers on a dashed line are hollow, so that methods differ in grey print, too.
     """
 
     colour: str
@@ -34,7 +33,7 @@ class Look:
     dash: str = "-"
 
     @property
-    def filling(self) -> str:
+    def face_colour(self) -> str:
         return self.colour if self.dash == "-" else "none"
 
 
@@ -62,7 +61,7 @@ LOOKS: Mapping[str, Look] = {
 OTHER_LOOKS = tuple(Look(colour, marker, "-.") for colour, marker in zip(
     ("#17BECF", "#BCBD22", "#FF9896", "#637939", "#393B79", "#843C39"), ("8", "d", "P", "X", "^", "v"), strict=True
 ))  # fmt: skip
-"""For methods from outside, in the order of their names."""
+"""For user-defined methods, in alphabetical order."""
 
 
 def plot_comparison(
@@ -70,48 +69,47 @@ def plot_comparison(
     stem: str | Path,
     *,
     floor: Sequence[FrontierPoint] = (),
-    split: Split = "test",
     title: str | None = None,
     by_bytes_alone: Collection[str] = (),
     marks: Sequence[FrontierPoint] = (),
     depth: float | None = None,
 ) -> tuple[Path, ...]:
-    """The frontier of every method, one line each, PEP in front.
+    """Draw test AUC against size, one line per method, PEP in front.
 
     Args:
-        points: of one model; the label is the method.
-        floor: the embedding-free model's points, drawn as a line.
-        stem: where to write, without suffix.
-        title: above the figure.
-        by_bytes_alone: methods that are left out where sizes are parameters.
-        marks: numbers of others, each a star of its own.
-        depth: cut the figure off so many times PEP's own range below it; a note tells which lines leave it there.
+        points: points of one model; the label is the method.
+        floor: points of logistic regression without an embedding, drawn as a horizontal line.
+        stem: output path without suffix.
+        title: title of the figure.
+        by_bytes_alone: methods drawn only against bytes, not against parameters.
+        marks: published results, each drawn as a single marker.
+        depth: cut the y axis at this multiple of PEP's AUC range below PEP; a note names the methods below.
     """
-    sized = [point for point in points if point.num_parameters > 0 and point.auc(split) is not None]
+    sized = [point for point in points if point.num_parameters > 0 and point.test_auc is not None]
     if not sized:
-        raise ThresherError(f"there is no point with a {split} AUC to draw")
+        raise ThresherError("no point has a test AUC to draw")
     with page_style():
         figure = new_figure(9.0, 4.2)
         left, right = figure.subplots(1, 2, sharey=True)
         for axes, size in ((left, "num_parameters"), (right, "storage_bytes")):
             left_out = by_bytes_alone if axes is left else ()
-            _draw_methods(axes, [point for point in sized if point.label not in left_out], size, split)
+            _draw_methods(axes, [point for point in sized if point.label not in left_out], size)
             if floor:
-                level = fmean(auc for point in floor if (auc := point.auc(split)) is not None)
+                level = fmean(auc for point in floor if (auc := point.test_auc) is not None)
                 axes.axhline(level, color="#555555", linestyle=":", linewidth=1, label="LR, no embedding")
             axes.set_xscale("log")
         for mark, shape in zip(marks, cycle("*Pv^")):
             left.plot(
-                [mark.num_parameters], [mark.auc(split)], shape, color="#C00000", mfc="white", markersize=8, zorder=4,
+                [mark.num_parameters], [mark.test_auc], shape, color="#C00000", mfc="white", markersize=8, zorder=4,
                 label=mark.label,
             )  # fmt: skip
-        if depth is not None and (lowest := _cut_at(sized, split, depth)) is not None:
+        if depth is not None and (lowest := _lower_limit(sized, depth)) is not None:
             left.set_ylim(bottom=lowest)
-            if below := _below(sized, split, lowest):
-                note = f"Below the frame: {', '.join(below)}"
+            if below := _methods_below(sized, lowest):
+                note = f"Below the axis: {', '.join(below)}"
                 figure.supxlabel(note, x=0.01, ha="left", fontsize=8, color="#555555", wrap=True)
         set_count_ticks(left.xaxis)
-        left.set_ylabel(f"{split} AUC")
+        left.set_ylabel("test AUC")
         left.set_xlabel("embedding parameters")
         right.set_xlabel(f"stored ({set_byte_ticks(right.xaxis)})")
         known = dict(zip(*reversed(right.get_legend_handles_labels()), strict=True))
@@ -125,7 +123,7 @@ def plot_comparison(
 
 
 def comparison_table(points: Sequence[FrontierPoint], budgets: Sequence[str]) -> str:
-    """Test AUC (mean ± sd over seeds) of each method at each budget, as plain text; the best of a budget is starred."""
+    """Test AUC (mean ± standard deviation over seeds) by method and budget as text; the best of a budget has a star."""
     cells = _by_budget(points)
     best = {
         budget: max((fmean(aucs) for (_, at), aucs in cells.items() if at == budget), default=None)
@@ -139,9 +137,7 @@ def comparison_table(points: Sequence[FrontierPoint], budgets: Sequence[str]) ->
             star = "*" if aucs and fmean(aucs) == best[budget] else " "
             row.append(ABSENT if not aucs else f"{_mean_and_spread(aucs)}{star}")
         rows.append(row)
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    return "\n".join(lines)
+    return align_columns(rows, [False] * len(rows[0]))
 
 
 def _by_budget(points: Sequence[FrontierPoint]) -> Mapping[tuple[str, str], list[float]]:
@@ -156,21 +152,21 @@ def _mean_and_spread(aucs: Sequence[float]) -> str:
     return f"{fmean(aucs):.4f}" + (f" ± {stdev(aucs):.4f}" if len(aucs) > 1 else "")
 
 
-def _draw_methods(axes: "Axes", points: Sequence[FrontierPoint], size: str, split: Split) -> None:
+def _draw_methods(axes: "Axes", points: Sequence[FrontierPoint], size: str) -> None:
     aucs_of: dict[str, list[float]] = {}
     for point in points:
-        aucs_of.setdefault(point.label, []).append(point.auc(split) or 0.0)
-    # the legend in the order of the lines, PEP before all
-    labels = sorted(aucs_of, key=lambda label: (label != OURS, -fmean(aucs_of[label])))
+        aucs_of.setdefault(point.label, []).append(point.test_auc or 0.0)
+    # the legend lists the lines from top to bottom, PEP first
+    labels = sorted(aucs_of, key=lambda label: (label != HIGHLIGHTED, -fmean(aucs_of[label])))
     looks = _looks(labels)
     for label in labels:
-        line = mean_line([point for point in points if point.label == label], size, split)
+        line = mean_line([point for point in points if point.label == label], size, "test")
         sizes, aucs, spreads = zip(*line, strict=True)
-        ours, look = label == OURS, looks[label]
+        is_pep, look = label == HIGHLIGHTED, looks[label]
         axes.errorbar(
             sizes, aucs, yerr=spreads if any(spreads) else None, color=look.colour, capsize=2, elinewidth=0.8,
-            marker=look.marker, mfc=look.filling, linestyle=look.dash, markersize=5.5 if ours else 5,
-            linewidth=2.2 if ours else 1.1, label=label, zorder=3 if ours else 2 if look.dash == "-" else 4,
+            marker=look.marker, mfc=look.face_colour, linestyle=look.dash, markersize=5.5 if is_pep else 5,
+            linewidth=2.2 if is_pep else 1.1, label=label, zorder=3 if is_pep else 2 if look.dash == "-" else 4,
         )  # fmt: skip
 
 
@@ -179,32 +175,32 @@ def _looks(labels: Sequence[str]) -> Mapping[str, Look]:
     return {**LOOKS, **{label: OTHER_LOOKS[at % len(OTHER_LOOKS)] for at, label in enumerate(others)}}
 
 
-def _cut_at(points: Sequence[FrontierPoint], split: Split, depth: float) -> float | None:
-    """The frame's lower edge, so far from every mean that no marker is cut in two; None where PEP has no range."""
-    aucs = [auc for point in points if point.label == OURS and (auc := point.auc(split)) is not None]
+def _lower_limit(points: Sequence[FrontierPoint], depth: float) -> float | None:
+    """The lower limit of the y axis, moved so that it cuts no marker; None if PEP has fewer than two different AUCs."""
+    aucs = [auc for point in points if point.label == HIGHLIGHTED and (auc := point.test_auc) is not None]
     if not aucs or max(aucs) == min(aucs):
         return None
-    means = sorted(chain.from_iterable(_means(points, split).values()), reverse=True)
+    means = sorted(chain.from_iterable(_means(points).values()), reverse=True)
     lowest = max(min(aucs) - depth * (max(aucs) - min(aucs)), means[-1] - 0.001)
-    room = MARKER_ROOM * (means[0] - lowest)
-    for mean in means:  # downwards: one beside the edge moves it, perhaps to the next
+    room = MARKER_HEIGHT * (means[0] - lowest)
+    for mean in means:  # from the top: a marker at the limit moves it, perhaps onto the next
         lowest = mean - room if abs(mean - lowest) < room else lowest
     return lowest
 
 
-def _means(points: Sequence[FrontierPoint], split: Split) -> dict[str, list[float]]:
-    """Method → its mean AUC at each size."""
+def _means(points: Sequence[FrontierPoint]) -> dict[str, list[float]]:
+    """Method → mean test AUC at each size."""
     return {
-        label: [auc for _, auc, _ in mean_line([p for p in points if p.label == label], "num_parameters", split)]
+        label: [auc for _, auc, _ in mean_line([p for p in points if p.label == label], "num_parameters", "test")]
         for label in sorted({point.label for point in points})
     }
 
 
-def _below(points: Sequence[FrontierPoint], split: Split, lowest: float) -> list[str]:
-    """Methods with means under the frame's lower edge, and how low they come."""
-    told = []
-    for label, means in _means(points, split).items():
+def _methods_below(points: Sequence[FrontierPoint], lowest: float) -> list[str]:
+    """Methods with means below the lower limit of the y axis, and their lowest mean."""
+    below = []
+    for label, means in _means(points).items():
         if min(means) < lowest:
-            words = "all of it, " if max(means) < lowest else ""
-            told.append(f"{label} ({words}down to {min(means):.4f})")
-    return told
+            part = "entirely, " if max(means) < lowest else ""
+            below.append(f"{label} ({part}down to {min(means):.4f})")
+    return below

@@ -1,10 +1,11 @@
-"""Figures with a line per field: what an encoded table holds, and what a ticket or a bundle keeps of it."""
+"""Figures with one bar per field: statistics of an encoded table, and what a ticket or a bundle keeps."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from thresher._internal.text import byte_unit
 from thresher.errors import ThresherError
 from thresher.report.figures import COLOURS, new_figure, page_style, save_figure, set_count_ticks
 
@@ -14,12 +15,12 @@ if TYPE_CHECKING:
     from thresher.data.statistics import TableStatistics
 
 MAX_FIELDS = 50
-"""More fields than these would not be readable on a page; the largest are drawn then."""
+"""If a table has more fields, only the largest are drawn: more are not readable on a page."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class KeptField:
-    """What is kept of one field: of how many features, and how long their vectors are on average."""
+    """The features kept of one field, and the mean size of their vectors."""
 
     name: str
     num_features: int
@@ -29,9 +30,9 @@ class KeptField:
 
 
 def plot_kept_fields(fields: Sequence[KeptField], stem: str | Path, *, title: str | None = None) -> tuple[Path, ...]:
-    """Field by field the share of features kept, the mean size of those, and their bytes where they are known."""
+    """Draw per field the share of features kept, their mean size, and their bytes if known."""
     if not fields:
-        raise ThresherError("there is no field to draw: this method's tables are not kept feature by feature")
+        raise ThresherError("no field to draw: tables of this method do not keep or drop single features")
     drawn = _largest(fields, [field.num_features for field in fields])
     with_bytes = all(field.storage_bytes is not None for field in drawn)
     with page_style():
@@ -45,15 +46,15 @@ def plot_kept_fields(fields: Sequence[KeptField], stem: str | Path, *, title: st
         panels[1].set_xlabel("mean size of a kept feature")
         if with_bytes:
             _bars(panels[2], [float(field.storage_bytes or 0) for field in drawn], 2)
-            panels[2].set_xlabel(f"stored ({_set_linear_bytes(panels[2])})")
+            panels[2].set_xlabel(f"stored ({_set_byte_ticks(panels[2])})")
         for panel in panels[1:]:
             panel.tick_params(axis="y", length=0)
         kept, of = sum(field.num_kept for field in fields), sum(field.num_features for field in fields)
-        return _titled(figure, title or f"{kept:,} of {of:,} features kept", _left_out(fields, drawn), stem)
+        return _save_with_title(figure, title or f"{kept:,} of {of:,} features kept", _subset_note(fields, drawn), stem)
 
 
 def plot_table(statistics: "TableStatistics", stem: str | Path, *, title: str | None = None) -> tuple[Path, ...]:
-    """Features of each field, the share of unknown values among the test rows, and how often features are seen."""
+    """Draw per field the number of features and the share of unknown test values, and the frequency curve."""
     fields = statistics.fields
     drawn = _largest(fields, [field.num_features for field in fields])
     with page_style():
@@ -75,7 +76,7 @@ def plot_table(statistics: "TableStatistics", stem: str | Path, *, title: str | 
         _draw_curve(figure.add_subplot(grid[2]), statistics)
         rows = sum(statistics.num_rows.values())
         title = title or f"{rows:,} rows, {len(fields)} fields, {statistics.num_features:,} features"
-        return _titled(figure, title, _left_out(fields, drawn), stem)
+        return _save_with_title(figure, title, _subset_note(fields, drawn), stem)
 
 
 def _draw_curve(axes: "Axes", statistics: "TableStatistics") -> None:
@@ -85,8 +86,8 @@ def _draw_curve(axes: "Axes", statistics: "TableStatistics") -> None:
     axes.set_yscale("log")
     for axis in (axes.xaxis, axes.yaxis):
         set_count_ticks(axis)
-    axes.set_xlabel("features, the most frequent first")
-    axes.set_ylabel("training rows with it")
+    axes.set_xlabel("features, most frequent first")
+    axes.set_ylabel("training rows")
 
 
 def _bars(axes: "Axes", lengths: Sequence[float], colour: int) -> None:
@@ -101,9 +102,7 @@ def _name_fields(axes: "Axes", names: Sequence[str]) -> None:
     axes.set_ylim(len(names) - 0.4, -0.6)  # the first field on top
 
 
-def _set_linear_bytes(axes: "Axes") -> str:
-    from thresher.report.tables import byte_unit
-
+def _set_byte_ticks(axes: "Axes") -> str:
     unit, size = byte_unit(max(axes.get_xlim()) / 2)
     axes.xaxis.set_major_formatter(lambda value, _: f"{value / size:g}")
     return unit
@@ -114,7 +113,7 @@ def _largest(fields: Sequence[Any], sizes: Sequence[int]) -> list[Any]:
     return [fields[at] for at in chosen]
 
 
-def _left_out(fields: Sequence[Any], drawn: Sequence[Any]) -> str:
+def _subset_note(fields: Sequence[Any], drawn: Sequence[Any]) -> str:
     return f"the {len(drawn)} largest of {len(fields)} fields" if len(drawn) < len(fields) else ""
 
 
@@ -122,7 +121,7 @@ def _height(num_fields: int) -> float:
     return max(2.4, 0.75 + (0.17 if num_fields <= 25 else 0.145) * num_fields)
 
 
-def _titled(figure: Any, title: str, note: str, stem: str | Path) -> tuple[Path, ...]:
+def _save_with_title(figure: Any, title: str, note: str, stem: str | Path) -> tuple[Path, ...]:
     text = " · ".join(filter(None, [title, note]))
     figure.suptitle(text, x=0.01, ha="left", fontsize=10, fontweight="bold")
     return save_figure(figure, stem)

@@ -1,7 +1,4 @@
-"""How every figure looks and is written: style, colours, ticks, files. matplotlib is loaded only when one is drawn.
-
-Each figure is written as PNG (to look at) and SVG (to print), at the width of a page. Not here: any figure.
-"""
+"""Style, ticks and files of all figures: each is written as PNG and SVG. matplotlib is imported when one is drawn."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -9,14 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from thresher._internal.files import atomic_file
-from thresher.report.tables import byte_unit
+from thresher._internal.text import byte_unit
 
 if TYPE_CHECKING:
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 FORMATS = ("png", "svg")
-# Okabe and Ito's colours: apart for every kind of eye, and in grey print by the markers or the dashes.
+# Okabe and Ito's palette, readable with colour blindness; markers and dashes differ in grey print.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 MARKERS = ("o", "s", "^", "D", "v", "P")
 DASHES = ("-", "--", "-.", ":")
@@ -32,13 +29,13 @@ STYLE: dict[str, Any] = {
     "axes.axisbelow": True,
     "legend.frameon": False,
     "svg.fonttype": "none",
-    "svg.hashsalt": "thresher",  # the same data give the same file
+    "svg.hashsalt": "thresher",  # the same data gives the same file
     "figure.constrained_layout.use": True,
 }
 
 
 def set_count_ticks(axis: "Axis", write: Callable[[float], str] | None = None) -> None:
-    """Ticks at 1, 2, 5 of each decade, or at decades alone where there are many; written short."""
+    """Ticks at 1, 2 and 5 of each decade, or only at decades if there are many; labels such as 20k."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     low, high = sorted(axis.get_view_interval())
@@ -48,7 +45,7 @@ def set_count_ticks(axis: "Axis", write: Callable[[float], str] | None = None) -
 
 
 def set_byte_ticks(axis: "Axis") -> str:
-    """Ticks in one unit, which is returned for the axis's name: each tick with its own would not fit."""
+    """Ticks in one byte unit, which is returned for the axis label."""
     unit, size = byte_unit(max(axis.get_view_interval()) / 20)
     set_count_ticks(axis, lambda value: f"{value / size:,g}")
     return unit
@@ -62,23 +59,23 @@ def _short_count(value: float) -> str:
 
 
 def page_style() -> AbstractContextManager[None]:
-    """Inside, figures look as ours do."""
+    """A context in which figures have Thresher's style."""
     import matplotlib
 
     return matplotlib.rc_context(STYLE)  # type: ignore[arg-type]
 
 
 def new_figure(width: float, height: float) -> "Figure":
-    """A figure of its own, outside pyplot: no window, no global state, no backend to choose."""
+    """A figure without pyplot: no window, no global state."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height))
 
 
 def save_figure(figure: "Figure", stem: str | Path) -> tuple[Path, ...]:
-    """Write `<stem>.png` and `<stem>.svg`, each whole or not at all."""
+    """Write `<stem>.png` and `<stem>.svg`, each atomically."""
     stem, written = Path(stem), []
-    if stem.suffix.removeprefix(".") in FORMATS:  # who names one of the files means both
+    if stem.suffix.removeprefix(".") in FORMATS:
         stem = stem.with_suffix("")
     for suffix in FORMATS:
         path = stem.with_name(f"{stem.name}.{suffix}")

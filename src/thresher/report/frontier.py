@@ -1,22 +1,28 @@
-"""Frontier: what size costs in accuracy, as points over budgets and methods; saved as a run's `results.json`.
-
-Plain data read from and written to JSON.
-"""
+"""Frontier: quality against size, as points over budgets and methods; saved as `results.json`, printed as a table."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from thresher._internal.files import read_json, write_json
+from thresher._internal.text import align_columns, format_bytes, format_share
 from thresher.errors import FormatError, ThresherError
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 FORMAT_VERSION = 1
 Split = Literal["validation", "test"]
+ABSENT = "–"
+COLUMNS = (
+    "budget", "parameters", "bytes", "share\nof dense",
+    "validation\nAUC", "test\nAUC", "test\nlogloss", "cali-\nbration",
+)  # fmt: skip
 
 
 class SplitMetrics(Protocol):
-    """What a point needs to know of one split; `thresher.training.metrics.Metrics` has it."""
+    """The metrics of one split, as in `thresher.training.metrics.Metrics`."""
 
     @property
     def auc(self) -> float: ...
@@ -32,21 +38,21 @@ class SplitMetrics(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class FrontierPoint:
-    """One trained model: its size and how well it predicts. `None` is "not measured"."""
+    """One trained model: its size and its quality. `None` means "not measured"."""
 
     label: str
-    """What made it, e.g. `dense` or `pep`; points of one label are one line of a figure."""
+    """The method, e.g. `pep`, or `dense`; points of one label form one line of a figure."""
     budget: str | None = None
     num_parameters: int
-    """Embedding parameters kept; first-order weights are among them only where they were searched, too."""
+    """Embedding parameters kept; first-order weights count only if they were pruned, too."""
     storage_bytes: int
-    """Bytes of everything a lookup needs: values and where they belong."""
+    """Bytes of everything a lookup needs: values and indices."""
     validation_auc: float
     validation_logloss: float
     validation_calibration: float | None = None
-    """Mean prediction over mean label; 1 is right on average."""
+    """Mean prediction divided by mean label; 1 is calibrated on average."""
     validation_rare_auc: float | None = None
-    """AUC over the rows with the rarest features, where pruning may cost more than on the whole."""
+    """AUC over the rows with the rarest features, where pruning may cost more than on average."""
     test_auc: float | None = None
     test_logloss: float | None = None
     test_calibration: float | None = None
@@ -89,27 +95,25 @@ class FrontierPoint:
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> "FrontierPoint":
-        """Keys of later versions are passed over; a missing one is told."""
+        """Unknown keys are ignored; a missing key raises `FormatError`."""
         known = {item.name for item in fields(cls)}
         try:
             return cls(**{name: value for name, value in content.items() if name in known})
         except TypeError as error:
-            raise FormatError(f"a point of a frontier is incomplete: {error}") from None
+            raise FormatError(f"incomplete point: {error}") from None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Frontier:
-    """Points over budgets (and methods), beside the dense model they are measured against."""
+    """Points over budgets (and methods), and the dense model they are compared with."""
 
     points: tuple[FrontierPoint, ...]
     dense: FrontierPoint | None = None
-    facts: Mapping[str, Any] = field(default_factory=dict)
-    """What else is worth keeping with them: dataset, model, seed, seconds, versions."""
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    """Data set, model, seed, seconds, versions and the like."""
 
     def __str__(self) -> str:
         """The table of results, as `thresher prune` prints it."""
-        from thresher.report.tables import plain_table
-
         return plain_table(self)
 
     def share_of_dense(self, point: FrontierPoint) -> float | None:
@@ -117,7 +121,7 @@ class Frontier:
         return point.num_parameters / self.dense.num_parameters if self.dense and self.dense.num_parameters else None
 
     def best(self) -> tuple[FrontierPoint, ...]:
-        """The best at each size, smallest first: no other point is as small and at least as good on validation."""
+        """The best point of each size, smallest first: no smaller or equal point has at least its validation AUC."""
         best: list[FrontierPoint] = []
         for point in sorted(self.points, key=lambda point: (point.num_parameters, -point.validation_auc)):
             if not best or point.validation_auc > best[-1].validation_auc:
@@ -127,19 +131,19 @@ class Frontier:
     def smallest_within(self, max_auc_drop: float) -> FrontierPoint | None:
         """The smallest point whose validation AUC is at most `max_auc_drop` below the dense model's."""
         if self.dense is None:
-            raise ThresherError("the frontier has no dense model to compare with; train one in the same run")
+            raise ThresherError("the frontier has no dense model to compare with. Train one in the same run.")
         floor = self.dense.validation_auc - max_auc_drop
         return next((point for point in self.best() if point.validation_auc >= floor), None)
 
     def joined(self, others: Iterable["Frontier"]) -> "Frontier":
-        """One frontier of several runs' points; the dense model and the facts stay this one's."""
+        """One frontier with the points of several; the dense model and the metadata are this one's."""
         points = (*self.points, *(point for other in others for point in other.points))
-        return Frontier(points=points, dense=self.dense, facts=self.facts)
+        return Frontier(points=points, dense=self.dense, metadata=self.metadata)
 
     def to_json(self) -> dict[str, Any]:
         return {
             "format_version": FORMAT_VERSION,
-            **self.facts,
+            **self.metadata,
             "dense": None if self.dense is None else self.dense.to_json(),
             "points": [point.to_json() for point in self.points],
         }
@@ -148,13 +152,13 @@ class Frontier:
     def from_json(cls, content: Mapping[str, Any]) -> "Frontier":
         version = content.get("format_version")
         if version != FORMAT_VERSION:
-            raise FormatError(f"results of format version {version}; this release reads version {FORMAT_VERSION}")
+            raise FormatError(f"results have format version {version!r}. This release reads version {FORMAT_VERSION}.")
         dense = content.get("dense")
-        facts = {key: value for key, value in content.items() if key not in {"format_version", "dense", "points"}}
+        metadata = {key: value for key, value in content.items() if key not in {"format_version", "dense", "points"}}
         return cls(
             points=tuple(FrontierPoint.from_json(point) for point in content.get("points", ())),
             dense=None if dense is None else FrontierPoint.from_json(dense),
-            facts=facts,
+            metadata=metadata,
         )
 
     def save(self, path: str | Path) -> None:
@@ -167,6 +171,68 @@ class Frontier:
             return cls.from_json(content)
         except FormatError as error:
             raise FormatError(f"{path}: {error}") from None
+
+
+def plain_table(frontier: Frontier) -> str:
+    """The table as text: the dense model first, then large to small."""
+    titles, rows = _titles(frontier), _rows(frontier)
+    heads = [title.rpartition("\n") for title in titles]
+    widths = [
+        max(len(line) for line in [*title.split("\n"), *column]) for title, *column in zip(titles, *rows, strict=True)
+    ]
+    lines = [[first for first, _, _ in heads], [last for _, _, last in heads], ["-" * width for width in widths], *rows]
+    return align_columns(lines, [title not in ("method", "budget") for title in titles])
+
+
+def rich_table(frontier: Frontier, *, title: str | None = None) -> "Table":
+    """The table for a terminal; the dense row is dim, the recommended one highlighted."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold")
+    table.pad_edge, table.padding = False, (0, 1, 0, 0)
+    for name in _titles(frontier):
+        is_text = name in ("method", "budget")
+        table.add_column(name, justify="left" if is_text else "right", vertical="bottom", no_wrap=True)
+    recommended = frontier.metadata.get("recommended")
+    for i, cells in enumerate(_rows(frontier)):
+        is_dense = i == 0 and frontier.dense is not None
+        style = "dim" if is_dense else "bold green" if recommended is not None and recommended in cells[:2] else None
+        table.add_row(*cells, style=style)
+    return table
+
+
+def _has_several_methods(frontier: Frontier) -> bool:
+    return len({point.label for point in frontier.points}) > 1
+
+
+def _titles(frontier: Frontier) -> list[str]:
+    return [*(["method"] if _has_several_methods(frontier) else []), *COLUMNS]
+
+
+def _rows(frontier: Frontier) -> list[list[str]]:
+    several = _has_several_methods(frontier)
+    points = sorted(frontier.points, key=lambda point: (point.label if several else "", -point.num_parameters))
+    dense = [] if frontier.dense is None else [frontier.dense]
+    return [([point.label] if several else []) + _cells(frontier, point) for point in [*dense, *points]]
+
+
+def _cells(frontier: Frontier, point: FrontierPoint) -> list[str]:
+    share = frontier.share_of_dense(point)
+    return [
+        point.budget or ("dense" if point is frontier.dense else ABSENT),
+        f"{point.num_parameters:,}",
+        format_bytes(point.storage_bytes),
+        ABSENT if share is None else format_share(share),
+        f"{point.validation_auc:.4f}",
+        _number(point.test_auc, 4),
+        _number(point.test_logloss, 4),
+        _number(point.test_calibration, 3),
+    ]
+
+
+def _number(value: float | None, digits: int) -> str:
+    return ABSENT if value is None else f"{value:.{digits}f}"
 
 
 def _calibration(metrics: SplitMetrics) -> float | None:

@@ -1,4 +1,4 @@
-"""The figures of a run: the frontier, and the kept parameters over a search. How figures look: `figures`."""
+"""Figures of a run: the frontier, and the kept parameters over a search."""
 
 from collections.abc import Mapping, Sequence
 from math import exp, log
@@ -23,27 +23,27 @@ if TYPE_CHECKING:
 
 DENSE_COLOUR = "#555555"
 LABEL_HEIGHT = 0.06
-"""Of a line of small print, as a share of an axis."""
+"""Height of a text label as a share of the axis."""
 
 
 def plot_frontier(
     frontier: Frontier, stem: str | Path, *, split: Split = "test", title: str | None = None
 ) -> tuple[Path, ...]:
-    """AUC against kept parameters and against bytes, both on log axes, with the dense model as a line.
+    """Draw AUC against kept parameters and against bytes, on log axes; the dense model is a horizontal line.
 
     Args:
-        frontier: points of one method or several (one line per label; several seeds
-            of one budget become their mean and standard deviation).
-        stem: where to write, without suffix.
-        split: whose AUC is drawn.
-        title: above the figure.
+        frontier: points of one or several methods: one line per label, several seeds of one budget as mean and
+            standard deviation.
+        stem: output path without suffix.
+        split: the split whose AUC is drawn.
+        title: title of the figure.
 
     Returns:
         The files written.
     """
     points = [point for point in frontier.points if point.auc(split) is not None]
     if not points:
-        raise ThresherError(f"there is no point with a {split} AUC to draw")
+        raise ThresherError(f"no point has a {split} AUC to draw")
     with page_style():
         figure = new_figure(6.9, 2.9)
         left, right = figure.subplots(1, 2, sharey=True)
@@ -66,17 +66,17 @@ def plot_frontier(
 def plot_kept(
     steps: Sequence[int], kept: Sequence[int], stem: str | Path, *, budgets: Mapping[str, int]
 ) -> tuple[Path, ...]:
-    """Kept parameters over the steps of a search, on a log axis.
+    """Draw the kept parameters over the steps of a search, on a log axis.
 
     Args:
-        steps: where the count was taken.
-        kept: the counts.
-        stem: where to write, without suffix.
-        budgets: budget → its number of entries; drawn as labelled lines.
+        steps: search steps.
+        kept: kept parameters at these steps.
+        stem: output path without suffix.
+        budgets: budget → its number of parameters, drawn as a labelled line.
     """
     if not len(steps) or len(steps) != len(kept):
         raise ThresherError(
-            f"{len(steps)} steps and {len(kept)} counts; a figure needs as many of each, and at least one"
+            f"got {len(steps)} steps and {len(kept)} counts; expected the same number of each, and at least one"
         )
     with page_style():
         figure = new_figure(6.9, 2.9)
@@ -101,7 +101,7 @@ def plot_kept(
 
 
 def label_places(counts: Mapping[str, int], apart: float) -> list[tuple[str, float]]:
-    """Labels on a log axis and where they stand: those nearer than `apart` to one another share a place."""
+    """Labels and their positions on a log axis; labels closer than `apart` share a position."""
     places: list[list[str]] = []
     for name in sorted(counts, key=lambda name: -counts[name]):
         if places and log(counts[places[-1][0]]) - log(counts[name]) < apart:
@@ -122,7 +122,7 @@ def _draw_lines(axes: "Axes", points: Sequence[FrontierPoint], size: str, split:
 
 
 def mean_line(points: Sequence[FrontierPoint], size: str, split: Split) -> list[tuple[float, float, float]]:
-    """For each budget its size, the mean AUC over seeds and its standard deviation; smallest first."""
+    """Size, mean AUC over seeds and its standard deviation of each budget; smallest first."""
     seeds: dict[str, list[FrontierPoint]] = {}
     for point in points:
         seeds.setdefault(point.budget or f"{point.num_parameters} wide", []).append(point)

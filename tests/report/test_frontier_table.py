@@ -2,8 +2,8 @@ import io
 
 from rich.console import Console
 
-from thresher.report.frontier import Frontier, FrontierPoint
-from thresher.report.tables import format_bytes, plain_table, rich_table
+from thresher._internal.text import format_bytes
+from thresher.report.frontier import Frontier, FrontierPoint, plain_table, rich_table
 
 DENSE = FrontierPoint(
     label="dense",
