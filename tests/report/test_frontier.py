@@ -75,7 +75,7 @@ def test_foreign_and_damaged_files_are_told(tmp_path):
     with pytest.raises(FormatError, match=rf"{path}: results have format version 99. This release reads version 1"):
         Frontier.load(path)
     path.write_text('{"format_version": 1, "points": [{"label": "pep"}]}')
-    with pytest.raises(FormatError, match=r"incomplete: .*num_parameters"):
+    with pytest.raises(FormatError, match=r"incomplete point: .*num_parameters"):
         Frontier.load(path)
 
 
