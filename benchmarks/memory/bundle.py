@@ -69,7 +69,7 @@ def child(side: str, folder: Path) -> dict[str, float]:
     if side == "torch":
         from thresher.serving.predictor import load_bundle as load
     elif side == "numpy":
-        from thresher.serving.numpy_reader import NumpyPredictor
+        from thresher.serving.numpy_predictor import NumpyPredictor
 
         load = NumpyPredictor.load
     else:
@@ -155,7 +155,7 @@ def main() -> None:
 
 def make_onnx(folder: Path) -> None:
     from thresher.serving.bundle import open_bundle
-    from thresher.serving.to_onnx import export_onnx
+    from thresher.serving.export import export_onnx
 
     bundle = open_bundle(folder / "bundle")
     export_onnx(bundle, folder / "model.onnx")

@@ -44,11 +44,11 @@ def test_fewer_bits_are_measured_and_told(finished, thresher, tmp_path, value_ty
     assert bundle.storage_bytes < 0.8 * before.storage_bytes
     assert (
         told["validation_auc"]
-        == bundle.facts["validation_auc"]
+        == bundle.metadata["validation_auc"]
         == pytest.approx(told["validation_auc_before"], abs=0.02)
     )
-    assert told["validation_auc_before"] == pytest.approx(before.facts["validation_auc"])
-    assert bundle.facts["storage_bytes"] == bundle.tables["embedding"].storage_bytes
+    assert told["validation_auc_before"] == pytest.approx(before.metadata["validation_auc"])
+    assert bundle.metadata["storage_bytes"] == bundle.tables["embedding"].storage_bytes
     printed = thresher(*words, "--force")
     assert f"{value_type}: validation AUC" in printed.stderr
     assert f"value type               {value_type}" in thresher("show", out).stdout
@@ -67,8 +67,8 @@ def test_sizes_are_the_same_everywhere_where_first_order_weights_are_searched(cl
     words = ["export", run, "--budget", "50", "--value-type", "fp16", "--out", tmp_path / "small", "--json"]
     assert json.loads(thresher(*words).stdout)["num_parameters"] == 50
     small = open_bundle(tmp_path / "small")
-    assert small.facts["num_parameters"] == small.num_parameters == 50
-    assert small.facts["storage_bytes"] == small.storage_bytes < point["storage_bytes"]
+    assert small.metadata["num_parameters"] == small.num_parameters == 50
+    assert small.metadata["storage_bytes"] == small.storage_bytes < point["storage_bytes"]
 
 
 def test_retraining_in_fewer_bits(finished, thresher, tmp_path):
@@ -78,7 +78,7 @@ def test_retraining_in_fewer_bits(finished, thresher, tmp_path):
     assert trained["validation_auc"] >= rounded["validation_auc"]
     bundle = open_bundle(tmp_path / "b")
     assert bundle.tables["embedding"].value_type == "int4"
-    assert bundle.facts["retrained_in_these_bits"]
+    assert bundle.metadata["retrained_in_these_bits"]
 
 
 def test_retraining_in_fewer_bits_goes_on_as_the_run_did(thresher, clicks, fast, tmp_path, monkeypatch):
@@ -108,9 +108,9 @@ def test_a_bundle_is_rounded_without_its_data_and_says_so(finished, thresher, re
     bundle = finished.out / "bundles" / "20pct"
     printed = thresher("export", bundle, "--value-type", "int8", "--out", tmp_path / "small")
     assert "not measured" in printed.stderr
-    facts = open_bundle(tmp_path / "small").facts
-    assert "validation_auc" not in facts
-    assert facts["before_rounding"]["validation_auc"] == open_bundle(bundle).facts["validation_auc"]
+    metadata = open_bundle(tmp_path / "small").metadata
+    assert "validation_auc" not in metadata
+    assert metadata["before_rounding"]["validation_auc"] == open_bundle(bundle).metadata["validation_auc"]
     assert "only compact tables of float32 values" in refused(
         "export", tmp_path / "small", "--value-type", "int4", "--out", tmp_path / "other"
     )

@@ -18,7 +18,7 @@ from thresher.data.encode.vocabulary import Vocabulary
 from thresher.data.schema import DenseColumn, Field, Label, Schema
 from thresher.models.model_registry import build_model, model_config
 from thresher.serving.bundle import save_bundle
-from thresher.serving.bundle_files import VERSION as BUNDLE_VERSION
+from thresher.serving.manifest import VERSION as BUNDLE_VERSION
 from thresher.serving.predictor import load_bundle
 
 HERE = Path(__file__).parent
@@ -57,7 +57,7 @@ def make_bundle(folder: Path) -> None:
     config = model_config("deepfm")
     embedding = CompactEmbedding.from_mask(schema.field_sizes, mask, torch.randn(mask.shape))
     model = build_model(embedding, config, num_dense=1).eval()
-    save_bundle(folder, model, config, RowEncoder(schema, vocabularies), facts={"budget": "40"})
+    save_bundle(folder, model, config, RowEncoder(schema, vocabularies), metadata={"budget": "40"})
 
 
 def main() -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from thresher.compact.table import CompactTable
-from thresher.serving.numpy_reader import NumpyPredictor
+from thresher.serving.numpy_predictor import NumpyPredictor
 from thresher.serving.predictor import load_bundle
 
 HERE = Path(__file__).parent

@@ -12,7 +12,7 @@ from thresher.models.model_registry import build_model, model_config
 
 @pytest.fixture(scope="session")
 def make_encoder():
-    """An encoder of three fields and, when asked for, two dense columns."""
+    """An encoder of three fields and `num_dense` dense columns."""
 
     def make(num_dense=0):
         values = (["Köln", "Ulm", "Bonn", ""], [str(number) for number in range(30)], ["a", "b"])
@@ -31,7 +31,7 @@ def make_encoder():
 
 @pytest.fixture(scope="session")
 def make_model():
-    """A model over a randomly pruned table, batch norm statistics and all weights away from their defaults."""
+    """A model over a randomly pruned table, with random weights and batch norm statistics."""
 
     def make(encoder, name="fm", density=0.3, embedding_dim=8):
         torch.manual_seed(0)
@@ -54,7 +54,7 @@ def make_model():
 
 @pytest.fixture(scope="session")
 def raw_frame():
-    """Raw rows with values training never saw, missing ones, and a column nobody asked for."""
+    """Raw rows with unknown values, missing values and an extra column."""
 
     def make(num_rows=50, num_dense=0):
         generator = np.random.default_rng(0)

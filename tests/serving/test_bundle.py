@@ -4,35 +4,39 @@ import shutil
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.numpy import load_file, save_file
 from torch import nn
 
 from thresher.compact.embedding import CompactEmbedding
 from thresher.compact.quantised import quantise_aware_
 from thresher.compact.stored import StoredEmbedding
 from thresher.embeddings.method_registry import build_embedding, embedding_config
-from thresher.errors import ConfigError, FormatError
+from thresher.errors import ConfigError, FormatError, ThresherError
 from thresher.models.model_registry import build_model
 from thresher.serving.bundle import convert_bundle, open_bundle, save_bundle
 from thresher.serving.extend_bundle import extend_bundle
+from thresher.serving.numpy_predictor import NumpyPredictor
 
 
 @pytest.mark.parametrize("num_dense", [0, 2])
 @pytest.mark.parametrize("name", ["lr", "fm", "deepfm", "autoint"])
-def test_the_rebuilt_model_gives_the_same_logits_from_files_alone(tmp_path, make_encoder, make_model, name, num_dense):
+def test_an_opened_bundle_gives_the_same_logits(tmp_path, make_encoder, make_model, name, num_dense):
     encoder = make_encoder(num_dense)
     model, config = make_model(encoder, name)
-    save_bundle(tmp_path / "bundle", model, config, encoder, facts={"budget": "1k"})
+    save_bundle(tmp_path / "bundle", model, config, encoder, metadata={"budget": "1k"})
     bundle = open_bundle(tmp_path / "bundle")
     ids = torch.randint(encoder.schema.num_features, (20, 3), dtype=torch.int32)
     inputs = (ids, torch.randn(20, 2)) if num_dense else (ids,)
     with torch.no_grad():
         torch.testing.assert_close(bundle.model(*inputs), model(*inputs), rtol=0, atol=0)
-    assert bundle.facts == {"budget": "1k"}
+    assert bundle.metadata == {"budget": "1k"}
     assert bundle.model_config == config
     assert bundle.num_parameters == model.num_parameters()
 
 
-def test_every_table_is_compact_and_nothing_of_it_is_in_the_network_file(tmp_path, make_encoder, make_model):
+def test_tables_are_compact_and_not_in_the_network_file(tmp_path, make_encoder, make_model):
     model, config = make_model(make_encoder(), "deepfm")
     save_bundle(tmp_path, model, config, make_encoder())
     bundle = open_bundle(tmp_path)
@@ -43,7 +47,7 @@ def test_every_table_is_compact_and_nothing_of_it_is_in_the_network_file(tmp_pat
 
 
 @pytest.mark.parametrize("method", ["uniform", "pep"])
-def test_dense_and_searched_embeddings_have_bundles_too(tmp_path, make_encoder, make_model, method):
+def test_uniform_and_pep_embeddings_can_be_saved(tmp_path, make_encoder, make_model, method):
     encoder = make_encoder()
     _, config = make_model(encoder)
     embedding = build_embedding(encoder.schema.field_sizes, embedding_config(method))
@@ -56,7 +60,7 @@ def test_dense_and_searched_embeddings_have_bundles_too(tmp_path, make_encoder, 
         torch.testing.assert_close(open_bundle(tmp_path).model(ids), model(ids))
 
 
-def test_first_order_weights_count_once_they_are_pruned(tmp_path, make_encoder, make_model):
+def test_first_order_weights_count_if_pruned(tmp_path, make_encoder, make_model):
     encoder = make_encoder()
     sizes = encoder.schema.field_sizes
     model, config = make_model(encoder, "fm")
@@ -73,7 +77,7 @@ def test_first_order_weights_count_once_they_are_pruned(tmp_path, make_encoder, 
     assert again.num_parameters == pruned.num_parameters
 
 
-def test_first_order_weights_count_where_they_were_searched_though_all_are_kept(tmp_path, make_encoder, make_model):
+def test_first_order_weights_count_if_searched_although_all_are_kept(tmp_path, make_encoder, make_model):
     encoder = make_encoder()
     sizes = encoder.schema.field_sizes
     model, config = make_model(encoder, "fm")
@@ -89,17 +93,12 @@ def test_first_order_weights_count_where_they_were_searched_though_all_are_kept(
         assert open_bundle(again).searched_bytes == open_bundle(again).storage_bytes
 
 
-def test_a_bundle_that_does_not_say_what_was_searched_is_judged_by_its_looks(tmp_path, make_encoder, make_model):
+def test_the_model_of_a_bundle_can_be_saved_again(tmp_path, make_encoder, make_model):
     encoder = make_encoder()
     model, config = make_model(encoder, "fm")
-    path = save_bundle(tmp_path / "bundle", model, config, encoder) / "bundle.json"
-    about = json.loads(path.read_text())
-    assert about.pop("searched") == ["embedding"]
-    path.write_text(json.dumps(about))
-    old = open_bundle(path.parent)
-    assert set(old.searched_tables) == {"embedding"}
-    again = save_bundle(tmp_path / "again", old.model, config, encoder)
-    assert set(open_bundle(again).searched_tables) == {"embedding"}
+    bundle = open_bundle(save_bundle(tmp_path / "bundle", model, config, encoder))
+    again = save_bundle(tmp_path / "again", bundle.model, config, encoder)
+    assert set(open_bundle(again).searched_tables) == set(bundle.searched_tables) == {"embedding"}
 
 
 def test_files_hold_no_pickle(tmp_path, make_encoder, make_model):
@@ -109,7 +108,7 @@ def test_files_hold_no_pickle(tmp_path, make_encoder, make_model):
     assert suffixes == {".json", ".parquet", ".safetensors"}
 
 
-def test_an_embedding_without_compact_form_is_refused_before_anything_is_written(tmp_path, make_encoder, make_model):
+def test_an_embedding_without_compact_form_cannot_be_saved(tmp_path, make_encoder, make_model):
     class Strange(nn.Module):
         pass
 
@@ -127,7 +126,7 @@ def saved(tmp_path, make_encoder, make_model):
     return save_bundle(tmp_path / "bundle", model, config, make_encoder())
 
 
-def test_any_changed_file_is_noticed(saved):
+def test_changed_and_missing_files_are_detected(saved):
     for path in sorted(saved.rglob("*")):
         if path.is_file() and path.name != "bundle.json":
             content = path.read_bytes()
@@ -149,22 +148,23 @@ def test_any_changed_file_is_noticed(saved):
         ({"model": {"name": "nothing"}}, "cannot be built"),
         ({"model": {"name": "fm"}}, "do not fit"),
         ({"tables": {"embedding": [3, 4]}}, "has shape"),
-        ({"tables": {"../embedding": [3, 4]}}, "cannot be the name"),
+        ({"tables": {"../embedding": [3, 4]}}, "is not a valid table name"),
         ({"tables": 3}, "damaged"),
         ({"files": {"../../etc/passwd": ""}}, "outside"),
-        ({"facts": None}, "damaged"),
+        ({"metadata": None}, "damaged"),
         ({"searched": 3}, "damaged"),
+        ({"searched": None}, "damaged"),
         ({"searched": ["nothing"]}, "does not have"),
     ],
 )
-def test_a_bundle_that_contradicts_itself_is_refused(saved, change, message):
+def test_inconsistent_manifests_are_rejected(saved, change, message):
     path = saved / "bundle.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
     with pytest.raises(FormatError, match=message):
         open_bundle(saved)
 
 
-def test_saving_again_replaces_the_whole_bundle(saved, make_encoder, make_model):
+def test_saving_replaces_an_existing_bundle(saved, make_encoder, make_model):
     model, config = make_model(make_encoder(), "lr")
     (saved / "left_over").write_text("old")
     save_bundle(saved, model, config, make_encoder())
@@ -180,7 +180,7 @@ def test_values_are_stored_exactly(tmp_path, make_encoder, make_model):
     np.testing.assert_array_equal(table.entries()[1], model.embedding.values.detach().numpy())
 
 
-def test_opening_a_bundle_draws_no_random_numbers(saved):
+def test_opening_a_bundle_does_not_change_the_random_state(saved):
     torch.manual_seed(1)
     expected = torch.rand(3)
     torch.manual_seed(1)
@@ -189,38 +189,38 @@ def test_opening_a_bundle_draws_no_random_numbers(saved):
 
 
 @pytest.mark.parametrize(("value_type", "tolerance"), [("fp16", 1e-3), ("bf16", 1e-2), ("int8", 2e-2), ("int4", 0.3)])
-def test_a_bundle_with_fewer_bits_is_smaller_and_predicts_nearly_the_same(saved, tmp_path, value_type, tolerance):
+def test_a_rounded_bundle_is_smaller_and_predicts_nearly_the_same(saved, tmp_path, value_type, tolerance):
     smaller = convert_bundle(saved, tmp_path / value_type, value_type)
     before, after = open_bundle(saved), open_bundle(smaller)
     assert after.storage_bytes < before.storage_bytes
     assert {table.value_type for table in after.tables.values()} == {value_type}
     ids = torch.randint(39, (50, 3))
     assert (after.model(ids) - before.model(ids)).abs().mean() < tolerance
-    again = convert_bundle(smaller, tmp_path / "again", "fp32")  # nothing brings the lost bits back
+    again = convert_bundle(smaller, tmp_path / "again", "fp32")  # rounding cannot be undone
     assert open_bundle(again).storage_bytes == after.storage_bytes
 
 
-def test_what_was_measured_before_rounding_is_told_as_that(tmp_path, make_encoder, make_model):
+def test_metrics_measured_before_rounding_are_marked(tmp_path, make_encoder, make_model):
     model, config = make_model(make_encoder())
     measured = {"validation_auc": 0.8, "test_auc": 0.79, "test_logloss": 0.4, "storage_bytes": 12_345}
-    facts = {"budget": "1k", "num_parameters": model.num_parameters(), "seed": 3}
-    save_bundle(tmp_path / "whole", model, config, make_encoder(), facts=facts | measured)
+    metadata = {"budget": "1k", "num_parameters": model.num_parameters(), "seed": 3}
+    save_bundle(tmp_path / "whole", model, config, make_encoder(), metadata=metadata | measured)
     rounded = open_bundle(convert_bundle(tmp_path / "whole", tmp_path / "int4", "int4"))
-    assert rounded.facts == facts | {"value_type": "int4", "before_rounding": measured}
-    copy = open_bundle(convert_bundle(tmp_path / "whole", tmp_path / "copy", "fp32"))  # nothing is rounded
-    assert copy.facts == facts | measured
+    assert rounded.metadata == metadata | {"value_type": "int4", "before_rounding": measured}
+    copy = open_bundle(convert_bundle(tmp_path / "whole", tmp_path / "copy", "fp32"))  # no rounding
+    assert copy.metadata == metadata | measured
 
 
-def test_what_is_rounded_is_not_rounded_again(saved, tmp_path):
+def test_rounded_values_cannot_be_rounded_again(saved, tmp_path):
     convert_bundle(saved, tmp_path / "int8", "int8")
-    with pytest.raises(ConfigError, match="no compact one of float32 values"):
+    with pytest.raises(ConfigError, match="only compact tables of float32 values"):
         convert_bundle(tmp_path / "int8", tmp_path / "int4", "int4")
     assert not (tmp_path / "int4").exists()
     same = convert_bundle(tmp_path / "int8", tmp_path / "same", "fp32")
-    assert open_bundle(same).facts["value_type"] == "int8"
+    assert open_bundle(same).metadata["value_type"] == "int8"
 
 
-def test_what_was_trained_in_eight_bits_is_stored_as_trained(tmp_path, make_encoder, make_model):
+def test_quantized_training_keeps_its_value_type(tmp_path, make_encoder, make_model):
     model, config = make_model(make_encoder())
     quantise_aware_(model, "int8")
     with torch.no_grad():
@@ -231,3 +231,70 @@ def test_what_was_trained_in_eight_bits_is_stored_as_trained(tmp_path, make_enco
     assert bundle.tables["embedding"].value_type == "int8"
     assert bundle.tables["linear_term.weights"].value_type == "fp16"
     torch.testing.assert_close(bundle.model(ids), expected, rtol=0, atol=2e-3)
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory, make_encoder, make_model):
+    """A bundle whose files the tests below change and restore: opening it must succeed or raise a ThresherError."""
+    model, config = make_model(make_encoder(), "deepfm")
+    return save_bundle(tmp_path_factory.mktemp("hostile") / "bundle", model, config, make_encoder())
+
+
+def try_to_open(folder):
+    """Open and use a bundle; return the message of a ThresherError."""
+    try:
+        bundle = open_bundle(folder, verify=False)
+        bundle.model(torch.zeros(2, bundle.encoder.schema.num_fields, dtype=torch.int64))
+        NumpyPredictor.load(folder, verify=False)
+    except ThresherError as error:
+        return str(error)
+    return None
+
+
+@settings(max_examples=150)
+@given(st.sampled_from(["bundle.json", "schema.json", "network.safetensors"]), st.data())
+def test_opening_a_bundle_with_changed_bytes(hostile, name, data):
+    path = hostile / name
+    whole = path.read_bytes()
+    content = bytearray(whole)
+    head = min(len(content), 3000)  # the structure is in the first bytes
+    for _ in range(data.draw(st.integers(1, 3))):
+        content[data.draw(st.integers(0, head - 1))] = data.draw(st.integers(0, 255))
+    try:
+        path.write_bytes(content)
+        try_to_open(hostile)
+    finally:
+        path.write_bytes(whole)
+
+
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@settings(max_examples=150)
+@given(st.sampled_from(["format", "version", "model", "tables", "searched", "metadata", "files"]), anything)
+def test_opening_a_bundle_with_changed_manifest_values(hostile, key, value):
+    path = hostile / "bundle.json"
+    whole = path.read_text()
+    try:
+        path.write_text(json.dumps(json.loads(whole) | {key: value}))
+        try_to_open(hostile)
+    finally:
+        path.write_text(whole)
+
+
+def test_a_network_of_other_shapes_is_rejected(hostile):
+    path = hostile / "network.safetensors"
+    whole = path.read_bytes()
+    try:
+        tensors = load_file(path)
+        save_file({name: np.zeros((2, 2), np.float32) for name in tensors}, path)
+        assert "do not fit" in try_to_open(hostile)
+        path.unlink()
+        assert "network.safetensors is missing" in try_to_open(hostile)
+    finally:
+        path.write_bytes(whole)
+    assert try_to_open(hostile) is None

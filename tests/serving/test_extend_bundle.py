@@ -32,8 +32,8 @@ def bundle(tmp_path):
     sizes = before.schema.field_sizes
     embedding = CompactEmbedding.from_mask(sizes, torch.rand(5, 4) < 0.6, torch.randn(5, 4))
     model = build_model(embedding, model_config("deepfm")).eval()
-    facts = {"budget": "12", "num_parameters": embedding.num_parameters(), "storage_bytes": embedding.storage_bytes()}
-    return save_bundle(tmp_path / "old", model, model_config("deepfm"), before, facts=facts)
+    metadata = {"budget": "12", "num_parameters": embedding.num_parameters(), "storage_bytes": embedding.storage_bytes()}
+    return save_bundle(tmp_path / "old", model, model_config("deepfm"), before, metadata=metadata)
 
 
 ROWS = pl.DataFrame({"f0": ["a", "b", "c", "other"], "f1": ["x", "y", "x", "z"]})
@@ -46,9 +46,9 @@ def test_an_extended_bundle_predicts_as_before_and_can_be_refreshed(bundle, tmp_
     predictor = load_bundle(larger)
     assert predictor.schema.field_sizes == (4, 4)
     np.testing.assert_allclose(predictor.predict(ROWS), before, rtol=1e-6)
-    assert predictor.bundle.facts["budget"] == "12"
-    assert predictor.bundle.facts["num_parameters"] == predictor.bundle.num_parameters
-    assert predictor.bundle.facts["storage_bytes"] == predictor.bundle.searched_bytes
+    assert predictor.bundle.metadata["budget"] == "12"
+    assert predictor.bundle.metadata["num_parameters"] == predictor.bundle.num_parameters
+    assert predictor.bundle.metadata["storage_bytes"] == predictor.bundle.searched_bytes
     assert predictor.bundle.num_parameters > open_bundle(bundle).num_parameters
 
     model = to_trainable(open_bundle(larger))

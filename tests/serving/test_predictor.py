@@ -16,7 +16,7 @@ from thresher.serving.request_rows import read_json_lines
 
 @pytest.fixture(scope="module", params=[0, 2], ids=["ids", "ids+dense"])
 def served(request, tmp_path_factory, make_encoder, make_model, raw_frame):
-    """A predictor, raw rows, and the probabilities the trained model itself gives them."""
+    """A predictor, raw rows, and the probabilities of the trained model."""
     encoder = make_encoder(request.param)
     model, config = make_model(encoder, "deepfm")
     folder = save_bundle(tmp_path_factory.mktemp("bundle"), model, config, encoder)
@@ -28,7 +28,7 @@ def served(request, tmp_path_factory, make_encoder, make_model, raw_frame):
     return load_bundle(folder), frame, expected
 
 
-def test_every_form_of_rows_gives_the_trained_models_probabilities(served):
+def test_rows_of_any_type_give_the_probabilities_of_the_trained_model(served):
     predictor, frame, expected = served
     dicts = frame.to_dicts()
     for rows in (frame, dicts, tuple(dicts), frame.select(reversed(frame.columns)).to_pandas()):
@@ -38,7 +38,7 @@ def test_every_form_of_rows_gives_the_trained_models_probabilities(served):
     assert one == pytest.approx(expected[3], abs=1e-6)
 
 
-def test_files_of_every_kind_give_the_same(served, tmp_path):
+def test_files_of_any_format_give_the_same_probabilities(served, tmp_path):
     predictor, frame, expected = served
     frame.write_csv(tmp_path / "rows.csv")
     frame.write_csv(tmp_path / "rows.tsv", separator="\t")
@@ -51,21 +51,21 @@ def test_files_of_every_kind_give_the_same(served, tmp_path):
     np.testing.assert_allclose(both, np.concatenate([expected, expected]), atol=1e-6)
 
 
-def test_a_file_may_be_separated_otherwise_than_in_training(served, tmp_path):
+def test_a_file_may_have_another_delimiter_than_in_training(served, tmp_path):
     predictor, frame, expected = served
     for sign in ";|\t":
         frame.write_csv(tmp_path / "rows.csv", separator=sign)
         np.testing.assert_allclose(predictor.predict(tmp_path / "rows.csv"), expected, atol=1e-6)
 
 
-def test_rows_of_an_encoded_table_are_predicted_without_a_warning(served):
+def test_read_only_encoded_rows_are_predicted_without_a_warning(served):
     predictor, frame, expected = served
     rows = predictor.encoder.encode_frame(frame)
     rows.ids.flags.writeable = False  # as a memory map is
     np.testing.assert_allclose(predictor.predict_rows(rows), expected, atol=1e-6)
 
 
-def test_a_file_without_header_is_read_as_in_training_with_or_without_its_label(served, tmp_path):
+def test_a_file_without_header_has_the_columns_of_training_with_or_without_label(served, tmp_path):
     predictor, frame, expected = served
     frame = frame.drop("extra")
     frame.write_csv(tmp_path / "unlabelled.csv", include_header=False)
@@ -74,7 +74,7 @@ def test_a_file_without_header_is_read_as_in_training_with_or_without_its_label(
         np.testing.assert_allclose(predictor.predict(path), expected, atol=1e-6, err_msg=path.name)
 
 
-def test_values_never_seen_count_as_unknown(served):
+def test_unseen_values_are_unknown(served):
     predictor, frame, _ = served
     row = frame.to_dicts()[0]
     strange = [row | {"city": value} for value in ("Nowhere", "never seen", "\0", "Köln ")]
@@ -82,27 +82,27 @@ def test_values_never_seen_count_as_unknown(served):
     assert predictor.predict([row | {"city": None}]) == predictor.predict([row | {"city": ""}])
 
 
-def test_a_field_without_any_known_value_is_warned_of_once(tmp_path, make_encoder, make_model, raw_frame):
+def test_a_field_with_only_unknown_values_is_warned_about_once(tmp_path, make_encoder, make_model, raw_frame):
     encoder = make_encoder()
     predictor = load_bundle(save_bundle(tmp_path, *make_model(encoder), encoder))
     strange = raw_frame(100).with_columns(city=pl.lit("KÖLN"))
     predictor.predict(strange.head(99))
     predictor.predict(strange.with_row_index().with_columns(city=pl.when(pl.col("index") > 98).then(pl.lit("Ulm"))))
-    with pytest.warns(UserWarning, match=r"no value of column 'city' in these 100 rows: .*'KÖLN', .* 'Köln'; write"):
+    with pytest.warns(UserWarning, match=r"all 100 values of column 'city' are unknown .*'KÖLN', .* 'Köln'\. Write"):
         predictor.predict(strange)
     predictor.predict(strange)
 
 
-def test_missing_cells_do_not_hide_that_no_other_is_known(tmp_path, make_encoder, make_model, raw_frame):
+def test_missing_cells_do_not_prevent_the_warning_about_unknown_values(tmp_path, make_encoder, make_model, raw_frame):
     encoder = make_encoder()
     predictor = load_bundle(save_bundle(tmp_path, *make_model(encoder), encoder))
     city = pl.Series("city", [None, "KÖLN", None, None] * 100)
-    with pytest.warns(UserWarning, match="no value of column 'city' in these 100 rows: found for instance 'KÖLN'"):
+    with pytest.warns(UserWarning, match="all 100 values of column 'city' are unknown .*, for example 'KÖLN'"):
         predictor.predict(raw_frame(400).with_columns(city))
 
 
 @pytest.mark.parametrize(
-    ("spoil", "message"),
+    ("change", "message"),
     [
         (lambda frame: frame.rename({"city": "citty"}), "no column 'city'; did you mean 'citty'"),
         (lambda frame: frame.drop("age").to_dicts(), "no column 'age'"),
@@ -118,13 +118,13 @@ def test_missing_cells_do_not_hide_that_no_other_is_known(tmp_path, make_encoder
         (lambda frame: frame.lazy(), "this is a LazyFrame"),
     ],
 )
-def test_rows_that_do_not_fit_are_told_by_column(served, spoil, message):
+def test_missing_columns_are_named(served, change, message):
     predictor, frame, _ = served
     with pytest.raises(DataError, match=message):
-        predictor.predict(spoil(frame))
+        predictor.predict(change(frame))
 
 
-def test_a_file_that_does_not_fit_is_told_by_name_and_line(served, tmp_path):
+def test_errors_in_files_name_file_and_line(served, tmp_path):
     predictor, frame, _ = served
     frame.drop("age").write_csv(tmp_path / "rows.csv")
     with pytest.raises(DataError, match=r"rows\.csv: no column 'age'"):
@@ -136,7 +136,7 @@ def test_a_file_that_does_not_fit_is_told_by_name_and_line(served, tmp_path):
         predictor.predict(tmp_path / "absent.csv")
 
 
-def test_a_broken_number_is_told_by_file_line_and_column(tmp_path, make_encoder, make_model, raw_frame):
+def test_an_invalid_number_is_reported_with_file_line_and_column(tmp_path, make_encoder, make_model, raw_frame):
     encoder = make_encoder(2)
     model, config = make_model(encoder, "deepfm")
     predictor = load_bundle(save_bundle(tmp_path / "bundle", model, config, encoder))
@@ -164,18 +164,18 @@ def test_no_rows_give_no_probabilities(served):
     assert predictor.predict(frame.head(0).to_pandas()).shape == (0,)
 
 
-def test_one_row_of_any_mapping_is_one_number(served):
+def test_any_mapping_is_one_row(served):
     predictor, frame, expected = served
     assert predictor.predict(MappingProxyType(frame.to_dicts()[3])) == pytest.approx(expected[3], abs=1e-6)
 
 
-def test_large_batches_are_cut_without_effect(served, monkeypatch):
+def test_predictions_do_not_depend_on_the_batch_size(served, monkeypatch):
     predictor, frame, expected = served
     monkeypatch.setattr("thresher.serving.predictor.BATCH_ROWS", 7)
     np.testing.assert_allclose(predictor.predict(frame), expected, atol=1e-6)
 
 
-def test_threads_may_share_a_predictor(served):
+def test_threads_can_share_a_predictor(served):
     predictor, frame, expected = served
     results = []
 
@@ -220,7 +220,7 @@ def test_multi_valued_fields_are_pooled_as_in_training(tmp_path, make_encoder, m
     np.testing.assert_allclose(one_by_one, expected, atol=1e-6)
 
 
-def test_it_prints_in_a_line(served):
+def test_repr(served):
     predictor, _, _ = served
     text = repr(predictor)
     assert text.startswith(f"Predictor('{predictor.bundle.folder}', model='deepfm', fields=3, num_parameters=")

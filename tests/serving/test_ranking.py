@@ -31,7 +31,7 @@ def test_the_best_rows_of_each_group_come_first(predictor, raw_frame, k):
     assert best.rows() == expected(predictor, frame, k, "user")
 
 
-def test_a_file_read_in_chunks_gives_the_same_as_all_at_once(predictor, raw_frame, tmp_path, monkeypatch):
+def test_a_file_read_in_chunks_gives_the_same_result(predictor, raw_frame, tmp_path, monkeypatch):
     frame = raw_frame(60).with_columns(user=pl.Series(np.random.default_rng(0).choice(list("zyx"), 60)))
     frame.write_ndjson(tmp_path / "rows.jsonl")
     monkeypatch.setattr("thresher.serving.request_rows.JSON_CHUNK_ROWS", 7)
@@ -41,14 +41,14 @@ def test_a_file_read_in_chunks_gives_the_same_as_all_at_once(predictor, raw_fram
     np.testing.assert_allclose(best["probability"], whole["probability"], atol=1e-6)
 
 
-def test_without_a_group_all_rows_compete_and_the_group_may_be_a_field(predictor, raw_frame):
+def test_without_group_and_with_a_field_as_group(predictor, raw_frame):
     frame = raw_frame(60)
     probabilities = predictor.predict(frame)
     assert top_k(predictor, frame, 5)["probability"].to_list() == sorted(probabilities.tolist(), reverse=True)[:5]
     assert top_k(predictor, frame.to_dicts(), 1, group="city")["city"].n_unique() == frame["city"].n_unique()
 
 
-def test_nonsense_is_told(predictor, raw_frame):
+def test_invalid_arguments_are_rejected(predictor, raw_frame):
     with pytest.raises(DataError, match="at least 1"):
         top_k(predictor, raw_frame(3), 0)
     with pytest.raises(DataError, match="no column 'usr'"):

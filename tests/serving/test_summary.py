@@ -8,7 +8,7 @@ from thresher.serving.summary import summarise
 def bundle(tmp_path, make_encoder, make_model):
     model, config = make_model(make_encoder(), density=0.1)
     mask = model.embedding.mask()
-    assert not mask.any(1).all(), "some features must be dropped for this test to say something"
+    assert not mask.any(1).all(), "the test needs dropped features"
     return open_bundle(save_bundle(tmp_path / "bundle", model, config, make_encoder())), mask
 
 
@@ -26,7 +26,7 @@ def test_every_field_is_counted(bundle):
         first += field.size
 
 
-def test_tables_come_by_size_and_their_fields_bytes_add_up(bundle):
+def test_tables_are_sorted_by_size_and_bytes_of_fields_add_up(bundle):
     opened, mask = bundle
     summary = summarise(opened)
     sizes = [table.storage_bytes for table in summary.tables]

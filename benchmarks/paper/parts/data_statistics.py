@@ -17,7 +17,7 @@ from thresher.data.encode.encode import encode
 from thresher.data.encode.sources import build_source
 from thresher.data.statistics import table_statistics
 from thresher.report.figures import COLOURS, DASHES, new_figure, page_style, save_figure, set_count_ticks
-from thresher.serving.bundle_files import sha256
+from thresher.serving.manifest import file_sha256
 from thresher.training.metrics import auc_standard_error
 
 TITLE = "Statistics of the data sets"
@@ -56,7 +56,7 @@ def _facts(path: Path, folder: str) -> dict[str, Any]:
     with path.open("rb") as lines:
         num_lines = sum(1 for _ in lines)
     rows = num_lines - (path.name in WITH_HEADER)
-    return {"file": f"{folder}/{path.name}", "rows": rows, "sha256": sha256(path)}
+    return {"file": f"{folder}/{path.name}", "rows": rows, "sha256": file_sha256(path)}
 
 
 def draw(settings: PaperSettings) -> list[Path]:

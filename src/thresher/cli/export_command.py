@@ -74,7 +74,7 @@ def export(
     folder, run, wanted = _find(source, budget)
     _check_place(out, to, force=force)
     if to in TRACED:
-        from thresher.serving.traceable_model import check_traceable
+        from thresher.serving.export import check_traceable
 
         check_traceable(open_bundle(folder))  # before values are rounded, which may take a while
     facts: Facts = {"out": str(out), "to": to, "budget": wanted}
@@ -155,8 +155,8 @@ def _check_place(out: Path, to: str, *, force: bool) -> None:
 def _check_is_ours(out: Path) -> None:
     """Raise if something would be lost with this folder that no export has written."""
     from thresher._internal.text import list_first
-    from thresher.serving.bundle_files import bundle_file_names
-    from thresher.serving.to_scipy import csr_file_names
+    from thresher.serving.export import csr_file_names
+    from thresher.serving.manifest import bundle_file_names
 
     files = {path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_symlink() or not path.is_dir()}
     own = csr_file_names(out) or bundle_file_names(out)
@@ -201,9 +201,7 @@ def _say_cost(facts: Facts) -> None:
 
 def _write(to: str, folder: Path, out: Path) -> None:
     from thresher._internal.files import atomic_folder
-    from thresher.serving.to_onnx import export_onnx
-    from thresher.serving.to_scipy import export_csr
-    from thresher.serving.to_torch import export_dense, export_program
+    from thresher.serving.export import export_csr, export_dense, export_onnx, export_program
 
     match to:
         case "bundle":

@@ -137,7 +137,7 @@ def _best(
     from thresher.serving.ranking import top_k
 
     also = [*([] if group is None else [group]), *keep]
-    yield top_k(predictor, _read(predictor, rows, also), k, group=group, keep=keep, watch=unknown.add)
+    yield top_k(predictor, _read(predictor, rows, also), k, group=group, keep=keep, on_chunk=unknown.add)
 
 
 def _counted(frames: Iterator["pl.DataFrame"], show: Callable[[int, None, str], None]) -> Iterator["pl.DataFrame"]:

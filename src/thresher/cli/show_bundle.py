@@ -53,7 +53,7 @@ def _facts(bundle: "Bundle") -> Facts:
         "storage_bytes": bundle.storage_bytes,
         "bytes_on_disk": sum(file.stat().st_size for file in bundle.folder.rglob("*") if file.is_file()),
     }
-    told = {"method" if key == "label" else str(key): value for key, value in bundle.facts.items()}
+    told = {"method" if key == "label" else str(key): value for key, value in bundle.metadata.items()}
     return facts | {key: value for key, value in told.items() if key not in facts and value is not None}
 
 

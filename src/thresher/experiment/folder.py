@@ -13,7 +13,7 @@ from thresher._internal.text import list_first
 from thresher.data.config import DataConfig
 from thresher.data.table_folder import foreign_files
 from thresher.errors import FolderError
-from thresher.serving.bundle_files import bundle_file_names
+from thresher.serving.manifest import bundle_file_names
 
 SETTINGS, ENCODED = "config.toml", "encoded"
 UNFINISHED = f"{ENCODED}.partial"

@@ -16,7 +16,7 @@ from thresher.experiment.retrain import retrain_quantised, short_training
 from thresher.experiment.run import Run
 from thresher.experiment.stages import batches
 from thresher.report.frontier import FrontierPoint
-from thresher.serving.bundle import Bundle, check_rounding, open_bundle, save_bundle
+from thresher.serving.bundle import Bundle, check_can_round, open_bundle, save_bundle
 from thresher.training.distillation import SoftLabels
 from thresher.training.loop import evaluate
 from thresher.training.progress import Progress
@@ -50,7 +50,7 @@ def in_fewer_bits(
         retrain: go on training in these bits, 8 or 4, for a few epochs.
     """
     bundle = open_bundle(source)
-    check_rounding(bundle, value_type)
+    check_can_round(bundle, value_type)
     data = batches(run, EncodedTable.open(run.encoded))
     before = evaluate(bundle.model, data.validation)
     if retrain:
@@ -60,8 +60,12 @@ def in_fewer_bits(
     )
     write(model=bundle.model, value_type=value_type)
     rounded = open_bundle(folder)
-    point = _measure(run, rounded, data, label=str(bundle.facts.get("label", "")), budget=bundle.facts.get("budget"))
-    write(model=rounded.model, facts={**point.to_json(), "value_type": value_type, "retrained_in_these_bits": retrain})
+    point = _measure(
+        run, rounded, data, label=str(bundle.metadata.get("label", "")), budget=bundle.metadata.get("budget")
+    )
+    write(
+        model=rounded.model, metadata={**point.to_json(), "value_type": value_type, "retrained_in_these_bits": retrain}
+    )
     return Rounded(rounded, point, before.auc)
 
 

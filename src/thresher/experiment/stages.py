@@ -144,7 +144,7 @@ def retrain_run_ticket(
         label = method_name(config.embedding)
         point = point_of(trained, label=label, budget=str(ticket.budget), seed=config.seed)
         encoder = RowEncoder.load(run.encoded)
-        save_bundle(run.bundle(ticket.budget), trained.model, config.model, encoder, facts=point.to_json())
+        save_bundle(run.bundle(ticket.budget), trained.model, config.model, encoder, metadata=point.to_json())
         finish(folder, point)
     return FrontierPoint.from_json(read_json(done))
 

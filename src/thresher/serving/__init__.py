@@ -1,1 +1,1 @@
-"""CompactTable + model → files others can run."""
+"""Bundles: saving, opening and exporting trained models, and predicting with them."""

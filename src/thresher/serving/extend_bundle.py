@@ -43,8 +43,8 @@ def extend_bundle(source: str | Path, folder: str | Path, encoder: RowEncoder, s
         bundle.model.set_submodule(name, StoredEmbedding(growth.new_sizes, tables[name]))
     larger = replace(bundle, tables=tables)
     sizes = {"num_parameters": larger.num_parameters, "storage_bytes": larger.searched_bytes}
-    facts = {key: sizes.get(key, value) for key, value in bundle.facts.items()}
-    return save_bundle(folder, bundle.model, bundle.model_config, encoder, facts=facts, searched=bundle.searched)
+    metadata = {key: sizes.get(key, value) for key, value in bundle.metadata.items()}
+    return save_bundle(folder, bundle.model, bundle.model_config, encoder, metadata=metadata, searched=bundle.searched)
 
 
 def to_trainable(bundle: Bundle) -> CtrModel:

@@ -1,4 +1,4 @@
-"""Predictor: raw rows in, probabilities out, from a bundle and nothing else."""
+"""Predictor: raw rows → probabilities, from a bundle."""
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,15 +20,16 @@ from thresher.serving.bundle import Bundle, open_bundle
 from thresher.serving.request_rows import Row, Rows, read_frames, rows_to_frame
 
 Probabilities = npt.NDArray[np.float32]
-BATCH_ROWS = 8192  # bounds the vectors held at once, whatever the number of rows
-MANY_ROWS = 100  # whose values of a field are all unknown are no chance
+BATCH_ROWS = 8192  # bounds the memory for vectors
+MIN_WARNING_ROWS = 100  # in fewer rows, a field may have only unknown values by chance
 
 
 class Predictor:
-    """A trained model with its encoder: give it raw rows, as they were before encoding.
+    """A trained model with its encoder, which predicts raw rows as they were before encoding.
 
-    Values training never saw are fine: they get their field's unknown feature. Where all values of a field are such,
-    the missing aside, in a hundred rows or more, a warning says so, once. Safe under any number of threads.
+    Predictions equal the trained model's. Values that were not seen in training map to the unknown feature of their
+    field. If a column contains only unknown values (100 rows or more, not counting missing values), a warning is issued
+    once. A predictor can be shared by threads.
     """
 
     def __init__(self, bundle: Bundle) -> None:
@@ -60,7 +61,7 @@ class Predictor:
         """Probabilities of raw rows, in their order.
 
         Args:
-            rows: one dict (gives one number), a list of dicts, a polars or pandas frame, or the path of a CSV, TSV,
+            rows: one dict (returns one number), a list of dicts, a polars or pandas frame, or the path of a CSV, TSV,
                 Parquet or JSON lines file.
         """
         if isinstance(rows, str | Path):
@@ -70,15 +71,15 @@ class Predictor:
         return float(probabilities[0]) if isinstance(rows, Mapping) else probabilities
 
     def predict_file(self, path: str | Path) -> Iterator[Probabilities]:
-        """Probabilities of a file's rows, chunk by chunk: the file may be larger than memory."""
+        """Probabilities of the rows of a file, chunk by chunk. The file may be larger than memory."""
         for frame in read_frames(path, self.schema):
             yield self.predict_frame(frame)
 
     def predict_frame(self, frame: pl.DataFrame) -> Probabilities:
-        """Probabilities of a frame that has the raw columns."""
+        """Probabilities of a frame with the raw columns."""
         rows = self.encoder.encode_frame(frame)
-        if not self._warned and len(frame) >= MANY_ROWS:
-            self._warn_of_unknown(frame, rows)
+        if not self._warned and len(frame) >= MIN_WARNING_ROWS:
+            self._warn_if_unknown(frame, rows)
         return self.predict_rows(rows)
 
     @torch.inference_mode()
@@ -94,29 +95,28 @@ class Predictor:
         """Probabilities of encoded rows without multi-valued fields: global ids `[n, F]`, dense inputs `[n, K]`."""
         return self.predict_rows(EncodedRows(ids, dense))
 
-    def _warn_of_unknown(self, frame: pl.DataFrame, rows: EncodedRows) -> None:
-        """Warn once of a field none of whose values the model knows: they may be written otherwise than in training."""
+    def _warn_if_unknown(self, frame: pl.DataFrame, rows: EncodedRows) -> None:
+        """Warn once if all values of a field are unknown: they may be written in another way than in training."""
         counts = count_unknown(rows.ids, self.schema)
         for field, count, vocabulary in zip(self.schema.single_fields, counts, self.encoder.vocabularies, strict=False):
-            if count < MANY_ROWS or not len(vocabulary.values) or self._warned:
+            if count < MIN_WARNING_ROWS or not len(vocabulary.values) or self._warned:
                 continue
             texts = as_text(frame[field.column])
             filled = texts.filter(texts != "")
-            # a missing value is a feature like any other, if training had it often enough
+            # missing values are a known feature if they were frequent enough in training
             num_known = len(frame) - count - (len(frame) - len(filled) if "" in vocabulary.values else 0)
-            if num_known or len(filled) < MANY_ROWS:
+            if num_known or len(filled) < MIN_WARNING_ROWS:
                 continue
             self._warned = True
-            found = filled[0]
-            usual = "" if field.transform != "none" else f", training had for instance {vocabulary.values[0]!r}"
+            example = "" if field.transform != "none" else f", but training had values such as {vocabulary.values[0]!r}"
             warnings.warn(
-                f"the model knows no value of column {field.column!r} in these {len(filled):,} rows: found for "
-                f"instance {found!r}{usual}; write them as in training",
+                f"all {len(filled):,} values of column {field.column!r} are unknown to the model, for example "
+                f"{filled[0]!r}{example}. Write them as in the training data.",
                 stacklevel=4,
             )
 
     def _inputs(self, rows: EncodedRows, part: slice) -> tuple[Any, ...]:
-        """What the model takes: `(ids,)`, `(ids, dense)` or `(ids, dense or None, bags)`."""
+        """Arguments of the model: `(ids,)`, `(ids, dense)` or `(ids, dense or None, bags)`."""
         ids = _tensor(rows.ids[part])
         dense = None if rows.dense is None else _tensor(rows.dense[part])
         if not rows.bags:
@@ -132,10 +132,10 @@ class Predictor:
 
 
 def _tensor(array: npt.NDArray[Any]) -> torch.Tensor:
-    """The array as a tensor; a copy where it must not be written to, as rows of an encoded table must not."""
+    """The array as a tensor; read-only arrays (memory-mapped tables) are copied, because torch warns about them."""
     return torch.from_numpy(array if array.flags.writeable else array.copy())
 
 
 def load_bundle(path: str | Path, *, verify: bool = True) -> Predictor:
-    """Open a bundle folder, ready to predict."""
+    """Open a bundle folder for predictions."""
     return Predictor.load(path, verify=verify)

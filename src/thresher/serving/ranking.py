@@ -1,6 +1,6 @@
-"""Ranking with a predictor: the k most probable rows of each group, from rows in memory or a file of any size.
+"""Ranking: the k most probable rows of each group, from rows in memory or a file of any size.
 
-What is held at once is one chunk and the best rows so far, never the whole file.
+Only one chunk and the best rows so far are held in memory.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -24,21 +24,21 @@ def top_k(
     *,
     group: str | None = None,
     keep: Sequence[str] = (),
-    watch: Callable[[EncodedRows], None] | None = None,
+    on_chunk: Callable[[EncodedRows], None] | None = None,
 ) -> pl.DataFrame:
-    """The `k` most probable rows of each group, best first; equal ones in their order.
+    """The `k` most probable rows of each group, best first; ties keep the order of the rows.
 
     Args:
-        predictor: gives the probabilities.
-        rows: as `Predictor.predict` takes them, or an iterator of frames with the raw columns.
-        k: how many rows of each group.
-        group: the raw column whose equal values make a group, for instance the user; without it all rows are one.
-        keep: other raw columns to copy into the answer, for instance the item.
-        watch: is shown every chunk of rows, encoded.
+        predictor: computes the probabilities.
+        rows: any input of `Predictor.predict`, or an iterator of frames with the raw columns.
+        k: number of rows per group.
+        group: raw column to group by, for instance the user; by default, all rows form one group.
+        keep: other raw columns to copy into the result, for instance the item.
+        on_chunk: called with every chunk of encoded rows.
 
     Returns:
-        Columns `row` (number of the row, from 0), the group column if any, those of `keep`, and `probability`; groups
-        in the order in which they first appear.
+        Columns `row` (row number from 0), the group column if any, those of `keep`, and `probability`; groups in the
+        order of their first row.
     """
     if k < 1:
         raise DataError(f"top_k is {k}; it must be at least 1")
@@ -46,27 +46,25 @@ def top_k(
     copied = list(dict.fromkeys([*groups, *keep]))
     for name in copied:
         if name in (ROW, PROBABILITY, _FIRST):
-            what = "the group column" if name == group else "a column to keep"
-            raise DataError(f"{what} is called {name!r}, like a column of the answer; rename it")
+            raise DataError(f"column {name!r} has the name of a column of the result; rename it")
     best = pl.DataFrame()
-    seen = 0
+    num_rows = 0
     for frame in _frames(predictor, rows, copied):
-        rows_so_far = pl.Series(ROW, range(seen, seen + len(frame)), dtype=pl.Int64)
+        numbers = pl.Series(ROW, range(num_rows, num_rows + len(frame)), dtype=pl.Int64)
         encoded = predictor.encoder.encode_frame(frame)
-        if watch is not None:
-            watch(encoded)
+        if on_chunk is not None:
+            on_chunk(encoded)
         probabilities = pl.Series(PROBABILITY, predictor.predict_rows(encoded))
-        own = [frame[name] for name in copied]
-        chunk = pl.DataFrame([*own, rows_so_far, probabilities, rows_so_far.alias(_FIRST)])
-        # a chunk of JSON lines may hold numbers where the next holds text
+        chunk = pl.DataFrame([*(frame[name] for name in copied), numbers, probabilities, numbers.alias(_FIRST)])
+        # in JSON lines, a column may be numbers in one chunk and text in the next
         candidates = pl.concat([best, chunk], how="vertical_relaxed") if len(best.columns) else chunk
-        best = _best(candidates, k, groups)
-        seen += len(frame)
+        best = _best_rows(candidates, k, groups)
+        num_rows += len(frame)
     return best.select([ROW, *copied, PROBABILITY]) if len(best.columns) else best
 
 
-def _best(candidates: pl.DataFrame, k: int, groups: Sequence[str]) -> pl.DataFrame:
-    """The best k of each group, groups ordered by their first row, which each kept row remembers."""
+def _best_rows(candidates: pl.DataFrame, k: int, groups: Sequence[str]) -> pl.DataFrame:
+    """The best k rows of each group, with groups ordered by their first row."""
     over = [pl.col(name) for name in groups] or [pl.lit(0)]
     candidates = candidates.with_columns(pl.col(_FIRST).min().over(over))
     ordered = candidates.sort([_FIRST, PROBABILITY, ROW], descending=[False, True, False])

@@ -1,7 +1,4 @@
-"""What is in a bundle, for people: how much of each field is kept, which tables are large, what was dropped.
-
-Plain data. How it is printed is the command line's business, how it is drawn the report's.
-"""
+"""Summary of a bundle: sizes of its tables, and kept features and entries of each field."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -17,12 +14,12 @@ class FieldSummary:
     """One field of one table.
 
     Attributes:
-        num_features: features of the field, the unknown one included.
-        num_kept: those with at least one kept entry; the others are dropped.
+        num_features: features of the field, including the unknown feature.
+        num_kept: features with at least one kept entry; the others are dropped.
         num_parameters: kept entries.
         mean_size: kept entries per kept feature.
-        storage_bytes: its part of the table's bytes: its own values, and the index in proportion to its entries.
-        density: share of all entries that is kept.
+        storage_bytes: bytes of the table in proportion to the field's kept entries.
+        density: share of entries that are kept.
     """
 
     table: str
@@ -41,7 +38,7 @@ class FieldSummary:
 
 @dataclass(frozen=True, kw_only=True)
 class TableSummary:
-    """One table: its shape, what is kept of it, and how it is stored."""
+    """One table: shape, kept entries, size and layout."""
 
     table: str
     num_features: int
@@ -50,13 +47,13 @@ class TableSummary:
     num_dropped: int
     storage_bytes: int
     share_of_dense: float
-    """Its bytes against those of a dense float32 table."""
+    """`storage_bytes` divided by the bytes of a dense float32 table."""
     layout: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class BundleSummary:
-    """All tables, the largest first, and all fields of each in the order of the schema."""
+    """All tables, largest first, and the fields of each in the order of the schema."""
 
     tables: tuple[TableSummary, ...]
     fields: tuple[FieldSummary, ...]
@@ -66,7 +63,7 @@ class BundleSummary:
 
 
 def summarise(bundle: Bundle) -> BundleSummary:
-    """Count what a bundle keeps, field by field. Tables of methods with parts of their own are counted as a whole."""
+    """Count kept features and entries per table and field. Only compact tables are counted per field."""
     tables, fields = [], []
     for name, table in bundle.tables.items():
         sizes = table.sizes() if isinstance(table, CompactTable) else None
@@ -80,16 +77,18 @@ def summarise(bundle: Bundle) -> BundleSummary:
                 num_dropped=0 if sizes is None else int((sizes == 0).sum()),
                 storage_bytes=table.storage_bytes,
                 share_of_dense=table.storage_bytes / max(4 * num_features * embedding_dim, 1),
-                layout=_layout(table),
+                layout=_describe_layout(table),
             )
         )
         if sizes is not None:
-            fields += _fields(bundle, name, sizes, table.storage_bytes, embedding_dim)
+            fields += _summarise_fields(bundle, name, sizes, table.storage_bytes, embedding_dim)
     tables.sort(key=lambda table: -table.storage_bytes)
     return BundleSummary(tables=tuple(tables), fields=tuple(fields))
 
 
-def _fields(bundle: Bundle, table: str, sizes: Any, storage_bytes: int, embedding_dim: int) -> list[FieldSummary]:
+def _summarise_fields(
+    bundle: Bundle, table: str, sizes: Any, storage_bytes: int, embedding_dim: int
+) -> list[FieldSummary]:
     schema = bundle.encoder.schema
     total = max(int(sizes.sum()), 1)
     fields = []
@@ -111,7 +110,7 @@ def _fields(bundle: Bundle, table: str, sizes: Any, storage_bytes: int, embeddin
     return fields
 
 
-def _layout(table: Any) -> str:
+def _describe_layout(table: Any) -> str:
     if not isinstance(table, CompactTable):
         return str(table.form.kind)
     layout = table.layout

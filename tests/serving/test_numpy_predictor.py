@@ -9,13 +9,13 @@ import torch
 from thresher.errors import FormatError
 from thresher.models.layers import DeepTerm, DeepTermConfig
 from thresher.serving.bundle import save_bundle
-from thresher.serving.numpy_reader import NumpyPredictor, perceptron
+from thresher.serving.numpy_predictor import NumpyPredictor, deep_term
 from thresher.serving.predictor import load_bundle
 
 
 @pytest.mark.parametrize("num_dense", [0, 2])
 @pytest.mark.parametrize("name", ["lr", "fm", "deepfm"])
-def test_the_same_probabilities_as_torch(tmp_path, make_encoder, make_model, raw_frame, name, num_dense):
+def test_probabilities_equal_those_of_torch(tmp_path, make_encoder, make_model, raw_frame, name, num_dense):
     encoder = make_encoder(num_dense)
     model, config = make_model(encoder, name)
     save_bundle(tmp_path, model, config, encoder, value_type="fp16")
@@ -29,7 +29,7 @@ def test_the_same_probabilities_as_torch(tmp_path, make_encoder, make_model, raw
 
 @pytest.mark.parametrize("batch_norm", [True, False])
 @pytest.mark.parametrize("hidden_sizes", [(), (5,), (8, 7, 6, 5)])
-def test_a_perceptron_of_any_depth_is_read(hidden_sizes, batch_norm):
+def test_deep_terms_of_any_depth(hidden_sizes, batch_norm):
     torch.manual_seed(0)
     term = DeepTerm(3, 4, 0, DeepTermConfig(hidden_sizes=hidden_sizes, batch_norm=batch_norm)).eval()
     for parameter in term.parameters():
@@ -37,7 +37,7 @@ def test_a_perceptron_of_any_depth_is_read(hidden_sizes, batch_norm):
     network = {f"deep_term.{name}": tensor.numpy() for name, tensor in term.state_dict().items()}
     vectors = torch.randn(9, 3, 4)
     expected = term(vectors).detach().numpy()
-    np.testing.assert_allclose(perceptron(network, vectors.flatten(1).numpy()), expected, rtol=1e-4)
+    np.testing.assert_allclose(deep_term(network, vectors.flatten(1).numpy()), expected, rtol=1e-4)
 
 
 def test_multi_valued_fields_are_pooled(tmp_path, make_encoder, make_model, raw_frame):
@@ -55,30 +55,30 @@ def test_multi_valued_fields_are_pooled(tmp_path, make_encoder, make_model, raw_
     np.testing.assert_allclose(NumpyPredictor.load(tmp_path).predict(frame), expected, atol=1e-6)
 
 
-def test_other_models_are_told_to_use_torch(tmp_path, make_encoder, make_model):
+def test_other_models_are_rejected(tmp_path, make_encoder, make_model):
     model, config = make_model(make_encoder(), "autoint")
     save_bundle(tmp_path, model, config, make_encoder())
-    with pytest.raises(FormatError, match="knows the models lr, fm, deepfm, not 'autoint'"):
+    with pytest.raises(FormatError, match="supports the models lr, fm, deepfm, not 'autoint'"):
         NumpyPredictor.load(tmp_path)
 
 
 PROGRAM = """
 import sys
-sys.modules["torch"] = None  # an import of torch would now fail
-if sys.argv[2] == "numpy alone":
+sys.modules["torch"] = None  # importing torch now fails
+if sys.argv[2] == "numpy only":
     sys.modules["numba"] = sys.modules["polars"] = None
 import numpy as np
-from thresher.serving.numpy_reader import NumpyPredictor, perceptron
+from thresher.serving.numpy_predictor import NumpyPredictor
 reader = NumpyPredictor.load(sys.argv[1])
-if sys.argv[2] == "numpy alone":
+if sys.argv[2] == "numpy only":
     print(reader.predict_ids(np.array([[1, 7, 37], [0, 5, 36]]))[0])
 else:
     print(reader.predict({"city": "Köln", "age": 1, "kind": "a"}))
 """
 
 
-@pytest.mark.parametrize("packages", ["numpy alone", "with polars"])
-def test_torch_is_not_needed_and_for_ids_numpy_alone_will_do(tmp_path, make_encoder, make_model, packages):
+@pytest.mark.parametrize("packages", ["numpy only", "with polars"])
+def test_torch_is_not_imported_and_ids_need_only_numpy(tmp_path, make_encoder, make_model, packages):
     encoder = make_encoder()
     model, config = make_model(encoder, "deepfm")
     save_bundle(tmp_path, model, config, encoder)

@@ -1,21 +1,30 @@
 import json
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
 import pytest
 
+from thresher.data.datasets.movielens import FIELDS, read_movielens
+from thresher.data.encode.row_encoder import RowEncoder
+from thresher.data.encode.vocabulary import Vocabulary
+from thresher.data.schema import Field, Label, Schema
 from thresher.errors import FormatError, MissingExtraError
 from thresher.serving.bundle import save_bundle
+from thresher.serving.export import export_onnx
 from thresher.serving.predictor import load_bundle
-from thresher.serving.to_onnx import export_onnx
 
 pytestmark = pytest.mark.slow  # the exporter takes seconds
 onnx = pytest.importorskip("onnx", reason="needs the extra thresher[onnx]")
 onnxruntime = pytest.importorskip("onnxruntime", reason="needs the extra thresher[onnx]")
 
 
+def start_session(path):
+    return onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+
+
 @pytest.fixture(scope="module", params=[("fm", 0, "fp32"), ("deepfm", 2, "int8"), ("autoint", 0, "bf16")])
-def exported(request, tmp_path_factory, make_encoder, make_model):
+def onnx_file(request, tmp_path_factory, make_encoder, make_model):
     name, num_dense, value_type = request.param
     folder = tmp_path_factory.mktemp("onnx")
     encoder = make_encoder(num_dense)
@@ -25,30 +34,30 @@ def exported(request, tmp_path_factory, make_encoder, make_model):
 
 
 @pytest.mark.parametrize("num_rows", [1, 3, 200])
-def test_onnxruntime_gives_the_same_probabilities_for_any_number_of_rows(exported, raw_frame, num_rows):
-    predictor, path = exported
+def test_onnx_gives_the_same_probabilities_for_any_number_of_rows(onnx_file, raw_frame, num_rows):
+    predictor, path = onnx_file
     frame = raw_frame(num_rows, predictor.schema.num_dense)
     rows = predictor.encoder.encode_frame(frame)
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    session = start_session(path)
     inputs = {"ids": rows.ids.astype(np.int64)} | ({} if rows.dense is None else {"dense": rows.dense})
     (probabilities,) = session.run(["probability"], inputs)
     np.testing.assert_allclose(probabilities, predictor.predict(frame), atol=1e-5)
 
 
 @pytest.mark.parametrize("outside", ["negative", "past the last"])
-def test_an_id_that_is_none_is_told_by_the_engine(exported, raw_frame, outside):
-    predictor, path = exported
+def test_onnxruntime_rejects_ids_out_of_range(onnx_file, raw_frame, outside):
+    predictor, path = onnx_file
     rows = predictor.encoder.encode_frame(raw_frame(4, predictor.schema.num_dense))
     ids = rows.ids.astype(np.int64)
     ids[2, 1] = -1 if outside == "negative" else predictor.schema.num_features
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    session = start_session(path)
     inputs = {"ids": ids} | ({} if rows.dense is None else {"dense": rows.dense})
     with pytest.raises(Exception, match=r"invalid index|out of data bounds"):
         session.run(["probability"], inputs)
 
 
-def test_only_standard_operations_and_nothing_dense(exported):
-    predictor, path = exported
+def test_onnx_has_only_standard_operations_and_no_dense_table(onnx_file):
+    predictor, path = onnx_file
     model = onnx.load(path)
     onnx.checker.check_model(model)
     assert {opset.domain for opset in model.opset_import} <= {"", "ai.onnx"}
@@ -58,20 +67,15 @@ def test_only_standard_operations_and_nothing_dense(exported):
     assert not any(array.shape == (N, D) or array.size == N * D for array in arrays)
 
 
-def test_the_file_tells_its_fields(exported):
-    predictor, path = exported
-    about = {entry.key: entry.value for entry in onnx.load(path).metadata_props}
-    fields = json.loads(about["fields"])
+def test_onnx_metadata_lists_the_fields(onnx_file):
+    predictor, path = onnx_file
+    metadata = {entry.key: entry.value for entry in onnx.load(path).metadata_props}
+    fields = json.loads(metadata["fields"])
     assert [field["name"] for field in fields] == list(predictor.schema.field_names)
     assert [field["offset"] for field in fields] == list(predictor.schema.field_offsets)
 
 
-def test_the_file_is_as_small_as_the_bundle_without_its_vocabularies(tmp_path, make_model, make_encoder):
-    from dataclasses import replace
-
-    from thresher.data.encode.row_encoder import RowEncoder
-    from thresher.data.encode.vocabulary import Vocabulary
-
+def test_onnx_is_about_as_small_as_the_tables_of_the_bundle(tmp_path, make_model, make_encoder):
     plain = make_encoder()
     values = pl.Series("value", [f"value {at}" for at in range(50_000)])
     fields = (replace(plain.schema.fields[0], size=50_001), *plain.schema.fields[1:])
@@ -84,11 +88,7 @@ def test_the_file_is_as_small_as_the_bundle_without_its_vocabularies(tmp_path, m
     assert path.stat().st_size < 1.2 * sum(file.stat().st_size for file in files)
 
 
-def test_what_cannot_be_exported_is_told(tmp_path, make_encoder, make_model, monkeypatch):
-    from dataclasses import replace
-
-    from thresher.data.encode.row_encoder import RowEncoder
-
+def test_onnx_export_rejects_multi_valued_fields_and_missing_packages(tmp_path, make_encoder, make_model, monkeypatch):
     plain = make_encoder()
     fields = (*plain.schema.fields[:2], replace(plain.schema.fields[2], pooling="mean"))
     model, config = make_model(plain)
@@ -102,12 +102,7 @@ def test_what_cannot_be_exported_is_told(tmp_path, make_encoder, make_model, mon
     assert not (tmp_path / "model.onnx").exists()
 
 
-def test_onnx_and_torch_agree_on_real_rows(tmp_path, movielens_dir, make_model):
-    from thresher.data.datasets.movielens import FIELDS, read_movielens
-    from thresher.data.encode.row_encoder import RowEncoder
-    from thresher.data.encode.vocabulary import Vocabulary
-    from thresher.data.schema import Field, Label, Schema
-
+def test_onnx_gives_the_same_probabilities_on_movielens(tmp_path, movielens_dir, make_model):
     rows, first = read_movielens(movielens_dir)
     sample = rows.sample(5000, seed=0)
     fields, vocabularies = [], []
@@ -121,7 +116,7 @@ def test_onnx_and_torch_agree_on_real_rows(tmp_path, movielens_dir, make_model):
     model, config = make_model(encoder, "fm", density=0.05, embedding_dim=64)
     predictor = load_bundle(save_bundle(tmp_path / "bundle", model, config, encoder))
     path = export_onnx(predictor.bundle, tmp_path / "model.onnx")
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    session = start_session(path)
     ids = encoder.encode_frame(sample).ids.astype(np.int64)
     (probabilities,) = session.run(None, {"ids": ids})
     np.testing.assert_allclose(probabilities, predictor.predict(sample), atol=1e-5)

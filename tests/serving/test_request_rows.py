@@ -1,4 +1,4 @@
-"""A cell means the same beside any others, alone, and in a frame."""
+"""A cell is converted in the same way alone, beside other rows, and in a frame."""
 
 from collections import deque
 from datetime import date, datetime, timedelta
@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from thresher.data.encode.transforms import as_numbers, as_text, bag_values, field_values
 from thresher.data.schema import DenseColumn, Field, Label, Schema
 from thresher.errors import DataError
-from thresher.serving.cells import plain_cell, text_of
-from thresher.serving.request_rows import rows_to_frame
+from thresher.serving.request_rows import plain_cell, plain_text, rows_to_frame
 
 FORMS = (
     Field(name="none", column="x"),
@@ -51,7 +50,7 @@ CELLS = MISSING | st.one_of(*KINDS.values()) | KINDS["float"].map(np.float64) | 
 
 
 def meanings(frame: pl.DataFrame) -> list[tuple]:
-    """What each row's cell is to every transform, and as a number."""
+    """The value of each cell under every transform, and as a number."""
     numbers, broken = as_numbers(frame["x"])
     texts = (field_values(field, frame["x"]).to_list() for field in FORMS)
     return list(zip(*texts, map(repr, numbers.tolist()), broken.tolist(), strict=True))
@@ -73,14 +72,14 @@ def test_a_cell_does_not_depend_on_other_rows(cells):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_cell_means_what_it_means_in_a_frame(kind):
+def test_a_cell_converts_as_it_does_in_a_frame(kind):
     @given(st.lists(st.none() | KINDS[kind], min_size=1, max_size=5))
     @settings(deadline=None, max_examples=40)
     def check(cells):
         frame = pl.DataFrame({"x": pl.Series(cells, dtype=pl.Decimal(12, 2) if kind == "decimal" else None)})
         expected = meanings(rows_to_frame(frame, SINGLE))
         assert meanings(rows_to_frame(frame.to_dicts(), SINGLE)) == expected
-        if kind in ("text", "small int", "float", "bool", "datetime", "time"):  # pandas has the others in other forms
+        if kind in ("text", "small int", "float", "bool", "datetime", "time"):  # pandas stores the others differently
             pandas = frame.to_pandas()
             assert meanings(rows_to_frame(pandas, SINGLE)) == expected
             assert meanings(rows_to_frame(pandas.to_dict("records"), SINGLE)) == expected
@@ -93,13 +92,13 @@ SEVERAL_CELLS = st.lists(st.sampled_from(["a", "b", "3", None, 3, 3.0, 0.5, True
 
 @given(st.lists(st.tuples(SEVERAL_CELLS, st.sampled_from([list, tuple, deque])) | CELLS, min_size=1, max_size=4))
 @settings(deadline=None)
-def test_several_values_do_not_depend_on_other_rows(cells):
+def test_multi_valued_cells_do_not_depend_on_other_rows(cells):
     cells = [cell[1](cell[0]) if isinstance(cell, tuple) else cell for cell in cells]
     together = bags(rows_to_frame([{"x": cell} for cell in cells], SEVERAL))
     assert together == [bags(rows_to_frame({"x": cell}, SEVERAL))[0] for cell in cells]
     for cell, found in zip(cells, together, strict=True):
         if isinstance(cell, list | tuple | deque):
-            assert found == [text for one in cell if (text := text_of(plain_cell(one)))]
+            assert found == [text for one in cell if (text := plain_text(plain_cell(one)))]
 
 
 @pytest.mark.parametrize(
@@ -110,14 +109,14 @@ def test_several_values_do_not_depend_on_other_rows(cells):
         [b"v", np.str_("w"), np.bytes_(b"y")], b"v|w|y",
     ],
 )  # fmt: skip
-def test_several_values_in_any_form(cell):
+def test_multi_valued_cells_of_any_type(cell):
     rows = [{"x": cell}, {"x": None}, {"x": ["a", 3.0]}, {"x": float("nan")}, {"x": "a|b"}]
     expected = [["v", "w", "y"], [], ["a", "3"], [], ["a", "b"]]
     assert bags(rows_to_frame(rows, SEVERAL)) == expected
     assert bags(rows_to_frame(pd.DataFrame({"x": [row["x"] for row in rows]}), SEVERAL)) == expected
 
 
-def test_a_pandas_frame_of_parquet_with_lists(tmp_path):
+def test_a_pandas_frame_with_lists_from_parquet(tmp_path):
     frame = pl.DataFrame({"x": [["a", "b"], [], None, ["c"]]})
     frame.write_parquet(tmp_path / "rows.parquet")
     assert bags(rows_to_frame(pd.read_parquet(tmp_path / "rows.parquet"), SEVERAL)) == [["a", "b"], [], [], ["c"]]
@@ -146,23 +145,23 @@ def test_values_of_other_libraries(value, text):
         (["a"], r"\['a'\], where one value is expected"),
     ],
 )  # fmt: skip
-def test_what_is_no_value_is_told_by_row_and_column(cell, what):
+def test_invalid_cells_are_reported_with_row_and_column(cell, what):
     with pytest.raises(DataError, match=f"column 'x': row 1 holds .*{what}"):
         rows_to_frame([{"x": "a"}, {"x": cell}], SINGLE)
 
 
-def test_columns_of_pandas_may_have_numbers_for_names():
+def test_pandas_columns_may_have_numbers_as_names():
     schema = Schema(fields=(Field(name="0"),), label=Label(column="clicked"))
     assert rows_to_frame(pd.DataFrame([["a"], ["b"]]), schema)["0"].to_list() == ["a", "b"]
 
 
-def test_numbers_that_all_are_stay_numbers():
+def test_columns_of_numbers_stay_numbers():
     for values in ([1, None], [0.5, None], [True, None]):
         assert rows_to_frame([{"x": value} for value in values], SINGLE)["x"].to_list() == values
     assert rows_to_frame(pd.DataFrame({"x": [3.0, None]}), SINGLE)["x"].to_list() == [3, None]
 
 
-def test_a_narrow_float_has_the_text_of_its_column():
+def test_a_float32_is_written_as_in_a_float32_column():
     column = as_text(pl.Series([0.1, 2.7], dtype=pl.Float32)).to_list()
     for kind in (np.float32, torch.tensor):
-        assert [text_of(plain_cell(kind(value))) for value in (0.1, 2.7)] == column == ["0.1", "2.7"]
+        assert [plain_text(plain_cell(kind(value))) for value in (0.1, 2.7)] == column == ["0.1", "2.7"]

@@ -1,0 +1,242 @@
+"""Exports of a bundle: ONNX, `torch.export`, AOTInductor, a dense `state_dict`, scipy CSR matrices.
+
+ONNX and torch programs map feature ids to probabilities and keep compact tables compact, in standard operations. Raw
+values are encoded outside of them, with `RowEncoder`.
+"""
+
+import copy
+import json
+import logging
+import shutil
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+import thresher
+from thresher._internal.files import atomic_file, atomic_folder, read_json, write_json
+from thresher.compact.table import CompactTable
+from thresher.compact.traceable import TraceableEmbedding
+from thresher.errors import FormatError, MissingExtraError
+from thresher.serving.bundle import Bundle, open_bundle
+
+OPSET = 18
+CSR, NETWORK = "csr.json", "network.safetensors"
+"""Files that `export_csr` writes beside the tables: the names of the tables, and the other weights."""
+
+
+def export_onnx(bundle: Bundle | str | Path, path: str | Path) -> Path:
+    """Write a bundle's model as ONNX. Needs the extra `thresher[onnx]`.
+
+    Inputs: `ids` int64 `[rows, F]`, global feature ids; `dense` float32 `[rows, K]` if the model has dense inputs.
+    Output: `probability` float32 `[rows]`. Fields and their offsets are in the metadata of the file.
+    """
+    try:
+        import onnx
+        import onnxscript  # noqa: F401  (used by torch's exporter)
+    except ImportError as error:
+        raise MissingExtraError(f"ONNX export needs {error.name}: pip install 'thresher[onnx]'") from error
+    bundle, path = _opened(bundle), Path(path)
+    inputs = _example_inputs(bundle)
+    with _quiet_exporter():
+        program = torch.onnx.export(
+            _to_traceable(bundle),
+            inputs,
+            dynamo=True,
+            input_names=["ids", "dense"][: len(inputs)],
+            output_names=["probability"],
+            dynamic_shapes=_dynamic_rows(inputs),
+            opset_version=OPSET,
+            verbose=False,
+        )
+    assert program is not None
+    model = program.model_proto
+    _remove_debug_info(model)
+    schema = bundle.encoder.schema
+    fields = [
+        {"name": field.name, "offset": offset, "size": field.size}
+        for field, offset in zip(schema.fields, schema.field_offsets, strict=True)
+    ]
+    metadata = {
+        "thresher": thresher.__version__,
+        "fields": json.dumps(fields, ensure_ascii=False),
+        "dense": json.dumps([column.name for column in schema.dense], ensure_ascii=False),
+    }
+    onnx.helper.set_model_props(model, metadata)
+    with atomic_file(path) as temporary:
+        temporary.write_bytes(model.SerializeToString())
+    return path
+
+
+def export_program(bundle: Bundle | str | Path, path: str | Path, *, compiled: bool = False) -> Path:
+    """Write ids → probabilities as a `.pt2` file: `torch.export.load(path).module()(ids)`.
+
+    Args:
+        bundle: what to export.
+        path: the file, ending in `.pt2`.
+        compiled: make an AOTInductor package instead, native code for this machine that runs without Python
+            (`torch._inductor.aoti_load_package`); needs a C++ compiler.
+    """
+    bundle, path = _opened(bundle), Path(path)
+    if path.suffix != ".pt2":
+        raise FormatError(f"{path}: the name of an exported program must end in .pt2")
+    inputs = _example_inputs(bundle)
+    with warnings.catch_warnings(), torch.no_grad(), atomic_file(path) as temporary:
+        warnings.simplefilter("ignore")  # about torch internals
+        program = torch.export.export(_to_traceable(bundle), inputs, dynamic_shapes=_dynamic_rows(inputs))
+        named = temporary.with_suffix(".pt2")  # torch requires this suffix
+        try:
+            if compiled:
+                torch._inductor.aoti_compile_and_package(program, package_path=str(named))
+            else:
+                torch.export.save(program, named)
+            named.replace(temporary)
+        finally:
+            named.unlink(missing_ok=True)
+    return path
+
+
+def dense_state_dict(bundle: Bundle | str | Path) -> Mapping[str, Tensor]:
+    """The `state_dict` of the model over a `UniformEmbedding`: compact tables become dense `….weight` `[N, D]`."""
+    bundle = _opened(bundle)
+    state: dict[str, Any] = dict(bundle.model.state_dict())
+    for name, table in _compact_tables(bundle).items():
+        state[f"{name}.weight"] = torch.from_numpy(table.to_dense())
+    return state
+
+
+def export_dense(bundle: Bundle | str | Path, path: str | Path) -> Path:
+    """Write `dense_state_dict` as one safetensors file."""
+    path, state = Path(path), dense_state_dict(bundle)
+    with atomic_file(path) as temporary:
+        save_file({name: tensor.contiguous() for name, tensor in state.items()}, temporary)
+    return path
+
+
+def export_csr(bundle: Bundle | str | Path, folder: str | Path) -> Path:
+    """Write `<table>.npz` for every table (`scipy.sparse.load_npz`), and the other weights as network.safetensors."""
+    try:
+        from scipy.sparse import save_npz
+    except ImportError as error:
+        raise MissingExtraError("CSR export needs scipy: pip install scipy") from error
+    bundle, folder = _opened(bundle), Path(folder)
+    with atomic_folder(folder) as temporary:
+        write_json(temporary / CSR, {"tables": sorted(bundle.tables)})
+        for name, table in _compact_tables(bundle).items():
+            save_npz(temporary / f"{name}.npz", to_csr(table))
+        shutil.copy(bundle.folder / NETWORK, temporary)
+    return folder
+
+
+def to_csr(table: CompactTable) -> Any:
+    """A `scipy.sparse.csr_array` of a table's kept entries, including kept zeros."""
+    from scipy.sparse import csr_array
+
+    positions, values = table.entries()
+    rows, columns = np.divmod(positions, table.embedding_dim)
+    starts = np.searchsorted(rows, np.arange(table.num_features + 1))
+    return csr_array((values, columns, starts), shape=table.shape)
+
+
+def csr_file_names(folder: Path) -> set[str]:
+    """Names of the files that `export_csr` wrote into a folder; empty if there are none."""
+    if not (folder / CSR).is_file():
+        return set()
+    return {CSR, NETWORK, *(f"{name}.npz" for name in read_json(folder / CSR).get("tables", []))}
+
+
+def check_traceable(bundle: Bundle) -> None:
+    """Raise if the bundle's model cannot be exported to ONNX or a torch program."""
+    if bags := bundle.encoder.schema.bag_fields:
+        raise FormatError(
+            f"{bundle.folder}: field {bags[0].name!r} is multi-valued, which exports do not support. "
+            "Serve the bundle itself."
+        )
+
+
+class _ProbabilityModel(nn.Module):
+    """Ids `[rows, F]` (and dense inputs `[rows, K]`) → probabilities `[rows]`."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, ids: Tensor, dense: Tensor | None = None) -> Tensor:
+        return torch.sigmoid(self.model(ids) if dense is None else self.model(ids, dense))
+
+
+def _opened(bundle: Bundle | str | Path) -> Bundle:
+    return bundle if isinstance(bundle, Bundle) else open_bundle(bundle)
+
+
+def _compact_tables(bundle: Bundle) -> dict[str, CompactTable]:
+    tables: dict[str, CompactTable] = {}
+    for name, table in bundle.tables.items():
+        if not isinstance(table, CompactTable):
+            raise FormatError(
+                f"{bundle.folder}: table {name!r} has the form {table.form.kind!r}; only compact tables can be "
+                "exported. Serve the bundle itself."
+            )
+        tables[name] = table
+    return tables
+
+
+def _to_traceable(bundle: Bundle) -> _ProbabilityModel:
+    """A copy of the bundle's model that computes probabilities in standard tensor operations."""
+    check_traceable(bundle)
+    model = _shallow_copy(bundle.model)
+    for name, table in _compact_tables(bundle).items():
+        *parents, last = name.split(".")
+        module = model
+        for parent in parents:  # copied, so that the bundle's model keeps its own submodules
+            module._modules[parent] = inner = _shallow_copy(module.get_submodule(parent))
+            module = inner
+        module._modules[last] = TraceableEmbedding(bundle.encoder.schema.field_sizes, table)
+    return _ProbabilityModel(model).eval()
+
+
+def _shallow_copy(module: nn.Module) -> nn.Module:
+    copied = copy.copy(module)
+    copied._modules = dict(module._modules)
+    return copied
+
+
+def _example_inputs(bundle: Bundle, num_rows: int = 3) -> tuple[Tensor, ...]:
+    """Inputs of the right shapes and types: `(ids,)` or `(ids, dense)`."""
+    schema = bundle.encoder.schema
+    ids = torch.tensor(schema.field_offsets, dtype=torch.int64).expand(num_rows, -1).contiguous()
+    return (ids, torch.zeros(num_rows, schema.num_dense)) if schema.num_dense else (ids,)
+
+
+def _dynamic_rows(inputs: tuple[Tensor, ...]) -> tuple[dict[int, Any], ...]:
+    rows = torch.export.Dim("rows")
+    return tuple({0: rows} for _ in inputs)
+
+
+def _remove_debug_info(model: Any) -> None:
+    """Remove source lines of nodes and inferred shapes, which only make the file larger."""
+    del model.graph.value_info[:]
+    for part in [*model.graph.node, *model.graph.initializer, *model.graph.input, *model.graph.output, model.graph]:
+        part.doc_string = ""
+        if hasattr(part, "metadata_props"):
+            del part.metadata_props[:]
+
+
+@contextmanager
+def _quiet_exporter() -> Iterator[None]:
+    """Silence the exporter's warnings about its internals and about optional packages."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)

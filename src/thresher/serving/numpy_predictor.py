@@ -1,0 +1,129 @@
+"""NumpyPredictor: predictions from a bundle without torch, for LR, FM and DeepFM over compact tables.
+
+It starts several times faster than `Predictor` and needs a fraction of the memory. Encoded rows need only numpy and
+safetensors; raw rows also need polars, which reads the vocabularies. Results equal those of `Predictor` up to float
+rounding.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from thresher.compact.file import map_safetensors
+from thresher.compact.table import CompactTable
+from thresher.errors import FormatError
+from thresher.serving.manifest import Manifest, read_manifest
+
+if TYPE_CHECKING:
+    from thresher.data.encode.row_encoder import EncodedBag, EncodedRows, RowEncoder
+
+Floats = npt.NDArray[np.float32]
+MODELS = ("lr", "fm", "deepfm")
+BATCH_ROWS = 8192
+
+
+class NumpyPredictor:
+    """Raw or encoded rows → probabilities, without torch."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        self.manifest = manifest
+        self.model_name = str(manifest.model.get("name"))
+        if self.model_name not in MODELS:
+            raise FormatError(
+                f"{manifest.folder}: NumpyPredictor supports the models {', '.join(MODELS)}, not {self.model_name!r}. "
+                "Use thresher.load_bundle."
+            )
+        self.network = map_safetensors(manifest.network_path)[1]
+        self.tables: dict[str, CompactTable] = {}
+        for name in manifest.tables:
+            self.tables[name] = CompactTable.load(manifest.table_path(name), verify=False)  # read_manifest verified it
+            manifest.check_shape(name, self.tables[name].shape)
+
+    def __repr__(self) -> str:
+        stored = sum(table.storage_bytes for table in self.tables.values())
+        folder = str(self.manifest.folder)
+        return f"{type(self).__name__}({folder!r}, model={self.model_name!r}, storage_bytes={stored:,})"
+
+    @classmethod
+    def load(cls, folder: str | Path, *, verify: bool = True) -> Self:
+        """Open a bundle. `verify=False` skips the checksums."""
+        return cls(read_manifest(Path(folder), verify=verify))
+
+    @cached_property
+    def encoder(self) -> "RowEncoder":
+        from thresher.data.encode.row_encoder import RowEncoder
+
+        return RowEncoder.load(self.manifest.folder)
+
+    def predict(self, rows: Any) -> Floats | float:
+        """Probabilities of raw rows: one dict (returns one number), a list of dicts, a polars or pandas frame."""
+        from thresher.serving.request_rows import rows_to_frame
+
+        encoded = self.encoder.encode_frame(rows_to_frame(rows, self.encoder.schema))
+        probabilities = self.predict_rows(encoded)
+        return float(probabilities[0]) if isinstance(rows, Mapping) else probabilities
+
+    def predict_rows(self, rows: "EncodedRows") -> Floats:
+        """Probabilities of encoded rows, including multi-valued fields."""
+        poolings = [field.pooling for field in self.encoder.schema.bag_fields] if rows.bags else []
+        return self.predict_ids(rows.ids, rows.dense, list(zip(rows.bags, poolings, strict=True)))
+
+    def predict_ids(
+        self,
+        ids: npt.NDArray[np.integer[Any]],
+        dense: Floats | None = None,
+        bags: "Sequence[tuple[EncodedBag, Any]]" = (),
+    ) -> Floats:
+        """Probabilities of global ids `[n, F]`, dense inputs `[n, K]`, and bags with their pooling."""
+        probabilities = np.empty(len(ids), np.float32)
+        for first in range(0, len(ids), BATCH_ROWS):
+            part = slice(first, min(first + BATCH_ROWS, len(ids)))
+            logits = self._logits(ids, dense, bags, part)
+            probabilities[part] = np.exp(-np.logaddexp(np.float32(0), -logits))  # sigmoid without overflow
+        return probabilities
+
+    def _logits(self, ids: Any, dense: Any, bags: Any, part: slice) -> Floats:
+        weights = self._vectors("linear_term.weights", ids, bags, part)  # [n, F, 1]
+        logits: Floats = weights.sum((1, 2)) + self.network["linear_term.bias"]
+        if "linear_term.dense.weight" in self.network:
+            logits = logits + np.asarray(dense[part]) @ self.network["linear_term.dense.weight"][0]
+        if self.model_name == "lr":
+            return logits
+        vectors = self._vectors("embedding", ids, bags, part)  # [n, F, D]
+        logits = logits + 0.5 * (np.square(vectors.sum(1)) - np.square(vectors).sum(1)).sum(1)
+        if self.model_name == "deepfm":
+            inputs = vectors.reshape(len(vectors), -1)
+            logits = logits + deep_term(self.network, inputs if dense is None else np.hstack([inputs, dense[part]]))
+        return logits
+
+    def _vectors(self, name: str, ids: Any, bags: Any, part: slice) -> Floats:
+        """Vectors `[n, F, D]` of one table; multi-valued fields come last."""
+        table = self.tables[name]
+        vectors = table.lookup(np.asarray(ids[part]))
+        pooled = []
+        for bag, pooling in bags:
+            offsets = bag.offsets[part.start : part.stop + 1]
+            pooled.append(table.lookup_bags(bag.values[offsets[0] : offsets[-1]], offsets - offsets[0], pooling))
+        return np.concatenate([vectors, np.stack(pooled, 1)], axis=1) if pooled else vectors
+
+
+def deep_term(network: Mapping[str, npt.NDArray[Any]], inputs: Floats, prefix: str = "deep_term.layers") -> Floats:
+    """`models.layers.DeepTerm` in evaluation mode: linear layers, batch norm with stored statistics, ReLU; `[n]`."""
+    # a hidden layer takes up to four positions in the sequence, and only its linear layer has a 2-D weight
+    weights = ((at, network.get(f"{prefix}.{at}.weight")) for at in range(4 * len(network)))
+    linear = [at for at, weight in weights if weight is not None and weight.ndim == 2]
+    outputs = inputs
+    for at in linear:
+        outputs = outputs @ network[f"{prefix}.{at}.weight"].T + network[f"{prefix}.{at}.bias"]
+        norm = f"{prefix}.{at + 1}"
+        if f"{norm}.running_mean" in network:
+            deviation = np.sqrt(network[f"{norm}.running_var"] + np.float32(1e-5))  # torch's default epsilon
+            outputs = (outputs - network[f"{norm}.running_mean"]) / deviation
+            outputs = outputs * network[f"{norm}.weight"] + network[f"{norm}.bias"]
+        if at != linear[-1]:
+            outputs = np.maximum(outputs, 0)
+    return outputs[:, 0]
