@@ -32,7 +32,11 @@ def bundle(tmp_path):
     sizes = before.schema.field_sizes
     embedding = CompactEmbedding.from_mask(sizes, torch.rand(5, 4) < 0.6, torch.randn(5, 4))
     model = build_model(embedding, model_config("deepfm")).eval()
-    metadata = {"budget": "12", "num_parameters": embedding.num_parameters(), "storage_bytes": embedding.storage_bytes()}
+    metadata = {
+        "budget": "12",
+        "num_parameters": embedding.num_parameters(),
+        "storage_bytes": embedding.storage_bytes(),
+    }
     return save_bundle(tmp_path / "old", model, model_config("deepfm"), before, metadata=metadata)
 
 
