@@ -14,7 +14,6 @@ import numpy.typing as npt
 from thresher.compact.bits import BLOCK_BITS, SELECT_STRIDE
 from thresher.compact.layouts import LIST_SHIFT, Layout
 from thresher.compact.value_types import MAX_CODE, SCALE_BLOCK
-from thresher.kernels.compiling import num_parts, run_parts
 
 Array = npt.NDArray[Any]
 Positions = npt.NDArray[np.int64]
@@ -46,6 +45,7 @@ def look_up(layout: Layout, arrays: Mapping[str, Array]) -> LookUp:
 def _fastest(layout: Layout, arrays: Mapping[str, Array]) -> LookUp:
     try:
         from thresher.kernels.compact_table import look_up_rows, table_arrays
+        from thresher.kernels.compiling import num_parts, run_parts
     except ImportError:  # numba is not there
         return partial(look_up_numpy, layout, arrays)
     kernel_arrays = table_arrays(layout, arrays)
