@@ -21,9 +21,10 @@ from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 from turns import Side, print_table, take_turns, touch_state, warm_up
 
+from thresher.data.batches.batches import Bag
 from thresher.embeddings.method_registry import build_embedding
 from thresher.embeddings.uniform import UniformConfig
-from thresher.models.base import Bag, CtrModel
+from thresher.models.base import CtrModel
 from thresher.models.model_registry import build_model, model_config
 from thresher.training.optimizers import OptimizerConfig, build_optimizer
 

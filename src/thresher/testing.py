@@ -1,15 +1,15 @@
-"""Contract checks for people who add a method or a model, the same that ours pass.
+"""Contract checks for authors of methods and models; Thresher's own pass them too.
 
     from thresher.testing import check_embedding, check_model
     check_embedding(MyEmbedding, MyConfig(embedding_dim=8))
 
-Each raises `AssertionError` with what is missing. They run on a small table in about a second and need no data.
+A failed check raises `AssertionError` with the requirement. The checks use a small table and take about a second.
 """
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, cast, get_args
+from typing import cast, get_args
 
 import torch
 from safetensors.torch import load, save
@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from thresher._internal.settings import config_from_mapping, config_to_mapping
 from thresher.compact.method_table import has_table, to_table
+from thresher.data.batches.batches import Bag
 from thresher.embeddings.base import EmbeddingConfig, FieldEmbedding, Role, RowEmbedding
 from thresher.embeddings.method_registry import EmbeddingClass
 from thresher.embeddings.uniform import UniformConfig, UniformEmbedding
@@ -33,23 +34,15 @@ BATCH_SIZE = 64
 
 @dataclass(frozen=True)
 class ToyBatch:
-    """Rows whose label follows from their first and last field: `ids` `[B, F]` int32, `labels` `[B]`."""
+    """Rows whose label depends on their first and last field: `ids` `[B, F]` int32, `labels` `[B]`."""
 
     ids: Tensor
     labels: Tensor
     feature_counts: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class _Bag:
-    field: int
-    values: Tensor
-    offsets: Tensor
-    pooling: Literal["mean", "sum"] = "mean"
-
-
 def toy_batch(field_sizes: Sequence[int] = FIELD_SIZES, num_rows: int = BATCH_SIZE, seed: int = 0) -> ToyBatch:
-    """A batch anybody can test with, the same for the same seed."""
+    """A small random batch, the same for the same seed."""
     generator = torch.Generator().manual_seed(seed)
     local = [torch.randint(size, (num_rows,), generator=generator) for size in field_sizes]
     offsets = [sum(field_sizes[:field]) for field in range(len(field_sizes))]
@@ -60,11 +53,11 @@ def toy_batch(field_sizes: Sequence[int] = FIELD_SIZES, num_rows: int = BATCH_SI
 
 
 def check_embedding(embedding: EmbeddingClass | type[FieldEmbedding], config: EmbeddingConfig) -> None:
-    """Check that a method keeps the contract of `FieldEmbedding`.
+    """Check that a method meets the contract of `FieldEmbedding`.
 
     Args:
         embedding: the class, built as `embedding(field_sizes, config, feature_counts=…)`.
-        config: settings for a small table of 51 features in fields of 7, 2, 12 and 30.
+        config: settings for a table of 51 features in fields of 7, 2, 12 and 30.
     """
     batch = toy_batch()
     build = cast(EmbeddingClass, embedding)
@@ -76,39 +69,42 @@ def check_embedding(embedding: EmbeddingClass | type[FieldEmbedding], config: Em
     _check_config(config)
     table = new(seed=0)
     D = config.embedding_dim
-    _require(isinstance(table, FieldEmbedding), "it must be a subclass of FieldEmbedding")
+    _require(isinstance(table, FieldEmbedding), "the class must be a subclass of FieldEmbedding")
     _require(table.num_features == sum(FIELD_SIZES), "num_features must be the sum of field_sizes")
-    _require(table.embedding_dim == D, "embedding_dim must be the config's")
+    _require(table.embedding_dim == D, "embedding_dim must be that of the config")
     try:
         search_algorithm(table.search_algorithm)
     except ThresherError as error:
-        raise AssertionError(f"search_algorithm must name the search that serves it: {error}") from error
-    _check_groups(table)
+        raise AssertionError(f"search_algorithm must name a registered search algorithm: {error}") from error
+    _check_parameter_groups(table)
     _check_sizes(table)
 
-    _check_step(lambda: table(batch.ids).square().mean(), table, "a training step")
+    _check_training_step(lambda: table(batch.ids).square().mean(), table)
     table.eval()
     vectors = table(batch.ids)
     _require(
-        vectors.shape == (BATCH_SIZE, len(FIELD_SIZES), D), f"ids [B, F] give {tuple(vectors.shape)}, not [B, F, D]"
+        vectors.shape == (BATCH_SIZE, len(FIELD_SIZES), D),
+        f"ids [B, F] must give vectors [B, F, D], got {tuple(vectors.shape)}",
     )
     _require(bool(vectors.isfinite().all()), "vectors must be finite")
-    _require(torch.equal(table(batch.ids), vectors), "a lookup in eval mode must give the same vectors each time")
+    _require(torch.equal(table(batch.ids), vectors), "lookups in eval mode must give the same vectors each time")
     _require_close(table(batch.ids.long()), vectors, "int32 and int64 ids must give the same vectors")
-    _require_close(table(batch.ids[3]), vectors[3], "one row [F] must give the vectors it has in a batch")
-    _require_close(table(batch.ids[:, 1]), vectors[:, 1], "one column [B] must give the vectors it has in a batch")
-    _require_close(table(batch.ids.flip(0)), vectors.flip(0), "a vector must depend on its id alone, not on the batch")
-    _require(table(batch.ids[:0]).shape == (0, len(FIELD_SIZES), D), "an empty batch must give [0, F, D]")
+    _require_close(table(batch.ids[3]), vectors[3], "a single row [F] must give the same vectors as in a batch")
+    _require_close(table(batch.ids[:, 1]), vectors[:, 1], "a column [B] must give the same vectors as in a batch")
+    _require_close(table(batch.ids.flip(0)), vectors.flip(0), "a vector must depend only on its id, not on the batch")
+    _require(table(batch.ids[:0]).shape == (0, len(FIELD_SIZES), D), "an empty batch must give vectors [0, F, D]")
     if isinstance(table, RowEmbedding) and table.has_distinct_rows:
-        spread = expand_rows(*table.distinct_rows(batch.ids))
-        _require_close(spread, vectors, "distinct_rows spread to their places must be what forward gives")
+        expanded = expand_rows(*table.distinct_rows(batch.ids))
+        _require_close(
+            expanded, vectors, "distinct_rows, expanded to their positions, must equal the output of forward"
+        )
     _check_copies(table, new(seed=1), (batch.ids,))
     if has_table(table):
-        _check_stored(table, batch.ids, vectors)
+        _check_stored_form(table, batch.ids, vectors)
 
 
 def check_model(model: ModelClass | type[CtrModel], config: ModelConfig) -> None:
-    """Check that a model keeps the contract of `CtrModel`.
+    """Check that a model meets the contract of `CtrModel`.
 
     Args:
         model: the class, built as `model(embedding, config, num_dense=…)`.
@@ -126,73 +122,82 @@ def check_model(model: ModelClass | type[CtrModel], config: ModelConfig) -> None
     for inputs in ((batch.ids,), (batch.ids, dense)):
         num_dense = 0 if len(inputs) == 1 else dense.shape[1]
         ctr = new(0, num_dense)
-        _require(isinstance(ctr, CtrModel), "it must be a subclass of CtrModel")
+        _require(isinstance(ctr, CtrModel), "the class must be a subclass of CtrModel")
         logits = ctr(*inputs)
-        _require(logits.shape == (BATCH_SIZE,), f"logits must be [B], not {tuple(logits.shape)}")
-        _check_learns(ctr, inputs, batch.labels)
+        _require(logits.shape == (BATCH_SIZE,), f"logits must have shape [B], got {tuple(logits.shape)}")
+        _check_loss_falls(ctr, inputs, batch.labels)
         ctr.eval()
         logits = ctr(*inputs)
-        _require(bool((logits < 0).any()), "it must give logits, below 0 for a label of 0, not probabilities")
-        _require(ctr(*(part[:0] for part in inputs)).shape == (0,), "an empty batch must give no logits")
-        _require(torch.equal(ctr(*inputs), logits), "a prediction in eval mode must be the same each time")
+        _require(bool((logits < 0).any()), "outputs must be logits (negative for label 0), not probabilities")
+        _require(ctr(*(part[:0] for part in inputs)).shape == (0,), "an empty batch must give an empty output")
+        _require(torch.equal(ctr(*inputs), logits), "predictions in eval mode must be the same each time")
         _require_close(ctr(batch.ids.long(), *inputs[1:]), logits, "int32 and int64 ids must give the same logits")
-        _require_close(ctr(*(part.flip(0) for part in inputs)), logits.flip(0), "a row must not depend on its batch")
-        _require_close(ctr(*(part[:1] for part in inputs)), logits[:1], "a batch of one row must do")
-        bag = _Bag(1, batch.ids[:, 1], torch.arange(BATCH_SIZE + 1))
+        _require_close(
+            ctr(*(part.flip(0) for part in inputs)),
+            logits.flip(0),
+            "a logit must depend only on its row, not on the batch",
+        )
+        _require_close(ctr(*(part[:1] for part in inputs)), logits[:1], "a batch of one row must give the same logit")
+        bag = Bag(1, batch.ids[:, 1], torch.arange(BATCH_SIZE + 1), "mean")
         single = torch.cat([batch.ids[:, :1], batch.ids[:, 2:]], dim=1)
         bagged = ctr(single, dense if num_dense else None, (bag,))
-        _require_close(bagged, logits, "a multi-valued field of one value each must be that field")
+        _require_close(bagged, logits, "a multi-valued field with one value must equal a single-valued field")
         _check_copies(ctr, new(1, num_dense), inputs)
-        uses = ctr.embedding is not None
-        _require(uses == ctr.uses_embedding, "embedding must be None exactly when uses_embedding is False")
+        has_embedding = ctr.embedding is not None
+        _require(has_embedding == ctr.uses_embedding, "embedding must be None if and only if uses_embedding is False")
         expected = ctr.embedding.num_parameters() if ctr.embedding is not None else 0
-        _require(ctr.num_parameters() == expected, "num_parameters must be the embedding's own count")
-    _require(not torch.equal(ctr(batch.ids, dense), ctr(batch.ids, dense + 1)), "dense inputs must reach the logits")
+        _require(ctr.num_parameters() == expected, "num_parameters() must be that of the embedding")
+    _require(
+        not torch.equal(ctr(batch.ids, dense), ctr(batch.ids, dense + 1)), "logits must depend on the dense inputs"
+    )
 
 
 def _check_config(config: EmbeddingConfig | ModelConfig) -> None:
     if type(config) not in type(config).config_variants().values():
-        return  # not registered yet: nobody can name it in a file
+        return  # not registered, so a TOML file cannot name it
     try:
         again = config_from_mapping(type(config), config_to_mapping(config))
     except Exception as error:
-        raise AssertionError(f"the config must survive a round trip through TOML: {error}") from error
-    _require(again == config, f"the config came back from TOML as {again}")
+        raise AssertionError(f"the config must be readable from the TOML it is written to: {error}") from error
+    _require(again == config, f"the config must equal itself after writing it to TOML and reading it, got {again}")
 
 
-def _check_groups(table: FieldEmbedding) -> None:
+def _check_parameter_groups(table: FieldEmbedding) -> None:
     own = set(table.parameters())
-    _require(not own or bool(table.parameter_groups()), "parameter_groups() must say which parameters are embeddings")
-    declared: Mapping[Role, Sequence[nn.Parameter]] = table.parameter_groups()
-    for role, parameters in declared.items():
-        _require(role in get_args(Role), f"parameter_groups() knows {get_args(Role)}, not {role!r}")
-        _require(own >= set(parameters), "parameter_groups() must hold the table's own parameters")
-    listed = [parameter for parameters in declared.values() for parameter in parameters]
-    _require(len(listed) == len(set(listed)), "parameter_groups() must give each parameter one role")
+    groups: Mapping[Role, Sequence[nn.Parameter]] = table.parameter_groups()
+    _require(not own or bool(groups), "parameter_groups() must give the role of the parameters, for example embeddings")
+    for role, parameters in groups.items():
+        _require(role in get_args(Role), f"roles in parameter_groups() must be one of {get_args(Role)}, got {role!r}")
+        _require(own >= set(parameters), "parameter_groups() must contain only the table's own parameters")
+    listed = [parameter for parameters in groups.values() for parameter in parameters]
+    _require(len(listed) == len(set(listed)), "parameter_groups() must contain each parameter only once")
 
 
 def _check_sizes(table: FieldEmbedding) -> None:
     for name in ("num_parameters", "storage_bytes"):
         size = getattr(table, name)()
-        _require(type(size) is int and size > 0, f"{name}() must be an int above 0, not {size!r}")
-    least = table.num_parameters() // 2  # of 4 bits each
-    _require(table.storage_bytes() >= least, f"storage_bytes() must hold num_parameters(): {least} bytes at least")
+        _require(type(size) is int and size > 0, f"{name}() must be an int above 0, got {size!r}")
+    minimum = table.num_parameters() // 2  # int4 values
+    _require(
+        table.storage_bytes() >= minimum,
+        f"storage_bytes() must be at least {minimum} for num_parameters(), got {table.storage_bytes()}",
+    )
 
 
-def _check_step(loss: Callable[[], Tensor], module: nn.Module, what: str) -> None:
+def _check_training_step(loss: Callable[[], Tensor], module: nn.Module) -> None:
     optimizer = build_optimizer(module, OptimizerConfig(learning_rate=0.01, weight_decay=0.0))
     before = {name: parameter.detach().clone() for name, parameter in module.named_parameters()}
     value = loss()
-    _require(value.requires_grad, "vectors must carry gradients while training")
+    _require(value.requires_grad, "vectors must have gradients in training")
     torch.autograd.backward(value)
     optimizer.step()
-    moved = [name for name, parameter in module.named_parameters() if not torch.equal(parameter, before[name])]
-    _require(bool(moved), f"{what} must change at least one parameter")
-    _require(bool(torch.isfinite(loss())), f"{what} must leave the loss finite")
+    changed = [name for name, parameter in module.named_parameters() if not torch.equal(parameter, before[name])]
+    _require(bool(changed), "a training step must change at least one parameter")
+    _require(bool(torch.isfinite(loss())), "the loss must be finite after a training step")
 
 
-def _check_learns(model: CtrModel, inputs: tuple[Tensor, ...], labels: Tensor) -> None:
-    """Thirty steps on one batch must bring the loss down: gradients reach where they should."""
+def _check_loss_falls(model: CtrModel, inputs: tuple[Tensor, ...], labels: Tensor) -> None:
+    """Train for 30 steps on one batch: the loss falls only if gradients reach the parameters."""
     optimizer = build_optimizer(model, OptimizerConfig(learning_rate=0.03, weight_decay=0.0))
     losses = []
     for _ in range(30):
@@ -203,42 +208,41 @@ def _check_learns(model: CtrModel, inputs: tuple[Tensor, ...], labels: Tensor) -
         losses.append(loss.item())
     _require(
         min(losses[-5:]) < 0.9 * losses[0],
-        f"the loss must fall while training; it went {losses[0]:.4f} → {losses[-1]:.4f}",
+        f"the loss must fall by 10 % in 30 training steps, got {losses[0]:.4f} → {losses[-1]:.4f}",
     )
     if model.embedding is not None:
-        reached = any(parameter.grad is not None for parameter in model.embedding.parameters())
-        _require(reached, "gradients must reach the embedding")
+        has_gradients = any(parameter.grad is not None for parameter in model.embedding.parameters())
+        _require(has_gradients, "the embedding's parameters must get gradients")
 
 
 def _check_copies(module: nn.Module, other: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-    """Saved and loaded, or deep-copied, it must answer alike."""
     expected = module.eval()(*inputs)
     stored = save({name: value.contiguous().clone() for name, value in module.state_dict().items()})
     other.load_state_dict(load(stored))
     _require(
         torch.equal(other.eval()(*inputs), expected),
-        "state_dict must hold all that a fresh instance needs to answer alike",
+        "a new instance with the loaded state_dict must give the same outputs: state_dict must hold the whole state",
     )
-    _require(torch.equal(copy.deepcopy(module)(*inputs), expected), "a deep copy must answer alike")
+    _require(torch.equal(copy.deepcopy(module)(*inputs), expected), "a deep copy must give the same outputs")
 
 
-def _check_stored(table: FieldEmbedding, ids: Tensor, expected: Tensor) -> None:
-    """What a bundle keeps of it must answer alike, and tell ids that are in no table."""
+def _check_stored_form(table: FieldEmbedding, ids: Tensor, expected: Tensor) -> None:
     try:
         stored = to_table(table)
     except (ThresherError, ValueError, LookupError, TypeError) as error:
-        raise AssertionError(f"its stored form must be readable: {error}") from error
-    _require(stored.shape == (table.num_features, table.embedding_dim), f"its stored form is of shape {stored.shape}")
-    _require_close(stored.lookup(ids), expected, "its stored form must give the same vectors")
+        raise AssertionError(f"the stored form must be readable: {error}") from error
+    shape = (table.num_features, table.embedding_dim)
+    _require(stored.shape == shape, f"the stored form must have shape {shape}, got {stored.shape}")
+    _require_close(stored.lookup(ids), expected, "the stored form must give the same vectors")
     for outside in (-1, table.num_features):
-        place = torch.tensor([outside])
-        zeros = stored.lookup(place, out_of_range="zeros")
-        _require(not zeros.any(), f"id {outside} must give zeros from the stored form, where they are asked for")
+        id_outside = torch.tensor([outside])
+        zeros = stored.lookup(id_outside, out_of_range="zeros")
+        _require(not zeros.any(), f'the stored form must give zeros for id {outside} with out_of_range="zeros"')
         try:
-            stored.lookup(place)
+            stored.lookup(id_outside)
         except IndexError:
             continue
-        raise AssertionError(f"id {outside} is outside the table and must be an IndexError in its stored form")
+        raise AssertionError(f"the stored form must raise IndexError for id {outside}, which is outside the table")
 
 
 def _require(condition: bool, message: str) -> None:

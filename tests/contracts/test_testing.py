@@ -1,4 +1,4 @@
-"""The contract checks must fail on what breaks the contract, and say what it was."""
+"""The contract checks fail on classes that violate the contract and name the requirement."""
 
 import pytest
 import torch
@@ -40,7 +40,7 @@ class Frozen(UniformEmbedding):
         return super().forward(ids).detach()
 
 
-class ForeignGroup(UniformEmbedding):
+class OtherParameters(UniformEmbedding):
     def parameter_groups(self):
         return {"embeddings": [nn.Parameter(torch.zeros(1))]}
 
@@ -89,8 +89,8 @@ class OtherRows(UniformEmbedding):
         return 2 * rows, distinct
 
 
-class Forgetful(HashEmbedding):
-    """Stores the rows of other features."""
+class WrongRows(HashEmbedding):
+    """Stores the rows in the wrong order."""
 
     def to_stored(self):
         form = super().to_stored()
@@ -100,45 +100,45 @@ class Forgetful(HashEmbedding):
 
 class Unreadable(HashEmbedding):
     def to_stored(self):
-        return StoredForm("nobody reads this", self.state_dict(), {})
+        return StoredForm("unregistered", self.state_dict(), {})
 
 
 @pytest.mark.parametrize(
-    ("broken", "message"), [(Forgetful, "stored form must give the same"), (Unreadable, "must be readable")]
+    ("broken", "message"), [(WrongRows, "stored form must give the same"), (Unreadable, "must be readable")]
 )
-def test_a_broken_stored_form_is_told(broken, message):
+def test_a_broken_stored_form_fails(broken, message):
     with pytest.raises(AssertionError, match=message):
         check_embedding(broken, HashConfig(embedding_dim=4, num_buckets=20))
 
 
-def test_a_stored_form_must_tell_ids_outside_the_table(monkeypatch):
+def test_a_stored_form_must_reject_ids_outside_the_table(monkeypatch):
     def unchecked(self, ids, *, out_of_range="error"):
         return self._embedding(ids.clamp(0, self.num_features - 1)) * (ids.max() < 51) * (ids.min() >= 0)
 
     monkeypatch.setattr(MethodTable, "lookup", unchecked)
-    with pytest.raises(AssertionError, match="id -1 is outside the table and must be an IndexError"):
+    with pytest.raises(AssertionError, match="must raise IndexError for id -1"):
         check_embedding(HashEmbedding, HashConfig(embedding_dim=4, num_buckets=20))
 
 
 @pytest.mark.parametrize(
     ("broken", "message"),
     [
-        (WrongShape, r"not \[B, F, D\]"),
+        (WrongShape, r"must give vectors \[B, F, D\]"),
         (Noisy, "same vectors each time"),
-        (BatchDependent, r"in a batch|not on the batch"),
-        (Frozen, "must carry gradients"),
-        (ForeignGroup, "own parameters"),
+        (BatchDependent, r"as in a batch|not on the batch"),
+        (Frozen, "must have gradients"),
+        (OtherParameters, "only the table's own parameters"),
         (UnknownRole, "'tables'"),
         (FloatSize, "num_parameters"),
         (NoSize, r"num_parameters\(\) must be an int above 0"),
-        (TinyBytes, r"storage_bytes\(\) must hold num_parameters"),
-        (NoGroups, "which parameters are embeddings"),
+        (TinyBytes, r"storage_bytes\(\) must be at least"),
+        (NoGroups, "role of the parameters"),
         (NoSearch, "unknown search algorithm 'nonexistent'"),
-        (OtherRows, "distinct_rows spread to their places must be what forward gives"),
-        (HiddenState, "state_dict must hold all"),
+        (OtherRows, "distinct_rows.*must equal the output of forward"),
+        (HiddenState, "state_dict must hold the whole state"),
     ],
 )
-def test_a_broken_embedding_is_told_what_is_missing(broken, message):
+def test_a_broken_embedding_fails(broken, message):
     with pytest.raises(AssertionError, match=message):
         check_embedding(broken, CONFIG)
 
@@ -186,14 +186,14 @@ class NeedsRows(Fm):
     ("broken", "message"),
     [
         (Probabilities, "not probabilities|loss must fall"),
-        (Column, r"logits must be \[B\], not \(64, 1\)"),
+        (Column, r"logits must have shape \[B\], got \(64, 1\)"),
         (NeedsRows, "empty batch"),
-        (Relative, "must not depend on its batch"),
+        (Relative, "only on its row, not on the batch"),
         (IgnoresBags, "multi-valued"),
-        (IgnoresDense, "dense inputs must reach"),
+        (IgnoresDense, "must depend on the dense inputs"),
         (Constant, "loss must fall"),
     ],
 )
-def test_a_broken_model_is_told_what_is_missing(broken, message):
+def test_a_broken_model_fails(broken, message):
     with pytest.raises(AssertionError, match=message):
         check_model(broken, FmConfig())

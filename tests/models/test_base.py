@@ -1,20 +1,10 @@
 """Pooling of multi-valued fields."""
 
-from dataclasses import dataclass
-
 import pytest
 import torch
-from torch import Tensor
 
+from thresher.data.batches.batches import Bag
 from thresher.models.base import embed_fields, pool
-
-
-@dataclass(frozen=True)
-class RaggedField:
-    field: int
-    values: Tensor
-    offsets: Tensor
-    pooling: str = "mean"
 
 
 @pytest.mark.parametrize("pooling", ["mean", "sum"])
@@ -33,13 +23,13 @@ def test_pool_passes_gradients():
 def test_embed_fields_keeps_the_order_of_fields():
     table = torch.arange(10.0)[:, None]
     ids = torch.tensor([[1, 4], [2, 5]])
-    first = RaggedField(0, torch.tensor([7, 9], dtype=torch.int32), torch.tensor([0, 2, 2]))
-    third = RaggedField(2, torch.tensor([6, 6, 7]), torch.tensor([0, 1, 3]), "sum")
+    first = Bag(0, torch.tensor([7, 9], dtype=torch.int32), torch.tensor([0, 2, 2]), "mean")
+    third = Bag(2, torch.tensor([6, 6, 7]), torch.tensor([0, 1, 3]), "sum")
     vectors = embed_fields(lambda i: torch.nn.functional.embedding(i, table), ids, [third, first])
     assert vectors[..., 0].tolist() == [[8.0, 1.0, 6.0, 4.0], [0.0, 2.0, 13.0, 5.0]]
 
 
 def test_a_bag_with_one_value_equals_a_single_valued_field():
     table, ids = torch.nn.Embedding(6, 4), torch.tensor([[1, 4], [2, 5], [0, 3]])
-    ragged = RaggedField(1, ids[:, 1], torch.arange(4))
+    ragged = Bag(1, ids[:, 1], torch.arange(4), "mean")
     torch.testing.assert_close(embed_fields(table, ids[:, :1], [ragged]), embed_fields(table, ids))

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
+from thresher.data.batches.batches import Bag
 from thresher.embeddings.base import FieldEmbedding
 from thresher.errors import ConfigError
-from thresher.models.base import Bag, CtrModel
+from thresher.models.base import CtrModel
 from thresher.models.layers import DeepTerm, DeepTermConfig, LinearTerm, SelfAttention
 from thresher.models.model_registry import register_model
 

@@ -6,12 +6,14 @@ A model gets its embedding from outside and does not depend on the embedding's m
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Protocol
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from thresher._internal.registry import Registry
+from thresher.data.batches.batches import Bag
+from thresher.data.schema import Pooling
 from thresher.embeddings.base import FieldEmbedding, RowEmbedding
 from thresher.models.distinct_vectors import DistinctVectors, has_hooks, takes_distinct
 
@@ -31,29 +33,7 @@ class ModelConfig:
         return {name: registered.config for name, registered in model_registry.entries().items()}
 
 
-class Bag(Protocol):
-    """One multi-valued field of a batch; row `b` has the ids `values[offsets[b]:offsets[b + 1]]`, possibly none."""
-
-    @property
-    def field(self) -> int:
-        """Index of the field, 0 … F − 1."""
-        ...
-
-    @property
-    def values(self) -> Tensor:
-        """Global feature ids of all rows, concatenated: `[total]`."""
-        ...
-
-    @property
-    def offsets(self) -> Tensor:
-        """Start of each row, and the end of the last one: `[B + 1]`."""
-        ...
-
-    @property
-    def pooling(self) -> Literal["mean", "sum"]: ...
-
-
-def pool(vectors: Tensor, offsets: Tensor, pooling: Literal["mean", "sum"]) -> Tensor:
+def pool(vectors: Tensor, offsets: Tensor, pooling: Pooling) -> Tensor:
     """Vectors `[total, D]` of ragged rows → one vector per row `[B, D]`; a row without values gets zeros."""
     lengths = offsets.diff()  # [B]
     rows = torch.repeat_interleave(lengths)  # [total]

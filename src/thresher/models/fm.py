@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from thresher.data.batches.batches import Bag
 from thresher.embeddings.base import FieldEmbedding, RowEmbedding
-from thresher.models.base import Bag, CtrModel, ModelConfig
+from thresher.models.base import CtrModel, ModelConfig
 from thresher.models.layers import LinearTerm, fm_term
 from thresher.models.model_registry import register_model
 

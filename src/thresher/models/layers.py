@@ -8,9 +8,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from thresher.data.batches.batches import Bag
 from thresher.embeddings.base import Role, RowGradients
 from thresher.errors import ConfigError
-from thresher.models.base import Bag, ModelConfig, embed_fields
+from thresher.models.base import ModelConfig, embed_fields
 from thresher.models.distinct_vectors import DistinctVectors, is_unmodified
 
 if TYPE_CHECKING:
