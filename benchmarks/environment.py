@@ -1,4 +1,4 @@
-"""What a result was made with: commit, versions, machine. Every result file has it beside its numbers."""
+"""The environment of a run: commit, package versions, machine. Every result file stores it next to its numbers."""
 
 import os
 import platform
@@ -12,10 +12,10 @@ HERE = Path(__file__).parent
 
 
 def run_environment() -> dict[str, object]:
-    """Versions, machine and commit, and whether the tree had changes that are in no commit."""
+    """Return commit, versions and machine; `changed_tree` is True if the working tree has uncommitted changes."""
 
-    def git(*words: str) -> str:
-        return subprocess.run(["git", *words], cwd=HERE, capture_output=True, text=True, check=True).stdout.strip()
+    def git(*arguments: str) -> str:
+        return subprocess.run(["git", *arguments], cwd=HERE, capture_output=True, text=True, check=True).stdout.strip()
 
     packages = ("torch", "numpy", "numba", "polars", "thresher")
     return {

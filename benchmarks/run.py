@@ -27,6 +27,8 @@ from thresher.training.history import read_history
 
 HERE = Path(__file__).parent
 EXPERIMENTS, RESULTS, TEMPORARY = HERE / "experiments", HERE / "results", HERE / "temporary"
+RENAMED_SETTINGS = {"teach_search": "distill_search"}
+"""Name in the committed result files → name now."""
 METRICS = ("validation_auc", "validation_logloss", "test_auc", "test_logloss", "test_rare_auc", "test_calibration")
 
 
@@ -97,11 +99,19 @@ def _raw_data() -> Path:
     return Path(os.environ["THRESHER_DATA_DIR"])
 
 
-def settings_match(stored: Mapping[str, Any], now: object) -> bool:
-    """Whether stored settings are these, read with today's defaults for what could not be set then."""
+def current_names(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Return stored settings with the names that settings have now."""
+    return {
+        RENAMED_SETTINGS.get(name, name): current_names(value) if isinstance(value, Mapping) else value
+        for name, value in stored.items()
+    }
+
+
+def settings_match(stored: Mapping[str, Any], config: object) -> bool:
+    """Return whether stored settings equal `config`; settings that were not stored have their default value."""
     try:
-        return config_from_mapping(type(now), stored) == now
-    except ConfigError:  # of a setting that is no more
+        return config_from_mapping(type(config), current_names(stored)) == config
+    except ConfigError:  # a stored setting no longer exists
         return False
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from environment import run_environment
 from paper.result_files import read_or_start, write_result
 from paper.settings import EXPERIMENTS, QUICK_EPOCHS, PaperSettings
-from run import run_seed, settings_match
+from run import current_names, run_seed, settings_match
 from thresher._internal.files import read_json
 from thresher._internal.settings import config_to_mapping, load_toml
 from thresher.embeddings.pep import PepConfig
@@ -50,7 +50,7 @@ def load_experiment(settings: PaperSettings, name: str) -> RunConfig:
 def run_experiment(settings: PaperSettings, name: str, seeds: Iterable[int]) -> None:
     """Run the seeds of an experiment that are missing; in quick a result of other settings is made again."""
     config, target = load_experiment(settings, name), result_path(settings, name)
-    stored = read_json(target)["config"] if target.exists() else None
+    stored = current_names(read_json(target)["config"]) if target.exists() else None
     if stored and (later := newer_settings(stored, config_to_mapping(config))):
         print(
             f"{target} was made before {', '.join(later)} could be set, and is taken for one of today's defaults; "

@@ -1,7 +1,7 @@
-"""Five budgets, FM on MovieLens-1M: timed, and the ways to them that are compared.
+"""Five budgets for FM on MovieLens-1M: timed runs of PEP and DartsEmb, and the strategies that are compared.
 
 A timed run is a search and its retrainings: `search_seconds`, `search_epochs`, `retrain_seconds`, `retrain_epochs` and
-`points`, what came of it.
+the resulting `points`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,26 +24,26 @@ from thresher.training.distillation import HARD_LABELS
 from thresher.training.history import read_history
 
 SPACES = {"100k": (4, 8, 32), "50k": (4, 8, 32), "30k": (2, 4, 16), "20k": (2, 4, 16), "12k": (1, 2, 8)}
-"""Budget → the candidate sizes of the paper that suit it: DartsEmb is searched anew for each."""
+"""Budget → suitable candidate sizes of the paper; DartsEmb runs one search for each budget."""
 STAGES = ("search", "retrain")
 
 TimedRun = Mapping[str, Any]
 
 
 def time_budgets(settings: PaperSettings, path: Path) -> None:
-    """Time PEP's one run and DartsEmb's five with every seed; those in the result file `path` are passed over."""
-    told = replace(load_experiment(settings, "movielens-1m/fm/pep-plan"), budgets=tuple(SPACES))
+    """Time one run of PEP and five of DartsEmb for every seed; runs in the result file `path` are skipped."""
+    config = replace(load_experiment(settings, "movielens-1m/fm/pep-plan"), budgets=tuple(SPACES))
 
-    def add(side: str, seed: int, name: str, config: RunConfig) -> None:
-        """Time one run unless it is done."""
-        if name not in read_or_start(settings, path, told, pep={}, darts={})[side].get(str(seed), {}):
-            made, timed = run_environment(), _timed(settings, config)
-            content = read_or_start(settings, path, told, pep={}, darts={})
-            content[side].setdefault(str(seed), {})[name] = timed
-            write_result(path, content, made)
+    def add(method: str, seed: int, name: str, run_config: RunConfig) -> None:
+        """Time one run unless it is in the result file."""
+        if name not in read_or_start(settings, path, config, pep={}, darts={})[method].get(str(seed), {}):
+            environment, timed = run_environment(), _timed(settings, run_config)
+            content = read_or_start(settings, path, config, pep={}, darts={})
+            content[method].setdefault(str(seed), {})[name] = timed
+            write_result(path, content, environment)
 
     for seed in settings.seeds:
-        base = replace(told, data=settings.data("movielens-1m"), seed=seed)
+        base = replace(config, data=settings.data("movielens-1m"), seed=seed)
         add("pep", seed, "all", base)
         for budget, sizes in SPACES.items():
             embedding = DartsEmbConfig(candidate_sizes=sizes, embedding_dim=sizes[-1])
@@ -74,7 +74,7 @@ def _timed(settings: PaperSettings, config: RunConfig) -> TimedRun:
 
 @dataclass(frozen=True)
 class Strategy:
-    """One way to all budgets: for each seed the timed runs it consists of."""
+    """A way to serve all budgets: the timed runs of each seed."""
 
     name: str
     seeds: Sequence[Sequence[TimedRun]]
@@ -84,7 +84,7 @@ class Strategy:
         return [run for runs in self.seeds for run in runs]
 
     def seconds(self, stage: str) -> list[float]:
-        """Of a stage, seed by seed."""
+        """Return the seconds of a stage for each seed."""
         return [float(sum(run[f"{stage}_seconds"] for run in runs)) for runs in self.seeds]
 
     def total_seconds(self) -> list[float]:
@@ -94,7 +94,7 @@ class Strategy:
         return [float(sum(run["search_epochs"] for run in runs)) for runs in self.seeds]
 
     def times(self, other: "Strategy") -> list[float]:
-        """How many times another way's searching it takes, seed by seed: seconds vary with the jobs beside them."""
+        """Return the search time as a multiple of another strategy's, by seed, because machine load varies."""
         return [own / its for own, its in zip(self.seconds("search"), other.seconds("search"), strict=True)]
 
     def auc_text(self, budget: str) -> str:
@@ -104,7 +104,7 @@ class Strategy:
 
 @dataclass(frozen=True)
 class Strategies:
-    """One PEP search for all; DartsEmb searched for each budget; and for each set of candidates."""
+    """One PEP search; one DartsEmb search per budget; one DartsEmb search per set of candidates."""
 
     pep: Strategy
     darts: Strategy
@@ -112,15 +112,15 @@ class Strategies:
 
     @classmethod
     def of(cls, content: Mapping[str, Any]) -> "Strategies | None":
-        """Of the seeds that have all runs; None while there is none."""
+        """Return the strategies of the seeds that have all runs; None if there is no such seed."""
         pep, darts = content.get("pep", {}), content.get("darts", {})
         seeds = [seed for seed in sorted(pep) if len(darts.get(seed, {})) == len(SPACES)]
         if not seeds:
             return None
         return cls(
             Strategy("PEP plan, one search", [[pep[seed]["all"]] for seed in seeds]),
-            Strategy("DartsEmb, a search for each budget", [list(darts[seed].values()) for seed in seeds]),
-            Strategy("DartsEmb, a search for each set of candidates", [shared_searches(darts[seed]) for seed in seeds]),
+            Strategy("DartsEmb, one search per budget", [list(darts[seed].values()) for seed in seeds]),
+            Strategy("DartsEmb, one search per set of candidates", [shared_searches(darts[seed]) for seed in seeds]),
         )
 
     def __iter__(self) -> Iterator[Strategy]:
@@ -128,7 +128,7 @@ class Strategies:
 
 
 def shared_searches(runs: Mapping[str, TimedRun]) -> list[TimedRun]:
-    """The same runs of DartsEmb by budget, those of one set of candidates sharing the first's search."""
+    """Return the runs of DartsEmb by budget, where budgets with the same candidates share the first search."""
     shared: list[TimedRun] = []
     seen: set[tuple[int, ...]] = set()
     for budget, sizes in SPACES.items():

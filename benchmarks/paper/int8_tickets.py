@@ -1,7 +1,7 @@
-"""PEP's tickets with values in eight bits: what tables of `quantised`, which have them too, are to be compared with.
+"""PEP's tickets quantised to int8, for the comparison with `quantised` tables at equal bytes.
 
-The search, width and retraining of `pep` in the comparison of methods, by labels; each bundle is then stored in int8
-and measured as it is, without further training.
+Search, dimension and retraining are those of `pep` in the comparison of methods, with hard labels. Each bundle is then
+quantised to int8 and evaluated without further training.
 """
 
 from dataclasses import replace
@@ -28,25 +28,25 @@ def run(settings: PaperSettings, budgets: tuple[str, ...]) -> None:
     plan = load_experiment(settings, EXPERIMENT)
     first, *_ = method_grid("pep")
     training = replace(plan.training, min_delta=MIN_DELTA)
-    told = replace(plan, embedding=first, training=training, budgets=budgets, teacher_share=0.0)
+    config = replace(plan, embedding=first, training=training, budgets=budgets, teacher_share=0.0)
     compute_missing_seeds(
-        settings, path(settings), told, lambda seed: {"points": _points(settings, replace(told, seed=seed))}
+        settings, path(settings), config, lambda seed: {"points": _points(settings, replace(config, seed=seed))}
     )
 
 
-def _points(settings: PaperSettings, told: RunConfig) -> list[dict[str, Any]]:
-    config = replace(told, data=settings.data(told.data.source))
+def _points(settings: PaperSettings, config: RunConfig) -> list[dict[str, Any]]:
+    config = replace(config, data=settings.data(config.data.source))
     folder = settings.temporary / "int8_tickets" / digest(config)
     with display() as progress, Run.started(folder, config, resume=True) as run:
         table = encode_data(run, progress)
         data = batches(run, table)
         tickets = find_run_tickets(run, table, data, HARD_LABELS, progress)
-        exact = [retrain_run_ticket(run, table, data, ticket, HARD_LABELS, progress) for ticket in tickets]
-    return [_rounded(run, point).to_json() for point in exact]
+        retrained = [retrain_run_ticket(run, table, data, ticket, HARD_LABELS, progress) for ticket in tickets]
+    return [_quantised(run, point).to_json() for point in retrained]
 
 
-def _rounded(run: Run, point: FrontierPoint) -> FrontierPoint:
-    """The same table in int8, measured anew."""
+def _quantised(run: Run, point: FrontierPoint) -> FrontierPoint:
+    """Return the point of the same table in int8."""
     bundle = run.bundle(str(point.budget))
     return replace(in_fewer_bits(run, bundle, bundle.with_name(f"{bundle.name}-int8"), "int8").point, label=LABEL)
 

@@ -1,4 +1,4 @@
-"""The Markdown all parts of the page are written in, and what a part says of the paper's claims."""
+"""Markdown helpers shared by all parts of the page, and the interface of a part."""
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,56 +17,63 @@ Holds = Literal["yes", "in part", "no"]
 
 @dataclass(frozen=True)
 class Claim:
-    """What the paper says, whether it holds here, and the numbers that say so."""
+    """A claim, whether the results support it, and the numbers behind the verdict.
 
-    said: str
+    Attributes:
+        meaning: one sentence for the reader; empty if the verdict needs no explanation.
+    """
+
+    statement: str
     holds: Holds
-    here: str
+    evidence: str
+    meaning: str = ""
 
 
 class Part(Protocol):
-    """What a module of `paper.parts` has.
+    """The interface of the modules in `paper.parts`.
 
     Attributes:
-        TITLE: heads its section.
-        PUBLISHED: the table or figure of the paper it makes again; empty where it has none.
+        TITLE: heading of the section.
+        PUBLISHED: the table or figure of the paper that is reproduced; empty if there is none.
+        MEASURED: one paragraph that describes the experiment.
     """
 
     TITLE: str
     PUBLISHED: str
+    MEASURED: str
 
     def run(self, settings: PaperSettings) -> None:
-        """Compute what its result files lack."""
+        """Compute the results that are missing in the result files."""
 
     def draw(self, settings: PaperSettings) -> list[Path]:
-        """Its figures, from result files alone; where they were written."""
+        """Draw the figures from the result files and return their paths."""
 
     def page(self, settings: PaperSettings) -> str:
-        """Its section, from result files alone."""
+        """Return the text of the section, made from the result files."""
 
     def claims(self, settings: PaperSettings) -> "list[Claim]":
-        """What it has to say of the paper's claims."""
+        """Return the verdicts on the claims that this part tests."""
 
 
-def not_in_paper(said: str) -> str:
-    """A claim that is not the paper's, marked as such."""
-    return f"*Ours:* {said}"
+def not_in_paper(statement: str) -> str:
+    """Mark a claim as not made by the paper."""
+    return f"*Not in the paper:* {statement}"
 
 
-def holds(found: Iterable[bool]) -> Holds:
-    """All, some or none of what was looked at, of which there has to be something.
+def holds(checks: Iterable[bool]) -> Holds:
+    """Return the verdict of several checks, at least one.
 
     >>> holds([True, True]), holds([True, False]), holds([False])
     ('yes', 'in part', 'no')
     """
-    all_of_them = list(found)
-    if not all_of_them:
-        raise ValueError("a claim needs something that was looked at")
-    return "yes" if all(all_of_them) else "in part" if any(all_of_them) else "no"
+    results = list(checks)
+    if not results:
+        raise ValueError("a claim needs at least one check")
+    return "yes" if all(results) else "in part" if any(results) else "no"
 
 
 def mean_sd(values: Sequence[float], digits: int = 4, *, sign: str = "") -> str:
-    """Mean ± standard deviation over seeds, and how many there were.
+    """Format mean ± standard deviation over seeds, with the number of seeds in brackets.
 
     >>> mean_sd([0.8490, 0.8496, 0.8493]), mean_sd([0.85]), mean_sd([1200, 1300], 0), mean_sd([1.5], 1, sign="+")
     ('0.8493 ± 0.0003 (3)', '0.8500 (1)', '1,250 ± 71 (2)', '+1.5 (1)')
@@ -77,26 +84,31 @@ def mean_sd(values: Sequence[float], digits: int = 4, *, sign: str = "") -> str:
     return f"{fmean(values):{sign},.{digits}f}{spread} ({len(values)})"
 
 
+def paragraphs(*texts: str) -> str:
+    """Join the texts that are not empty."""
+    return "\n\n".join(filter(None, texts))
+
+
 def table(heads: Sequence[str], rows: Iterable[Sequence[object]], *, numbers: bool = True) -> str:
-    """A Markdown table; where cells are numbers, all but the first column are set right."""
+    """Format a Markdown table; `numbers` aligns all columns but the first to the right."""
     line = ["---", *["---:" if numbers else "---"] * (len(heads) - 1)]
     lines = [list(heads), line, *([str(cell) for cell in row] for row in rows)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def command(part: str) -> str:
-    """How to make one part."""
+    """Return the command that runs one part."""
     return f"`python benchmarks/paper/make.py --only {part}`"
 
 
 def picture(settings: PaperSettings, stem: str, alt: str) -> str:
-    """A figure of `settings.images`, by its name without suffix; nothing while there is too little to draw it of."""
+    """Link a figure of `settings.images` by its name without suffix; empty if the figure does not exist."""
     drawn = settings.images / f"{stem}.png"
     return f"![{alt}]({Path(os.path.relpath(drawn, settings.page.parent)).as_posix()})" if drawn.exists() else ""
 
 
 def provenance(*contents: Mapping[str, Any]) -> str:
-    """Commits and machine of what results were made with, in a few words; of many commits their number."""
+    """Describe the commits and the machine that produced result files; many commits are only counted."""
     runs = [run for content in contents for run in content.get("made_with", [])]
     seeds = [seed for content in contents for seed in content.get("seeds", {}).values()]
     runs += [seed["made_with"] for seed in seeds if "made_with" in seed]
@@ -104,15 +116,19 @@ def provenance(*contents: Mapping[str, Any]) -> str:
         return ""
     commits = list(dict.fromkeys((run["commit"], run["changed_tree"]) for run in runs))
     machines = dict.fromkeys((run["machine"]["cores"], run["machine"]["threads"]) for run in runs)
-    where = " and ".join(f"{cores} cores, {threads} in use" for cores, threads in machines)
+    where = " and ".join(f"{cores} cores with {_count(threads, 'thread')}" for cores, threads in machines)
     if len(commits) <= SHOWN_COMMITS:
-        names = [commit + (" (changed tree)" if changed else "") for commit, changed in commits]
-        return f"Made at commit{'s' if len(commits) > 1 else ''} {', '.join(names)} on {where}."
+        names = [commit + (" (uncommitted changes)" if changed else "") for commit, changed in commits]
+        return f"Produced at commit{'s' if len(commits) > 1 else ''} {', '.join(names)} on {where}."
     changed = sum(changed for _, changed in commits)
-    told = f", {changed} of them with a changed tree" if changed else ""
-    return f"Made at {len(commits)} commits{told}, which the result files name, on {where}."
+    note = f", {changed} of them with uncommitted changes" if changed else ""
+    return f"Produced at {len(commits)} commits{note}, listed in the result files, on {where}."
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def collapsed(summary: str, text: str) -> str:
-    """What most readers pass over, behind a line that opens it."""
+    """Hide a text behind a line that expands it."""
     return f"<details>\n<summary>{summary}</summary>\n\n{text}\n\n</details>"

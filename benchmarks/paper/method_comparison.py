@@ -1,6 +1,6 @@
-"""Methods under `thresher compare`, at an experiment's settings: their points copied into one result file.
+"""Methods run by `thresher compare` with the settings of an experiment; their points are copied into one result file.
 
-Data, search and training are those of the experiment, so that all share one protocol.
+Data, search and training are those of the experiment, so all methods share one protocol.
 """
 
 from collections import Counter
@@ -23,7 +23,7 @@ from thresher.experiment.grids import method_grid
 from thresher.models.model_registry import model_config, model_name
 
 MIN_DELTA = 0.0001
-"""An epoch must gain more validation AUC than this to count: halves the long tails of retraining, for all alike."""
+"""Smallest gain of validation AUC that counts as an improvement; it halves the time of retraining, for all methods."""
 
 
 def compare_method(
@@ -36,15 +36,15 @@ def compare_method(
     seeds: int,
     trials: int,
 ) -> None:
-    """Run one method with so many seeds, from 0; those whose points are in the result file `path` are passed over.
+    """Run one method with the seeds 0 … `seeds` − 1 and skip the seeds that the result file `path` already has.
 
     Args:
-        experiment: whose data, model, search and training all methods share, e.g. `movielens-1m/fm/pep-plan`.
+        experiment: provides data, model, search and training for all methods, e.g. `movielens-1m/fm/pep-plan`.
     """
     plan = load_experiment(settings, experiment)
     source, model = plan.data.source, model_name(plan.model)
     if plan.model != model_config(model, source) and not settings.quick:
-        raise ConfigError(f"{experiment}.toml has another network than the settings recorded for {source}")
+        raise ConfigError(f"{experiment}.toml has a network that differs from the settings recorded for {source}")
     config = CompareConfig(
         data=replace(plan.data, data_dir=settings.data(source).data_dir),
         methods=(method,),
@@ -54,24 +54,24 @@ def compare_method(
         search=plan.search,
         training=replace(plan.training, min_delta=MIN_DELTA),
     )
-    shared = replace(config.shared(), data=plan.data)  # without the place of the data on this machine
+    shared = replace(config.shared(), data=plan.data)  # without the path on this machine
     stored = read_or_start(settings, path, shared, done={}, points=[], unmet={})
     known = stored["done"].get(method, {}).get("budgets", [])
-    budgets = tuple(dict.fromkeys([*known, *budgets]))  # all seeds have all of them
+    budgets = tuple(dict.fromkeys([*known, *budgets]))  # all seeds have the same budgets
     config = replace(config, budgets=budgets)
     grid = [config_to_mapping(embedding) for embedding in method_grid(method)[: config.trials]]
     done = stored["done"].get(method, {"seeds": 0, "budgets": list(budgets), "grid": grid})
     if done["grid"] != grid:
-        raise ConfigError(f"{path}: {method} was made with another grid; delete its points to have them made again")
+        raise ConfigError(f"{path}: {method} was made with another grid. Delete its points to compute them again.")
     more_budgets = not set(budgets) <= set(done["budgets"])
     if done["seeds"] >= seeds and not more_budgets:
         return
-    if more_budgets:  # for all seeds there are, or some would have fewer budgets than others
+    if more_budgets:  # for all seeds, so that all have the same budgets
         seeds = max(seeds, done["seeds"])
         config = replace(config, seeds=seeds)
-    elif config.trials == 1:  # no choice to be made on the first seed: it need not be there
+    elif config.trials == 1:  # the first seed chooses no setting, so it is not needed
         config = replace(config, first_seed=done["seeds"], seeds=seeds - done["seeds"])
-    made = run_environment()  # before a long run: the tree may change meanwhile
+    environment = run_environment()  # before a long run: the working tree may change meanwhile
     with display() as progress:
         folder = settings.temporary / path.parent.name / f"{path.stem}-{digest(shared)}"
         found = compare(config, out=folder, progress=progress)
@@ -82,32 +82,33 @@ def compare_method(
     stored["unmet"] |= {f"{at} {budget}": reason for (_, at, budget), reason in found.unmet.items()}
     seeds = max(seeds, stored["done"].get(method, done)["seeds"])
     stored["done"][method] = {"seeds": seeds, "budgets": list(budgets), "grid": grid}
-    write_result(path, stored, made)
+    write_result(path, stored, environment)
 
 
 def points(path: Path) -> list[dict[str, Any]]:
-    """The points of a model and of the floor, as JSON with `model`, `config`, seconds and epochs."""
+    """Return the points of a model and of logistic regression as JSON with `model`, `config`, seconds and epochs."""
     found: list[dict[str, Any]] = read_result(path).get("points", [])
     return found
 
 
 def stopped_at_last_epoch(content: Mapping[str, Any]) -> str:
-    """Which retrainings ended at the last epoch they may have, and of which that is not known."""
+    """State which retrainings ended at the maximum number of epochs, and for which this is not recorded."""
     every = [point for point in content.get("points", []) if point["model"] != FLOOR]
-    counted = [point for point in every if "retrain_epochs" in point]
-    if not counted:
+    known = [point for point in every if "retrain_epochs" in point]
+    if not known:
         return ""
     last = content["config"]["training"]["max_epochs"]
-    methods = Counter(point["label"] for point in counted)
-    ended = Counter(point["label"] for point in counted if point["retrain_epochs"] >= last)
-    never = [f"`{label}`" for label in dict.fromkeys(point["label"] for point in every) if label not in methods]
-    told = f"Epochs were counted of {len(counted)} of the {len(every)} trainings" if len(counted) < len(every) else ""
-    told += f" (of none of {', '.join(never)})" if never else ""
-    told = f"{told}. " if told else ""
+    trained = Counter(point["label"] for point in known)
+    ended = Counter(point["label"] for point in known if point["retrain_epochs"] >= last)
+    unknown = [f"`{label}`" for label in dict.fromkeys(point["label"] for point in every) if label not in trained]
+    text = ""
+    if len(known) < len(every):
+        without = f" (none of {', '.join(unknown)})" if unknown else ""
+        text = f"The number of epochs is recorded for {len(known)} of {len(every)} trainings{without}. "
     if not ended:
-        return f"{told}Patience ended all of {'these' if told else 'the trainings'}, before the {last}th epoch."
-    which = ", ".join(f"`{method}` {ended[method]} of {methods[method]}" for method in methods if ended[method])
-    return f"{told}{ended.total()} went on to the last, the {last}th: {which}; patience ended the others."
+        return f"{text}All of {'them' if text else 'the trainings'} stopped early, before epoch {last}."
+    methods = ", ".join(f"`{label}` {ended[label]} of {trained[label]}" for label in trained if ended[label])
+    return f"{text}{ended.total()} reached the last epoch, {last}: {methods}. The others stopped early."
 
 
 def _content(point: ComparedPoint) -> dict[str, Any]:

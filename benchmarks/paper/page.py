@@ -1,12 +1,14 @@
-"""The page `docs/reproducing_the_paper.md`: what holds of the paper, what differs and why, then every part."""
+"""The page `docs/reproducing_the_paper.md`: verdict table, terms, differences from the paper, one section per part."""
 
 from collections.abc import Mapping
 from pathlib import Path
 
-from paper.markdown import NOT_RUN_YET, Part, command, table
+from paper.markdown import NOT_RUN_YET, Claim, Part, command, paragraphs, table
 from paper.settings import PaperSettings
 from paper.verdicts.differences import RULE
 from thresher._internal.files import write_text
+
+VERDICTS = {"yes": "Holds", "in part": "Holds in part", "no": "Does not hold"}
 
 
 def write_page(settings: PaperSettings, parts: Mapping[str, Part]) -> Path:
@@ -15,34 +17,38 @@ def write_page(settings: PaperSettings, parts: Mapping[str, Part]) -> Path:
 
 
 def page_text(settings: PaperSettings, parts: Mapping[str, Part]) -> str:
-    """All parts' sections under one introduction."""
-    sections = [_introduction(settings), _claims(settings, parts), _differences()]
-    for name, module in parts.items():
-        where = f"In the paper: {module.PUBLISHED}." if module.PUBLISHED else "Not in the paper."
-        text = module.page(settings).strip() or NOT_RUN_YET
-        sections.append(f"## {module.TITLE}\n\n{where} Made by {command(name)}.\n\n{text}")
-    return "\n\n".join(sections) + "\n"
-
-
-def _claims(settings: PaperSettings, parts: Mapping[str, Part]) -> str:
-    """What parts say of the paper's claims, each with a link to where it is shown."""
+    claims = {name: module.claims(settings) for name, module in parts.items()}
     rows = [
-        [f"[{claim.said}](#{_anchor(module.TITLE)})", claim.holds, claim.here]
-        for module in parts.values()
-        for claim in module.claims(settings)
+        [f"[{claim.statement}](#{_anchor(parts[name].TITLE)})", claim.holds, claim.evidence]
+        for name, found in claims.items()
+        for claim in found
     ]
-    told = (
-        table(["the paper says; *ours*: what we ask", "holds here", "numbers"], rows, numbers=False)
-        if rows
-        else "No part has been run yet."
-    )
-    return f"""## What holds of the paper, and what does not
+    verdicts = table(["claim of the paper", "holds here", "evidence"], rows, numbers=False)
+    sections = [
+        _introduction(settings),
+        f"## Which claims of the paper hold\n\n{verdicts if rows else 'No part has been run yet.'}",
+        _how_to_read(),
+        _differences(),
+        *(_section(settings, name, module, claims[name]) for name, module in parts.items()),
+    ]
+    return paragraphs(*sections) + "\n"
 
-{told}"""
+
+def _section(settings: PaperSettings, name: str, part: Part, claims: list[Claim]) -> str:
+    """What was measured, what came out and what it means, then the details."""
+    source = f"Paper: {part.PUBLISHED}." if part.PUBLISHED else "Not in the paper."
+    results = [f"- **{VERDICTS[claim.holds]}:** {claim.statement}. {claim.meaning}".rstrip() for claim in claims]
+    return paragraphs(
+        f"## {part.TITLE}",
+        f"{source} Reproduce with {command(name)}.",
+        part.MEASURED,
+        "\n".join(results),
+        part.page(settings).strip() or NOT_RUN_YET,
+    )
 
 
 def _anchor(title: str) -> str:
-    """As GitHub names a heading.
+    """Return the anchor that GitHub gives to a heading.
 
     >>> _anchor("Running time, and one search")
     'running-time-and-one-search'
@@ -51,59 +57,73 @@ def _anchor(title: str) -> str:
 
 
 def _introduction(settings: PaperSettings) -> str:
-    quick = "\nThis is the quick version: few rows, few epochs, one seed. Its numbers mean nothing.\n"
+    quick = "\nThis is the quick version: few rows, few epochs, one seed. Its numbers have no meaning.\n"
     return f"""# Reproducing the paper
 {quick if settings.quick else ""}
-The tables and figures of *Learnable Embedding Sizes for Recommender Systems* (Liu et al., ICLR 2021) that need an
-experiment, made again with Thresher: on MovieLens-1M in full, on small real files of Criteo and Avazu in place of the
-whole ones. Tables and figures are numbered as in the paper. What is not made of them: under DeepFM and AutoInt the
-curves of MGQE and DartsEmb, and those on Criteo and Avazu (Figures 2 to 4); retraining from other weights on Avazu,
-whose small file is too small for it (Figure 9); test AUC over the epochs of retraining by granularity (Figure 10 (b)),
-for which there is AUC over sizes. `benchmarks/paper/make.py` writes this page; all results of ours on it are read from
-`benchmarks/results/`.
+This page reproduces the experiments of *Learnable Embedding Sizes for Recommender Systems* (Liu et al., ICLR 2021) with
+Thresher. MovieLens-1M is used in full. Criteo and Avazu are represented by small samples of the real files. Tables and
+figures are numbered as in the paper. All numbers are read from `benchmarks/results/`; `benchmarks/paper/make.py` writes
+this page.
 
 ```sh
-export THRESHER_DATA_DIR=…        # with ml-1m/, criteo/ and avazu/
+export THRESHER_DATA_DIR=…        # contains ml-1m/, criteo/ and avazu/
 make paper-quick                  # a small version of every figure, in minutes
-make paper                        # all of it; what is done is passed over. From nothing: several days of one core
+make paper                        # everything; finished results are skipped. From scratch: several days on one core
 python benchmarks/paper/make.py --only frontier,runtime
+python benchmarks/paper/make.py --draw-only    # figures and page from the stored results, without training
 ```
 
-Words: a search cuts a *ticket*, the entries of a table that are kept, for each size asked for. *PEP decay* is the
-published search (thresholds through a sigmoid, raised by coupled weight decay), *PEP plan* ours, which follows a plan
-of sizes ([search.md](search.md)); a threshold there is a clock for all plus a learned *deviation*. *PEP-0* is the
-paper's smallest table. *By labels* is training as in the paper, *taught* on what the dense model predicts."""
+Not reproduced: MGQE and DartsEmb under DeepFM and AutoInt, and DeepFM and AutoInt on Criteo and Avazu (Figures 2 to 4);
+retraining from other weights on Avazu, because its sample is too small (Figure 9); test AUC over the epochs of
+retraining by granularity (Figure 10 (b)), which is replaced by AUC over sizes."""
+
+
+def _how_to_read() -> str:
+    return """## Terms
+
+- **Ticket:** the mask of kept entries that a search finds for one budget. It is retrained before it is evaluated.
+- **PEP decay:** the published search. Thresholds pass through a sigmoid and are raised by coupled weight decay.
+- **PEP plan:** Thresher's search. It follows a plan of sizes ([search.md](search.md)). A threshold is a common *clock*
+  plus a learned *deviation*.
+- **PEP-0:** the smallest table reported in the paper for a model and data set.
+- **Hard labels:** training on the labels, as in the paper. **Distilled:** training on soft labels, the predictions of a
+  teacher, which is the dense model unless stated otherwise.
+- **D:** the embedding dimension before pruning.
+- **Numbers** are mean ± standard deviation over seeds, with the number of seeds in brackets. A seed changes the initial
+  weights and the order of batches, not the split. Differences are paired by seed. *–* means not available."""
 
 
 def _differences() -> str:
-    return f"""## What differs from the paper, and why
+    return f"""## Differences from the paper
 
-- **Protocol.** Here every choice (epoch, settings, which ticket) is made on the validation split, the best weights are
-  restored, and the test split is read once per reported model; the curves of the lottery ticket are the exception, by
-  name, and decide nothing. The authors' code picks its numbers on the test split, with an AUC averaged over batches;
-  ours is over the whole split. Numbers are mean ± standard deviation over seeds, how many in brackets; a seed changes
-  initial weights and batch order, never the split.
-- **Training** stops on validation AUC (the paper: logloss), and what is evaluated and kept is a running mean of the
-  weights, for dense models and tickets alike. In comparisons of methods an epoch must gain more than 0.0001 to count,
-  also for the logistic regression among them, which therefore stops a little before that of [PEP-0 against logistic
-  regression](#pep-0-against-logistic-regression).
-- **MovieLens-1M.** The paper's rule (rating 3 dropped) leaves 739,012 rows and 4,129 features in seven fields, 4,136
-  with an unknown one per field; the paper counts 739,015 and 3,864. So 6,541 parameters are a slightly smaller share.
-- **Criteo and Avazu** are the real data in small: 137,139 of 45,840,617 rows and 20,000 of 40,400,000. They show how
-  models compare, not the paper's level. The paper's settings for the whole files are in
-  `benchmarks/experiments/criteo/` and `…/avazu/`; `benchmarks/run.py` runs them. They are of no use here: thresholds
-  that start at −150 and rise by 0.001 a step would take 1,400 epochs of the small Criteo file. So *PEP decay* starts at
-  −15 there, as on MovieLens-1M.
-- **Networks.** FM has the defaults. DeepFM has the authors' perceptron with dropout 0.5 instead of 0.2, a plan of 40
-  epochs, and trains at 0.003 instead of 0.001; AutoInt is AutoInt+ (with a perceptron), with one layer of attention
-  instead of three, the same dropout, and 0.003 throughout. On the small files networks are smaller. The files of
-  `benchmarks/experiments/` tell which settings validation chose, with how many seeds, and which were taken over.
-- **Retraining** starts from the initial weights of the search, with *PEP decay* and with *PEP plan*.
-- **A teacher.** With PEP plan's default the tickets, and a second search, learn what the dense model predicts where
-  that gains at least 0.001 on validation ([search.md](search.md#the-dense-model-as-a-teacher)). The smallest ticket
-  alone is asked, and decides for all sizes; larger ones may do better by labels, as FM's of 50,000 does. The paper has
-  labels alone, and so have all comparisons of methods here, unless they say otherwise.
-- **Who is ahead.** {RULE.replace(chr(10), chr(10) + "  ")}
-- **Parameters** are those of embeddings, first-order weights left out, as in the paper; bytes are all a lookup needs.
-- **The authors' code** has been re-run on MovieLens-1M independently: FM dense 0.8387, and at 20,000 parameters FM
-  0.8479, DeepFM 0.8464, AutoInt 0.8471. No more than these numbers is known of that run, neither commit nor seeds."""
+- **Protocol.** Every choice (epoch, settings, ticket) is made on the validation split, the best weights are restored,
+  and the test split is read once per reported model. The curves of the lottery ticket section are the only exception;
+  nothing is chosen by them. The authors' code selects its numbers on the test split and averages AUC over batches; here
+  AUC is computed over the whole split.
+- **Training** stops on validation AUC (paper: logloss). Dense models and tickets are evaluated with an exponential
+  moving average of the weights. In the comparisons of methods an epoch counts as an improvement only if it gains more
+  than 0.0001. This also applies to the logistic regression there, which stops slightly earlier than the one in [PEP-0
+  against logistic regression](#pep-0-against-logistic-regression).
+- **MovieLens-1M.** The paper's rule (rating 3 is dropped) gives 739,012 rows and 4,129 features in seven fields, 4,136
+  with one unknown feature per field. The paper reports 739,015 and 3,864. 6,541 parameters are therefore a slightly
+  smaller share here.
+- **Criteo and Avazu** are small samples of the real data: 137,139 of 45,840,617 rows and 20,000 of 40,400,000 rows.
+  Compare models with each other, not AUC levels with the paper. The paper's settings for the full files are in
+  `benchmarks/experiments/criteo/` and `…/avazu/`; `benchmarks/run.py` runs them. They do not suit the samples: a
+  threshold that starts at −150 and rises by 0.001 per step would need 1,400 epochs of the Criteo sample. *PEP decay*
+  therefore starts at −15, as on MovieLens-1M.
+- **Networks.** FM uses the defaults. DeepFM uses the authors' MLP with dropout 0.5 instead of 0.2, a plan of 40 epochs,
+  and a learning rate of 0.003 instead of 0.001. AutoInt is AutoInt+ (with an MLP), with one attention layer instead of
+  three, the same dropout, and a learning rate of 0.003 throughout. The networks for the samples are smaller. The files
+  in `benchmarks/experiments/` state which settings were chosen on validation, with how many seeds, and which were
+  copied from another model.
+- **Retraining** starts from the initial weights of the search, for *PEP decay* and for *PEP plan*.
+- **Distillation.** By default, PEP plan retrains tickets, and repeats the search, on soft labels of the dense model if
+  that gains at least 0.001 validation AUC ([search.md](search.md#the-dense-model-as-a-teacher)). Only the smallest
+  ticket is tried, and it decides for all sizes. Larger tickets can be better with hard labels; FM's ticket of 50,000
+  is. The paper uses hard labels only, and so do all comparisons of methods on this page unless stated otherwise.
+- **When a method is better.** {RULE.replace(chr(10), chr(10) + "  ")}
+- **Parameters** are embedding parameters without first-order weights, as in the paper. Bytes include everything that a
+  lookup needs.
+- **The authors' code** was re-run on MovieLens-1M independently: dense FM 0.8387; at 20,000 parameters FM 0.8479,
+  DeepFM 0.8464, AutoInt 0.8471. Only these numbers are known of that run, not its commit or seeds."""

@@ -1,7 +1,4 @@
-"""What the ablation changes: one setting at a time, or one piece of the search that is none.
-
-Not here: how a change is run and judged (`paper.parts.ablation`).
-"""
+"""The variants of the ablation: each changes one setting, or patches one piece of the search that has no setting."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -18,13 +15,13 @@ from thresher.search.plan import Plan
 
 DEFAULT = "the defaults"
 LATE = 0.2
-"""A search is late when it has pruned all but so much of what a batch looks up."""
+"""A search is late when at most this share of a batch's entries is kept."""
 
 Thresholding = Callable[[Tensor, Tensor], Tensor]
 
 
 class DeceleratingPlan(Plan):
-    """The geometric fall with `1 − (1 − t)²` for `t`: most of its steps are spent on small sizes."""
+    """The geometric plan with `1 − (1 − t)²` in place of `t`: most steps have small sizes."""
 
     def num_kept(self, step: int) -> int:
         left = max(0.0, 1 - step / self.num_steps)
@@ -32,14 +29,14 @@ class DeceleratingPlan(Plan):
 
 
 class AcceleratingPlan(Plan):
-    """The geometric fall with `t²` for `t`: most of its steps are spent on large sizes."""
+    """The geometric plan with `t²` in place of `t`: most steps have large sizes."""
 
     def num_kept(self, step: int) -> int:
         return super().num_kept(round(step**2 / self.num_steps))
 
 
 def hard_when_late(values: Tensor, threshold: Tensor) -> Tensor:
-    """The soft threshold; late in a search entries above it keep their whole value, and thresholds learn no more."""
+    """Soft threshold that becomes hard late in a search: kept entries keep their value, thresholds get no gradient."""
     kept = keep_mask(values, threshold)
     return values * kept if kept.float().mean() < LATE else soft_threshold(values, threshold)
 
@@ -50,7 +47,7 @@ PATCHED_NAMES: Mapping[object, str] = {
     CubicPlan: "cubic",
     hard_when_late: "hard when late",
 }
-"""What is no setting, as tables name it."""
+"""Patched piece → its name in tables and result files."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,13 +55,14 @@ class Variant:
     """One change of the defaults.
 
     Attributes:
-        changes: as `thresher prune --set` takes them.
-        rewind_epochs: retrain from the weights after so many epochs of the unpruned model, not from the initial ones.
-        plan: how the count falls in the search.
-        thresholding: what the search does to the values of a batch.
+        topic: what the variant is about, for the table.
+        changes: settings in the format of `thresher prune --set`.
+        rewind_epochs: retrain from the weights of the unpruned model after this many epochs.
+        plan: the class of the plan.
+        thresholding: the function that is applied to the values of a batch.
     """
 
-    about: str
+    topic: str
     changes: tuple[str, ...] = ()
     rewind_epochs: int = 0
     plan: type = Plan
@@ -80,59 +78,59 @@ class Variant:
 
     @property
     def slug(self) -> str:
-        """What tells its search from others of the same settings."""
-        told = PATCHED_NAMES.get(self.plan) or PATCHED_NAMES.get(self.thresholding)
-        return f"-{told.replace(' ', '-')}" if told else ""
+        """Suffix of the search's folder; different from other searches with the same settings."""
+        name = PATCHED_NAMES.get(self.plan) or PATCHED_NAMES.get(self.thresholding)
+        return f"-{name.replace(' ', '-')}" if name else ""
 
     @contextmanager
     def patched(self) -> Iterator[None]:
-        """Inside, searches have its plan and its thresholding: what gained nothing is no setting of the library."""
+        """Patch the plan and the thresholding of searches; the library has no settings for them."""
         with patch.object(searcher, "Plan", self.plan), patch.object(pep, "soft_threshold", self.thresholding):
             yield
 
 
 _FM = (
-    Variant(about=""),
-    Variant(about="deviation", changes=("embedding.learn_deviation=false",)),
-    Variant(about="rewinding", rewind_epochs=1),
-    Variant(about="rewinding", rewind_epochs=3),
-    Variant(about="rewinding", changes=("rewind=random",)),
-    Variant(about="rewinding", changes=("rewind=final",)),
-    Variant(about="plan", changes=("search.plan_epochs=10",)),
-    Variant(about="plan", changes=("search.plan_epochs=40",)),
-    Variant(about="plan", plan=DeceleratingPlan),
-    Variant(about="plan", plan=AcceleratingPlan),
-    Variant(about="plan", plan=CubicPlan),
-    Variant(about="threshold", thresholding=hard_when_late),
-    Variant(about="warm-up", changes=("search.warmup_epochs=2",)),
-    Variant(about="warm-up", changes=("search.warmup_patience=3",)),
-    Variant(about="width", changes=("embedding.embedding_dim=32",)),
-    Variant(about="width", changes=("embedding.embedding_dim=128",)),
-    Variant(about="deviation", changes=("search.optimizer.threshold_learning_rate=0.0001",)),
-    Variant(about="deviation", changes=("search.optimizer.threshold_learning_rate=0.01",)),
-    Variant(about="score", changes=("embedding.threshold_function=sigmoid",)),
-    Variant(about="L2 in search", changes=("search.optimizer.weight_decay=0",)),
-    Variant(about="L2 in search", changes=("search.optimizer.weight_decay=0.0001",)),
-    Variant(about="L2 in retraining", changes=("training.optimizer.weight_decay=0",)),
-    Variant(about="L2 in retraining", changes=("training.optimizer.weight_decay=0.00003",)),
-    Variant(about="rate in retraining", changes=("training.optimizer.learning_rate=0.0003",)),
-    Variant(about="rate in retraining", changes=("training.optimizer.learning_rate=0.003",)),
-    Variant(about="running mean", changes=("training.average_decay=0",)),
+    Variant(topic=""),
+    Variant(topic="deviation", changes=("embedding.learn_deviation=false",)),
+    Variant(topic="rewinding", rewind_epochs=1),
+    Variant(topic="rewinding", rewind_epochs=3),
+    Variant(topic="rewinding", changes=("rewind=random",)),
+    Variant(topic="rewinding", changes=("rewind=final",)),
+    Variant(topic="plan", changes=("search.plan_epochs=10",)),
+    Variant(topic="plan", changes=("search.plan_epochs=40",)),
+    Variant(topic="plan", plan=DeceleratingPlan),
+    Variant(topic="plan", plan=AcceleratingPlan),
+    Variant(topic="plan", plan=CubicPlan),
+    Variant(topic="threshold", thresholding=hard_when_late),
+    Variant(topic="warm-up", changes=("search.warmup_epochs=2",)),
+    Variant(topic="warm-up", changes=("search.warmup_patience=3",)),
+    Variant(topic="embedding dimension", changes=("embedding.embedding_dim=32",)),
+    Variant(topic="embedding dimension", changes=("embedding.embedding_dim=128",)),
+    Variant(topic="deviation", changes=("search.optimizer.threshold_learning_rate=0.0001",)),
+    Variant(topic="deviation", changes=("search.optimizer.threshold_learning_rate=0.01",)),
+    Variant(topic="threshold function", changes=("embedding.threshold_function=sigmoid",)),
+    Variant(topic="L2 in search", changes=("search.optimizer.weight_decay=0",)),
+    Variant(topic="L2 in search", changes=("search.optimizer.weight_decay=0.0001",)),
+    Variant(topic="L2 in retraining", changes=("training.optimizer.weight_decay=0",)),
+    Variant(topic="L2 in retraining", changes=("training.optimizer.weight_decay=0.00003",)),
+    Variant(topic="learning rate in retraining", changes=("training.optimizer.learning_rate=0.0003",)),
+    Variant(topic="learning rate in retraining", changes=("training.optimizer.learning_rate=0.003",)),
+    Variant(topic="weight average", changes=("training.average_decay=0",)),
 )
 
 _DEEP = (
-    Variant(about=""),
-    Variant(about="dropout", changes=("model.dropout=0",)),
-    Variant(about="dropout", changes=("model.dropout=0.2",)),
-    Variant(about="length of retraining", changes=("training.patience=1",)),
-    Variant(about="length of retraining", changes=("training.patience=10",)),
-    Variant(about="width", changes=("embedding.embedding_dim=32",)),
-    Variant(about="width", changes=("embedding.embedding_dim=128",)),
-    Variant(about="rate in retraining", changes=("training.optimizer.learning_rate=0.001",)),
+    Variant(topic=""),
+    Variant(topic="dropout", changes=("model.dropout=0",)),
+    Variant(topic="dropout", changes=("model.dropout=0.2",)),
+    Variant(topic="length of retraining", changes=("training.patience=1",)),
+    Variant(topic="length of retraining", changes=("training.patience=10",)),
+    Variant(topic="embedding dimension", changes=("embedding.embedding_dim=32",)),
+    Variant(topic="embedding dimension", changes=("embedding.embedding_dim=128",)),
+    Variant(topic="learning rate in retraining", changes=("training.optimizer.learning_rate=0.001",)),
 )
 VARIANTS: Mapping[str, tuple[Variant, ...]] = {
     "fm": _FM,
-    "deepfm": (*_DEEP, Variant(about="plan", changes=("search.plan_epochs=20",))),
-    "autoint": (*_DEEP, Variant(about="plan", changes=("search.plan_epochs=40",))),
+    "deepfm": (*_DEEP, Variant(topic="plan", changes=("search.plan_epochs=20",))),
+    "autoint": (*_DEEP, Variant(topic="plan", changes=("search.plan_epochs=40",))),
 }
-"""Model → what is changed of its experiment."""
+"""Model → variants of its experiment."""

@@ -1,4 +1,4 @@
-"""The whole page and its figures: made from result files alone, and honest about what is missing."""
+"""The page and its figures are made from result files and state what is missing."""
 
 import re
 
@@ -6,18 +6,27 @@ from paper import markdown, page
 from paper.make import PARTS, part
 from paper.settings import PaperSettings
 
-MINE = ("frontier", "frontier_small", "criteo_small", "pep0_and_lr", "runtime", "data_statistics", "methods_table")
+PARTS_WITH_RESULTS = (
+    "frontier",
+    "frontier_small",
+    "criteo_small",
+    "pep0_and_lr",
+    "runtime",
+    "data_statistics",
+    "methods_table",
+)
 
 
-def test_every_part_keeps_the_contract():
+def test_every_part_has_the_interface():
     for name in PARTS:
         module = part(name)
         assert isinstance(module.TITLE, str)
         assert isinstance(module.PUBLISHED, str)
-        assert all(callable(getattr(module, word)) for word in ("run", "draw", "page", "claims")), name
+        assert module.MEASURED.endswith(".")
+        assert all(callable(getattr(module, function)) for function in ("run", "draw", "page", "claims")), name
 
 
-def test_without_results_nothing_is_drawn_and_the_page_says_how_to_run_each_part(settings):
+def test_without_results_nothing_is_drawn_and_the_page_has_the_command_of_each_part(settings):
     parts = {name: part(name) for name in PARTS}
     assert [path for module in parts.values() for path in module.draw(settings)] == []
     text = page.write_page(settings, parts).read_text()
@@ -26,8 +35,8 @@ def test_without_results_nothing_is_drawn_and_the_page_says_how_to_run_each_part
         assert f"make.py --only {name}`" in text
 
 
-def test_figures_and_page_come_from_result_files_alone(settings, results):
-    parts = {name: part(name) for name in MINE}
+def test_figures_and_page_are_made_from_result_files(settings, results):
+    parts = {name: part(name) for name in PARTS_WITH_RESULTS}
     drawn = [path for module in parts.values() for path in module.draw(settings)]
     names = {path.name for path in drawn}
     assert all(path.stat().st_size > 1000 for path in drawn)
@@ -35,38 +44,39 @@ def test_figures_and_page_come_from_result_files_alone(settings, results):
         f"{name}.png" for name in ("frontier-fm", "criteo-small-fm", "pep0-and-lr", "runtime", "data-statistics")
     } <= names
     text = page.write_page(settings, parts).read_text()
-    for path in drawn:  # none is drawn in vain
+    for path in drawn:  # every figure is used
         assert path.suffix != ".png" or f"(images/{path.name})" in text
     assert "25.00×" in text  # the authors' step over the dense base
-    assert "5 of its retrainings at theirs, the 60th" in text
+    assert "5 of its retrainings reached theirs (60)" in " ".join(text.split())
     assert "100 (1)" in text
 
 
-def test_the_page_begins_with_what_holds_of_the_paper_and_links_to_where_it_is_shown(settings, results):
+def test_the_page_starts_with_the_verdicts_and_links_them_to_their_sections(settings, results):
     parts = {name: part(name) for name in PARTS}
     text = page.page_text(settings, parts)
-    told = text[text.index("## What holds") : text.index("## What differs")]
+    verdicts = text[text.index("## Which claims") : text.index("## Terms")]
     anchors = {page._anchor(line[3:]) for line in text.splitlines() if line.startswith("## ")}
-    linked = re.findall(r"\]\(#([a-z0-9-]+)\)", told)
+    linked = re.findall(r"\]\(#([a-z0-9-]+)\)", verdicts)
     assert len(linked) >= 4
     assert set(linked) <= anchors
     assert (
-        "| yes | FM on MovieLens-1M, time of searching for five sizes: DartsEmb 5.0 (1) times PEP's one search by one "
-        "for each size, 3.0 (1) times by one for each set of candidates |"
-    ) in told
-    assert "| in part | At Criteo's shape under FM, DeepFM, AutoInt, both sides with row updates: 1.25×" in told
-    assert "## The lottery ticket\n\nIn the paper: Figure 8;" in text
+        "| yes | FM on MovieLens-1M, time of searching for five sizes: DartsEmb takes 5.0 (1) times as long as PEP "
+        "with one search per size, 3.0 (1) times with one search per set of candidates |"
+    ) in verdicts
+    assert "| in part | Search over training at Criteo's shape under FM, DeepFM, AutoInt: 1.25×" in verdicts
+    assert "## Lottery ticket\n\nPaper: Figure 8;" in text
+    assert "\n- **Holds:** One search serves all sizes." in text
 
 
-def test_the_committed_page_is_made_of_the_committed_results():
-    made = PaperSettings.of(quick=False)
+def test_the_committed_page_matches_the_committed_results():
+    settings = PaperSettings.of(quick=False)
     parts = {name: part(name) for name in PARTS}
-    assert page.page_text(made, parts) == made.page.read_text(encoding="utf-8"), "make.py --draw-only"
+    assert page.page_text(settings, parts) == settings.page.read_text(encoding="utf-8"), "make.py --draw-only"
 
 
-def test_a_page_names_every_commit_and_a_changed_tree():
+def test_provenance_lists_commits_and_uncommitted_changes():
     machine = {"cores": 2, "threads": 1}
     one, other = ({"commit": name, "changed_tree": name == "b", "machine": machine} for name in "ab")
-    told = markdown.provenance({"made_with": [one, one]}, {"seeds": {"0": {"made_with": other}, "1": {}}})
-    assert told == "Made at commits a, b (changed tree) on 2 cores, 1 in use."
+    text = markdown.provenance({"made_with": [one, one]}, {"seeds": {"0": {"made_with": other}, "1": {}}})
+    assert text == "Produced at commits a, b (uncommitted changes) on 2 cores with 1 thread."
     assert markdown.provenance({}) == ""

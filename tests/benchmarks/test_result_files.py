@@ -51,7 +51,7 @@ def test_a_result_of_other_settings_is_refused_and_in_quick_passed_over(settings
     assert read_matching_result(full, path, now) == read_matching_result(settings, path, now) == content
     other = replace(now, budgets=("2%",))
     assert read_matching_result(settings, path, other) == {}
-    with pytest.raises(ConfigError, match=r"result\.json was made with other settings; delete it"):
+    with pytest.raises(ConfigError, match=r"result\.json was made with other settings\. Delete it"):
         read_matching_result(full, path, other)
 
 

@@ -146,11 +146,11 @@ def test_every_feature_is_in_the_density_histogram_once():
     assert histogram[:, 4].tolist() == [0] * 8 + [1] + [0] * 7
 
 
-def test_a_group_that_begins_below_one_is_explained():
+def test_a_group_that_starts_below_one_is_explained():
     fallen, whole = ({"groups_by_epoch": [[{"mean": mean}]]} for mean in (0.7, 1.0))
-    assert "the group of 1–9 rows is then at 0.70" in frequency._begins([fallen])
-    assert not frequency._begins([whole])
-    assert not frequency._begins([])
+    assert "the group of 1–9 rows is then 0.70" in frequency._first_epoch_text([fallen])
+    assert not frequency._first_epoch_text([whole])
+    assert not frequency._first_epoch_text([])
 
 
 def test_a_part_is_told_at_the_first_epoch_with_so_little_left():

@@ -1,4 +1,4 @@
-"""Who is ahead: a difference counts only where seeds and splits agree, and sizes are equal."""
+"""A method is better only if seeds and splits agree, at equal sizes."""
 
 import pytest
 from example_results import point
@@ -9,7 +9,7 @@ from paper.verdicts.equal_bytes import at_equal_bytes
 from thresher.report.frontier import FrontierPoint
 
 
-def test_differences_are_of_the_seeds_both_have():
+def test_differences_use_common_seeds():
     def side(aucs):
         return [FrontierPoint.from_json(point(auc, seed=seed)) for seed, auc in aucs.items()]
 
@@ -20,23 +20,23 @@ def test_differences_are_of_the_seeds_both_have():
 
 
 @pytest.mark.parametrize(
-    ("differences", "ahead"),
+    ("differences", "better"),
     [
         ([0.0011], True),
-        ([0.0050, -0.0005, 0.0040], False),  # much on average, but not in every seed
+        ([0.0050, -0.0005, 0.0040], False),  # a large mean, but one seed disagrees
         ([0.0009], False),
-        ([0.0002, 0.0001, 0.0003], False),  # t = 3.5: chance does that in one of fourteen
+        ([0.0002, 0.0001, 0.0003], False),  # t = 3.5 is not significant
         ([0.0002, 0.0002, 0.0003], True),
         ([0.0008, -0.0001, 0.0009], False),
-        ([0.0001, 0.0001, 0.0020], False),  # agree, but one seed does it all
-        ([0.0005, 0.0010, 0.0030], False),  # as much as 0.0015 on average, and no more than chance
+        ([0.0001, 0.0001, 0.0020], False),  # seeds agree, but one causes the mean
+        ([0.0005, 0.0010, 0.0030], False),  # mean 0.0015, not significant
     ],
 )
-def test_a_small_difference_counts_only_where_seeds_agree(differences, ahead):
-    assert is_better(differences) is ahead
+def test_a_difference_must_be_significant(differences, better):
+    assert is_better(differences) is better
 
 
-def test_validation_has_to_agree_that_a_method_is_ahead_unless_one_learned_from_it():
+def test_validation_must_agree_unless_one_method_trains_on_it():
     def points(label, test, validation):
         return [
             FrontierPoint.from_json(point(test + at / 1e5, label=label, seed=at) | {"validation_auc": validation})
@@ -45,12 +45,12 @@ def test_validation_has_to_agree_that_a_method_is_ahead_unless_one_learned_from_
 
     pep = points("pep", 0.85, 0.849)
     assert is_better_method(pep, points("mde", 0.84, 0.848))
-    assert not is_better_method(pep, points("mde", 0.84, 0.850))  # test and validation say the opposite: no finding
+    assert not is_better_method(pep, points("mde", 0.84, 0.850))  # the splits disagree
     assert not is_better_method(points("mde", 0.84, 0.850), pep)
-    assert is_better_method(pep, points("darts-emb", 0.84, 0.850))  # its sizes learned on the validation rows
+    assert is_better_method(pep, points("darts-emb", 0.84, 0.850))  # trains on the validation rows
 
 
-def test_what_cannot_use_its_budget_is_compared_with_a_table_that_is_no_larger():
+def test_a_method_below_its_budget_is_compared_with_a_table_that_is_not_larger():
     points = [
         FrontierPoint.from_json(point(auc, label=label, budget=budget, size=size, seed=seed))
         for label, budget, size, aucs in (
@@ -66,11 +66,11 @@ def test_what_cannot_use_its_budget_is_compared_with_a_table_that_is_no_larger()
     assert "| mde | – | -0.0053 ± 0.0006 (3) |" in text
     assert "| mde | 9,000 | 0.8353 ± 0.0006 (3) | 8k | +0.0047 ± 0.0006 (3) |" in text
     assert "uniform" not in text  # half the size of the smallest
-    assert "that is no larger is ahead in 1 of 1 comparisons; behind in none." in text
-    assert "`pep` is ahead in 0 of 1 comparisons; behind mde at 8k (-0.0053 ± 0.0006 (3))." in text
+    assert "that is not larger: `pep` is better in 1 of 1 comparisons; worse in none." in text
+    assert "`pep` is better in 0 of 1 comparisons; worse than mde at 8k (-0.0053 ± 0.0006 (3))." in text
 
 
-def test_a_size_that_differs_between_seeds_is_compared_by_the_smallest():
+def test_sizes_that_differ_between_seeds_are_compared_by_the_smallest():
     points = [
         FrontierPoint.from_json(point(auc, label=label, budget=budget, size=size, seed=seed))
         for label, budget, sizes, auc in (
@@ -82,10 +82,10 @@ def test_a_size_that_differs_between_seeds_is_compared_by_the_smallest():
     ]
     text = at_equal_budgets(points, "pep", ("20k", "8k"))
     assert "| darts-emb | 9,000 to 20,000 | 0.8300 ± 0.0000 (3) | 8k | +0.0100 ± 0.0000 (3) |" in text
-    assert "that uses its budget" not in text  # with one seed it does not
+    assert "that uses the same budget" not in text  # one seed stays below
 
 
-def test_at_equal_bytes_the_best_of_the_smaller_is_named():
+def test_at_equal_bytes_the_best_smaller_method_is_shown():
     def point(label, size, storage_bytes, auc, budget=None):
         return FrontierPoint(
             label=label, budget=budget, num_parameters=size, storage_bytes=storage_bytes, test_auc=auc, seed=0,
@@ -95,11 +95,11 @@ def test_at_equal_bytes_the_best_of_the_smaller_is_named():
     points = [
         point("pep", 100, 500, 0.80, "100"), point("quantised", 400, 400, 0.82), point("quantised", 800, 800, 0.9),
         point("pep", 50, 250, 0.79, "50"), point("mde", 50, 200, 0.7, "50"),
-        point("autodim", 50, 240, 0.78, "50"),  # it learned on the rows by which the best is chosen
+        point("autodim", 50, 240, 0.78, "50"),  # trains on the rows by which the best is chosen
     ]  # fmt: skip
-    told = at_equal_bytes(points, ["pep"], turned=["quantised"])
-    large, small, _, aside, _, turned = told.splitlines()[2:]
+    text = at_equal_bytes(points, ["pep"], reverse=["quantised"])
+    large, small, _, excluded, _, in_reverse = text.splitlines()[2:]
     assert "quantised, 400 parameters | 400 | 0.8200 (-0.0200 (1))" in large
-    assert aside == "Not among the others: `autodim`, which learned on the rows of validation."
+    assert excluded == "Excluded from the other methods: `autodim`, which train on the validation rows."
     assert "mde, 50 parameters | 200 | 0.7000 (+0.0900 (1))" in small
-    assert "quantised with 800 (-0.1000 (1)), quantised with 400 (-0.0300 (1))" in turned
+    assert "quantised with 800 (-0.1000 (1)), quantised with 400 (-0.0300 (1))" in in_reverse

@@ -1,4 +1,4 @@
-"""Panels of the figure of running time: steps at Criteo's shape, and five budgets."""
+"""Panels of the running time figure: steps at Criteo's shape, and five budgets."""
 
 from collections.abc import Mapping, Sequence
 from statistics import fmean, stdev
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 BARS = {
     "DartsEmb, paper": (COLOURS[3], "////"),
     "PEP, paper": (COLOURS[0], "////"),
-    "DartsEmb, here": (COLOURS[3], ""),
-    "PEP, authors' step, here": (COLOURS[5], "xxxx"),
-    "PEP, ours": (COLOURS[0], ""),
+    "DartsEmb, Thresher": (COLOURS[3], ""),
+    "PEP, authors' step": (COLOURS[5], "xxxx"),
+    "PEP, Thresher": (COLOURS[0], ""),
 }
-"""Running time: a colour for each method, hatched what is not ours."""
+"""Colour by method; a hatch marks the paper's numbers and the authors' step."""
 
 
 def draw_steps(axes: "Axes", ratios: Mapping[str, Sequence[float]], models: Sequence[str]) -> None:
-    """Running time: bars of each model rise from 1, the unpruned model's own step."""
+    """Draw bars that start at 1, the time of a training step without pruning."""
     for at, (name, of_models) in enumerate(ratios.items()):
         places = [model + 0.17 * (at - 2) for model in range(len(models))]
         colour, hatch = BARS[name]
@@ -38,28 +38,28 @@ def draw_steps(axes: "Axes", ratios: Mapping[str, Sequence[float]], models: Sequ
     axes.minorticks_off()
     axes.set_xticks(range(len(models)), list(models))
     axes.grid(visible=False, axis="x")
-    axes.set_ylabel("time of a step, its own base = 1")
+    axes.set_ylabel("time of a step / training step")
     axes.set_title("Criteo's shape", loc="left")
     axes.legend(loc="upper right", fontsize=8, borderaxespad=0)
 
 
-def draw_budgets(axes: "Axes", ways: Mapping[str, Strategy]) -> None:
-    """Running time: mean search and retraining of each way to five budgets, one on the other, ± sd of their sum."""
-    names, bottoms = list(ways), [0.0] * len(ways)
+def draw_budgets(axes: "Axes", strategies: Mapping[str, Strategy]) -> None:
+    """Draw stacked bars of mean search and retraining time, with the standard deviation of their sum."""
+    names, bottoms = list(strategies), [0.0] * len(strategies)
     for stage, label, colour, hatch in (
         ("search", "search", COLOURS[0], ""),
         ("retrain", "retraining", COLOURS[4], "//"),
     ):
-        heights = [fmean(way.seconds(stage)) for way in ways.values()]
+        heights = [fmean(strategy.seconds(stage)) for strategy in strategies.values()]
         axes.bar(
             names, heights, bottom=bottoms, width=0.6, color=colour, hatch=hatch, edgecolor="white", linewidth=0,
             label=label,
         )  # fmt: skip
         bottoms = [bottom + height for bottom, height in zip(bottoms, heights, strict=True)]
-    totals = [way.total_seconds() for way in ways.values()]
+    totals = [strategy.total_seconds() for strategy in strategies.values()]
     spreads = [stdev(each) if len(each) > 1 else 0.0 for each in totals]
     axes.errorbar(names, bottoms, yerr=spreads, fmt="none", ecolor=ANNOTATION_COLOUR, capsize=3, linewidth=1)
     axes.grid(visible=False, axis="x")
-    axes.set_ylabel(f"seconds to five budgets (seeds: {len(totals[0])})")
+    axes.set_ylabel(f"seconds for five budgets ({len(totals[0])} seeds)")
     axes.set_title("MovieLens-1M, FM", loc="left")
     axes.legend(loc="upper left", fontsize=8, borderaxespad=0)

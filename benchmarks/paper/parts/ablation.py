@@ -1,8 +1,8 @@
-"""What the defaults rest on: one setting of the search or of retraining changed at a time, judged on validation.
+"""Ablation of the defaults: one setting of the search or of retraining changed at a time, compared on validation.
 
-MovieLens-1M, tickets retrained on labels alone; under FM all that the library has a default for, under DeepFM and
-AutoInt what a network adds. Settings that matter only after the search share it. The test split is not read for these,
-the numbers choices are made by; what learning the deviation is worth is told on it, too.
+MovieLens-1M, tickets retrained with hard labels. FM covers all settings with a default; DeepFM and AutoInt cover those
+that a network adds. Settings that matter only after the search share it. The test split is not read for these numbers,
+because choices are made by them, except for the effect of learning the deviation.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from typing import Any
 
 from environment import run_environment
 from paper.experiments import digest, load_experiment, pruned_points, read_experiment, result_path, run_experiment
-from paper.markdown import NOT_RUN_YET, Claim, holds, mean_sd, provenance, table
+from paper.markdown import NOT_RUN_YET, Claim, holds, mean_sd, paragraphs, provenance, table
 from paper.result_files import read_or_start, read_result, write_result
 from paper.settings import MODEL_NAMES, PaperSettings
 from paper.variants import DEFAULT, VARIANTS, Variant
@@ -42,15 +42,18 @@ from thresher.training.fit import TrainingConfig
 from thresher.training.loop import train_epoch
 from thresher.training.optimizers import build_optimizer
 
-TITLE = "What the defaults rest on"
+TITLE = "Ablation of the defaults"
 PUBLISHED = ""
+MEASURED = """The change of *validation* AUC when one setting is changed at a time, on MovieLens-1M with D = 64 and hard
+labels, and the change of test AUC when the deviation is fixed at 0. [Granularities](#granularity-of-the-thresholds) and
+[distillation](#distillation-from-the-dense-model) have their own sections."""
 PART = "ablation"
 BUDGETS = {"fm": ("20k", "6541"), "deepfm": ("8604",), "autoint": ("9000",)}
-"""Model → the sizes its tickets are judged at."""
+"""Model → sizes at which its tickets are compared."""
 ENOUGH = min(T_QUANTILES)
-"""Seeds a verdict needs to be told without their number."""
+"""With fewer seeds, a verdict states their number."""
 LEARNED, FIXED = "movielens-1m/fm/pep-plan-by-labels", "movielens-1m/fm/pep-plan-fixed-deviation"
-"""The one default that test AUC is told of, too: what learned thresholds are worth is the paper's matter."""
+"""The one default that is also compared on test AUC, because learned thresholds are a claim of the paper."""
 QUICK_VARIANTS = {"fm": 3, "deepfm": 2, "autoint": 0}
 
 
@@ -68,20 +71,20 @@ def run(settings: PaperSettings) -> None:
 
 
 def _add(settings: PaperSettings, path: Path, base: RunConfig, variant: Variant) -> None:
-    """Compute what the result file of a model lacks, with the seed of `base`."""
+    """Compute a variant with the seed of `base` unless the result file has it."""
     stored, seed = replace(base, seed=0), str(base.seed)
     if seed in read_or_start(settings, path, stored, variants={})["variants"].get(variant.name, {}):
         return
-    made = run_environment()  # before a long run: the tree may change meanwhile
+    environment = run_environment()  # before a long run: the working tree may change meanwhile
     aucs = validation_aucs(settings, base, variant)
     content = read_or_start(settings, path, stored, variants={})
     content["variants"].setdefault(variant.name, {})[seed] = aucs
-    write_result(path, content, made)
+    write_result(path, content, environment)
     print(f"{path.stem} {variant.name} seed {seed}: {aucs}", flush=True)
 
 
 def validation_aucs(settings: PaperSettings, base: RunConfig, variant: Variant) -> dict[str, float]:
-    """Budget → validation AUC of the retrained ticket."""
+    """Return budget → validation AUC of the retrained ticket."""
     config = override(replace(base, data=settings.data(base.data.source)), variant.changes)
     searched = replace(config, training=TrainingConfig(batch_size=config.training.batch_size), rewind="initial")
     folder = settings.temporary / PART / f"{digest(searched)}{variant.slug}"
@@ -103,7 +106,7 @@ def validation_aucs(settings: PaperSettings, base: RunConfig, variant: Variant) 
 
 
 def early_model(config: RunConfig, table: EncodedTable, data: SplitBatches, num_epochs: int) -> CtrModel:
-    """The unpruned model after a few epochs: a search that warms up passes through its weights."""
+    """Train the unpruned model for a few epochs; a search has the same weights during its warm-up."""
     model = new_model(config, table, UniformConfig(embedding_dim=config.embedding.embedding_dim))
     optimizer = build_optimizer(model, config.search.optimizer)
     for epoch in range(1, num_epochs + 1):
@@ -121,68 +124,72 @@ def claims(settings: PaperSettings) -> list[Claim]:
 
 
 def learning_claim(settings: PaperSettings) -> Claim | None:
-    """Whether thresholds that are learned make better tickets than the clock alone; None while that was not run."""
-    both = _side_by_side(settings)
+    """Return the claim that learned thresholds give better tickets than the clock alone; None without results."""
+    both = _deviation_comparison(settings)
     found = {} if both is None else {budget: each for budget, each in both.differences.items() if each}
     if not found:
         return None
-    here = f"FM on MovieLens-1M, learned minus fixed: {'; '.join(f'{at} {signed(each)}' for at, each in found.items())}"
-    return Claim("Thresholds are to be learned", holds(map(is_better, found.values())), here)
+    differences = "; ".join(f"{at} {signed(each)}" for at, each in found.items())
+    verdict = holds(map(is_better, found.values()))
+    meaning = "Fixed thresholds, i.e. magnitude pruning with a soft threshold, give tickets that are at least as good."
+    return Claim(
+        "Learned thresholds are better than fixed ones",
+        verdict,
+        f"FM on MovieLens-1M, learned minus fixed: {differences}",
+        meaning if verdict == "no" else "",
+    )
 
 
 def page(settings: PaperSettings) -> str:
-    told = [_section(settings, model) for model in BUDGETS if _path(settings, model).exists()]
-    told += [_deviation(settings)]
-    if not any(told):
+    sections = [_section(settings, model) for model in BUDGETS if _path(settings, model).exists()]
+    sections.append(_deviation(settings))
+    if not any(sections):
         return NOT_RUN_YET
-    about = """One setting changed at a time; MovieLens-1M, D = 64, by labels, *validation* AUC: the defaults' own, and
-below it each change's difference, paired over seeds. Granularities have a table of their own,
-and so has [the teacher](#the-dense-model-as-a-teacher). Rows that name no setting put into the search what the library
-has none for (`benchmarks/paper/variants.py`): plans that fall at another pace between the same ends, and a threshold
-that is hard once less than a fifth of a batch's entries is left. Soft thresholds on a cubic plan are a row here; hard
-ones throughout, on a cubic plan, are `gradual-magnitude` among the methods at equal parameters. For DeepFM and AutoInt
-*the defaults* are the settings of `benchmarks/experiments/movielens-1m/<model>/pep-plan.toml`, and what FM has decided
-is not asked again.
+    about = """The first row of a table is the validation AUC of the defaults; the other rows are differences from it,
+paired by seed. Rows without a setting patch the search (`benchmarks/paper/variants.py`): plans that fall at another
+pace between the same ends, and a threshold that becomes hard when less than a fifth of a batch's entries is left. Soft
+thresholds with a cubic plan are a row here; hard thresholds with a cubic plan are `gradual-magnitude` in [the
+comparison of methods](#auc-against-parameters-and-bytes). For DeepFM and AutoInt, *the defaults* are the settings of
+`benchmarks/experiments/movielens-1m/<model>/pep-plan.toml`, and settings that were decided with FM are not repeated.
 
-What may be ahead of a default and is none: a search 128 wide, as in the comparison of methods, takes about twice the
-time and memory, and what it gains by labels was not seen in a taught ticket (one trial, seed 0, ended before its time,
-told in DeepFM's `pep-plan.toml`); more patience in retraining gains deep models a thousandth or less, for longer
-retraining."""
-    return "\n\n".join(filter(None, [about, *told]))
+Two changes can be better than a default and are not adopted. A search with D = 128, as in the comparison of methods,
+needs about twice the time and memory, and its gain with hard labels was not found with distillation (one trial, seed 0,
+stopped early, described in DeepFM's `pep-plan.toml`). More patience in retraining gains 0.001 or less for deep models,
+at the cost of longer retraining."""
+    return paragraphs(about, *sections)
 
 
 def _section(settings: PaperSettings, model: str) -> str:
     content, budgets = read_json(_path(settings, model)), BUDGETS[model]
-    variants: dict[str, dict[str, Any]] = content["variants"]
-    rows = []
-    for variant in (variant for variant in VARIANTS[model] if variant.name in variants):
-        own = variants[variant.name]
-        if variant.name == DEFAULT:
-            told = [mean_sd([aucs[budget] for aucs in own.values()]) for budget in budgets]
-            rows.append([f"**{DEFAULT}**", *told])
+    results: dict[str, dict[str, Any]] = content["variants"]
+    rows, missing = [], []
+    for variant in VARIANTS[model]:
+        own = results.get(variant.name)
+        if own is None:
+            missing.append(f"`{variant.name}`")
+        elif variant.name == DEFAULT:
+            rows.append([f"**{DEFAULT}**", *(mean_sd([aucs[budget] for aucs in own.values()]) for budget in budgets)])
         else:
-            gains = [signed(_gains(variants, own, budget)) for budget in budgets]
-            rows.append([f"{variant.about}: `{variant.name}`", *gains])
-    missing = [f"`{variant.name}`" for variant in VARIANTS[model] if variant.name not in variants]
-    parts = [
+            gains = [signed(_gains(results, own, budget)) for budget in budgets]
+            rows.append([f"{variant.topic}: `{variant.name}`", *gains])
+    return paragraphs(
         f"### {MODEL_NAMES[model]}, one change at a time",
         table(["change", *budgets], rows),
-        _verdict(variants, budgets),
+        _verdict(results, budgets),
         f"Not run yet: {', '.join(missing)}." if missing else "",
         provenance(content),
-    ]
-    return "\n\n".join(part for part in parts if part)
+    )
 
 
 def _gains(variants: dict[str, dict[str, Any]], own: dict[str, Any], budget: str) -> list[float]:
-    """What a change gains at one budget, for each seed both have."""
+    """Return the gain of a change at one budget for each common seed."""
     return differences_by_seed(
         *({seed: aucs[budget] for seed, aucs in side.items()} for side in (own, variants.get(DEFAULT, {})))
     )
 
 
 def better_and_worse(variants: dict[str, dict[str, Any]], budgets: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Changes that are ahead of the defaults at one size and not behind at another, and those that are behind."""
+    """Return the changes that are better at some size and worse at none, and those that are worse at some size."""
     better, worse = [], []
     for name, own in variants.items():
         gains = [gains for budget in budgets if name != DEFAULT and (gains := _gains(variants, own, budget))]
@@ -194,42 +201,42 @@ def better_and_worse(variants: dict[str, dict[str, Any]], budgets: Sequence[str]
 
 
 def _verdict(variants: dict[str, dict[str, Any]], budgets: Sequence[str]) -> str:
-    def told(names: Sequence[str]) -> str:
+    def listed(names: Sequence[str]) -> str:
         seeds = {name: len(variants[name].keys() & variants[DEFAULT].keys()) for name in names}
         few = {name: f" ({many} seed{'s' if many > 1 else ''})" for name, many in seeds.items() if many < ENOUGH}
-        return ", ".join(f"`{name}`{few.get(name, '')}" for name in names)
+        return ", ".join(f"`{name}`{few.get(name, '')}" for name in names) or "none"
 
     better, worse = better_and_worse(variants, budgets)
     where = " at one size or both" if len(budgets) > 1 else ""
-    ahead = f"Ahead of the defaults{where}: {told(better)}" if better else "No change is ahead of the defaults"
-    return f"{ahead}. Behind{where}: {told(worse) or 'none'}. All others are level."
-
-
-def _deviation(settings: PaperSettings) -> str:
-    """The search with the deviation fixed at 0 beside the one that learns it, on the test split."""
-    both = _side_by_side(settings)
-    if both is None:
-        return ""
-    return "\n\n".join(
-        [
-            "### The deviation fixed at 0",
-            f"""Then nothing but the clock moves a threshold: magnitude pruning with a soft threshold. *Test* AUC on
-MovieLens-1M, FM, D = 64, retrained on labels alone (`benchmarks/experiments/{LEARNED}.toml` and
-`…/{Path(FIXED).name}.toml`). The paper has no such ablation.""",
-            table(["parameters", "deviation learned", "fixed at 0", "difference, paired"], both.rows),
-            both.in_words("Learning it") + _why_learned(both),
-            provenance(*(read_result(result_path(settings, name)) for name in (LEARNED, FIXED))),
-        ]
+    return (
+        f"Better than the defaults{where}: {listed(better)}. Worse{where}: {listed(worse)}. "
+        "All others show no significant difference."
     )
 
 
-def _side_by_side(settings: PaperSettings) -> PairedComparison | None:
+def _deviation(settings: PaperSettings) -> str:
+    """Compare a fixed deviation with a learned one on the test split."""
+    both = _deviation_comparison(settings)
+    if both is None:
+        return ""
+    return paragraphs(
+        "### Deviation fixed at 0",
+        f"""With the deviation fixed at 0 only the clock moves the thresholds: this is magnitude pruning with a soft
+threshold. *Test* AUC on MovieLens-1M, FM, D = 64, hard labels (`benchmarks/experiments/{LEARNED}.toml` and
+`…/{Path(FIXED).name}.toml`). The paper has no such ablation.""",
+        table(["parameters", "deviation learned", "fixed at 0", "difference"], both.rows),
+        both.summary("Learning the deviation") + _why_learned(both),
+        provenance(*(read_result(result_path(settings, name)) for name in (LEARNED, FIXED))),
+    )
+
+
+def _deviation_comparison(settings: PaperSettings) -> PairedComparison | None:
     learned, fixed = (pruned_points(read_experiment(settings, name).values(), name) for name in (LEARNED, FIXED))
     return PairedComparison.of(learned, fixed) if learned and fixed else None
 
 
 def _why_learned(both: PairedComparison) -> str:
-    """Why the default is what it is, as long as the numbers allow it."""
+    """Explain the default, if the numbers support it."""
     gains = [fmean(each) for each in both.differences.values() if each]
     if not gains or min(gains) <= -MIN_DIFFERENCE or max(gains) >= MIN_DIFFERENCE:
         return ""

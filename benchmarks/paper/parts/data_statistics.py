@@ -1,6 +1,6 @@
-"""The data sets: rows, fields and features as the paper counts them and as they are here, and which files those are.
+"""The data sets: rows, fields and features in the paper and here, and the raw files.
 
-Counts and checksums only, never rows.
+Result files contain counts and checksums, never rows.
 """
 
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from environment import run_environment
-from paper.markdown import NOT_RUN_YET, Claim, picture, provenance, table
+from paper.markdown import NOT_RUN_YET, Claim, paragraphs, picture, provenance, table
 from paper.result_files import read_matching_result, read_result, write_result
 from paper.settings import DATASET_NAMES, FOLDERS, PaperSettings
 from thresher._internal.settings import config_to_mapping
@@ -22,10 +22,13 @@ from thresher.training.metrics import auc_standard_error
 
 TITLE = "Statistics of the data sets"
 PUBLISHED = "Table 3"
+MEASURED = """Rows, fields and features of the data sets. Features here are those of the training split plus one unknown
+feature per field; the paper counts the full file. On Criteo and Avazu, values seen fewer than ten times are unknown, as
+in the paper. The points below ten in their curves are the unknown features of single fields."""
 PAPER = {"movielens-1m": (739_015, 7, 3_864), "criteo": (45_840_617, 39, 1_086_810), "avazu": (40_400_000, 22, 645_394)}
 """Rows, fields, features."""
 FILES = {"movielens-1m": ("ratings.dat", "users.dat", "movies.dat"), "criteo": ("train.txt",), "avazu": ("train.csv",)}
-"""Data set → the raw files it is read from, in its folder."""
+"""Data set → raw files in its folder."""
 WITH_HEADER = ("train.csv",)
 
 
@@ -34,25 +37,25 @@ def run(settings: PaperSettings) -> None:
         path, data = result_path(settings, source), settings.portable_data(source)
         if read_matching_result(settings, path, data):
             continue
-        made = run_environment()
+        environment = run_environment()
         encoded = encode(build_source(settings.data(source)), settings.temporary / "data_statistics" / source)
-        found = table_statistics(encoded, head=0)  # the most frequent values are data, and stay out
+        found = table_statistics(encoded, head=0)  # no values of the data in result files
         fields = [
             {"name": field.name, "num_features": field.num_features, "unknown_share": field.unknown_share}
             for field in found.fields
         ]
         content = {key: value for key, value in asdict(found).items() if key != "fields"}
-        told = {"config": config_to_mapping(data), "source": source, "files": file_metadata(settings, source)}
-        write_result(path, {**told, **content, "fields": fields}, made)
+        metadata = {"config": config_to_mapping(data), "source": source, "files": file_metadata(settings, source)}
+        write_result(path, {**metadata, **content, "fields": fields}, environment)
 
 
 def file_metadata(settings: PaperSettings, source: str) -> list[dict[str, Any]]:
-    """Name, rows and checksum of the raw files of a data set; none of made-up rows."""
+    """Return name, rows and checksum of a data set's raw files; empty for synthetic rows."""
     folder = settings.data(source).data_dir
-    return [] if folder is None else [_facts(Path(folder) / name, FOLDERS[source]) for name in FILES[source]]
+    return [] if folder is None else [_metadata(Path(folder) / name, FOLDERS[source]) for name in FILES[source]]
 
 
-def _facts(path: Path, folder: str) -> dict[str, Any]:
+def _metadata(path: Path, folder: str) -> dict[str, Any]:
     with path.open("rb") as lines:
         num_lines = sum(1 for _ in lines)
     rows = num_lines - (path.name in WITH_HEADER)
@@ -73,14 +76,14 @@ def draw(settings: PaperSettings) -> list[Path]:
         axes.set_yscale("log")
         for axis in (axes.xaxis, axes.yaxis):
             set_count_ticks(axis)
-        axes.set_xlabel("features, the most frequent first")
-        axes.set_ylabel("training rows with it")
+        axes.set_xlabel("rank of the feature by frequency")
+        axes.set_ylabel("training rows with the feature")
         axes.legend(loc="lower left", fontsize=8)
         return list(save_figure(figure, settings.images / "data-statistics"))
 
 
 def claims(settings: PaperSettings) -> list[Claim]:
-    return []  # the statistics claim nothing
+    return []
 
 
 def page(settings: PaperSettings) -> str:
@@ -105,38 +108,33 @@ def page(settings: PaperSettings) -> str:
         )
     heads = ["", "rows, paper", "rows, here", "train / validation / test", "fields, paper / here", "features, paper",
              "features, here", "positive share"]  # fmt: skip
-    return "\n\n".join(
-        [
-            "Features here include an unknown one per field, and are "
-            "those of the training split, where the paper counts the whole file. Values seen fewer "
-            "than ten times are unknown on Criteo and Avazu, as in the paper: what lies below ten in their curves are "
-            "the unknown features of single fields.",
-            table(heads, rows),
-            picture(settings, "data-statistics", "how often features are seen"),
-            *filter(None, [_files(found)]),
-            provenance(*found.values()),
-        ]
+    return paragraphs(
+        table(heads, rows),
+        picture(settings, "data-statistics", "frequency of the features"),
+        _files(found),
+        provenance(*found.values()),
     )
 
 
 def _files(found: Mapping[str, Mapping[str, Any]]) -> str:
-    """Which files the results are of."""
+    """List the raw files behind the results."""
     rows = [
         [f"`{file['file']}`", f"{file['rows']:,}", f"`{file['sha256']}`"]
         for content in found.values()
         for file in content.get("files", [])
     ]
-    told = (
-        "All results on this page but the times of a step at Criteo's shape, which has made-up rows, are of these "
-        "files. MovieLens-1M is complete, as GroupLens publishes it; of the others whoever cut them out says: Criteo's "
-        "is a roughly uniform 0.3 % of the rows of the Kaggle 2014 `train.txt`, Avazu's 20,000 rows over all 240 hours "
-        "of the Kaggle 2014 `train.csv`. Rows are counted without a header; the checksum is that of the whole file."
+    text = (
+        "All results on this page use these files, except for the times of a step at Criteo's shape, which use "
+        "synthetic rows. MovieLens-1M is complete, as published by GroupLens. According to its source, the Criteo file "
+        "is a roughly uniform sample of 0.3 % of the rows of the Kaggle 2014 `train.txt`, and the Avazu file has "
+        "20,000 rows over all 240 hours of the Kaggle 2014 `train.csv`. Rows are counted without the header; the "
+        "checksum covers the whole file."
     )
-    return f"{told}\n\n{table(['file', 'rows', 'SHA-256'], rows)}" if rows else ""
+    return f"{text}\n\n{table(['file', 'rows', 'SHA-256'], rows)}" if rows else ""
 
 
 def auc_error(settings: PaperSettings, source: str, auc: float) -> float | None:
-    """The standard error of such an AUC on a data set's test split that comes from its rows."""
+    """Return the standard error of an AUC on a data set's test split due to its rows; None without statistics."""
     content = read_result(result_path(settings, source))
     if not content:
         return None

@@ -1,7 +1,7 @@
-"""Frequency against density: do popular features keep longer vectors?
+"""Frequency against density: do frequent features keep more dimensions?
 
-How often features occur; how the density of each popularity group falls over a search, with its spread; and features by
-frequency and density at the end. Density is the kept share of a vector; the paper calls the same thing sparsity.
+The figures show the distribution of feature frequencies, the density of each frequency group over a search, and the
+density of features by frequency in a ticket. Density is the kept share of a vector; the paper calls it sparsity.
 """
 
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from paper.markdown import NOT_RUN_YET, Claim, holds, mean_sd, picture, provenance, table
+from paper.markdown import NOT_RUN_YET, Claim, holds, mean_sd, paragraphs, picture, provenance, table
 from paper.measures import GROUP_EDGES, group_names
 from paper.result_files import compute_missing_seeds, read_result, read_seeds
 from paper.searches import RecordedConfig, Search, search, search_config
@@ -25,17 +25,20 @@ if TYPE_CHECKING:
 
 TITLE = "Frequency against density"
 PUBLISHED = "Figure 6"
+MEASURED = """The kept share of a feature's vector (*density*; the paper calls it sparsity) against the number of
+training rows with the feature, for FM on MovieLens-1M. The paper shows curves without numbers: frequent features stay
+dense, rare ones do not, with exceptions in both directions."""
 PART = "frequency"
 SOURCE = "movielens-1m"
-PRESSURES: dict[Pressure, str] = {"decay": "published search (decay)", "plan": "planned search"}
+PRESSURES: dict[Pressure, str] = {"decay": "PEP decay", "plan": "PEP plan"}
 BUDGETS: dict[Pressure, str] = {"decay": "30k", "plan": "25k"}
-"""Whose tickets the heat maps show; a search that missed it gives its smallest."""
+"""Budgets of the tickets in the heat maps; a search that does not reach one shows its smallest ticket."""
 COUNT_EDGES = [10 ** (k / 4) for k in range(25)]  # four to a decade, up to a million
 DENSITY_EDGES = [k / 16 for k in range(17)]
 FULL_COLOUR = 0.5
-"""Of a heat map: features of one frequency spread over many densities, of which a scale up to 1 shows little."""
-FALLEN = "1–9 rows: L2 prunes\nin the first epoch,\nthresholds do not yet"
-"""Why under `decay` the rarest group does not begin at 1; `_begins` tells it in full."""
+"""Upper end of the colour scale: few cells of the heat map come close to 1."""
+FIRST_EPOCH_NOTE = "1–9 rows: pruned by L2\nin the first epoch, not\nby the thresholds"
+"""Explains why the rarest group starts below 1 with PEP decay; `_first_epoch_text` has the details."""
 
 
 def run(settings: PaperSettings) -> None:
@@ -47,15 +50,15 @@ def run(settings: PaperSettings) -> None:
                 "groups_by_epoch": [_rounded(record["groups"]) for record in found.records],
                 "kept_by_epoch": [record["num_kept"] for record in found.records],
                 "counts": np.histogram(_seen(found), COUNT_EDGES)[0].tolist(),
-                "ticket": _of_ticket(found, BUDGETS[pressure]),
+                "ticket": _ticket_densities(found, BUDGETS[pressure]),
             }
 
-        watched = RecordedConfig(searches=(search_config(settings, SOURCE, pressure=pressure),))
-        compute_missing_seeds(settings, _path(settings, pressure), watched, of_seed)
+        recorded = RecordedConfig(searches=(search_config(settings, SOURCE, pressure=pressure),))
+        compute_missing_seeds(settings, _path(settings, pressure), recorded, of_seed)
 
 
-def _of_ticket(found: Search, budget: str) -> dict[str, Any] | None:
-    """How densities lie against frequencies in one ticket."""
+def _ticket_densities(found: Search, budget: str) -> dict[str, Any] | None:
+    """Return histogram and rank correlation of density and frequency in one ticket."""
     if not found.tickets:
         return None
     chosen = budget if budget in found.tickets else list(found.tickets)[-1]
@@ -77,13 +80,13 @@ def _seen(found: Search) -> NDArray[np.int64]:
 
 
 def density_histogram(counts: NDArray[np.int64], densities: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Features by count (columns of `COUNT_EDGES`) and density (rows of `DENSITY_EDGES`), `[16, 24]`."""
+    """Return the number of features by density (rows) and count (columns), `[16, 24]`."""
     table, _, _ = np.histogram2d(densities, counts, bins=(DENSITY_EDGES, COUNT_EDGES))
     return table.astype(np.int64)
 
 
 def rank_correlation(one: NDArray[Any], other: NDArray[Any]) -> float:
-    """Spearman's: the correlation of ranks, equal values sharing theirs; 0 where one side does not vary."""
+    """Return Spearman's rank correlation; equal values share a rank. It is 0 if one side is constant."""
     ranks = [_ranks(values) for values in (one, other)]
     if min(float(rank.std()) for rank in ranks) == 0:
         return 0.0
@@ -110,17 +113,19 @@ def draw(settings: PaperSettings) -> list[Path]:
         for (pressure, seeds), (left, right) in zip(results.items(), panels, strict=True):
             _draw_trajectories(left, seeds)
             if pressure == "decay" and _first_mean(seeds) < 1:
-                left.text(0.03, 0.03, FALLEN, transform=left.transAxes, fontsize=7.5, color="#333333")
+                left.text(0.03, 0.03, FIRST_EPOCH_NOTE, transform=left.transAxes, fontsize=7.5, color="#333333")
             left.set_title(PRESSURES[pressure], loc="left")
             tickets = [seed["ticket"] for seed in seeds if seed["ticket"] is not None]
             if tickets:
                 mesh = _draw_heat_map(right, tickets)
-                right.set_title(f"ticket of {tickets[0]['budget']}", loc="left")
-                figure.colorbar(mesh, ax=right, label="share of the column", extend="max")
+                right.set_title(f"ticket at {tickets[0]['budget']}", loc="left")
+                figure.colorbar(mesh, ax=right, label="share of features per column", extend="max")
             else:
                 right.set_axis_off()
         handles, labels = panels[0][0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=5, fontsize=8, title="training rows with it")
+        figure.legend(
+            handles, labels, loc="outside lower center", ncols=5, fontsize=8, title="training rows with the feature"
+        )
         figure.suptitle(f"{DATASET_NAMES[SOURCE]}, FM", x=0.01, ha="left", fontsize=10, fontweight="bold")
         return written + list(save_figure(figure, settings.images / f"{PART}_density"))
 
@@ -132,7 +137,7 @@ def _draw_counts(axes: "Axes", counts: list[int]) -> None:
     axes.set_xlim(1, COUNT_EDGES[max(np.nonzero(counts)[0], default=0) + 1])
     set_count_ticks(axes.xaxis)
     axes.set_xlabel("training rows with the feature")
-    axes.set_ylabel("share of the features")
+    axes.set_ylabel("share of features")
 
 
 def _draw_trajectories(axes: "Axes", seeds: list[dict[str, Any]]) -> None:
@@ -144,17 +149,22 @@ def _draw_trajectories(axes: "Axes", seeds: list[dict[str, Any]]) -> None:
             continue
         means = np.array([fmean(one["mean"] for one in ones) for ones in of_group])
         spreads = np.array([fmean(one["sd"] for one in ones) for ones in of_group])
-        look = {"color": COLOURS[at], "marker": MARKERS[at], "markersize": 4, "markevery": (at, 5)}  # for grey print
+        look = {
+            "color": COLOURS[at],
+            "marker": MARKERS[at],
+            "markersize": 4,
+            "markevery": (at, 5),
+        }  # readable in grey print
         axes.plot(epochs, means, linewidth=1.5, label=name, **look)
         low, high = np.clip(means - spreads, 0, 1), np.clip(means + spreads, 0, 1)
         axes.fill_between(epochs, low, high, color=COLOURS[at], alpha=0.15, linewidth=0)
     axes.set_ylim(0, 1.02)
-    axes.set_xlabel("epoch of the search")
+    axes.set_xlabel("search epoch")
     axes.set_ylabel("density")
 
 
 def _draw_heat_map(axes: "Axes", tickets: list[dict[str, Any]]) -> "QuadMesh":
-    """Each column shows where the features of one frequency lie; features of all seeds together."""
+    """Draw the distribution of density for each frequency; the features of all seeds are combined."""
     total = np.sum([ticket["histogram"] for ticket in tickets], axis=0)  # [density, count]
     columns = total.sum(axis=0, keepdims=True)
     shares = np.where(columns > 0, total / np.maximum(columns, 1), np.nan)
@@ -182,68 +192,64 @@ def page(settings: PaperSettings) -> str:
                 cells = [mean_sd([one[at]["mean"] for one in last if one], 2) for at in groups]
                 rows.append([f"{pressure}, {share:.0%} kept", *cells])
     heads = [f"{group_names()[at]} ({first[at]['features']:,})" for at in groups]
-    facts = [_facts(pressure, seeds) for pressure, seeds in results.items()]
-    return "\n\n".join(
-        [
-            """FM on MovieLens-1M. Features are grouped by how many training rows have them; *density* is the kept
-share of a vector, which the paper calls sparsity. Bands in the figure are one standard deviation over the features of
-a group. The paper shows curves without numbers: popular features stay dense, rare ones do
-not, with exceptions both ways.""",
-            picture(settings, f"{PART}_distribution", "How often features occur"),
-            picture(settings, f"{PART}_density", "Density by popularity over the search, and in a ticket of it"),
-            "Mean density of each group (number of features in brackets) when the search had so much left:",
-            table(["search", *heads], rows),
-            *filter(None, [_begins(results.get("decay", [])), *facts]),
-            provenance(*(read_result(_path(settings, pressure)) for pressure in results)),
-        ]
+    return paragraphs(
+        "Features are grouped by the number of training rows that contain them. Bands in the figure are one standard "
+        "deviation over the features of a group.",
+        picture(settings, f"{PART}_distribution", "Distribution of feature frequencies"),
+        picture(settings, f"{PART}_density", "Density by frequency over the search and in a ticket"),
+        "Mean density of each group (number of features in brackets) at different kept shares of the table:",
+        table(["search", *heads], rows),
+        _first_epoch_text(results.get("decay", [])),
+        *(_correlation_text(pressure, seeds) for pressure, seeds in results.items()),
+        provenance(*(read_result(_path(settings, pressure)) for pressure in results)),
     )
 
 
 def _first_mean(seeds: list[dict[str, Any]]) -> float:
-    """Density of the rarest group at the end of the first epoch."""
+    """Return the density of the rarest group at the end of the first epoch."""
     return fmean(seed["groups_by_epoch"][0][0]["mean"] for seed in seeds)
 
 
-def _begins(seeds: list[dict[str, Any]]) -> str:
-    """Why the rarest group begins below 1 under the published search: the data have it, thresholds have not moved."""
+def _first_epoch_text(seeds: list[dict[str, Any]]) -> str:
+    """Explain why the rarest group starts below 1 with PEP decay although the thresholds have not moved."""
     if not seeds or _first_mean(seeds) == 1:
         return ""
     return (
-        f"Curves begin with the end of the first epoch. Under decay the group of {group_names()[0]} rows is then at "
-        f"{_first_mean(seeds):.2f}, though all entries are above the first threshold, g(−15) = 3·10⁻⁷, when the search "
-        "starts: a vector whose rows are yet to come, or long past, has no gradient but that of its own L2, which "
-        "Adam scales to full steps, and so it falls to about 10⁻¹⁵. Under the plan nothing is pruned before the "
-        "warm-up ends."
+        "The curves start at the end of the first epoch. With PEP decay the density of the group of "
+        f"{group_names()[0]} rows is then {_first_mean(seeds):.2f}, although all entries are above the first "
+        "threshold, g(−15) = 3·10⁻⁷, at the start of the search. While a feature does not occur, the only gradient of "
+        "its vector is that of L2, which Adam scales to full steps, so the vector shrinks to about 10⁻¹⁵. PEP plan "
+        "prunes nothing before the end of the warm-up."
     )
 
 
 def claims(settings: PaperSettings) -> list[Claim]:
-    told, found = [], []
+    texts, checks = [], []
     for pressure, seeds in read_seeds(settings.results / PART, PRESSURES).items():
         correlations = [seed["ticket"]["rank_correlation"] for seed in seeds if seed["ticket"] is not None]
         if correlations:
-            told.append(f"{PRESSURES[pressure]} {mean_sd(correlations, 2)}")
-            found += [correlation > 0 for correlation in correlations]
-    said, here = "Popular features keep longer vectors", f"Rank correlation of frequency and density: {'; '.join(told)}"
-    return [Claim(said, holds(found), here)] if told else []
+            texts.append(f"{PRESSURES[pressure]} {mean_sd(correlations, 2)}")
+            checks += [correlation > 0 for correlation in correlations]
+    evidence = f"Rank correlation of frequency and density: {'; '.join(texts)}"
+    return [Claim("Frequent features keep more dimensions", holds(checks), evidence)] if texts else []
 
 
 def _groups_at(seed: dict[str, Any], share: float) -> list[dict[str, float]] | None:
-    """The groups at the first epoch's end with no more than this share of the first count left."""
+    """Return the groups at the first epoch that ends with at most this share of the initial count."""
     kept: list[int] = seed["kept_by_epoch"]
     at = next((at for at, count in enumerate(kept) if count <= share * kept[0]), None)
     return None if at is None else seed["groups_by_epoch"][at]
 
 
-def _facts(pressure: Pressure, seeds: list[dict[str, Any]]) -> str:
+def _correlation_text(pressure: Pressure, seeds: list[dict[str, Any]]) -> str:
     tickets = [seed["ticket"] for seed in seeds if seed["ticket"] is not None]
     if not tickets:
         return ""
     correlation = mean_sd([ticket["rank_correlation"] for ticket in tickets], 2)
     dropped = mean_sd([100 * ticket["dropped_share"] for ticket in tickets], 1)
     return (
-        f"Rank correlation of frequency and density in the ticket of {tickets[0]['budget']}, {PRESSURES[pressure]}: "
-        f"{correlation}; {dropped} % of the features are dropped altogether."
+        f"Rank correlation of frequency and density in the ticket at {tickets[0]['budget']}, {PRESSURES[pressure]}: "
+        f"{correlation}. {dropped} % of the features are dropped (no dimension is kept)."
     )
 
 

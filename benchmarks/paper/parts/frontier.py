@@ -1,13 +1,13 @@
 """AUC against parameters and against bytes: every method under every model, and PEP against each at equal budgets.
 
-All share the data, search and training of `experiments/movielens-1m/<model>/pep-plan.toml` under `thresher compare`, by
-labels alone: no teacher. PEP's grid, like theirs, begins with a table wider than the 64 of that file. PEP with decay is
-its own experiment.
-"""
+All methods share the data, search and training of `experiments/movielens-1m/<model>/pep-plan.toml` under `thresher
+compare`, with hard labels. PEP's grid, like the other grids, begins with a wider table than the D = 64 of that file.
+PEP decay is a separate experiment."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from paper import int8_tickets, method_comparison
 from paper.experiments import (
@@ -17,13 +17,13 @@ from paper.experiments import (
     result_path,
     run_experiment,
 )
-from paper.markdown import NOT_RUN_YET, Claim, holds, mean_sd, not_in_paper, picture, provenance, table
+from paper.markdown import NOT_RUN_YET, Claim, mean_sd, not_in_paper, paragraphs, picture, provenance, table
 from paper.method_comparison import compare_method
 from paper.parts import ablation
 from paper.published import AUTHORS_CODE, PEP_0
 from paper.result_files import read_result
 from paper.settings import MODEL_NAMES, PaperSettings
-from paper.verdicts.equal_budgets import at_equal_budgets, comparisons, method_rows, outcome_counts
+from paper.verdicts.equal_budgets import at_equal_budgets, claim_better, method_rows
 from paper.verdicts.equal_bytes import at_equal_bytes
 from thresher.experiment.compared_points import FLOOR
 from thresher.report.comparison import plot_comparison
@@ -32,12 +32,15 @@ from thresher.report.frontier import FrontierPoint
 PART = "frontier"
 TITLE = "AUC against parameters and bytes"
 PUBLISHED = "Figure 2"
+MEASURED = """Test AUC of PEP and of the other pruning, compression and size-search methods on MovieLens-1M, at equal
+numbers of parameters and at equal bytes, all trained with hard labels. [methods.md](methods.md) describes the methods
+and their grids."""
 PLAN, DECAY, QUANTISED = "pep", "pep-decay", "quantised"
 MODELS = ("fm", "deepfm", "autoint")
 IN_PAPER = ("uniform", "mgqe", "mde", "darts-emb")
 MAGNITUDES = ("magnitude", "gradual-magnitude", "iterative-magnitude")
-BY_BYTES_ALONE = (QUANTISED, int8_tickets.LABEL)
-"""At equal parameters they are `uniform` and `pep`."""
+ONLY_IN_BYTES = (QUANTISED, int8_tickets.LABEL)
+"""Methods that are compared in bytes only: with equal parameters they are `uniform` and `pep`."""
 _FEW = ("pep", "uniform", "magnitude", "mde")
 METHODS: Mapping[str, tuple[str, ...]] = {
     "fm": (
@@ -66,18 +69,18 @@ BUDGETS: Mapping[str, tuple[str, ...]] = {
     "deepfm": ("30k", "20k", "8604"),
     "autoint": ("30k", "20k", "9000"),
 }
-"""Those of the experiments, and for deep models one that PEP decay comes to; the last of each is the size of the
-paper's PEP-0, for AutoInt (9,281) a little below."""
+"""Budgets of the experiments; 30k for deep models is one that PEP decay reaches. The last one is the size of the
+paper's PEP-0; for AutoInt (9,281) it is slightly smaller."""
 TRIALS = 1
 FURTHER = ("l1-projection", "dnis", "nis", "autodim", "hash", "double-hash", "quotient-remainder")
-"""Methods with a figure of their own beside PEP: neither in the paper nor pruning by magnitude nor quantised."""
+"""Methods in a second figure: not in the paper, not magnitude pruning, not quantised."""
 DEPTH = 3.5
-"""Figures end so many times PEP's own range below it: tables have the rest."""
+"""Figures end this many times PEP's AUC range below PEP; the tables contain the rest."""
 
 
 def run(settings: PaperSettings) -> None:
     for model in _models(settings):
-        for seeds in range(1, max(settings.seeds) + 2):  # a comparison counts its seeds from 0
+        for seeds in range(1, max(settings.seeds) + 2):  # a comparison starts at seed 0
             for method in _methods(settings, model):
                 compare_method(
                     settings, path(settings, model), f"movielens-1m/{model}/pep-plan", method, BUDGETS[model],
@@ -99,7 +102,7 @@ def draw(settings: PaperSettings) -> list[Path]:
         further = [point for point in points if point.label in (PLAN, *FURTHER)]
         if first:
             written += plot_comparison(
-                first, settings.images / f"frontier-{model}", by_bytes_alone=BY_BYTES_ALONE, marks=_published(model),
+                first, settings.images / f"frontier-{model}", by_bytes_alone=ONLY_IN_BYTES, marks=_published(model),
                 title=title + (f" (LR, no embedding: {fmean(floor):.4f})" if floor else ""), depth=DEPTH,
             )  # fmt: skip
         if any(point.label in FURTHER for point in points):
@@ -110,86 +113,86 @@ def draw(settings: PaperSettings) -> list[Path]:
 
 def page(settings: PaperSettings) -> str:
     sections = [
-        f"""Methods and their grids: [methods.md](methods.md).
-
-- `pep` is PEP plan; `pep-decay` the published search, an experiment of its own, 64 wide: against it the width counts,
-  too.
-- All others share data, warm-up, plan, retraining on labels alone, and seeds. Each has the first setting of its grid,
-  PEP too: PEP, magnitude pruning, L1 projection and DNIS search tables 128 wide. With one trial each, a method whose
-  first setting is small cannot use a large budget: then its size stands beside its AUC, and more trials might do more.
-- `quantised` is the table of `uniform`, and `pep, int8` that of `pep`, with values in eight bits: compared in bytes.
-- With [the deviation fixed at 0](#the-deviation-fixed-at-0) `pep` is one more schedule of magnitude pruning, with a
-  soft threshold.{_learning(settings)}"""
+        f"""- `pep` is PEP plan. `pep-decay` is the published search, a separate experiment with D = 64; the comparison
+  with it also contains the effect of the embedding dimension.
+- All other methods share data, warm-up, plan, retraining and seeds. Each method, PEP included, uses the first setting
+  of its grid. PEP, magnitude pruning, L1 projection and DNIS search tables with D = 128. A method whose first setting
+  is small cannot use a large budget: its size is then given after its AUC (`@`), and more trials might improve it.
+- `quantised` is the table of `uniform` and `pep, int8` is the table of `pep` with int8 values. They are compared in
+  bytes.
+- With [the deviation fixed at 0](#deviation-fixed-at-0) `pep` is a schedule of magnitude pruning with a soft
+  threshold.{_learned_thresholds(settings)}"""
     ]
     for model in MODELS:
         points = read_points(settings, model)
-        found = _section(settings, model, points) if points else NOT_RUN_YET
-        sections.append(f"### {MODEL_NAMES[model]}\n\n{found}")
-    return "\n\n".join(sections)
+        text = _section(settings, model, points) if points else NOT_RUN_YET
+        sections.append(f"### {MODEL_NAMES[model]}\n\n{text}")
+    return paragraphs(*sections)
 
 
 def claims(settings: PaperSettings) -> list[Claim]:
-    """PEP against the methods the paper has in its figures, and against magnitude pruning, under every model."""
+    """Compare PEP with the methods in the paper's figures and with magnitude pruning, under every model."""
+    points = {model: read_points(settings, model) for model in MODELS}
+    prefix = "MovieLens-1M, each method with the first setting of its grid"
+    own = "at equal size PEP is better than magnitude pruning"
+    gain = "Magnitude pruning comes closest to PEP, most of all with an iterative schedule and under AutoInt."
     return [
-        *_claim(settings, "At equal size it is ahead of uniform tables, MGQE, MDE and DartsEmb", IN_PAPER),
-        *_claim(settings, not_in_paper("at equal size it is ahead of magnitude pruning"), MAGNITUDES),
-    ]
+        *claim_better(
+            "At equal size PEP is better than uniform tables, MGQE, MDE and DartsEmb",
+            prefix, points, BUDGETS, PLAN, IN_PAPER, MODEL_NAMES, meanings={},
+        ),
+        *claim_better(
+            not_in_paper(own), prefix, points, BUDGETS, PLAN, MAGNITUDES, MODEL_NAMES, meanings={"in part": gain}
+        ),
+    ]  # fmt: skip
 
 
-def _claim(settings: PaperSettings, said: str, methods: Sequence[str]) -> list[Claim]:
-    told, found = [], []
-    for model in MODELS:
-        points = [point for point in read_points(settings, model) if point.label in (PLAN, *methods)]
-        compared_here = comparisons(points, PLAN, BUDGETS[model])
-        if compared_here:
-            others = ", ".join(dict.fromkeys(one.other.label for one in compared_here))
-            told.append(f"{MODEL_NAMES[model]} ({others}): {outcome_counts(compared_here, name_level=False)}")
-            found += [one.is_better for one in compared_here]
-    here = f"MovieLens-1M, each method with the first setting of its grid, {'; '.join(told)}"
-    return [Claim(said, holds(found), here)] if told else []
-
-
-def _learning(settings: PaperSettings) -> str:
-    """Nothing here may be credited to learned thresholds unless the ablation shows that they matter."""
+def _learned_thresholds(settings: PaperSettings) -> str:
+    """Credit the result to learned thresholds only if the ablation shows that they matter."""
     claim = ablation.learning_claim(settings)
     if claim is not None and claim.holds == "no":
-        return " It is no worse then: what `pep` is ahead by is owed to that schedule, not to learned thresholds."
+        return " It is not worse then, so the advantage of `pep` comes from this schedule, not from learned thresholds."
     return ""
 
 
 def _section(settings: PaperSettings, model: str, points: Sequence[FrontierPoint]) -> str:
     content = read_result(path(settings, model))
     budgets = BUDGETS[model]
-    parts = [
+    return paragraphs(
         picture(settings, f"frontier-{model}", f"test AUC against parameters and bytes, {MODEL_NAMES[model]}"),
-        picture(settings, f"frontier-{model}-further", f"the same of further methods, {MODEL_NAMES[model]}"),
+        picture(settings, f"frontier-{model}-further", f"the same for further methods, {MODEL_NAMES[model]}"),
         table(["test AUC", *budgets], method_rows(points, budgets)),
-        *(_widths(points, label) for label in ("uniform", QUANTISED)),
+        *(_unbudgeted(points, label) for label in ("uniform", QUANTISED)),
         f"Logistic regression: {mean_sd(aucs_of(floor_points(settings, model)))}.",
-        at_equal_budgets([point for point in points if point.label not in BY_BYTES_ALONE], PLAN, budgets),
-        at_equal_bytes(points, (PLAN, int8_tickets.LABEL), turned=[QUANTISED]),
+        at_equal_budgets([point for point in points if point.label not in ONLY_IN_BYTES], PLAN, budgets),
+        at_equal_bytes(points, (PLAN, int8_tickets.LABEL), reverse=[QUANTISED]),
         method_comparison.stopped_at_last_epoch(content),
-        _unmet(content.get("unmet", {})),
+        unmet_budgets(content),
         _missing(model, content.get("done", {}), has_decay=any(point.label == DECAY for point in points)),
         provenance(
             content,
             read_result(result_path(settings, f"movielens-1m/{model}/pep-decay")),
             read_result(int8_tickets.path(settings)) if model == "fm" else {},
         ),
-    ]
-    return "\n\n".join(part for part in parts if part)
+    )
 
 
-def _widths(points: Sequence[FrontierPoint], label: str) -> str:
-    """A plain table of whole widths, outside the budgets."""
+def _unbudgeted(points: Sequence[FrontierPoint], label: str) -> str:
+    """List a method's tables of fixed embedding dimension, which have no budget."""
     own = [point for point in points if point.label == label and point.budget is None]
     sizes = sorted({point.num_parameters for point in own}, reverse=True)
-    told = [f"{size:,}: {mean_sd(aucs_of([p for p in own if p.num_parameters == size]))}" for size in sizes]
-    return f"`{label}` at whole widths from 64 down, by parameters: {'; '.join(told)}." if own else ""
+    texts = [f"{size:,}: {mean_sd(aucs_of([p for p in own if p.num_parameters == size]))}" for size in sizes]
+    return f"`{label}` with D = 64 and smaller, by number of parameters: {'; '.join(texts)}." if own else ""
+
+
+def unmet_budgets(content: Mapping[str, Any]) -> str:
+    """List the budgets that a method cannot reach."""
+    unmet = content.get("unmet", {})
+    return f"Budgets that are out of reach: {', '.join(sorted(unmet))}." if unmet else ""
 
 
 def read_points(settings: PaperSettings, model: str) -> list[FrontierPoint]:
-    """The points of all methods under a model that were compared, and those of PEP decay; the floor left out."""
+    """Return the points of all methods under a model, PEP decay included, logistic regression excluded."""
     decay = read_experiment(settings, f"movielens-1m/{model}/pep-decay")
     points = [
         *pruned_points(decay.values(), DECAY),
@@ -200,7 +203,7 @@ def read_points(settings: PaperSettings, model: str) -> list[FrontierPoint]:
         ),
         *(int8_tickets.points(settings) if model == "fm" else []),
     ]
-    order = (PLAN, int8_tickets.LABEL, DECAY, *METHODS["fm"])  # not the one they were run in
+    order = (PLAN, int8_tickets.LABEL, DECAY, *METHODS["fm"])  # not the order of the runs
     return sorted(points, key=lambda point: order.index(point.label))
 
 
@@ -209,14 +212,14 @@ def path(settings: PaperSettings, model: str) -> Path:
 
 
 def _published(model: str) -> list[FrontierPoint]:
-    """The paper's point, and that of the authors' code in an independent run."""
-    told = {"paper": PEP_0["movielens-1m"][model], "authors' code": AUTHORS_CODE[model]}
+    """Return the points of the paper and of the authors' code."""
+    published = {"paper": PEP_0["movielens-1m"][model], "authors' code": AUTHORS_CODE[model]}
     return [
         FrontierPoint(
             label=name, budget=None, num_parameters=size, storage_bytes=0, test_auc=auc,
             validation_auc=auc, validation_logloss=0.0,
         )
-        for name, (auc, size) in told.items()
+        for name, (auc, size) in published.items()
     ]  # fmt: skip
 
 
@@ -233,7 +236,7 @@ def _models(settings: PaperSettings) -> list[str]:
 
 
 def _methods(settings: PaperSettings, model: str) -> tuple[str, ...]:
-    """In quick no more than one under DeepFM and none under AutoInt, whose network a comparison cannot make small."""
+    """Return the methods to run; quick mode has few for deep models, whose network a comparison cannot shrink."""
     quick = {"fm": METHODS["fm"], "deepfm": ("magnitude",), "autoint": ()}
     return quick[model] if settings.quick else METHODS[model]
 
@@ -242,7 +245,3 @@ def _missing(model: str, done: Mapping[str, object], *, has_decay: bool) -> str:
     missing = [f"`{method}`" for method in METHODS[model] if method not in done]
     missing += [] if has_decay else [f"`{DECAY}`"]
     return f"Not run yet under {model}: {', '.join(missing)}." if missing else ""
-
-
-def _unmet(unmet: Mapping[str, str]) -> str:
-    return "Out of reach: " + "; ".join(sorted(unmet)) + "." if unmet else ""

@@ -1,15 +1,16 @@
-"""Granularity: which entries share a threshold, from one for the whole table to one for each entry.
+"""Granularity: which entries share a threshold, from one threshold for the whole table to one for each entry.
 
-Left the count over epochs under the published pressure (decay), as the paper has it; right the tickets of the planned
-search at equal budgets, retrained: the count says how fast a granularity prunes, the AUC what that is worth.
+The left panel shows the number of kept entries over epochs under the published search (decay), as in the paper. The
+right panel shows the retrained tickets of PEP plan at equal budgets.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, get_args
 
-from paper.markdown import NOT_RUN_YET, Claim, holds, mean_sd, picture, provenance, table
+from paper.markdown import NOT_RUN_YET, Claim, holds, mean_sd, paragraphs, picture, provenance, table
 from paper.result_files import compute_missing_seeds, read_result, read_seeds
 from paper.searches import RecordedConfig, search, search_config, short
 from paper.settings import PaperSettings
@@ -22,6 +23,11 @@ from thresher.search.budget import Budget
 
 TITLE = "Granularity of the thresholds"
 PUBLISHED = "Figure 10"
+MEASURED = """How many parameters the published search (decay) keeps over its epochs with each granularity, and the test
+AUC
+of retrained tickets of PEP plan at equal budgets, for FM with D = 64 on MovieLens-1M. The paper has the first four
+granularities and shows curves without numbers: feature-dimension prunes most and has the best AUC, and dimension comes
+close in fewer epochs. Field and field-dimension exist only in the authors' code."""
 PART = "granularity"
 SOURCE = "movielens-1m"
 GRANULARITIES: tuple[GranularityName, ...] = get_args(GranularityName)
@@ -44,10 +50,10 @@ def run(settings: PaperSettings) -> None:
             return {"kept_by_epoch": [record["num_kept"] for record in decay.records], "points": points}
 
         pressures: tuple[Pressure, ...] = ("decay", "plan")
-        searches = tuple(search_config(settings, SOURCE, pressure=it, granularity=granularity) for it in pressures)
+        searches = tuple(search_config(settings, SOURCE, pressure=each, granularity=granularity) for each in pressures)
         trainings = (training_config(settings, searches[-1], None),)
-        watched = RecordedConfig(searches=searches, trainings=trainings)
-        compute_missing_seeds(settings, _path(settings, granularity), watched, of_seed)
+        recorded = RecordedConfig(searches=searches, trainings=trainings)
+        compute_missing_seeds(settings, _path(settings, granularity), recorded, of_seed)
 
 
 def draw(settings: PaperSettings) -> list[Path]:
@@ -69,11 +75,11 @@ def draw(settings: PaperSettings) -> list[Path]:
                 right.errorbar(sizes, means, yerr=spreads, fmt="none", ecolor=COLOURS[at], elinewidth=1, capsize=2)
         left.set_yscale("log")
         set_count_ticks(left.yaxis)
-        left.set_xlabel("epoch of the search (decay)")
+        left.set_xlabel("search epoch (PEP decay)")
         left.set_ylabel("parameters kept")
         right.set_xscale("log")
         set_count_ticks(right.xaxis)
-        right.set_xlabel("parameters kept (plan), retrained")
+        right.set_xlabel("parameters kept (PEP plan, retrained)")
         right.set_ylabel("test AUC")
         handles, labels = left.get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=8)
@@ -81,7 +87,7 @@ def draw(settings: PaperSettings) -> list[Path]:
 
 
 def _line(seeds: list[dict[str, Any]]) -> list[tuple[int, float, float]]:
-    """(parameters, mean test AUC, standard deviation) by budget, smallest first."""
+    """Return (parameters, mean test AUC, standard deviation) by budget, smallest first."""
     return sorted((size, fmean(aucs), stdev(aucs) if len(aucs) > 1 else 0.0) for size, aucs in _by_size(seeds).items())
 
 
@@ -108,46 +114,47 @@ def page(settings: PaperSettings) -> str:
         ["granularity", *(f"epoch {epoch}" for epoch in epochs)],
         [[name, *(_kept(seeds, epoch) for epoch in epochs)] for name, seeds in results.items()],
     )
-    return "\n\n".join(
-        [
-            """MovieLens-1M, FM, D = 64. The paper has the first four and shows curves without
-numbers: feature-dimension prunes most and retrains best, dimension comes close in fewer epochs. Field and
-field-dimension are in the authors' code only. Decay reaches a size at a different epoch with each, if at all, so AUC is
-compared at equal budgets under the plan. With `global` the plan's deviation is one number and cancels: that row is
-magnitude pruning with a soft threshold.""",
-            picture(settings, PART, "Parameters kept over epochs, and retrained AUC, for six granularities"),
-            "Parameters kept by the published search (decay):",
-            kept,
-            "Test AUC of the planned search's tickets, retrained:",
-            retrained,
-            _conclusion(contents, sizes),
-            provenance(*contents.values()),
-        ]
+    return paragraphs(
+        """Decay reaches a size at a different epoch with each granularity, if at all, so AUC is compared at equal
+budgets with PEP plan. With `global` the deviation of PEP plan is a single number and cancels out: that row is magnitude
+pruning with a soft threshold.""",
+        picture(settings, PART, "Parameters kept over epochs, and retrained AUC, for six granularities"),
+        "Parameters kept by the published search (decay):",
+        kept,
+        "Test AUC of the retrained tickets of PEP plan:",
+        retrained,
+        _conclusion(contents, sizes),
+        provenance(*contents.values()),
     )
 
 
 def claims(settings: PaperSettings) -> list[Claim]:
     contents = {name: content for name in GRANULARITIES if (content := read_result(_path(settings, name)))}
     sizes = sorted({size for content in contents.values() for size in _by_size(list(content["seeds"].values()))})
-    found = [is_better(gains) for name in contents for size in sizes if (gains := _gains(contents, name, size))]
-    if not found:
+    checks = [is_better(gains) for name in contents for size in sizes if (gains := _gains(contents, name, size))]
+    if not checks:
         return []
-    judged = _conclusion(contents, sizes[::-1]).rstrip(".")
-    return [*_prunes_most(contents), Claim("A threshold for each entry retrains best", holds(found), judged)]
+    evidence, verdict = _conclusion(contents, sizes[::-1]).rstrip("."), holds(checks)
+    meaning = (
+        "It is better than thresholds per field or feature, but not than one global threshold or one per dimension."
+    )
+    best = Claim("One threshold per entry has the best retrained AUC", verdict, evidence, meaning)
+    return [*_prunes_most(contents), best if verdict == "in part" else replace(best, meaning="")]
 
 
 def _prunes_most(contents: Mapping[GranularityName, Mapping[str, Any]]) -> list[Claim]:
-    """What is left at the end of the published search, the least first."""
+    """Compare the number of entries kept at the end of the published search."""
     seeds = {name: list(content["seeds"].values()) for name, content in contents.items()}
-    last = min(len(seed["kept_by_epoch"]) for of_name in seeds.values() for seed in of_name)
-    left = {name: fmean(seed["kept_by_epoch"][last - 1] for seed in of_name) for name, of_name in seeds.items()}
-    order = sorted(left, key=lambda name: left[name])
-    here = f"Kept by decay after {last} epochs: {'; '.join(f'{name} {_kept(seeds[name], last)}' for name in order)}"
-    return [Claim("A threshold for each entry prunes most", holds([order[0] == BEST_IN_PAPER]), here)]
+    last = min(len(seed["kept_by_epoch"]) for found in seeds.values() for seed in found)
+    kept = {name: fmean(seed["kept_by_epoch"][last - 1] for seed in found) for name, found in seeds.items()}
+    order = sorted(kept, key=lambda name: kept[name])
+    counts = "; ".join(f"{name} {_kept(seeds[name], last)}" for name in order)
+    evidence = f"Parameters kept by decay after {last} epochs: {counts}"
+    return [Claim("One threshold per entry prunes most", holds([order[0] == BEST_IN_PAPER]), evidence)]
 
 
 def _gains(contents: Mapping[GranularityName, Mapping[str, Any]], other: GranularityName, size: int) -> list[float]:
-    """The paper's best minus another granularity at one size, for each seed both have."""
+    """Return the paper's best granularity minus another one at one size, for each common seed."""
 
     def aucs(name: GranularityName) -> dict[str, float]:
         seeds = contents.get(name, {}).get("seeds", {})
@@ -157,18 +164,16 @@ def _gains(contents: Mapping[GranularityName, Mapping[str, Any]], other: Granula
 
 
 def _conclusion(contents: Mapping[GranularityName, Mapping[str, Any]], sizes: Sequence[int]) -> str:
-    """The paper's finding, that a threshold for each entry retrains best, checked at equal sizes."""
-    told = []
+    """Compare one threshold per entry with the other granularities at equal sizes."""
+    texts = []
     for size in sizes:
-        ahead, behind = [], []
-        for name in contents:
-            gains = _gains(contents, name, size)
-            if gains and is_better(gains):
-                ahead.append(name)
-            elif gains and is_worse(gains):
-                behind.append(name)
-        told.append(f"{size:,}: ahead of {', '.join(ahead) or 'none'}, behind {', '.join(behind) or 'none'}")
-    return f"`{BEST_IN_PAPER}` against the others (level with those not named) at {'; '.join(told)}."
+        gains = {name: each for name in contents if (each := _gains(contents, name, size))}
+        better = [name for name, each in gains.items() if is_better(each)]
+        worse = [name for name, each in gains.items() if is_worse(each)]
+        texts.append(f"{size:,}: better than {', '.join(better) or 'none'}, worse than {', '.join(worse) or 'none'}")
+    return (
+        f"`{BEST_IN_PAPER}` against the others (no significant difference from those not named) at {'; '.join(texts)}."
+    )
 
 
 def _kept(seeds: list[dict[str, Any]], epoch: int) -> str:

@@ -1,4 +1,4 @@
-"""PEP plan, by labels and taught, beside what was published, and against its own dense model."""
+"""PEP plan with hard labels and with distillation, compared with published numbers and with the dense model."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,7 +17,7 @@ from paper.experiments import (
     teacher_experiment,
     teacher_experiment_names,
 )
-from paper.markdown import ABSENT, NOT_RUN_YET, Claim, holds, mean_sd, not_in_paper, provenance, table
+from paper.markdown import ABSENT, NOT_RUN_YET, Claim, holds, mean_sd, not_in_paper, paragraphs, provenance, table
 from paper.parts import frontier
 from paper.parts.data_statistics import auc_error
 from paper.published import AUTHORS_CODE, AUTHORS_DENSE, PEP_0
@@ -26,8 +26,10 @@ from paper.settings import MODEL_NAMES, PaperSettings
 from paper.verdicts.differences import MIN_DIFFERENCE, is_worse, paired_differences, signed
 from thresher.report.frontier import FrontierPoint
 
-TITLE = "Ours beside what was published"
-PUBLISHED = "Figure 2 and Table 4, of which these are the smallest tables"
+TITLE = "Test AUC compared with published numbers"
+PUBLISHED = "Figure 2 and Table 4 (the smallest tables)"
+MEASURED = """Test AUC of pruned FM, DeepFM and AutoInt models on MovieLens-1M at several sizes, next to the published
+numbers and to the dense model of the same run."""
 MODELS = ("fm", "deepfm", "autoint")
 DENSE, LABELS_EXPERIMENT = "dense", "movielens-1m/fm/pep-plan-by-labels"
 SIZES = {
@@ -35,14 +37,14 @@ SIZES = {
     "deepfm": ("8604", "20k", "30k", DENSE),
     "autoint": ("9000", "20k", "30k", DENSE),
 }
-"""Of each model's rows; the first is that of the paper's smallest table, for AutoInt (9,281) a little below."""
+"""Model → sizes of its rows. The first is the paper's smallest table; for AutoInt (9,281) it is slightly smaller."""
 
 A_FEW = 0.08
-"""So much of a table is a few per cent of it; 20,000 parameters are, with which the authors' code was run."""
+"""The largest share of the parameters that counts as a few per cent. It includes 20,000, the authors' size."""
 
 
 def run(settings: PaperSettings) -> None:
-    """PEP plan under every model, also with more teachers and, for FM, by labels alone; and the published search."""
+    """Run PEP plan (also with several teachers and, for FM, with hard labels) and the published search."""
     for model in (model for model in MODELS if model in settings.models):
         run_experiment(settings, f"movielens-1m/{model}/pep-plan", settings.plan_seeds)
         run_experiment(settings, f"movielens-1m/{model}/pep-decay", settings.seeds)
@@ -61,72 +63,56 @@ def page(settings: PaperSettings) -> str:
         return NOT_RUN_YET
     names = [f"movielens-1m/{model}/pep-{kind}" for model in MODELS for kind in ("plan", "decay")]
     names += [LABELS_EXPERIMENT, *teacher_experiment_names(MODELS)]
-    return "\n\n".join(
-        filter(
-            None,
-            [
-                """MovieLens-1M, test AUC.
+    columns = ("hard labels", "minus dense", "distilled", "minus dense", "mixed teachers", "minus dense, hard labels")
+    heads = ["test AUC", "paper", "authors' code, re-run", "published search", *columns]
+    return paragraphs(
+        """- *Published search*: PEP decay under the protocol of this page, with hard labels, D = 64
+  (`…/pep-decay.toml`). The smallest size is 30,000, because the search stalls near 26,000 for FM.
+- *Hard labels*: PEP plan with hard labels, D = 128, and a dense table with D = 64, both from [the comparison of
+  methods](#auc-against-parameters-and-bytes).
+- *Distilled*: PEP plan with the settings of `benchmarks/experiments/movielens-1m/<model>/pep-plan.toml`, D = 64.
+  Tickets are retrained on soft labels of the dense model. For FM these are the defaults, and the search uses soft
+  labels too. For DeepFM, dropout, learning rates and plan were chosen on validation with seed 0, one after another. For
+  AutoInt, the learning rate was chosen in the same way; dropout and teacher are those of DeepFM, and one attention
+  layer is used instead of three for speed.
+- *Mixed teachers*: the same, but the soft labels are the mean of three dense models, one each of FM, DeepFM and AutoInt
+  (`…/pep-plan-mixed-teachers.toml`). For FM all models are trained with AutoInt's learning rate, 0.003, which also
+  raises the AUC of the dense model slightly. The dense model of this column is trained with hard labels, so the
+  difference contains the effects of distillation and of pruning. [A dense FM with the same
+  teachers](#distillation-from-the-dense-model) is better than all of FM's tickets; a dense AutoInt with them was not
+  trained.
 
-- *Published search* is PEP decay under our protocol, by labels, 64 wide (`…/pep-decay.toml`), asked for no less than
-  30,000: for FM it stalls near 26,000.
-- *By labels*: PEP plan as the paper trains, on labels alone, 128 wide; from [the comparison of
-  methods](#auc-against-parameters-and-bytes), as is the dense table, 64 wide, it is measured against.
-- *Taught*: PEP plan with the settings of `benchmarks/experiments/movielens-1m/<model>/pep-plan.toml`, 64 wide, tickets
-  that learn from the dense model. These are the defaults for FM, where the search learns from it, too. For
-  DeepFM dropout, rates and plan were chosen on validation with seed 0, one after another, for AutoInt the rate; its
-  dropout and teacher are DeepFM's, and its one layer of attention, instead of three, was taken for speed.
-- *Mixed teachers*: the same, taught by the mean of three dense models, one each of FM, DeepFM and AutoInt
-  (`…/pep-plan-mixed-teachers.toml`); for FM all are trained at AutoInt's rate, 0.003, which raises the dense model a
-  little, too. What it is measured against is that dense model *by labels*: the difference is what teachers and pruning
-  come to together. [A dense FM with the same teachers](#the-dense-model-as-a-teacher) is above all of FM's tickets; a
-  dense AutoInt with them was not trained.
-
-Differences are paired over seeds. The paper's AutoInt has 9,281 parameters. *–*: not published, not run, or out of the
-published search's reach.""",
-                table(
-                    [
-                        "test AUC",
-                        "paper",
-                        "authors' code, re-run",
-                        "published search",
-                        "by labels",
-                        "minus its dense model",
-                        "taught",
-                        "minus its dense model",
-                        "mixed teachers",
-                        "minus the dense model by labels",
-                    ],
-                    [_row(settings, model, size) for model, sizes in SIZES.items() for size in sizes],
-                ),
-                _a_fifth(settings),
-                _owed_to(settings),
-                _precision(settings),
-                _cut_off(settings, names),
-                provenance(*(read_result(result_path(settings, name)) for name in names)),
-            ],
-        )
+The paper's AutoInt has 9,281 parameters.""",
+        table(heads, [_row(settings, model, size) for model, sizes in SIZES.items() for size in sizes]),
+        _one_fifth(settings),
+        _gain_over_published(settings),
+        _precision(settings),
+        _still_improving(settings, names),
+        provenance(*(read_result(result_path(settings, name)) for name in names)),
     )
 
 
 def claims(settings: PaperSettings) -> list[Claim]:
-    """Every model's small tables against its dense one, by labels as in the paper, then taught."""
+    """Compare every model's small tables with its dense table: hard labels as in the paper, then distilled."""
+    statement = "a few per cent of the parameters reach the AUC of the dense model"
     found = []
-    for said, sides in (
-        ("A few per cent of the parameters are as good as all of them", _by_labels),
-        (not_in_paper("taught by the dense model they are"), _taught),
+    for text, sides, meaning in (
+        (f"A{statement[1:]}", _hard_labels, "Without distillation, small tables lose accuracy on MovieLens-1M."),
+        (not_in_paper(f"with distillation, {statement}"), _distilled, "Distillation recovers most of the loss."),
     ):
-        told = [one for model in MODELS for one in _against_dense(model, *sides(settings, model))]
-        if told:
-            here = f"MovieLens-1M, test AUC minus the dense model's: {'; '.join(words for words, _ in told)}"
-            found.append(Claim(said, holds(as_good for _, as_good in told), here))
+        results = [one for model in MODELS for one in _against_dense(model, *sides(settings, model))]
+        if results:
+            verdict = holds(equal for _, equal in results)
+            evidence = f"MovieLens-1M, test AUC minus the dense model's: {'; '.join(words for words, _ in results)}"
+            found.append(Claim(text, verdict, evidence, meaning if verdict == "in part" else ""))
     return found
 
 
 Sides = tuple[Sequence[FrontierPoint], Sequence[FrontierPoint]]
 
 
-def _by_labels(settings: PaperSettings, model: str) -> Sides:
-    """Tickets that learned from labels alone, and the dense model of the same comparison."""
+def _hard_labels(settings: PaperSettings, model: str) -> Sides:
+    """Return tickets trained with hard labels, and the dense model of the same comparison."""
     points = frontier.read_points(settings, model)
     widths = [point for point in points if point.label == "uniform" and point.budget is None]
     widest = max((point.num_parameters for point in widths), default=0)
@@ -136,8 +122,8 @@ def _by_labels(settings: PaperSettings, model: str) -> Sides:
     )
 
 
-def _taught(settings: PaperSettings, model: str, experiment: str = "pep-plan") -> Sides:
-    """Tickets that learned from the dense model, or from several, and the dense model they are measured against."""
+def _distilled(settings: PaperSettings, model: str, experiment: str = "pep-plan") -> Sides:
+    """Return tickets trained on soft labels, and the dense model of the same experiment."""
     frontiers = read_experiment(settings, f"movielens-1m/{model}/{experiment}").values()
     return pruned_points(frontiers, "pep"), dense_points(frontiers)
 
@@ -145,97 +131,99 @@ def _taught(settings: PaperSettings, model: str, experiment: str = "pep-plan") -
 def _against_dense(
     model: str, points: Sequence[FrontierPoint], dense: Sequence[FrontierPoint]
 ) -> list[tuple[str, bool]]:
-    """In words, and whether it is as good, at every size that is a few per cent of the dense one.
+    """Return text and verdict for every size that is a few per cent of the dense model.
 
-    As good is what is neither behind nor on average more than `MIN_DIFFERENCE` below: few seeds may fail to show that.
+    A ticket reaches the dense model if it is not worse and its mean is at most `MIN_DIFFERENCE` lower: a test with few
+    seeds may miss a loss.
     """
     found = []
     for size in sorted({point.num_parameters for point in points}, reverse=True):
         differences = paired_differences([point for point in points if point.num_parameters == size], dense)
         if differences and size <= A_FEW * dense[0].num_parameters:
-            told = f"{MODEL_NAMES[model]} with {size / dense[0].num_parameters:.1%} {signed(differences)}"
-            found.append((told, not is_worse(differences) and fmean(differences) >= -MIN_DIFFERENCE))
+            text = f"{MODEL_NAMES[model]} with {size / dense[0].num_parameters:.1%} {signed(differences)}"
+            found.append((text, not is_worse(differences) and fmean(differences) >= -MIN_DIFFERENCE))
     return found
 
 
 def _published(model: str, size: str) -> list[str]:
-    """The paper's AUC at a size, and that of the authors' code."""
+    """Return the AUC of the paper and of the authors' code at a size."""
     paper = PEP_0["movielens-1m"][model][0] if size == SIZES[model][0] else None
     authors = AUTHORS_CODE[model][0] if size == "20k" else AUTHORS_DENSE.get(model) if size == DENSE else None
     return [ABSENT if auc is None else f"{auc:.4f}" for auc in (paper, authors)]
 
 
 def _row(settings: PaperSettings, model: str, size: str) -> list[str]:
-    told = [f"{MODEL_NAMES[model]}, {'dense' if size == DENSE else f'PEP at {size}'}", *_published(model, size)]
-    decay = [point for point in _taught(settings, model, "pep-decay")[0] if point.budget == size]
-    told.append("" if size == DENSE else mean_sd(aucs_of(decay)))
+    row = [f"{MODEL_NAMES[model]}, {'dense' if size == DENSE else f'PEP at {size}'}", *_published(model, size)]
+    decay = [point for point in _distilled(settings, model, "pep-decay")[0] if point.budget == size]
+    row.append("" if size == DENSE else mean_sd(aucs_of(decay)))
     for points, dense in (
-        _by_labels(settings, model),
-        _taught(settings, model),
-        _taught(settings, model, f"pep-plan-{MIXED_TEACHERS}"),
+        _hard_labels(settings, model),
+        _distilled(settings, model),
+        _distilled(settings, model, f"pep-plan-{MIXED_TEACHERS}"),
     ):
         own = [point for point in points if point.budget == size]
-        told += (
+        row += (
             [mean_sd(aucs_of(dense)), ""]
             if size == DENSE
             else [mean_sd(aucs_of(own)), signed(paired_differences(own, dense))]
         )
-    return told
+    return row
 
 
-def _a_fifth(settings: PaperSettings) -> str:
-    """Whether FM at no more than a fifth of its table is as good as the whole of it: with teachers and without."""
-    told = []
-    for name, way in (
-        ("movielens-1m/fm/pep-plan", "taught throughout"),
-        (teacher_experiment("fm", THREE_TEACHERS), "by three teachers"),
-        (teacher_experiment("fm", MIXED_TEACHERS), "by mixed teachers"),
-        (LABELS_EXPERIMENT, "by labels"),
+def _one_fifth(settings: PaperSettings) -> str:
+    """Compare FM at a fifth of its parameters with the dense FM, with and without distillation."""
+    texts = []
+    for name, label in (
+        ("movielens-1m/fm/pep-plan", "distilled (search and retraining)"),
+        (teacher_experiment("fm", THREE_TEACHERS), "three teachers"),
+        (teacher_experiment("fm", MIXED_TEACHERS), "mixed teachers"),
+        (LABELS_EXPERIMENT, "hard labels"),
     ):
         frontiers = read_experiment(settings, name).values()
         dense = dense_points(frontiers)
-        points = [point for point in pruned_points(frontiers, way) if point.budget == "50k"]
+        points = [point for point in pruned_points(frontiers, label) if point.budget == "50k"]
         if points and dense:
-            told.append(f"{way} {signed(paired_differences(points, dense))}")
-    if not told:
+            texts.append(f"{label} {signed(paired_differences(points, dense))}")
+    if not texts:
         return ""
-    return f"FM at 50,000 parameters, 19 % of its table, against the dense model, paired: {'; '.join(told)}."
+    return f"FM with 50,000 parameters, 19 % of its table, minus the dense model: {'; '.join(texts)}."
 
 
-def _owed_to(settings: PaperSettings) -> str:
-    """What FM's distance from published numbers is owed to: training, labels, the teacher."""
-    (labels, dense), (taught, _) = _by_labels(settings, "fm"), _taught(settings, "fm")
+def _gain_over_published(settings: PaperSettings) -> str:
+    """Split FM's distance from published numbers into training, hard labels and distillation."""
+    (labels, dense), (distilled, _) = _hard_labels(settings, "fm"), _distilled(settings, "fm")
     smallest, published = SIZES["fm"][0], PEP_0["movielens-1m"]["fm"][0]
-    found = aucs_of(dense), aucs_of(labels, "20k"), aucs_of(labels, smallest), aucs_of(taught, smallest)
+    found = aucs_of(dense), aucs_of(labels, "20k"), aucs_of(labels, smallest), aucs_of(distilled, smallest)
     if not all(found):
         return ""
-    trained, at_20k, by_labels, by_teacher = map(fmean, found)
+    trained, at_20k, hard, soft = map(fmean, found)
     return (
-        f"FM minus what was published: dense {trained - AUTHORS_DENSE['fm']:+.4f} (authors' code), by training "
-        f"alone; at 20,000 parameters by labels {at_20k - AUTHORS_CODE['fm'][0]:+.4f} (authors' code); at {smallest} "
-        f"by labels {by_labels - published:+.4f} (paper), to which the teacher adds {by_teacher - by_labels:+.4f}."
+        f"FM minus published numbers: dense {trained - AUTHORS_DENSE['fm']:+.4f} (authors' code; this is the effect of "
+        f"training alone); at 20,000 parameters with hard labels {at_20k - AUTHORS_CODE['fm'][0]:+.4f} (authors' "
+        f"code); at {smallest} with hard labels {hard - published:+.4f} (paper), to which distillation adds "
+        f"{soft - hard:+.4f}."
     )
 
 
-def _cut_off(settings: PaperSettings, names: Sequence[str]) -> str:
-    """Trainings that ended at their last epoch while validation still rose."""
-    told, unknown = [], []
+def _still_improving(settings: PaperSettings, names: Sequence[str]) -> str:
+    """List the trainings that reached their last epoch while validation AUC still rose."""
+    found, unknown = [], []
     for name in names:
-        for seed, found in read_result(result_path(settings, name)).get("seeds", {}).items():
+        for seed, result in read_result(result_path(settings, name)).get("seeds", {}).items():
             short = name.removeprefix("movielens-1m/")
-            told += [f"{short} at {size}, seed {seed}" for size in found.get("still_improving", [])]
-            unknown += [] if "still_improving" in found else [f"{short} seed {seed}"]
+            found += [f"{short} at {size}, seed {seed}" for size in result.get("still_improving", [])]
+            unknown += [] if "still_improving" in result else [f"{short} seed {seed}"]
     missing = f" (Not recorded for {', '.join(unknown)}.)" if unknown else ""
-    return f"Still improving at their last epoch: {'; '.join(told) or 'none'}.{missing}"
+    return f"Trainings that were still improving at their last epoch: {'; '.join(found) or 'none'}.{missing}"
 
 
 def _precision(settings: PaperSettings) -> str:
-    """How much an AUC owes to the rows it is measured on, which no number of seeds shows."""
+    """State the sampling error of the test AUC, which seeds do not show."""
     error = auc_error(settings, "movielens-1m", 0.85)
     return (
         ""
         if error is None
-        else f"All seeds share one test split. The standard error of an AUC that comes from its rows is {error:.4f}; "
-        "models on the same rows err together, so differences between them err less. What others measured on splits of "
-        "their own differs from ours by as much for that reason alone."
+        else f"All seeds share one test split. The standard error of an AUC due to the test rows is {error:.4f}. "
+        "Differences between models on the same rows have a smaller error. Published numbers use other splits, so they "
+        "can differ by this amount for that reason alone."
     )

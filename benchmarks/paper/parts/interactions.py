@@ -1,9 +1,7 @@
-"""Interaction matrices: how strongly features of two fields meet, before pruning, after it, and the difference.
+"""Interaction matrices: the strength of field interactions before pruning, after it, and the difference.
 
-Entry (f, g) is the mean of `|⟨v_a, v_b⟩|` over all features a of field f and b of field g that training saw, divided by
-the largest such mean of the dense model: one measure for before and after. FM multiplies no two features of one field,
-so the diagonal is empty.
-"""
+Entry (f, g) is the mean of `|⟨v_a, v_b⟩|` over all features a of field f and b of field g that occur in training,
+divided by the largest mean of the dense model. FM has no interactions within a field, so the diagonal is empty."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from paper.markdown import NOT_RUN_YET, Claim, collapsed, holds, mean_sd, picture, provenance, table
+from paper.markdown import NOT_RUN_YET, Claim, collapsed, holds, mean_sd, paragraphs, picture, provenance, table
 from paper.result_files import compute_missing_seeds
 from paper.searches import RecordedConfig, search, search_config
 from paper.settings import PaperSettings
@@ -29,10 +27,13 @@ if TYPE_CHECKING:
 
 TITLE = "Interaction matrices"
 PUBLISHED = "Figure 5"
+MEASURED = """The strength of the interaction between each pair of fields before and after pruning, for FM on
+MovieLens-1M. The paper shows three heat maps without numbers and concludes that weak interactions fade while strong
+ones stay."""
 PART = "interactions"
 SOURCE = "movielens-1m"
-STAYED = 0.9
-"""Pairs that have so much of their strength left have stayed."""
+MIN_STAYED = 0.9
+"""Share of its strength that an interaction must keep to count as unchanged."""
 BUDGETS = ("25k", "6500")
 
 
@@ -54,14 +55,14 @@ def run(settings: PaperSettings) -> None:
 
 @torch.no_grad()
 def _vectors(trained: Trained) -> Tensor:
-    """The vector of every feature `[N, D]`, whatever form the table has."""
+    """Return the vectors of all features `[N, D]`, for any kind of table."""
     embedding = trained.model.embedding
     vectors: Tensor = embedding(torch.arange(embedding.num_features))
     return vectors
 
 
 def interaction_matrix(vectors: Tensor, field_sizes: Sequence[int], seen: Tensor) -> NDArray[np.float64]:
-    """Mean `|⟨v_a, v_b⟩|` `[F, F]` for each pair of fields over the features `seen` `[N]`; NaN on the diagonal."""
+    """Return the mean `|⟨v_a, v_b⟩|` of each pair of fields `[F, F]` over `seen` features `[N]` (NaN: diagonal)."""
     fields = [
         own[kept].double()
         for own, kept in zip(vectors.split(list(field_sizes)), seen.split(list(field_sizes)), strict=True)
@@ -79,7 +80,7 @@ def draw(settings: PaperSettings) -> list[Path]:
         return []
     seeds = list(read_json(_path(settings))["seeds"].values())
     written: list[Path] = []
-    # one measure, one scale: what is equal looks the same in every figure
+    # all figures share one colour scale
     limits = (0.0, max(1.0, *(float(np.nanmax(_mean(seeds, budget))) for budget in seeds[0]["pruned"])))
     before = _mean(seeds, None)
     afters = {budget: _mean(seeds, budget) for budget in seeds[0]["pruned"]}
@@ -97,12 +98,12 @@ def draw(settings: PaperSettings) -> list[Path]:
                 location="bottom",
                 shrink=0.5,
                 aspect=30,
-                label="the dense model's largest = 1",
+                label="strength (largest of dense = 1)",
             )
             change = _draw_matrix(
                 panels[2], after - before, seeds[0]["fields"], "difference", "PuOr", (-largest, largest)
             )
-            figure.colorbar(change, ax=panels[2], location="bottom", shrink=0.9, aspect=20, label="after − before")
+            figure.colorbar(change, ax=panels[2], location="bottom", shrink=0.9, aspect=20, label="pruned − dense")
             written += save_figure(figure, settings.images / f"{PART}_{budget}")
     return written
 
@@ -116,13 +117,13 @@ def _draw_matrix(
     axes.grid(visible=False)
     axes.tick_params(length=0)
     axes.set_title(title)
-    axes.set_facecolor("#dddddd")  # no pair, which is not the same as a weak one
+    axes.set_facecolor("#dddddd")  # no interaction, in contrast to a weak one
     if len(fields) <= 8:
         for row, column in zip(*np.nonzero(np.isfinite(matrix)), strict=True):
             value = float(matrix[row, column])
             colour = "white" if abs(value) > 0.6 * limits[1] else "black"
-            told = f"{value:.2f}".replace("0.", ".").replace("-", "−")
-            axes.text(column, row, told, ha="center", va="center", fontsize=6.5, color=colour)
+            text = f"{value:.2f}".replace("0.", ".").replace("-", "−")
+            axes.text(column, row, text, ha="center", va="center", fontsize=6.5, color=colour)
     return image
 
 
@@ -137,21 +138,15 @@ def page(settings: PaperSettings) -> str:
         [f"{fields[row]} × {fields[column]}", *(mean_sd([one[row, column] for one in of], 2) for of in columns)]
         for row, column in _pairs(_mean(seeds, None))
     ]
-    return "\n\n".join(
-        [
-            f"""Each entry is the mean of `|⟨v_a, v_b⟩|` over the features of two fields, divided by that of the dense
-model's largest pair: FM on MovieLens-1M, mean over seeds ({len(seeds)}). *Dense* is the model before pruning; the other
-columns are retrained tickets. Features that training never saw are left out; FM multiplies no two features of one
-field, so there is no diagonal. The paper shows three heat maps without numbers and reads from
-them that weak pairs fade while strong ones stay.""",
-            *[
-                picture(settings, f"{PART}_{budget}", f"Interaction matrices at {budget} parameters")
-                for budget in budgets
-            ],
-            collapsed("all pairs of fields", table(["pair", "dense", *budgets], rows)),
-            f"Of the strength they had before, {_fading(seeds)}.",
-            provenance(content),
-        ]
+    return paragraphs(
+        f"""An entry is the mean of `|⟨v_a, v_b⟩|` over the features of two fields, divided by the largest entry of the
+dense model; mean over {len(seeds)} seeds. *Dense* is the model before pruning; the other columns are retrained tickets.
+Features that do not occur in training are excluded. FM has no interactions within a field, so the diagonal is
+empty.""",
+        *(picture(settings, f"{PART}_{budget}", f"Interaction matrices at {budget} parameters") for budget in budgets),
+        collapsed("all pairs of fields", table(["pair", "dense", *budgets], rows)),
+        f"Share of their strength that the interactions keep: {_kept_strength_text(seeds)}.",
+        provenance(content),
     )
 
 
@@ -159,25 +154,27 @@ def claims(settings: PaperSettings) -> list[Claim]:
     if not _path(settings).exists():
         return []
     seeds = list(read_json(_path(settings))["seeds"].values())
-    found = []
+    checks = []
     for budget in seeds[0]["pruned"]:
         strong, weak = (fmean(half) for half in _kept_halves(seeds, budget))
-        found += [weak < strong, strong >= STAYED]
-    said = "Weak interactions of fields fade, strong ones stay"
-    return [Claim(said, holds(found), f"FM on MovieLens-1M, of their strength {_fading(seeds)}")]
+        checks += [weak < strong, strong >= MIN_STAYED]
+    evidence = f"FM on MovieLens-1M, share of their strength that the interactions keep: {_kept_strength_text(seeds)}"
+    verdict = holds(checks)
+    meaning = "Weak interactions lose more, but in small tickets strong ones fade as well."
+    statement = "Weak field interactions fade, strong ones stay"
+    return [Claim(statement, verdict, evidence, meaning if verdict == "in part" else "")]
 
 
-def _fading(seeds: list[dict[str, Any]]) -> str:
-    """Whether weak pairs lose more than strong ones: the paper's reading, checked."""
-    told = []
+def _kept_strength_text(seeds: list[dict[str, Any]]) -> str:
+    texts = []
     for budget in seeds[0]["pruned"]:
         strong, weak = (mean_sd([100 * share for share in half], 0) for half in _kept_halves(seeds, budget))
-        told.append(f"at {budget} the stronger half of the pairs keeps {strong} %, the weaker {weak} %")
-    return "; ".join(told)
+        texts.append(f"at {budget} the stronger half of the pairs {strong} %, the weaker half {weak} %")
+    return "; ".join(texts)
 
 
 def _kept_halves(seeds: list[dict[str, Any]], budget: str) -> tuple[list[float], list[float]]:
-    """What the stronger and the weaker half of the pairs have left, seed by seed."""
+    """Return the kept strength of the stronger and of the weaker half of the pairs, by seed."""
     kept = [
         _kept_strength(before, after)
         for before, after in zip(_scaled(seeds, None), _scaled(seeds, budget), strict=True)
@@ -186,7 +183,7 @@ def _kept_halves(seeds: list[dict[str, Any]], budget: str) -> tuple[list[float],
 
 
 def _kept_strength(before: NDArray[np.float64], after: NDArray[np.float64]) -> tuple[float, float]:
-    """What the stronger and the weaker half of the pairs have left, as a share of what they had."""
+    """Return the mean kept share of the stronger and of the weaker half of the pairs."""
     pairs = [pair for pair in _pairs(before) if before[pair] > 0]
     half = len(pairs) // 2
     strong, weak = (fmean(after[pair] / before[pair] for pair in part) for part in (pairs[:half], pairs[half:]))
@@ -194,7 +191,7 @@ def _kept_strength(before: NDArray[np.float64], after: NDArray[np.float64]) -> t
 
 
 def _pairs(before: NDArray[np.float64]) -> list[tuple[int, int]]:
-    """Pairs of fields that have features, the strongest first."""
+    """Return the pairs of fields that have features, the strongest first."""
     found = [(row, column) for row in range(len(before)) for column in range(row + 1, len(before))]
     return sorted((pair for pair in found if np.isfinite(before[pair])), key=lambda pair: -before[pair])
 
@@ -204,7 +201,7 @@ def _mean(seeds: list[dict[str, Any]], budget: str | None) -> NDArray[np.float64
 
 
 def _scaled(seeds: list[dict[str, Any]], budget: str | None) -> list[NDArray[np.float64]]:
-    """The dense matrices (None) or the pruned ones, each as a multiple of its seed's largest dense entry."""
+    """Return the dense (None) or pruned matrices, each divided by its seed's largest dense entry."""
     matrices = [np.array(seed["dense"] if budget is None else seed["pruned"][budget], float) for seed in seeds]
     scales = [np.nanmax(np.array(seed["dense"], float)) for seed in seeds]
     return [matrix / scale for matrix, scale in zip(matrices, scales, strict=True)]

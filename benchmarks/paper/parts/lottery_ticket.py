@@ -1,8 +1,8 @@
-"""The lottery ticket: does it matter where retraining starts from, and that there is any?
+"""The lottery ticket: do the starting weights of retraining matter, and is retraining needed?
 
-AUC and logloss of the test split over epochs, of the same mask trained from the initial, from random and from the
-search's last weights; of the pruned model as the search left it; and of the dense model. The one figure with test
-curves: they are watched for it by name, and decide nothing.
+AUC and logloss of the test split over epochs: the same mask trained from the initial, from random and from the search's
+final weights; the pruned model without retraining; and the dense model. This is the only figure with test curves;
+nothing is chosen by them.
 """
 
 from pathlib import Path
@@ -10,7 +10,7 @@ from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
 from paper.figures.annotations import ANNOTATION_COLOUR, annotate_out_of_range
-from paper.markdown import NOT_RUN_YET, Claim, holds, mean_sd, picture, provenance, table
+from paper.markdown import NOT_RUN_YET, Claim, holds, mean_sd, paragraphs, picture, provenance, table
 from paper.result_files import compute_missing_seeds, read_result, read_seeds
 from paper.searches import SOURCES, RecordedConfig, search, search_config
 from paper.settings import DATASET_NAMES, PaperSettings
@@ -22,18 +22,22 @@ from thresher.search.ticket import Rewind
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-TITLE = "The lottery ticket"
-PUBLISHED = "Figure 8; Figure 9, the same on Avazu, is not made"
+TITLE = "Lottery ticket"
+PUBLISHED = "Figure 8; Figure 9, the same on Avazu, is not reproduced"
+MEASURED = """Test AUC of tickets that are retrained from the initial weights, from random weights and from the final
+weights of the search, of tickets without retraining, and of the dense model. The paper shows curves for Criteo and
+Avazu without numbers: the initial weights are best, then random weights and no retraining, and both are better than the
+dense model."""
 PART = "lottery_ticket"
 REWINDS: tuple[Rewind, ...] = ("initial", "random", "final")
-NAMES = {"initial": "initial weights", "random": "random weights", "final": "the search's last weights"}
+NAMES = {"initial": "initial weights", "random": "random weights", "final": "final weights of the search"}
 RETRAINED = {"movielens-1m": ("25k", "6500"), "criteo": ("10k", "2k")}
 LOOKS = {"initial": ("-", ""), "random": ("-.", ""), "final": ("-", "^")}
-"""Dash and marker: in grey print colours alone would not tell lines apart."""
+"""Line style and marker, so that lines can be distinguished in grey print."""
 SETTLED = 10
-"""From this epoch on a ticket's metrics are what figures are framed by: the first ones lie far off."""
-NEAR = 0.001
-"""A training has arrived where its validation AUC is no more than this below its own best."""
+"""The first epoch of a ticket that determines the limits of a figure; earlier values are far off."""
+TOLERANCE = 0.001
+"""A training has converged when its validation AUC is at most this far below its best."""
 
 
 def run(settings: PaperSettings) -> None:
@@ -49,8 +53,8 @@ def run(settings: PaperSettings) -> None:
 
         config = search_config(settings, source)
         trainings = tuple(training_config(settings, config, epochs) for epochs in (DENSE_EPOCHS, RETRAIN_EPOCHS))
-        watched = RecordedConfig(searches=(config,), trainings=trainings)
-        compute_missing_seeds(settings, _path(settings, source), watched, of_seed)
+        recorded = RecordedConfig(searches=(config,), trainings=trainings)
+        compute_missing_seeds(settings, _path(settings, source), recorded, of_seed)
 
 
 def draw(settings: PaperSettings) -> list[Path]:
@@ -97,17 +101,17 @@ def _draw_panel(axes: "Axes", seeds: list[dict[str, Any]], budget: str, metric: 
 
 
 def limits(seeds: list[dict[str, Any]], budgets: list[str], metric: str) -> tuple[float, float]:
-    """The range of the tickets once they are settled, and of the dense model at its best, which overfits later."""
-    ways = [seed["budgets"][budget] for seed in seeds for budget in budgets]
-    curves = [one[rewind]["epochs"][f"test_{metric}"] for one in ways for rewind in REWINDS]
+    """Return the range of the tickets from epoch `SETTLED` on and of the dense model's best epoch."""
+    found = [seed["budgets"][budget] for seed in seeds for budget in budgets]
+    curves = [one[rewind]["epochs"][f"test_{metric}"] for one in found for rewind in REWINDS]
     shown = [value for curve in curves for value in (*curve[SETTLED - 1 :], curve[-1])]
-    shown += [one["not retrained"]["test"][metric] for one in ways] + [seed["dense"]["test"][metric] for seed in seeds]
+    shown += [one["not retrained"]["test"][metric] for one in found] + [seed["dense"]["test"][metric] for seed in seeds]
     room = max(0.15 * (max(shown) - min(shown)), 1e-3)
     return min(shown) - room, max(shown) + room
 
 
 def mean_curve(trainings: list[dict[str, Any]], metric: str) -> tuple[list[int], list[float], list[float]]:
-    """Epochs that all seeds have, with the mean and the standard deviation of the test metric over seeds."""
+    """Return the epochs common to all seeds, with mean and standard deviation of the test metric."""
     series = [training["epochs"][f"test_{metric}"] for training in trainings]
     columns = list(zip(*series, strict=False))
     spreads = [stdev(column) if len(column) > 1 else 0.0 for column in columns]
@@ -124,14 +128,11 @@ def page(settings: PaperSettings) -> str:
         for training in (next(iter(first["budgets"].values()))["initial"], first["dense"])
     )
     sections = [
-        f"""The same mask, trained for {epochs} epochs from different weights, and the dense model trained for
-{dense_epochs}; test AUC of the epoch best on validation. *Not retrained* is the pruned model as the search had it when
-its count fell to the budget. It has no running mean of weights, so the others go without here, too, and differ a little
-from those in the tables above. Figures are framed by the tickets from epoch {SETTLED} on; an arrow tells where the
-dense model leaves them.
-
-The paper shows Criteo and Avazu, as curves without numbers: the initial weights are best; random ones and no
-retraining lie behind them, both ahead of the dense model."""
+        f"""Tickets are retrained for {epochs} epochs and the dense model is trained for {dense_epochs}. The tables show
+test AUC at the epoch that is best on validation. *Not retrained* is the pruned model at the moment when the search
+reaches the budget. It has no moving average of the weights, so no average is used here, and AUCs differ slightly from
+the tables above. The limits of the figures follow the tickets from epoch {SETTLED} on; an arrow marks where the dense
+model leaves the panel."""
     ]
     for source, seeds in results.items():
         sections += [
@@ -140,15 +141,15 @@ retraining lie behind them, both ahead of the dense model."""
             _conclusion(seeds),
             provenance(read_result(_path(settings, source))),
         ]
-    return "\n\n".join(filter(None, sections))
+    return paragraphs(*sections)
 
 
 def _table(seeds: list[dict[str, Any]]) -> str:
     rows = []
     for budget in seeds[0]["budgets"]:
-        of_budget = [seed["budgets"][budget] for seed in seeds if budget in seed["budgets"]]
-        cells = [mean_sd([one[way]["test"]["auc"] for one in of_budget]) for way in (*REWINDS, "not retrained")]
-        last = max(one[way]["best_epoch"] for one in of_budget for way in REWINDS)
+        found = [seed["budgets"][budget] for seed in seeds if budget in seed["budgets"]]
+        cells = [mean_sd([one[start]["test"]["auc"] for one in found]) for start in (*REWINDS, "not retrained")]
+        last = max(one[rewind]["best_epoch"] for one in found for rewind in REWINDS)
         rows.append([budget, *cells, last])
     dense = mean_sd([seed["dense"]["test"]["auc"] for seed in seeds])
     last = max(seed["dense"]["best_epoch"] for seed in seeds)
@@ -157,7 +158,7 @@ def _table(seeds: list[dict[str, Any]]) -> str:
 
 
 def claims(settings: PaperSettings) -> list[Claim]:
-    """Per file and size, one way against another, paired over seeds."""
+    """Compare the starting weights for each data set and size, paired by seed."""
     sizes = {
         f"{DATASET_NAMES[source]} at {budget}": (seeds, budget)
         for source, seeds in read_seeds(settings.results / PART, SOURCES).items()
@@ -166,53 +167,58 @@ def claims(settings: PaperSettings) -> list[Claim]:
     if not sizes:
         return []
     found = []
-    for way, other, said in (
-        ("initial", "random", "Retraining from the initial weights is better than from random ones"),
-        ("random", "dense", "From random weights, too, a ticket is better than the dense model"),
-        ("initial", "not retrained", "Retraining is better than none"),
-        ("not retrained", "dense", "Even without it a ticket is better than the dense model"),
-    ):
+    for start, other, statement, meaning in (
+        ("initial", "random", "Retraining from the initial weights is better than from random weights",
+         {"no": "The mask matters, the initial weights do not."}),
+        ("random", "dense", "A ticket retrained from random weights is better than the dense model",
+         {"in part": "It is on the small Criteo file, where the dense model overfits."}),
+        ("initial", "not retrained", "Retraining improves a ticket", {}),
+        ("not retrained", "dense", "A ticket without retraining is better than the dense model", {}),
+    ):  # fmt: skip
         gains = {
-            name: [_auc(seed, budget, way) - _auc(seed, budget, other) for seed in seeds]
+            name: [_auc(seed, budget, start) - _auc(seed, budget, other) for seed in seeds]
             for name, (seeds, budget) in sizes.items()
         }
-        here = "; ".join(f"{name} {signed(each)}" for name, each in gains.items())
-        found.append(Claim(said, holds(map(is_better, gains.values())), here))
-    arrived = {
-        name: [[_arrival(seed["budgets"][budget][way]) for seed in seeds] for way in ("initial", "random")]
+        evidence = "; ".join(f"{name} {signed(each)}" for name, each in gains.items())
+        verdict = holds(map(is_better, gains.values()))
+        found.append(Claim(statement, verdict, evidence, meaning.get(verdict, "")))
+    epochs = {
+        name: [
+            [_convergence_epoch(seed["budgets"][budget][start]) for seed in seeds] for start in ("initial", "random")
+        ]
         for name, (seeds, budget) in sizes.items()
     }
-    told = [f"{name} {mean_sd(own, 1)} instead of {mean_sd(other, 1)}" for name, (own, other) in arrived.items()]
-    faster = [is_better([b - a for a, b in zip(own, other, strict=True)]) for own, other in arrived.values()]
-    here = f"Epochs until validation AUC is within {NEAR} of its best: {'; '.join(told)}"
-    found.insert(1, Claim("It is faster", holds(faster), here))
+    texts = [f"{name} {mean_sd(own, 1)} instead of {mean_sd(other, 1)}" for name, (own, other) in epochs.items()]
+    faster = [is_better([b - a for a, b in zip(own, other, strict=True)]) for own, other in epochs.values()]
+    evidence = f"Epochs until validation AUC is within {TOLERANCE} of its best: {'; '.join(texts)}"
+    found.insert(1, Claim("Retraining from the initial weights converges faster", holds(faster), evidence))
     return found
 
 
-def _arrival(training: dict[str, Any]) -> float:
-    """The first epoch near the best on validation."""
+def _convergence_epoch(training: dict[str, Any]) -> float:
+    """Return the first epoch whose validation AUC is close to the best."""
     curve = training["epochs"]["validation_auc"]
-    return float(next(epoch for epoch, auc in enumerate(curve, 1) if auc >= max(curve) - NEAR))
+    return float(next(epoch for epoch, auc in enumerate(curve, 1) if auc >= max(curve) - TOLERANCE))
 
 
-def _auc(seed: dict[str, Any], budget: str, way: str) -> float:
-    found = seed["dense"] if way == "dense" else seed["budgets"][budget][way]
+def _auc(seed: dict[str, Any], budget: str, start: str) -> float:
+    found = seed["dense"] if start == "dense" else seed["budgets"][budget][start]
     return float(found["test"]["auc"])
 
 
 def _conclusion(seeds: list[dict[str, Any]]) -> str:
-    """Initial against random and last weights, paired over seeds and budgets, in words."""
-    parts = []
+    """Compare the initial weights with the alternatives, averaged over seeds and budgets."""
+    texts = []
     for other in ("random", "final", "not retrained"):
         gains = [
-            ways["initial"]["test"]["auc"] - ways[other]["test"]["auc"]
+            found["initial"]["test"]["auc"] - found[other]["test"]["auc"]
             for seed in seeds
-            for ways in seed["budgets"].values()
+            for found in seed["budgets"].values()
         ]
-        won = sum(gain > 0 for gain in gains)
         name = NAMES.get(other, "no retraining")
-        parts.append(f"{fmean(gains):+.4f} against {name} (above in {won} of {len(gains)} pairs)")
-    return f"From the initial weights test AUC is, on average, {'; '.join(parts)}."
+        higher = sum(gain > 0 for gain in gains)
+        texts.append(f"{fmean(gains):+.4f} against {name} (higher in {higher} of {len(gains)} pairs)")
+    return f"Mean test AUC of retraining from the initial weights: {'; '.join(texts)}."
 
 
 def _path(settings: PaperSettings, source: str) -> Path:

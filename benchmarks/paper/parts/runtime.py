@@ -1,6 +1,6 @@
-"""What a search costs: time per step at Criteo's shape against the base model and DartsEmb, and time to five budgets.
+"""Cost of a search: time per step at Criteo's shape against training and DartsEmb, and time for five budgets.
 
-The steps are timed by `benchmarks/speed/paper_runtime.py`, a program of its own (it asks malloc to keep its pages).
+The steps are timed by `benchmarks/speed/paper_runtime.py`, a separate program because it configures malloc.
 """
 
 import subprocess
@@ -11,141 +11,140 @@ from typing import Any
 
 from paper.figures.running_time import draw_budgets, draw_steps
 from paper.five_budgets import SPACES, Strategies, time_budgets
-from paper.markdown import Claim, holds, mean_sd, picture, provenance, table
+from paper.markdown import Claim, holds, mean_sd, paragraphs, picture, provenance, table
 from paper.result_files import read_result
 from paper.settings import BENCHMARKS, MODEL_NAMES, PaperSettings
 from thresher.report.figures import new_figure, page_style, save_figure
 
 TITLE = "Running time, and one search for all budgets"
 PUBLISHED = "Table 2"
+MEASURED = """The time of a training step and of a search step at Criteo's shape, and the time to serve five budgets on
+MovieLens-1M with PEP and with DartsEmb."""
 MODELS = {model: MODEL_NAMES[model] for model in ("fm", "deepfm", "autoint")}
 PAPER = {"base": (1039, 1222, 1642), "darts": (2239, 2285, 3154), "pep": (1341, 1525, 1963)}
 """Seconds per epoch of Criteo on the authors' GPU: FM, DeepFM, AutoInt."""
-MOST_MORE = 1.3
-"""An epoch of a search against one of training, as the paper has it."""
-SIDES = {
-    "base_dense": ("base, dense updates", "base_dense"),
+MAX_RATIO = 1.3
+"""Time of a search epoch as a multiple of a training epoch, as claimed by the paper."""
+VARIANTS = {
+    "base_dense": ("training, dense updates", "base_dense"),
     "darts_dense": ("DartsEmb, dense updates", "base_dense"),
-    "pep_published": ("PEP, the authors' step", "base_dense"),
-    "base_rows": ("base, row updates", "base_rows"),
+    "pep_published": ("PEP, authors' step", "base_dense"),
+    "base_rows": ("training, row updates", "base_rows"),
     "pep_rows": ("PEP, row updates", "base_rows"),
 }
-"""What is timed → its name, and the base it is a multiple of."""
+"""Stored name → displayed name, and the stored name of its base."""
 
 
 def run(settings: PaperSettings) -> None:
     if not _steps_path(settings).exists():
         script = BENCHMARKS / "speed" / "paper_runtime.py"
-        words = [sys.executable, str(script), "--out", str(_steps_path(settings))]
-        subprocess.run([*words, "--quick"] if settings.quick else words, check=True)
+        arguments = [sys.executable, str(script), "--out", str(_steps_path(settings))]
+        subprocess.run([*arguments, "--quick"] if settings.quick else arguments, check=True)
     time_budgets(settings, _budgets_path(settings))
 
 
 def draw(settings: PaperSettings) -> list[Path]:
-    steps, ways = read_result(_steps_path(settings)), Strategies.of(read_result(_budgets_path(settings)))
-    if not steps or ways is None:
+    steps, found = read_result(_steps_path(settings)), Strategies.of(read_result(_budgets_path(settings)))
+    if not steps or found is None:
         return []
     with page_style():
         figure = new_figure(6.9, 3.0)
         left, right = figure.subplots(1, 2, width_ratios=(2.6, 1))
         draw_steps(left, _ratios(steps), list(MODELS.values()))
-        draw_budgets(right, {"PEP,\none search": ways.pep, "DartsEmb,\nfive": ways.darts})
+        draw_budgets(right, {"PEP,\n1 search": found.pep, "DartsEmb,\n5 searches": found.darts})
         return list(save_figure(figure, settings.images / "runtime"))
 
 
 def page(settings: PaperSettings) -> str:
     steps, budgets = read_result(_steps_path(settings)), read_result(_budgets_path(settings))
-    sections = [picture(settings, "runtime", "time of a step, and time to five budgets")]
-    sections += [_steps_section(steps)] if steps else []
-    ways = Strategies.of(budgets)
-    sections += [_budgets_section(budgets, ways)] if ways is not None else []
-    return "\n\n".join(filter(None, sections))
+    strategies = Strategies.of(budgets)
+    return paragraphs(
+        picture(settings, "runtime", "time of a step, and time for five budgets"),
+        _steps_section(steps) if steps else "",
+        _budgets_section(budgets, strategies) if strategies is not None else "",
+    )
 
 
 def claims(settings: PaperSettings) -> list[Claim]:
-    steps, ways = read_result(_steps_path(settings)), Strategies.of(read_result(_budgets_path(settings)))
+    steps, strategies = read_result(_steps_path(settings)), Strategies.of(read_result(_budgets_path(settings)))
     found = []
     if steps:
-        ours, authors = (_ratios(steps)[name] for name in ("PEP, ours", "PEP, authors' step, here"))
-        here = ", ".join(f"{ratio:.2f}×" for ratio in ours)
-        theirs = ", ".join(f"{ratio:.1f}×" for ratio in authors)
-        here = (
-            f"At Criteo's shape under FM, DeepFM, AutoInt, both sides with row updates: {here}; the authors' own step "
-            f"against a dense base, on these CPUs: {theirs}"
+        own, authors = (_ratios(steps)[name] for name in ("PEP, Thresher", "PEP, authors' step"))
+        evidence = (
+            "Search over training at Criteo's shape under FM, DeepFM, AutoInt: "
+            f"{', '.join(f'{ratio:.2f}×' for ratio in own)} with row updates; the authors' step over training with "
+            f"dense updates, on these CPUs: {', '.join(f'{ratio:.1f}×' for ratio in authors)}"
         )
-        said = "A search costs 20 to 30 % more time per epoch than training"
-        found.append(Claim(said, holds(ratio <= MOST_MORE for ratio in (*ours, *authors)), here))
-    if ways is not None:
-        darts, shared = (way.times(ways.pep) for way in (ways.darts, ways.shared))
-        here = (
-            f"FM on MovieLens-1M, time of searching for five sizes: DartsEmb {mean_sd(darts, 1)} times PEP's one "
-            f"search by one for each size, {mean_sd(shared, 1)} times by one for each set of candidates"
+        verdict = holds(ratio <= MAX_RATIO for ratio in (*own, *authors))
+        statement = "A search takes 20 to 30 % more time per epoch than training"
+        meaning = "This holds for Thresher's step. The authors' step processes the whole table, which is slow on a CPU."
+        found.append(Claim(statement, verdict, evidence, meaning if max(own) <= MAX_RATIO < min(authors) else ""))
+    if strategies is not None:
+        darts, shared = (strategy.times(strategies.pep) for strategy in (strategies.darts, strategies.shared))
+        evidence = (
+            f"FM on MovieLens-1M, time of searching for five sizes: DartsEmb takes {mean_sd(darts, 1)} times as long "
+            f"as PEP with one search per size, {mean_sd(shared, 1)} times with one search per set of candidates"
         )
-        found.append(Claim("One search serves all sizes", holds(times > 1 for times in (*darts, *shared)), here))
+        found.append(Claim("One search serves all sizes", holds(times > 1 for times in (*darts, *shared)), evidence))
     return found
 
 
 def _steps_section(steps: Mapping[str, Any]) -> str:
     rows: list[list[str]] = []
-    for kind, title in (("base", "paper, base"), ("darts", "paper, DartsEmb"), ("pep", "paper, PEP")):
-        cells = [
-            f"{second:,} s ({second / base:.2f}×)" for second, base in zip(PAPER[kind], PAPER["base"], strict=True)
-        ]
-        rows.append([title, *cells])
-    for side, (name, base) in SIDES.items():
-        times = [(_epoch(steps, model, side), _epoch(steps, model, base)) for model in MODELS]
-        rows.append([name, *(f"{seconds:,.0f} s ({seconds / to:.2f}×)" for seconds, to in times)])
+    for kind, title in (("base", "paper, training"), ("darts", "paper, DartsEmb"), ("pep", "paper, PEP")):
+        times = zip(PAPER[kind], PAPER["base"], strict=True)
+        rows.append([title, *(f"{seconds:,} s ({seconds / base:.2f}×)" for seconds, base in times)])
+    for variant, (name, base) in VARIANTS.items():
+        epochs = [(_epoch(steps, model, variant), _epoch(steps, model, base)) for model in MODELS]
+        rows.append([name, *(f"{seconds:,.0f} s ({seconds / to:.2f}×)" for seconds, to in epochs)])
     settings = steps["settings"]
-    return (
+    return paragraphs(
         f"Seconds per epoch at Criteo's shape ({settings['num_features']:,} features, D = {settings['embedding_dim']}, "
-        f"{settings['num_fields']} fields, batches of {settings['batch_size']:,}; {settings['steps_per_epoch']:,} "
-        "steps), and as a multiple of the base above it. The paper's are from one GPU; ours are measured steps on "
-        f"{settings['threads']} threads of {steps['machine']['cpu']}, made-up rows with Criteo's long tail, times "
-        f"the steps of an epoch. DartsEmb has the candidates {', '.join(map(str, settings['candidate_sizes']))} (the "
-        "paper's widest has 32), shares its columns among them and takes first-order gradients. "
-        "*The authors' step* does at each step what their code does, over the whole table: it thresholds, "
-        "differentiates, clips, updates without a fused kernel and lists the non-zeros. The base beside it is none of "
-        "theirs: it has a fused update, no clipping and no count.\n\n" + table(["", *MODELS.values()], rows)
+        f"{settings['num_fields']} fields, batches of {settings['batch_size']:,}, {settings['steps_per_epoch']:,} "
+        "steps), and the multiple of the training epoch above it. The paper used one GPU. Here a step is measured on "
+        f"{settings['threads']} threads of {steps['machine']['cpu']} with synthetic rows that have Criteo's long tail, "
+        "and multiplied by the steps of an epoch. DartsEmb has the candidates "
+        f"{', '.join(map(str, settings['candidate_sizes']))} (the paper's largest is 32), shares columns among them "
+        "and uses first-order gradients. *The authors' step* does what their code does, over the whole table: "
+        "threshold, differentiate, clip, update without a fused kernel, and list the non-zero entries. Its base is not "
+        "theirs: it uses a fused update, no clipping and no count.",
+        table(["", *MODELS.values()], rows),
     )
 
 
-def _budgets_section(content: Mapping[str, Any], ways: Strategies) -> str:
+def _budgets_section(content: Mapping[str, Any], strategies: Strategies) -> str:
     rows = [
         [
-            way.name,
-            mean_sd(way.search_epochs(), 0),
-            mean_sd(way.seconds("search"), 0),
-            mean_sd(way.times(ways.pep), 1),
-            mean_sd(way.seconds("retrain"), 0),
-            mean_sd(way.total_seconds(), 0),
+            strategy.name,
+            mean_sd(strategy.search_epochs(), 0),
+            mean_sd(strategy.seconds("search"), 0),
+            mean_sd(strategy.times(strategies.pep), 1),
+            mean_sd(strategy.seconds("retrain"), 0),
+            mean_sd(strategy.total_seconds(), 0),
         ]
-        for way in ways
+        for strategy in strategies
     ]
-    aucs = [[budget, ways.pep.auc_text(budget), ways.darts.auc_text(budget)] for budget in SPACES]
-    every = ways.darts.runs
-    last = content["config"]["search"]["max_epochs"]
-    cut = sum(one["search_epochs"] >= last for one in every)
-    last_training = content["config"]["training"]["max_epochs"]
-    unfinished = sum(one["retrain_epochs"] >= last_training for one in every)
-    return "\n\n".join(
-        [
-            "### One search for all budgets",
-            "MovieLens-1M, FM, five budgets. The paper's claim is that PEP serves all of them with one search, while "
-            f"DartsEmb is searched anew for each, with candidate sizes to suit ({_candidates()}). The paper has three "
-            "sets of candidates; the last row counts one search for each set. Retraining, which both need, takes as "
-            "long as patience lets it; the dense model is in no total. All ran on one core with other jobs on the "
-            "other, which came and went, so seconds vary more than epochs. "
-            f"{cut} of {len(every)} searches of DartsEmb ended at their last epoch, the {last}th, {unfinished} of its "
-            f"retrainings at theirs, the {last_training}th.",
-            table(["", "search epochs", "search, s", "times PEP's, by seed", "retraining, s", "total, s"], rows),
-            table(["test AUC", "PEP plan", "DartsEmb"], aucs),
-            provenance(content),
-        ]
+    aucs = [[budget, strategies.pep.auc_text(budget), strategies.darts.auc_text(budget)] for budget in SPACES]
+    runs = strategies.darts.runs
+    last, last_training = (content["config"][stage]["max_epochs"] for stage in ("search", "training"))
+    searches = sum(run["search_epochs"] >= last for run in runs)
+    retrainings = sum(run["retrain_epochs"] >= last_training for run in runs)
+    return paragraphs(
+        "### One search for all budgets",
+        "MovieLens-1M, FM, five budgets. PEP serves all of them with one search. DartsEmb needs one search per budget, "
+        f"with suitable candidate sizes ({_candidates()}). The paper has three sets of candidates; the last row counts "
+        "one search per set. Both methods need retraining, which stops early by itself. Totals exclude the dense "
+        "model. All runs used one core while other jobs used the other core, so seconds vary more than epochs. "
+        f"{searches} of {len(runs)} searches of DartsEmb reached their last epoch ({last}), and {retrainings} of its "
+        f"retrainings reached theirs ({last_training}).",
+        table(["", "search epochs", "search, s", "search, multiple of PEP", "retraining, s", "total, s"], rows),
+        table(["test AUC", "PEP plan", "DartsEmb"], aucs),
+        provenance(content),
     )
 
 
 def _candidates() -> str:
-    """The sets of candidate sizes, and the budgets each serves."""
+    """Format the sets of candidate sizes and their budgets."""
     budgets: dict[tuple[int, ...], list[str]] = {}
     for budget, sizes in SPACES.items():
         budgets.setdefault(sizes, []).append(budget)
@@ -153,20 +152,20 @@ def _candidates() -> str:
 
 
 def _ratios(steps: Mapping[str, Any]) -> dict[str, list[float]]:
-    """Name → multiple of the base for each model."""
+    """Return name → multiple of training for each model."""
     paper = {
-        f"{title}, paper": [second / base for second, base in zip(PAPER[kind], PAPER["base"], strict=True)]
+        f"{title}, paper": [seconds / base for seconds, base in zip(PAPER[kind], PAPER["base"], strict=True)]
         for kind, title in (("darts", "DartsEmb"), ("pep", "PEP"))
     }
-    here = {"DartsEmb, here": "darts_dense", "PEP, authors' step, here": "pep_published", "PEP, ours": "pep_rows"}
+    measured = {"DartsEmb, Thresher": "darts_dense", "PEP, authors' step": "pep_published", "PEP, Thresher": "pep_rows"}
     return paper | {
-        name: [_epoch(steps, model, side) / _epoch(steps, model, SIDES[side][1]) for model in MODELS]
-        for name, side in here.items()
+        name: [_epoch(steps, model, variant) / _epoch(steps, model, VARIANTS[variant][1]) for model in MODELS]
+        for name, variant in measured.items()
     }
 
 
-def _epoch(steps: Mapping[str, Any], model: str, side: str) -> float:
-    return float(steps["sides"][f"{model}, {side}"]["epoch_seconds"])
+def _epoch(steps: Mapping[str, Any], model: str, variant: str) -> float:
+    return float(steps["sides"][f"{model}, {variant}"]["epoch_seconds"])
 
 
 def _steps_path(settings: PaperSettings) -> Path:

@@ -1,15 +1,14 @@
-"""How thresholds are learned: the training loss with and without PEP, and who moves a threshold, loss or pressure.
+"""How thresholds are learned: the training loss with and without PEP, and what moves a threshold.
 
-Every raw threshold is a sum of two parts. Under `plan` they are the clock (pressure) and the deviation (loss); under
-`decay` what weight decay and what the loss's gradient have moved it by, kept apart step by step (`measures.AdamParts`).
-"""
+Every raw threshold is a sum of two parts. With PEP plan they are the clock (pressure) and the deviation (loss). With
+PEP decay they are the movements due to weight decay and due to the gradient of the loss (`measures.AdamParts`)."""
 
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from paper.figures.thresholds import NAMES, PRESSURES, draw_losses, draw_parts, draw_swapped
-from paper.markdown import NOT_RUN_YET, Claim, holds, mean_sd, picture, provenance, table
+from paper.markdown import NOT_RUN_YET, Claim, holds, mean_sd, paragraphs, picture, provenance, table
 from paper.result_files import compute_missing_seeds, read_result, read_seeds
 from paper.searches import SOURCES, RecordedConfig, search, search_config
 from paper.settings import DATASET_NAMES, PaperSettings
@@ -20,9 +19,13 @@ from thresher.report.figures import new_figure, page_style, save_figure
 
 TITLE = "How thresholds are learned"
 PUBLISHED = "Figure 11"
+MEASURED = """The training loss of FM with and without PEP (D = 64), and how much of each threshold comes from the loss.
+The paper finds a much lower training loss with PEP on MovieLens-1M and Criteo and concludes that the loss raises the
+thresholds. On the small Criteo file decay starts at −15 instead of −150, and its thresholds have a higher learning
+rate, in proportion to the smaller number of steps."""
 PART = "thresholds"
 SHOWN_SHARES = (0.5, 0.2, 0.12)
-"""How much is left when the table of the page looks; the published search stalls at a tenth."""
+"""Kept shares shown in the table; the published search stalls at a tenth."""
 
 
 def run(settings: PaperSettings) -> None:
@@ -67,7 +70,7 @@ def draw(settings: PaperSettings) -> list[Path]:
             left, middle, right = figure.subplots(1, 3)
             draw_parts(left, seeds, "decay")
             draw_parts(middle, seeds, "plan")
-            left.set_ylabel("part of the raw threshold")
+            left.set_ylabel("component of the raw threshold")
             draw_swapped(right, seeds)
             handles, labels = left.get_legend_handles_labels()
             figure.legend(handles, labels, loc="outside lower center", ncols=2, fontsize=8)
@@ -80,29 +83,24 @@ def page(settings: PaperSettings) -> str:
     results = read_seeds(settings.results / PART, SOURCES)
     if not results:
         return NOT_RUN_YET
-    sections = [
-        """FM, D = 64. The paper shows the training loss with and without PEP on MovieLens-1M
-and Criteo, finds it much lower with PEP, and takes that for the reason why thresholds rise: the loss wants them to. On
-the small Criteo file decay starts at −15, not −150, and its thresholds learn faster, in proportion to the fewer
-steps.""",
+    return paragraphs(
         picture(settings, f"{PART}_loss", "Training and validation loss with and without PEP"),
         _losses(results),
-        _lower_or_higher(results),
-        """**Who moves the thresholds.** Every raw threshold is the sum of where pressure brought it from its start, and
-of what the loss moved it by.
-*Moved by the loss* is the mean change of a kept entry's threshold due to the loss, as a share of the mean threshold.
-Under the plan that is no more than an upper bound: what all deviations have in common the clock takes back, so that
-only how far they lie apart (5 … 95 %) decides which entries stay. *Swapped* is the share of the kept entries that are
-not among as many of the largest |v|: what learned thresholds change about the mask. With thresholds that are all alike
-it would be 0. Whether that makes better tickets is shown by [the deviation fixed at 0](#the-deviation-fixed-at-0).""",
+        _loss_differences(results),
+        """**What moves the thresholds.** Every raw threshold is the sum of two components: the pressure (start value
+plus weight decay, or the clock) and the loss. *Moved by the loss* is the mean change of the thresholds of kept entries
+due to the loss, as a share of the mean threshold. For PEP plan it is an upper bound: the clock compensates what all
+deviations have in common, so only their spread (5 … 95 %) decides which entries are kept. *Swapped* is the share of the
+kept entries that are not among the largest |v| of the same number, i.e. the effect of learned thresholds on the mask.
+With equal thresholds it would be 0. [Deviation fixed at 0](#deviation-fixed-at-0) shows whether this gives better
+tickets.""",
         _parts(results),
         *(
             picture(settings, f"{PART}_parts_{source}", f"Pressure and loss, {DATASET_NAMES[source]}")
             for source in results
         ),
         provenance(*(read_result(_path(settings, source)) for source in results)),
-    ]
-    return "\n\n".join(filter(None, sections))
+    )
 
 
 def _losses(results: Mapping[str, list[dict[str, Any]]]) -> str:
@@ -120,28 +118,29 @@ def _losses(results: Mapping[str, list[dict[str, Any]]]) -> str:
     return table(heads, rows)
 
 
-def _lower_or_higher(results: Mapping[str, list[dict[str, Any]]]) -> str:
-    """The paper's reading of the training loss, checked: at the search's last epoch, and on validation at its best."""
+def _loss_differences(results: Mapping[str, list[dict[str, Any]]]) -> str:
+    """Compare training loss at the last epoch and the best validation loss with training without PEP."""
 
-    def told(seeds: list[dict[str, Any]], pressure: Pressure) -> str:
+    def text(seeds: list[dict[str, Any]], pressure: Pressure) -> str:
         lowest = [[min(seed[name]["validation_logloss"]) for seed in seeds] for name in (pressure, "dense")]
         best = [seed[pressure] for seed in seeds]
         kept = [one["kept"][one["validation_logloss"].index(min(one["validation_logloss"]))] for one in best]
         gap = signed([own - other for own, other in zip(*lowest, strict=True)])
-        return f"{pressure} {signed(_loss_gaps(seeds, pressure))} and {gap}, with {mean_sd(kept, 0)} entries kept then"
+        return f"{pressure} {signed(_loss_gaps(seeds, pressure))} and {gap} ({mean_sd(kept, 0)} entries kept)"
 
     found = [
-        f"{DATASET_NAMES[source]}: {'; '.join(told(seeds, pressure) for pressure in PRESSURES)}"
+        f"{DATASET_NAMES[source]}: {'; '.join(text(seeds, pressure) for pressure in PRESSURES)}"
         for source, seeds in results.items()
     ]
     return (
-        "With PEP minus without, training loss at the search's last epoch (without PEP after as many) and best "
-        f"validation loss of any epoch: {'. '.join(found)}."
+        "Loss with PEP minus loss without PEP, first for training at the last epoch of the search (same number of "
+        "epochs without PEP), then for the best validation loss of any epoch, with the number of entries kept at that "
+        f"epoch: {'. '.join(found)}."
     )
 
 
 def _loss_gaps(seeds: list[dict[str, Any]], pressure: Pressure) -> list[float]:
-    """Training loss with PEP minus that without, after as many epochs as both have, seed by seed."""
+    """Return the training loss with PEP minus without after the same number of epochs, by seed."""
     epochs = [min(len(seed[name]["train_loss"]) for name in (pressure, "dense")) for seed in seeds]
     return [
         seed[pressure]["train_loss"][at - 1] - seed["dense"]["train_loss"][at - 1]
@@ -155,8 +154,12 @@ def claims(settings: PaperSettings) -> list[Claim]:
         for source, seeds in read_seeds(settings.results / PART, SOURCES).items()
         for pressure in PRESSURES
     }
-    here = f"With PEP minus without: {'; '.join(f'{name} {signed(each)}' for name, each in gaps.items())}"
-    return [Claim("The training loss is lower with PEP", holds(map(is_worse, gaps.values())), here)] if gaps else []
+    if not gaps:
+        return []
+    verdict = holds(map(is_worse, gaps.values()))
+    evidence = f"With PEP minus without: {'; '.join(f'{name} {signed(each)}' for name, each in gaps.items())}"
+    meaning = "Pruning raises the training loss, as expected of a smaller model; it can lower the validation loss."
+    return [Claim("The training loss is lower with PEP", verdict, evidence, meaning if verdict == "no" else "")]
 
 
 def _parts(results: Mapping[str, list[dict[str, Any]]]) -> str:
@@ -180,7 +183,7 @@ def _parts(results: Mapping[str, list[dict[str, Any]]]) -> str:
 
 
 def part_at(searched: Mapping[str, Any], share: float) -> dict[str, Any] | None:
-    """What was measured at the first epoch's end with no more than this share of the first count left."""
+    """Return the components at the first epoch that ends with at most this share of the initial count."""
     for count, part in zip(searched["kept"], searched["parts"], strict=True):
         if count <= share * searched["kept"][0] and part is not None and "kept" in part:
             return dict(part)
@@ -188,7 +191,7 @@ def part_at(searched: Mapping[str, Any], share: float) -> dict[str, Any] | None:
 
 
 def _rounded(part: Any) -> Any:
-    """The same with six digits: a result file is read by people, too."""
+    """Round all floats to six digits, so that result files stay readable."""
     if isinstance(part, dict):
         return {name: _rounded(value) for name, value in part.items()}
     if isinstance(part, list):

@@ -20,46 +20,46 @@ MIN_DIFFERENCE = 0.001
 """The smallest difference of test AUC that is reported without a t-test."""
 T_QUANTILES = {3: 4.303, 4: 3.182, 5: 2.776}
 """Number of seeds → critical value of Student's t, two-sided at the 5 % level."""
-RULE = f"""Methods are compared seed by seed. One is *ahead* where it is so with every seed, on average by more than
-chance would make of seeds that vary as these do (Student's t, one case in twenty), and on average on the validation
-split, too, which has other rows (not asked where one of the two learned its sizes on those rows: DartsEmb, AutoDim,
-DNIS, NIS; nor of two ways of one method). *Level* are all others: the seeds do not tell them apart, and with three of
-them a difference of 0.002 may go untold. Of many comparisons one in forty would be *ahead* by chance. What rests on one
-seed or two has no such test: it is told apart, and counts where every seed says so and the mean is at least
-{MIN_DIFFERENCE}."""
+RULE = f"""Methods are compared seed by seed on test AUC. A method is *better* (*worse*) if all seeds agree on the sign
+of the difference, a paired t-test rejects equality at the 5 % level (two-sided), and the mean difference on the
+validation split has the same sign. The last condition is dropped if one of the two methods learns its sizes on the
+validation rows (DartsEmb, AutoDim, DNIS, NIS), and for two variants of one method. Otherwise there is *no significant
+difference*; with three seeds, a true difference of 0.002 can stay undetected. By chance, about one in forty comparisons
+of equal methods would be called better. Results with one or two seeds have no test: they are listed separately and
+count if every seed agrees and the mean difference is at least {MIN_DIFFERENCE}."""
 
 
 def paired_differences(points: Iterable[FrontierPoint], others: Iterable[FrontierPoint]) -> list[float]:
-    """Test AUC of one method's points minus another's, for each seed both have."""
+    """Return test AUC of `points` minus `others` for each common seed."""
     own, other = ({str(p.seed): p.test_auc for p in side if p.test_auc is not None} for side in (points, others))
     return differences_by_seed(own, other)
 
 
 def validation_difference(points: Sequence[FrontierPoint], others: Sequence[FrontierPoint]) -> float:
-    """Mean validation AUC of one method's points minus another's, over the seeds both have."""
+    """Return the mean validation AUC of `points` minus `others` over the common seeds."""
     own, other = ({str(point.seed): point.validation_auc for point in side} for side in (points, others))
     return fmean(differences_by_seed(own, other))
 
 
 def is_better_method(points: Sequence[FrontierPoint], others: Sequence[FrontierPoint]) -> bool:
-    """Whether one method is ahead of another on test, and validation, unless one learned from it, says so, too."""
+    """Return whether a method is better on test and, unless one of the two trains on it, on validation."""
     learned = any(learns_on_validation(side[0].label) for side in (points, others))
     return is_better(paired_differences(points, others)) and (learned or validation_difference(points, others) > 0)
 
 
 def learns_on_validation(label: str) -> bool:
-    """Whether a method's search trains on the validation rows."""
+    """Return whether a method's search trains on the validation rows."""
     method = registered_embeddings().get(label)
     return method is not None and method.embedding.search_algorithm in ("bilevel", "controller")
 
 
 def differences_by_seed(own: Mapping[str, float], other: Mapping[str, float]) -> list[float]:
-    """Seed → AUC of one side minus that of another, for each seed both have."""
+    """Return `own` minus `other` for each common seed."""
     return [own[seed] - other[seed] for seed in sorted(own.keys() & other.keys())]
 
 
 def signed(differences: Sequence[float]) -> str:
-    """Mean difference with its sign, ± standard deviation, and over how many seeds."""
+    """Format the mean difference with its sign, ± standard deviation, and the number of seeds."""
     return mean_sd(differences, sign="+")
 
 
@@ -78,11 +78,11 @@ def is_worse(differences: Sequence[float]) -> bool:
 
 @dataclass(frozen=True)
 class PairedComparison:
-    """Two ways of one method at the budgets of the first, paired over seeds.
+    """Two variants of one method at the budgets of the first, paired by seed.
 
     Attributes:
-        rows: of a table: budget, test AUC of both, the first minus the second.
-        differences: budget → those of each seed.
+        rows: table rows: budget, test AUC of both variants, first minus second.
+        differences: budget → difference of each seed.
     """
 
     rows: Sequence[Sequence[str]]
@@ -90,7 +90,7 @@ class PairedComparison:
 
     @classmethod
     def of(cls, points: Sequence[FrontierPoint], others: Sequence[FrontierPoint]) -> "PairedComparison":
-        """At every budget that `points` have."""
+        """Compare at every budget of `points`."""
         rows, differences = [], {}
         for budget in dict.fromkeys(str(point.budget) for point in points):
             sides = [[point for point in side if point.budget == budget] for side in (points, others)]
@@ -98,10 +98,10 @@ class PairedComparison:
             rows.append([budget, *(mean_sd(aucs_of(side)) for side in sides), signed(differences[budget])])
         return cls(rows, differences)
 
-    def in_words(self, subject: str) -> str:
-        """At which sizes the first way, called `subject`, is ahead, and at which behind."""
+    def summary(self, subject: str) -> str:
+        """State at which sizes the first variant, called `subject`, is better or worse."""
         shared = {budget: each for budget, each in self.differences.items() if each}
-        ahead = [budget for budget, each in shared.items() if is_better(each)]
-        behind = [budget for budget, each in shared.items() if is_worse(each)]
-        told = f"{subject} is ahead at {', '.join(ahead) or 'no size'}, behind at {', '.join(behind) or 'none'}."
-        return told if shared else "They have no seed in common."
+        better = [budget for budget, each in shared.items() if is_better(each)]
+        worse = [budget for budget, each in shared.items() if is_worse(each)]
+        text = f"{subject} is better at {', '.join(better) or 'no size'} and worse at {', '.join(worse) or 'no size'}."
+        return text if shared else "The two variants have no seed in common."

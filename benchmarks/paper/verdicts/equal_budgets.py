@@ -1,32 +1,31 @@
-"""One method beside the others at equal budgets, in tables and words."""
+"""One method compared with the others at equal budgets, as tables and text."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from paper.experiments import aucs_of
-from paper.markdown import ABSENT, collapsed, mean_sd, table
+from paper.markdown import ABSENT, Claim, collapsed, holds, mean_sd, paragraphs, table
 from paper.verdicts.differences import MIN_DIFFERENCE, T_QUANTILES, is_better_method, paired_differences, signed
 from paper.verdicts.groups import MethodAtSize, group_by_size
 from thresher.report.frontier import FrontierPoint
 
 
 def method_rows(points: Sequence[FrontierPoint], budgets: Sequence[str]) -> list[list[str]]:
-    """Of a table: each method's test AUC at each budget, with its size where it stays well below."""
-    told = {(one.label, one.budget): one.auc_text() for one in group_by_size(points)}
+    """Return table rows: the test AUC of each method at each budget, with its size if that is well below the budget."""
+    texts = {(group.label, group.budget): group.auc_text() for group in group_by_size(points)}
     labels = dict.fromkeys(point.label for point in points)
-    return [[label, *(told.get((label, budget), ABSENT) for budget in budgets)] for label in labels]
+    return [[label, *(texts.get((label, budget), ABSENT) for budget in budgets)] for label in labels]
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """One method minus another, seed by seed.
+    """One method minus another, paired by seed.
 
     Attributes:
-        mine: the one.
-        other: it uses the same budget, or has a size of its own, with no seed smaller than the one's.
+        other: either uses the same budget, or has its own size and is never smaller than `own`.
     """
 
-    mine: MethodAtSize
+    own: MethodAtSize
     other: MethodAtSize
 
     def __str__(self) -> str:
@@ -35,44 +34,66 @@ class Comparison:
 
     @property
     def share_budget(self) -> bool:
-        return self.other.fills_its_budget and self.other.budget == self.mine.budget
+        return self.other.fills_its_budget and self.other.budget == self.own.budget
 
     @property
     def differences(self) -> list[float]:
-        return paired_differences(self.mine.points, self.other.points)
+        return paired_differences(self.own.points, self.other.points)
 
     @property
     def is_better(self) -> bool:
-        return is_better_method(self.mine.points, self.other.points)
+        return is_better_method(self.own.points, self.other.points)
 
     @property
     def is_worse(self) -> bool:
-        return is_better_method(self.other.points, self.mine.points)
+        return is_better_method(self.other.points, self.own.points)
 
 
 def comparisons(points: Sequence[FrontierPoint], own: str, budgets: Sequence[str]) -> list[Comparison]:
-    """One method against each other at the budgets the other uses.
+    """Compare the method `own` with every other method at the budgets that the other method uses.
 
-    A method that cannot use a budget is compared with the largest of the one's sizes that is no larger than it, once
-    where several budgets bring it to the same size.
+    A method that cannot use a budget is compared with the largest table of `own` that is not larger, once per size.
     """
     groups = [group for group in group_by_size(points) if group.budget in budgets]
-    mine = {group.budget: group for group in groups if group.label == own}
+    own_groups = {group.budget: group for group in groups if group.label == own}
     found: dict[tuple[str, str, str | None], Comparison] = {}
     for group in (group for group in groups if group.label != own):
-        fitting = [one for one in mine.values() if one.largest <= group.smallest]
-        one = mine.get(group.budget) if group.fills_its_budget else max(fitting, key=_size, default=None)
-        if one is not None and paired_differences(one.points, group.points):
-            found[group.label, group.size_text(), one.budget] = Comparison(one, group)
+        if group.fills_its_budget:
+            match = own_groups.get(group.budget)
+        else:
+            fitting = [one for one in own_groups.values() if one.largest <= group.smallest]
+            match = max(fitting, key=lambda one: one.largest, default=None)
+        if match is not None and paired_differences(match.points, group.points):
+            found[group.label, group.size_text(), match.budget] = Comparison(match, group)
     return list(found.values())
 
 
-def _size(group: MethodAtSize) -> int:
-    return group.largest
+def claim_better(
+    statement: str, prefix: str, points: Mapping[str, Sequence[FrontierPoint]], budgets: Mapping[str, Sequence[str]],
+    own: str, methods: Sequence[str], names: Mapping[str, str], *, meanings: Mapping[str, str],
+) -> list[Claim]:  # fmt: skip
+    """Return the claim that `own` is better than `methods`, tested on several models or data sets.
+
+    Args:
+        points: model or data set → points of all methods.
+        names: model or data set → its name in the evidence.
+        meanings: verdict → what it means.
+    """
+    texts, checks = [], []
+    for key, every in points.items():
+        chosen = [point for point in every if point.label in (own, *methods)]
+        if found := comparisons(chosen, own, budgets[key]):
+            labels = ", ".join(dict.fromkeys(one.other.label for one in found))
+            texts.append(f"{names[key]} ({labels}): {outcome_counts(found, name_equal=False)}")
+            checks += [one.is_better for one in found]
+    if not texts:
+        return []
+    verdict = holds(checks)
+    return [Claim(statement, verdict, f"{prefix}, {'; '.join(texts)}", meanings.get(verdict, ""))]
 
 
 def at_equal_budgets(points: Sequence[FrontierPoint], own: str, budgets: Sequence[str]) -> str:
-    """One method minus each other, in tables, and where it is level or behind."""
+    """Return tables of `own` minus every other method, and where it is not better."""
     found, parts = comparisons(points, own, budgets), []
     sharing, others = ([one for one in found if one.share_budget is share] for share in (True, False))
     if sharing:
@@ -81,46 +102,46 @@ def at_equal_budgets(points: Sequence[FrontierPoint], own: str, budgets: Sequenc
         labels = [label for label in dict.fromkeys(point.label for point in points) if label in shown]
         rows = [[label, *(cells.get((label, budget), ABSENT) for budget in budgets)] for label in labels]
         parts += [
-            f"`{own}` minus each other method that uses its budget, paired over the seeds both have:",
+            f"`{own}` minus each other method that uses the same budget, paired by seed:",
             table(["difference of test AUC", *budgets], rows),
-            f"`{own}` is {outcome_counts(sharing)}.",
+            f"At equal budgets `{own}` is {outcome_counts(sharing)}.",
         ]
     if others:
-        heads = ["cannot use its budget", "parameters", "test AUC", f"`{own}` at", "difference"]
+        heads = ["method that cannot use its budget", "parameters", "test AUC", f"`{own}` at", "difference"]
         rows = [
             [
                 one.other.label,
                 one.other.size_text(),
                 mean_sd(aucs_of(one.other.points)),
-                str(one.mine.budget),
+                str(one.own.budget),
                 signed(one.differences),
             ]
             for one in others
         ]
         parts += [
-            f"Against methods whose settings cannot use a budget the largest table of `{own}` that is no larger is "
-            f"{outcome_counts(others)}.",
-            collapsed("each of them", table(heads, rows)),
+            "Some methods cannot use a budget with their settings. They are compared with the largest table of "
+            f"`{own}` that is not larger: `{own}` is {outcome_counts(others)}.",
+            collapsed("all of these comparisons", table(heads, rows)),
         ]
-    return "\n\n".join(parts)
+    return paragraphs(*parts)
 
 
-def outcome_counts(compared: Sequence[Comparison], *, name_level: bool = True) -> str:
-    """In how many it is ahead, and which those are in which it is not; what rests on few seeds apart."""
-    several = [one for one in compared if len(one.differences) >= min(T_QUANTILES)]
-    few = [one for one in compared if len(one.differences) < min(T_QUANTILES)]
-    told = []
+def outcome_counts(found: Sequence[Comparison], *, name_equal: bool = True) -> str:
+    """Count the comparisons that are better, equal and worse; comparisons with few seeds are counted separately."""
+    several = [one for one in found if len(one.differences) >= min(T_QUANTILES)]
+    few = [one for one in found if len(one.differences) < min(T_QUANTILES)]
+    texts = []
     if several:
-        level = [one for one in several if not one.is_better and not one.is_worse]
-        behind = [one for one in several if one.is_worse]
-        told.append(f"ahead in {sum(one.is_better for one in several)} of {len(several)} comparisons")
-        if level:
-            told.append(f"level with {', '.join(map(str, level))}" if name_level else f"level in {len(level)}")
-        told.append(f"behind {', '.join(map(str, behind))}" if behind else "behind in none")
+        equal = [one for one in several if not one.is_better and not one.is_worse]
+        worse = [one for one in several if one.is_worse]
+        texts.append(f"better in {sum(one.is_better for one in several)} of {len(several)} comparisons")
+        if equal:
+            names = f" from {', '.join(map(str, equal))}" if name_equal else f" in {len(equal)}"
+            texts.append(f"no significant difference{names}")
+        texts.append(f"worse than {', '.join(map(str, worse))}" if worse else "worse in none")
     if few:
         lower = [one for one in few if not one.is_better]
-        told.append(
-            f"with one or two seeds higher by {MIN_DIFFERENCE} or more in {len(few) - len(lower)} of {len(few)}"
-        )
-        told[-1] += f" (not: {', '.join(map(str, lower))})" if lower else ""
-    return "; ".join(told)
+        better = f"{len(few) - len(lower)} of {len(few)}"
+        texts.append(f"better by at least {MIN_DIFFERENCE} in {better} comparisons with one or two seeds")
+        texts[-1] += f" (not better: {', '.join(map(str, lower))})" if lower else ""
+    return "; ".join(texts)

@@ -1,4 +1,4 @@
-"""One method at one size: its points over seeds, and what is said of them together."""
+"""One method at one size: its points over seeds and their statistics."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -9,13 +9,13 @@ from paper.markdown import mean_sd
 from thresher.report.frontier import FrontierPoint
 from thresher.search.budget import Budget
 
-FILLED = 0.95
-"""A method that uses less of its budget is one of another size."""
+MIN_FILL = 0.95
+"""A method that uses a smaller share of its budget is reported with its own size."""
 
 
 @dataclass(frozen=True)
 class MethodAtSize:
-    """Points of one method and one budget, or of one size where it was asked for none: one of each seed."""
+    """Points of one method and one budget, or of one size if it has no budget: one point per seed."""
 
     points: tuple[FrontierPoint, ...]
 
@@ -29,7 +29,7 @@ class MethodAtSize:
 
     @property
     def smallest(self) -> int:
-        """Parameters with the seed that has fewest: a search that chooses sizes may end at another one each time."""
+        """The smallest number of parameters over seeds; searches that choose sizes can end at different ones."""
         return min(point.num_parameters for point in self.points)
 
     @property
@@ -42,7 +42,6 @@ class MethodAtSize:
 
     @property
     def validation_auc(self) -> float:
-        """What the best of several is chosen by, as in all choices."""
         return fmean(point.validation_auc for point in self.points)
 
     @property
@@ -51,10 +50,10 @@ class MethodAtSize:
 
     @property
     def fills_its_budget(self) -> bool:
-        return self.budget is not None and self.smallest >= FILLED * Budget.parse(self.budget).max_entries(10**9)
+        return self.budget is not None and self.smallest >= MIN_FILL * Budget.parse(self.budget).max_entries(10**9)
 
     def size_text(self) -> str:
-        """Parameters, of all seeds.
+        """Format the number of parameters, as a range if seeds differ.
 
         >>> point = dict(label="mde", storage_bytes=9, validation_auc=0.8, validation_logloss=0.4)
         >>> MethodAtSize(tuple(FrontierPoint(num_parameters=size, **point) for size in (1200, 1000))).size_text()
@@ -63,16 +62,16 @@ class MethodAtSize:
         return f"{self.smallest:,}" + (f" to {self.largest:,}" if self.largest > self.smallest else "")
 
     def auc_text(self) -> str:
-        """Test AUC, with the size where it stays well below the budget."""
+        """Format test AUC, followed by the size if it is well below the budget."""
         return mean_sd(aucs_of(self.points)) + ("" if self.fills_its_budget else f" @ {self.size_text()}")
 
 
 def group_by_size(points: Iterable[FrontierPoint]) -> list[MethodAtSize]:
-    """Points of one method and size together; the largest first."""
+    """Group points by method and size, the largest first."""
     groups: dict[tuple[str, str | None, int | None], list[FrontierPoint]] = {}
     for point in points:
         size = point.num_parameters if point.budget is None else None
         groups.setdefault((point.label, point.budget, size), []).append(point)
     return sorted(
-        (MethodAtSize(tuple(group)) for group in groups.values()), key=lambda it: it.storage_bytes, reverse=True
+        (MethodAtSize(tuple(group)) for group in groups.values()), key=lambda group: group.storage_bytes, reverse=True
     )
