@@ -56,7 +56,7 @@ def test_temporary_files_of_dead_processes_are_removed_by_the_next_write(tmp_pat
     (tmp_path / f".folder.{dead}.partial").mkdir()
     (tmp_path / f".folder.{dead}.partial" / "inner").write_text("half")
     with atomic_file(tmp_path / "file") as temporary:
-        temporary.write_text("whole")
+        temporary.write_text("complete")
     with atomic_folder(tmp_path / "folder"):
         pass
     assert {path.name for path in tmp_path.iterdir()} == {"file", "folder", *kept}

@@ -13,23 +13,8 @@ from thresher._internal.registry import why_missing
 from thresher._internal.toml_text import format_value, parse_value
 from thresher.errors import ConfigError
 
-NONE_WORD = "none"
-"""Written for None where the default is not None."""
-_TYPE_NAMES = {
-    bool: "true or false",
-    int: "an integer",
-    float: "a number",
-    str: "a string",
-    Path: "a path (a string)",
-}
-_VALUE_KINDS = {
-    bool: "a boolean",
-    int: "an integer",
-    float: "a number",
-    str: "a string",
-    list: "an array",
-    dict: "a table",
-}
+_TYPES = {bool: "true or false", int: "an integer", float: "a number", str: "a string", Path: "a path (a string)"}
+_KINDS = {bool: "a boolean", int: "an integer", float: "a number", str: "a string", list: "an array", dict: "a table"}
 
 
 class KeyProblemError(Exception):
@@ -165,7 +150,7 @@ def _convert_scalar(hint: Any, value: Any, key: str) -> Any:
 
 def _convert_union(hint: Any, value: Any, key: str, default: Any) -> Any:
     members = get_args(hint)
-    if types.NoneType in members and isinstance(value, str) and value.lower() == NONE_WORD:
+    if types.NoneType in members and isinstance(value, str) and value.lower() == "none":
         return None
     members = tuple(member for member in members if member is not types.NoneType)
     problems = []
@@ -216,13 +201,13 @@ def _list_choices(names: Iterable[Any]) -> str:
 
 
 def _describe_value(value: Any) -> str:
-    kind = next((name for base, name in _VALUE_KINDS.items() if isinstance(value, base)), None)
+    kind = next((name for base, name in _KINDS.items() if isinstance(value, base)), None)
     return f"{value} ({type(value).__name__})" if kind is None else f"{format_value(value)} ({kind})"
 
 
 def _describe_type(hint: Any) -> str:
-    if hint in _TYPE_NAMES:
-        return _TYPE_NAMES[hint]
+    if hint in _TYPES:
+        return _TYPES[hint]
     origin, members = get_origin(hint), get_args(hint)
     if origin is Literal:
         return _list_choices(members)

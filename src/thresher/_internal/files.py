@@ -29,37 +29,37 @@ _TEMPORARY = re.compile(r"\.(?P<name>.+)\.(?P<pid>\d+)\.(?P<kind>partial|old)")
 @contextmanager
 def atomic_file(path: Path) -> Iterator[Path]:
     """Yield a temporary path to write to; it replaces `path` if the block ends without an error."""
-    temporary = _temporary_path(path, "partial")
-    with _report_write_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        clean_up_interrupted_writes(path)
-        try:
-            temporary.touch()
-            mode = temporary.stat().st_mode
-            yield temporary
-            temporary.chmod(mode)  # safetensors creates files that only their owner can read
-            with temporary.open("rb") as written:
-                os.fsync(written.fileno())
-            temporary.replace(path)
-        finally:
-            clean_up_interrupted_writes(path)
+    with _prepared(path) as temporary:
+        temporary.touch()
+        mode = temporary.stat().st_mode
+        yield temporary
+        temporary.chmod(mode)  # safetensors creates files that only their owner can read
+        with temporary.open("rb") as written:
+            os.fsync(written.fileno())
+        temporary.replace(path)
 
 
 @contextmanager
 def atomic_folder(path: Path) -> Iterator[Path]:
     """Yield a temporary folder; it replaces `path` if the block ends without an error."""
-    temporary = _temporary_path(path, "partial")
+    with _prepared(path) as temporary:
+        temporary.mkdir()
+        yield temporary
+        mode = temporary.stat().st_mode & 0o666
+        for file in temporary.rglob("*"):
+            if file.is_file() and file.stat().st_nlink == 1:  # a hard link shares its mode with the original
+                file.chmod(mode)
+        replace_folder(temporary, path)
+
+
+@contextmanager
+def _prepared(path: Path) -> Iterator[Path]:
+    """Yield a temporary path in the existing parent folder of `path`; remove what is left of it afterwards."""
     with _report_write_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         clean_up_interrupted_writes(path)
-        temporary.mkdir()
         try:
-            yield temporary
-            mode = temporary.stat().st_mode & 0o666
-            for file in temporary.rglob("*"):
-                if file.is_file() and file.stat().st_nlink == 1:  # a hard link shares its mode with the original
-                    file.chmod(mode)
-            replace_folder(temporary, path)
+            yield _temporary_path(path, "partial")
         finally:
             clean_up_interrupted_writes(path)
 

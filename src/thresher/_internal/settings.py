@@ -15,14 +15,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from thresher._internal.config_builder import (
-    NONE_WORD,
-    KeyProblemError,
-    OverrideText,
-    build_config,
-    field_default,
-    variants_of,
-)
+from thresher._internal.config_builder import KeyProblemError, OverrideText, build_config, field_default, variants_of
 from thresher._internal.files import write_text
 from thresher._internal.toml_text import find_line, format_document
 from thresher.errors import ConfigError
@@ -57,12 +50,12 @@ def config_to_mapping(config: Any) -> dict[str, Any]:
         mapping[type(config).config_tag] = names[0]
     for field in dataclasses.fields(config):
         value, default = getattr(config, field.name), field_default(field)
-        if isinstance(value, str) and value.lower() == NONE_WORD and default is None:
+        if isinstance(value, str) and value.lower() == "none" and default is None:
             raise ConfigError(f"{field.name} is {value!r}, which means None in settings. Use another name.")
         if value is not None:
             mapping[field.name] = _to_plain(value)
         elif default is not None:
-            mapping[field.name] = NONE_WORD
+            mapping[field.name] = "none"
     return mapping
 
 
