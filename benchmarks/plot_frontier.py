@@ -1,8 +1,8 @@
-"""Result files → one frontier figure, mean and spread over seeds.
+"""Draw the frontier of one or more result files, mean and spread over seeds.
 
-    python benchmarks/figure.py docs/images/movielens-1m-fm benchmarks/results/movielens-1m/fm/pep-plan.json
+    python benchmarks/plot_frontier.py docs/images/movielens-1m-fm benchmarks/results/movielens-1m/fm/pep-plan.json
 
-The dense model is the first file's, its mean over seeds.
+The dense model is the mean over seeds of the first file.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from thresher.report.plots import plot_frontier
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("stem", type=Path, help="where to write, without suffix")
+    parser.add_argument("stem", type=Path, help="output path without suffix")
     parser.add_argument("results", nargs="+", type=Path)
     parser.add_argument("--title")
     arguments = parser.parse_args()

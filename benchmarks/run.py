@@ -1,9 +1,9 @@
-"""Experiment file → result file: each TOML under experiments/ is a RunConfig, run once per seed by `thresher.prune`.
+"""Run experiments: each TOML file in experiments/ is a RunConfig that `thresher.prune` runs once per seed.
 
     python benchmarks/run.py benchmarks/experiments/movielens-1m/fm/pep-plan.toml --seeds 0,1,2
 
-What is done is passed over, what was interrupted is taken up again (runs live in benchmarks/temporary/). A result made
-from a changed tree says so. Raw data is looked for in THRESHER_DATA_DIR.
+Finished seeds are skipped and interrupted runs are resumed (runs are stored in benchmarks/temporary/). A result records
+whether the working tree had uncommitted changes. Raw data is read from THRESHER_DATA_DIR.
 """
 
 import argparse
@@ -53,33 +53,33 @@ def run_seed(
     results: Path = RESULTS,
     temporary: Path = TEMPORARY,
 ) -> None:
-    """Run one seed of an experiment and write it down.
+    """Run one seed of an experiment and add it to the result file.
 
     Args:
-        config: in place of what the file says; then `results` should be a folder of one's own.
+        config: replaces the settings of the file; `results` should then be another folder.
     """
     name = experiment.resolve().relative_to(EXPERIMENTS.resolve()).with_suffix("")
     target = (results / name).with_suffix(".json")
-    result = _so_far(target, name)
-    said = load_toml(RunConfig, experiment) if config is None else config
-    if "config" in result and not settings_match(result["config"], said):
-        changed = "; ".join(differences(result["config"], config_to_mapping(said))[:3])
-        raise ConfigError(f"{target} was made with other settings ({changed}); delete it to have it made again")
+    result = _read_or_start(target, name)
+    settings = load_toml(RunConfig, experiment) if config is None else config
+    if "config" in result and not settings_match(result["config"], settings):
+        changed = "; ".join(differences(result["config"], config_to_mapping(settings))[:3])
+        raise ConfigError(f"{target} was made with other settings ({changed}). Delete it to compute it again.")
     if str(seed) in result["seeds"]:
-        print(f"{name} seed {seed}: done before")
+        print(f"{name} seed {seed}: finished, skipped")
         return
-    config = replace(said, seed=seed)
-    if config.data.data_dir is not None:  # a path from the root stays what it is
+    config = replace(settings, seed=seed)
+    if config.data.data_dir is not None:  # an absolute path is not changed
         data_dir = _raw_data() / config.data.data_dir
         config = replace(config, data=replace(config.data, data_dir=str(data_dir)))
-    made = run_environment()  # before a long run: the tree may change meanwhile
+    environment = run_environment()  # before a long run: the working tree may change meanwhile
     with display(quiet=not sys.stderr.isatty()) as progress:
         pruned = prune(config, out=temporary / name / str(seed), resume=True, progress=progress)
-    result = _so_far(target, name)  # other seeds may have been added meanwhile
-    result["config"] = config_to_mapping(said)
+    result = _read_or_start(target, name)  # other runs may have added seeds meanwhile
+    result["config"] = config_to_mapping(settings)
     history = read_history(pruned.run.tickets / "history.jsonl")
     kept = {record["epoch"]: record["num_kept"] for record in history if "num_kept" in record}
-    result["seeds"][str(seed)] = {**pruned.frontier.to_json(), "kept_by_epoch": kept, "made_with": made}
+    result["seeds"][str(seed)] = {**pruned.frontier.to_json(), "kept_by_epoch": kept, "made_with": environment}
     result["summary"] = summary(result["seeds"].values())
     write_json(target, result)
     for row in result["summary"]:
@@ -89,13 +89,13 @@ def run_seed(
         )
 
 
-def _so_far(target: Path, name: Path) -> dict[str, Any]:
+def _read_or_start(target: Path, name: Path) -> dict[str, Any]:
     return read_json(target) if target.exists() else {"experiment": name.as_posix(), "seeds": {}}
 
 
 def _raw_data() -> Path:
     if "THRESHER_DATA_DIR" not in os.environ:
-        raise ConfigError("raw data is looked for in THRESHER_DATA_DIR, which is not set")
+        raise ConfigError("THRESHER_DATA_DIR is not set. Set it to the folder of the raw data.")
     return Path(os.environ["THRESHER_DATA_DIR"])
 
 
@@ -116,7 +116,7 @@ def settings_match(stored: Mapping[str, Any], config: object) -> bool:
 
 
 def summary(seeds: "list[dict]") -> list[dict]:
-    """Mean and standard deviation over seeds, per budget; the dense model first."""
+    """Return mean and standard deviation over seeds for each budget, the dense model first."""
     by_budget: dict[str | None, list[dict]] = {}
     for seed in seeds:
         for point in ([seed["dense"]] if seed["dense"] else []) + seed["points"]:

@@ -1,6 +1,6 @@
-"""Experiments of `benchmarks/experiments/` as the paper's parts use them: run by `benchmarks/run.py`, read as points.
+"""Experiments of `benchmarks/experiments/`: run by `benchmarks/run.py` and read as points.
 
-Also one plain training without a search: a dense table of some width, or logistic regression.
+Also trainings without a search: dense tables and logistic regression.
 """
 
 import hashlib
@@ -33,12 +33,12 @@ TEACHER_EXPERIMENTS: Mapping[str, Sequence[str]] = {
     THREE_TEACHERS: ("fm",),
     MIXED_TEACHERS: ("fm", "deepfm", "autoint"),
 }
-"""Which models have an experiment like their PEP plan, but with other teachers: `teacher_experiment(model, which)`."""
+"""Kind of teachers → models that have such an experiment."""
 DEFAULT_TRAINING = TrainingConfig()
 
 
 def load_experiment(settings: PaperSettings, name: str) -> RunConfig:
-    """The settings of an experiment, e.g. `movielens-1m/fm/pep-plan`; small in quick."""
+    """Return the settings of an experiment, e.g. `movielens-1m/fm/pep-plan`; small in quick mode."""
     config = load_toml(RunConfig, (EXPERIMENTS / name).with_suffix(".toml"))
     small = settings.shrink_if_quick(config, config.data.source)
     if settings.quick and isinstance(config.embedding, PepConfig) and config.embedding.pressure == "decay":
@@ -48,13 +48,13 @@ def load_experiment(settings: PaperSettings, name: str) -> RunConfig:
 
 
 def run_experiment(settings: PaperSettings, name: str, seeds: Iterable[int]) -> None:
-    """Run the seeds of an experiment that are missing; in quick a result of other settings is made again."""
+    """Run the missing seeds of an experiment; quick mode replaces a result of other settings."""
     config, target = load_experiment(settings, name), result_path(settings, name)
     stored = current_names(read_json(target)["config"]) if target.exists() else None
     if stored and (later := newer_settings(stored, config_to_mapping(config))):
         print(
-            f"{target} was made before {', '.join(later)} could be set, and is taken for one of today's defaults; "
-            "if those change what is done, delete it to have it made again"
+            f"{target} was made before these settings existed: {', '.join(later)}. It is assumed to have their "
+            "defaults. If the defaults change the result, delete the file to compute it again."
         )
     if stored and settings.quick and not settings_match(stored, config):
         target.unlink()
@@ -67,7 +67,7 @@ def run_experiment(settings: PaperSettings, name: str, seeds: Iterable[int]) -> 
                 results=settings.experiment_results,
                 temporary=settings.temporary / "experiments" / digest(config),
             )
-        except BudgetError as error:  # a published search may stall; what else is to be made does not wait for it
+        except BudgetError as error:  # a published search may stall; the other results do not depend on it
             print(f"{name} seed {seed}: {error}")
 
 
@@ -76,7 +76,7 @@ def result_path(settings: PaperSettings, name: str) -> Path:
 
 
 def read_experiment(settings: PaperSettings, name: str) -> dict[int, Frontier]:
-    """Seed → frontier of the seeds that are done."""
+    """Return seed → frontier of the finished seeds."""
     path = result_path(settings, name)
     content = read_json(path)["seeds"] if path.exists() else {}
     return {int(seed): Frontier.from_json(frontier) for seed, frontier in content.items()}
@@ -91,12 +91,12 @@ def dense_points(frontiers: Iterable[Frontier]) -> list[FrontierPoint]:
 
 
 def plan_points(settings: PaperSettings, model: str) -> list[FrontierPoint]:
-    """MovieLens-1M's points of PEP plan with a model's recorded settings, a teacher where validation chose one."""
+    """Return the points of PEP plan on MovieLens-1M with the recorded settings of a model."""
     return pruned_points(read_experiment(settings, f"movielens-1m/{model}/pep-plan").values(), "pep")
 
 
 def teacher_experiment(model: str, which: str) -> str:
-    """The experiment like a model's PEP plan, but with three teachers of its kind, or one of each of three kinds."""
+    """Return the name of a model's experiment with several teachers."""
     return f"movielens-1m/{model}/pep-plan-{which}"
 
 
@@ -105,13 +105,13 @@ def teacher_experiment_points(settings: PaperSettings, model: str, which: str) -
 
 
 def teacher_experiment_names(models: Collection[str]) -> list[str]:
-    """The experiments with more teachers that some models have."""
+    """Return the names of the models' experiments with several teachers."""
     found = [(model, which) for which, have in TEACHER_EXPERIMENTS.items() for model in have]
     return [teacher_experiment(model, which) for model, which in found if model in models]
 
 
 def lr_path(settings: PaperSettings, source: str) -> Path:
-    """Points of logistic regression, which several parts need."""
+    """Return the result file of logistic regression."""
     return settings.results / "lr" / f"{source}.json"
 
 
@@ -125,46 +125,48 @@ def train_baseline(
     *,
     training: TrainingConfig = DEFAULT_TRAINING,
 ) -> None:
-    """Train a dense table of one width, or logistic regression, and write its points to `path` as they come."""
-    told = CompareConfig(training=training)
-    short = with_epochs(told, QUICK_EPOCHS) if settings.quick else told
-    plain = RunConfig(
+    """Train a dense table or logistic regression for each missing seed and write its points to `path`."""
+    compare = CompareConfig(training=training)
+    compare = with_epochs(compare, QUICK_EPOCHS) if settings.quick else compare
+    baseline = RunConfig(
         data=settings.portable_data(source),
         model=settings.network(model),
         embedding=UniformConfig(embedding_dim=width),
-        training=short.training,
+        training=compare.training,
         teacher_share=0.0,
     )
-    for seed in (seed for seed in seeds if str(seed) not in read_or_start(settings, path, plain, points={})["points"]):
-        made, config = run_environment(), replace(plain, data=settings.data(source), seed=seed)
-        with Run.started(settings.temporary / "plain" / digest(config), config, resume=True) as run:
+    for seed in (
+        seed for seed in seeds if str(seed) not in read_or_start(settings, path, baseline, points={})["points"]
+    ):
+        environment, config = run_environment(), replace(baseline, data=settings.data(source), seed=seed)
+        with Run.started(settings.temporary / "baselines" / digest(config), config, resume=True) as run:
             table = encode_data(run)
         point = train_dense(run, table, batches(run, table))
-        content = read_or_start(settings, path, plain, points={})
+        content = read_or_start(settings, path, baseline, points={})
         content["points"][str(seed)] = point.to_json()
-        write_result(path, content, made)
+        write_result(path, content, environment)
         print(f"{path.stem} seed {seed}: test AUC {point.test_auc:.4f}", flush=True)
 
 
 def baseline_points(path: Path) -> list[FrontierPoint]:
-    """What `train_baseline` wrote; empty if it has not run."""
+    """Return the points written by `train_baseline`; empty without a result file."""
     content = read_json(path)["points"] if path.exists() else {}
     return [FrontierPoint.from_json(point) for point in content.values()]
 
 
 def aucs_of(points: Iterable[FrontierPoint], budget: str | None = None) -> list[float]:
-    """Test AUCs over seeds, of one budget where there are several."""
+    """Return the test AUCs of all points, or of those with one budget."""
     chosen = [point for point in points if budget is None or point.budget == budget]
     return [point.test_auc for point in chosen if point.test_auc is not None]
 
 
 def digest(config: object) -> str:
-    """Settings as a short name."""
+    """Return a short hash of settings."""
     return hashlib.sha256(json.dumps(config_to_mapping(config), sort_keys=True, default=str).encode()).hexdigest()[:8]
 
 
 def newer_settings(stored: Any, now: Any) -> list[str]:
-    """Settings there were none of when a result was made: what they do now may not be what was done then."""
+    """Return the names of settings that did not exist when a result was made."""
     if not stored or not isinstance(now, dict):
         return []
     missing = [key for key in now if key not in stored]

@@ -1,8 +1,8 @@
-"""Make the paper's tables and figures, and the page about them.
+"""Reproduce the paper's tables and figures and write the page about them.
 
     python benchmarks/paper/make.py [--quick] [--only frontier,runtime] [--draw-only] [--seeds 0,1,2] [--models fm]
 
-Parts run in order; each passes over what is done. Figures and page are made from the result files alone.
+Parts run in order and skip finished results. Figures and page are made from the result files only.
 """
 
 import argparse
@@ -33,37 +33,41 @@ PARTS = (
     "frequency",
     "ablation",
 )
-"""In the page's order; each a module of the shape of `paper.markdown.Part`."""
+"""Modules with the interface `paper.markdown.Part`, in the order of the page."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a small version of everything, in minutes")
     parser.add_argument("--only", help=f"comma-separated, of {', '.join(PARTS)}")
-    parser.add_argument("--draw-only", action="store_true", help="figures and page, from results that are there")
+    parser.add_argument(
+        "--draw-only",
+        action="store_true",
+        help="draw figures and write the page from existing results, without training",
+    )
     parser.add_argument("--seeds", help="comma-separated")
-    parser.add_argument("--models", help="comma-separated: run these alone, in the parts that ask several")
+    parser.add_argument("--models", help="comma-separated; run only these models")
     arguments = parser.parse_args()
     chosen = PARTS if arguments.only is None else tuple(arguments.only.split(","))
     if unknown := sorted(set(chosen) - set(PARTS)):
-        parser.error(f"unknown part {', '.join(unknown)}; parts are {', '.join(PARTS)}")
-    sys.path[0] = str(Path(__file__).parent.parent)  # `paper.…`, `made_with` and `run` are found there
+        parser.error(f"unknown part {', '.join(unknown)}. Parts: {', '.join(PARTS)}.")
+    sys.path[0] = str(Path(__file__).parent.parent)  # contains the modules `paper.…`, `environment` and `run`
     from paper.page import write_page
     from paper.settings import MODELS, PaperSettings
 
     models = MODELS if arguments.models is None else tuple(arguments.models.split(","))
     if unknown := sorted(set(models) - set(MODELS)):
-        parser.error(f"unknown model {', '.join(unknown)}; models are {', '.join(MODELS)}")
+        parser.error(f"unknown model {', '.join(unknown)}. Models: {', '.join(MODELS)}.")
     seeds = None if arguments.seeds is None else [int(seed) for seed in arguments.seeds.split(",")]
     settings = PaperSettings.of(quick=arguments.quick, seeds=seeds, models=models)
     failed = [name for name in chosen if not make_part(name, settings, run=not arguments.draw_only)]
     print(write_page(settings, {name: part(name) for name in PARTS}))
     if failed:
-        sys.exit(f"failed: {', '.join(failed)}; the same command goes on from there")
+        sys.exit(f"failed: {', '.join(failed)}. Run the same command again to resume.")
 
 
 def make_part(name: str, settings: "PaperSettings", *, run: bool) -> bool:
-    """Run and draw one part; one that fails is told and does not keep the others from being made."""
+    """Run and draw one part. If it fails, print the error and return False, so that other parts can continue."""
     try:
         print(f"== {name}", flush=True)
         if run:

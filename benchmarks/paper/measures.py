@@ -1,7 +1,4 @@
-"""What a search is looked at for: how much each popularity group keeps, and where its thresholds come from.
-
-Measuring alone: nothing here trains, reads or writes.
-"""
+"""Measurements of a search: density by feature frequency, and the components of thresholds."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -14,7 +11,7 @@ from torch import Tensor, nn
 from thresher.embeddings.pep import PepEmbedding
 
 GROUP_EDGES = (1, 10, 100, 1_000, 10_000)
-"""Popularity groups are decades of the training count: features are spread over five of them on MovieLens-1M."""
+"""Frequency groups are decades of the training count; MovieLens-1M has five."""
 
 
 def group_names() -> list[str]:
@@ -22,15 +19,15 @@ def group_names() -> list[str]:
     return [*closed, f"{GROUP_EDGES[-1]:,}+"]
 
 
-def popularity_groups(feature_counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The group of each feature `[N]`; −1 for those training never saw."""
+def frequency_groups(feature_counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the frequency group of each feature `[N]`; −1 if it does not occur in training."""
     return np.searchsorted(GROUP_EDGES, feature_counts, side="right") - 1
 
 
 def group_densities(
     sizes: NDArray[np.int64], groups: NDArray[np.int64], embedding_dim: int
 ) -> list[dict[str, float | int]]:
-    """Mean and standard deviation over the features of each group of `kept dimensions / D`, most popular last."""
+    """Return mean and standard deviation of `kept dimensions / D` over the features of each group."""
     densities = sizes / embedding_dim
     members = [densities[groups == at] for at in range(len(GROUP_EDGES))]
     return [
@@ -42,10 +39,10 @@ def group_densities(
 
 
 class AdamParts:
-    """Splits what Adam moves a parameter by into the loss's part and the weight decay's, exactly.
+    """Splits the updates of Adam into a component due to the loss and one due to weight decay.
 
-    The first moment is linear in `gradient + decay · parameter`, so it is the sum of one moment for each; the second
-    moment divides both alike. At every time `parameter = start + from_loss + from_decay`, but for rounding.
+    The first moment is linear in `gradient + decay · parameter`, so it is the sum of two moments; both are divided
+    by the same second moment. Up to rounding, `parameter = start + from_loss + from_decay`.
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer, parameter: nn.Parameter) -> None:
@@ -76,7 +73,7 @@ class AdamParts:
 
 @torch.no_grad()
 def swapped_share(weight: Tensor, kept: Tensor) -> float:
-    """The share of the kept entries that are not among as many of the largest `|v|`: what thresholds changed."""
+    """Return the share of the kept entries that magnitude pruning to the same size would not keep."""
     num_kept = int(kept.sum())
     if not num_kept:
         return 0.0
@@ -87,9 +84,9 @@ def swapped_share(weight: Tensor, kept: Tensor) -> float:
 
 @torch.no_grad()
 def threshold_parts(table: PepEmbedding, parts: AdamParts | None = None) -> dict[str, object] | None:
-    """Raw thresholds as pressure + loss, over the seen entries and over the kept ones; None while nothing presses.
+    """Split raw thresholds into pressure and loss, for seen and for kept entries; None before pruning starts.
 
-    Under `plan` the pressure is the clock and the loss's part the deviation; under `decay` `parts` has both.
+    With `plan` the pressure is the clock and the loss component is the deviation; with `decay` `parts` has both.
     """
     if parts is None:
         pressure, loss = table.clock, table.granularity.expand(table.deviation, table.field_of_feature)
@@ -102,19 +99,18 @@ def threshold_parts(table: PepEmbedding, parts: AdamParts | None = None) -> dict
     seen = table.seen[:, None].expand(shape)
     kept = (table.weight.abs() > threshold) & seen
     without_loss = g(pressure)
-    facts: dict[str, object] = {"swapped_share": swapped_share(table.weight.where(seen, 0.0), kept)}
+    result: dict[str, object] = {"swapped_share": swapped_share(table.weight.where(seen, 0.0), kept)}
     for name, chosen in (("seen", seen), ("kept", kept)):
         if bool(chosen.any()):
-            facts[name] = {
+            result[name] = {
                 "entries": int(chosen.sum()),
                 "raw_pressure": _quantiles(pressure[chosen]),
                 "raw_loss": _quantiles(loss[chosen]),
                 "threshold": _quantiles(threshold[chosen]),
                 "threshold_without_loss": _quantiles(without_loss[chosen]),
-                # how far the loss moves a threshold, against how large thresholds are
                 "moved_by_loss": float((threshold - without_loss)[chosen].abs().mean() / threshold[chosen].mean()),
             }
-    return facts
+    return result
 
 
 def _quantiles(values: Tensor, at: Sequence[float] = (0.05, 0.5, 0.95)) -> list[float]:

@@ -1,6 +1,6 @@
-"""What was published of MovieLens-1M, Criteo and Avazu: the paper's numbers, and those of the authors' code re-run.
+"""Published numbers for MovieLens-1M, Criteo and Avazu: the paper, and an independent run of the authors' code.
 
-The authors' code picks its numbers on the test split, with an AUC averaged over batches.
+The authors' code selects its numbers on the test split and averages AUC over batches.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ PEP_0: Mapping[str, Mapping[str, tuple[float, int]]] = {
         "autoint-lr": (0.7620, 2225),
     },
 }  # fmt: skip
-"""The paper's smallest tables: data set → model → test AUC and parameters, on the whole files."""
+"""The paper's smallest tables: data set → model → test AUC and parameters, on the full files."""
 
 AUTHORS_CODE: Mapping[str, tuple[float, int]] = {
     "fm": (0.8479, 20_000),
@@ -26,4 +26,4 @@ AUTHORS_CODE: Mapping[str, tuple[float, int]] = {
     "autoint": (0.8471, 20_000),
 }
 AUTHORS_DENSE: Mapping[str, float] = {"fm": 0.8387}
-"""The authors' code on MovieLens-1M, run independently: pruned, with its parameters, and dense."""
+"""The authors' code on MovieLens-1M, run independently: pruned (with number of parameters) and dense."""

@@ -1,8 +1,8 @@
-"""The searches that the parts on thresholds, tickets and features share: each is run once, and kept.
+"""Recorded searches, shared by the parts on thresholds, tickets and features. Each search is run once and stored.
 
-A search here is the pipeline's own (a test holds its tickets to be the same, entry by entry), run epoch by epoch with
-`Searcher` so that it can be looked at: metrics, densities by popularity, where thresholds come from. The test split is
-read at the moment of each cut, for the pruned model that is not retrained; nothing is chosen by it.
+A search runs epoch by epoch with `Searcher` to record metrics, densities by frequency and the components of thresholds.
+It finds the same tickets as the library (a test compares them). The test split is read when a ticket is cut, for the
+pruned model without retraining; nothing is chosen by it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 
 from environment import run_environment
 from paper.experiments import digest
-from paper.measures import AdamParts, group_densities, popularity_groups, threshold_parts
+from paper.measures import AdamParts, frequency_groups, group_densities, threshold_parts
 from paper.settings import PaperSettings
 from thresher._internal.files import read_json, write_json
 from thresher.data.batches.split_batches import SplitBatches
@@ -44,12 +44,12 @@ SOURCES = ("movielens-1m", "criteo")
 BUDGETS = {"movielens-1m": ("50k", "25k", "12k", "6500"), "criteo": ("50k", "10k", "2k")}
 DECAY_BUDGETS = {"movielens-1m": ("100k", "50k", "30k"), "criteo": ("100k", "50k", "10k")}
 DECAY_EPOCHS = 40
-RAISED = 23.0  # how far the rate of raw thresholds would carry them in the whole search: at 1e-3 on MovieLens-1M
+RAISED = 23.0  # learning rate × number of steps of the search on MovieLens-1M, at 1e-3
 
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedConfig:
-    """What a result of watched searches, and of trainings after them, depends on."""
+    """Settings of recorded searches and of the trainings after them."""
 
     searches: tuple[RunConfig, ...]
     trainings: tuple[TrainingConfig, ...] = ()
@@ -57,7 +57,7 @@ class RecordedConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class Search:
-    """A finished search: its tickets, what was seen after each epoch, and the pruned model's metrics at each cut."""
+    """A finished search: tickets, records of each epoch, and metrics of the pruned model at each cut."""
 
     folder: Path
     config: RunConfig
@@ -76,7 +76,7 @@ def search(
     pressure: Pressure = "plan",
     granularity: GranularityName = "feature-dimension",
 ) -> Search:
-    """One search for all budgets, or what it left when it was run before."""
+    """Run one search for all budgets, or load it if it is finished."""
     table = encoded(settings, source)
     config = replace(search_config(settings, source, pressure=pressure, granularity=granularity), seed=seed)
     data = SplitBatches.of(table, config.training.batch_size, seed=derive_seed(seed, "batches"))
@@ -92,12 +92,12 @@ def search(
 
 
 def record_search(config: RunConfig, table: EncodedTable, data: SplitBatches, folder: Path) -> dict[str, Any]:
-    """The search itself; its tickets go into `folder`, what was seen of it is returned as plain data."""
+    """Run a search, save its tickets in `folder` and return the records as plain data."""
     model = new_model(config, table, config.embedding)
     pep, optimizer = model.embedding, build_optimizer(model, config.search.optimizer)
     assert isinstance(pep, PepEmbedding)
     parts = AdamParts(optimizer, pep.raw_threshold) if pep.config.pressure == "decay" else None
-    groups = popularity_groups(table.feature_counts)
+    groups = frequency_groups(table.feature_counts)
     stopping = config.search.warmup_stopping()
     found: dict[str, Any] = {"tickets": {}, "cuts": {}, "records": [], "made_with": run_environment()}
 
@@ -144,7 +144,7 @@ def _searcher(
     on_ticket: Callable[[MaskTicket], None],
     optimizer: Optimizer,
 ) -> tuple[Searcher, int]:
-    """As the pipeline sets it up, and the most epochs it takes; a decay search goes on to its last, tickets or not."""
+    """Return the searcher as the library configures it, and the maximum number of epochs."""
     schedule = Schedule.of(config.search, steps_per_epoch)
     searcher = Searcher(
         model,
@@ -168,7 +168,7 @@ def short(metrics: Metrics) -> dict[str, float]:
 
 @cache
 def encoded(settings: PaperSettings, source: str) -> EncodedTable:
-    """The source's table, encoded once."""
+    """Return the encoded table of a data set."""
     return encode(build_source(settings.data(source)), settings.temporary / "searches" / source / "encoded")
 
 
@@ -179,7 +179,7 @@ def search_config(
     pressure: Pressure = "plan",
     granularity: GranularityName = "feature-dimension",
 ) -> RunConfig:
-    """The settings of a search, the same for all seeds."""
+    """Return the settings of a search, the same for all seeds."""
     table = encoded(settings, source)
     training = TrainingConfig(batch_size=512) if settings.quick else TrainingConfig()
     embedding = PepConfig(pressure=pressure, granularity=granularity)
@@ -188,7 +188,7 @@ def search_config(
     if pressure == "decay":
         epochs = 8 if settings.quick else DECAY_EPOCHS
         published = source == "movielens-1m" and not settings.quick
-        # fewer steps than the paper's need a higher rate, or thresholds would never arrive
+        # with fewer steps than in the paper, thresholds need a higher learning rate
         num_steps = len(SplitBatches.of(table, training.batch_size, seed=0).train)
         rate = OptimizerConfig().threshold_learning_rate if published else RAISED / (epochs * num_steps)
         optimizer = OptimizerConfig(threshold_decay=1e-5, threshold_learning_rate=rate)

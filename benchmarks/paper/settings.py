@@ -1,8 +1,4 @@
-"""PaperSettings: where the paper's parts take their data from and put their results, in full and in quick.
-
-`make.py` puts `benchmarks/` on the path, so that `made_with`, `run` and `paper.…` can be imported. Not here: any part;
-those are the modules of `paper.parts`.
-"""
+"""PaperSettings: data, results, images and seeds of a full or quick reproduction."""
 
 import os
 from collections.abc import Sequence
@@ -25,26 +21,26 @@ EXPERIMENTS = BENCHMARKS / "experiments"
 FOLDERS = {"movielens-1m": "ml-1m", "criteo": "criteo", "avazu": "avazu"}
 """Data set → its folder in THRESHER_DATA_DIR."""
 DATASET_NAMES = {"movielens-1m": "MovieLens-1M", "criteo": "Criteo (small)", "avazu": "Avazu (small)"}
-"""Data set → what figures and tables call what there is of it."""
+"""Data set → name in figures and tables."""
 MODELS = ("fm", "deepfm", "autoint", "autoint-lr")
 MODEL_NAMES = {"lr": "LR", "fm": "FM", "deepfm": "DeepFM", "autoint": "AutoInt", "autoint-lr": "AutoInt+LR"}
-"""Model → what figures call it."""
+"""Model → name in figures and tables."""
 QUICK_EPOCHS = 4
 
 
 @dataclass(frozen=True, kw_only=True)
 class PaperSettings:
-    """One making of the paper.
+    """Settings of one reproduction.
 
     Attributes:
-        quick: a small version of everything, in minutes: few rows, few epochs, one seed.
-        seeds: of every method.
-        plan_seeds: of what the page leans on most, PEP with a plan and the dense model beside it.
-        results: one folder of JSON per part.
+        quick: few rows, few epochs, one seed; takes minutes.
+        seeds: seeds of every method.
+        plan_seeds: seeds of the most important results, PEP plan and its dense model.
+        results: one folder of JSON files per part.
         images: figures of all parts.
-        temporary: runs, encoded tables, checkpoints; may be thrown away.
-        data_dir: what THRESHER_DATA_DIR says; without it quick runs on made-up rows.
-        models: the models that are run; figures and page show whatever has results.
+        temporary: runs, encoded tables and checkpoints; can be deleted.
+        data_dir: value of THRESHER_DATA_DIR. Without it, quick mode uses synthetic rows.
+        models: models to run; figures and page show all results.
     """
 
     quick: bool
@@ -58,7 +54,7 @@ class PaperSettings:
 
     @classmethod
     def of(cls, *, quick: bool, seeds: Sequence[int] | None = None, models: Sequence[str] = MODELS) -> "PaperSettings":
-        told = os.environ.get("THRESHER_DATA_DIR")
+        data_dir = os.environ.get("THRESHER_DATA_DIR")
         temporary = BENCHMARKS / "temporary" / ("paper-quick" if quick else "paper")
         usual, most = ((0,), (0,)) if quick else ((0, 1, 2), (0, 1, 2, 3, 4))
         return cls(
@@ -68,7 +64,7 @@ class PaperSettings:
             results=temporary / "results" if quick else BENCHMARKS / "results" / "paper",
             images=temporary / "images" if quick else REPOSITORY / "docs" / "images" / "paper",
             temporary=temporary,
-            data_dir=Path(told) if told else None,
+            data_dir=Path(data_dir) if data_dir else None,
             models=tuple(models),
         )
 
@@ -78,27 +74,29 @@ class PaperSettings:
 
     @property
     def experiment_results(self) -> Path:
-        """Where results of `benchmarks/experiments/*.toml` are: shared with `benchmarks/run.py` in full."""
+        """Folder of the results of `benchmarks/experiments/*.toml`; a full run shares it with `benchmarks/run.py`."""
         return self.results / "experiments" if self.quick else BENCHMARKS / "results"
 
     def data(self, source: str) -> DataConfig:
-        """A data set of the paper; in quick a small part of it, or made-up rows where there is none."""
+        """Return a data set of the paper; in quick mode a small part of it, or synthetic rows without `data_dir`."""
         if self.data_dir is None:
             if not self.quick:
-                raise ConfigError(f"{source} is looked for in THRESHER_DATA_DIR, which is not set")
-            made_up = SyntheticConfig(num_rows=20_000, num_signal_fields=4, num_noise_fields=3, field_size=500)
-            return DataConfig(source="synthetic", synthetic=made_up)
+                raise ConfigError(
+                    f"THRESHER_DATA_DIR is not set. Set it to the folder that contains {FOLDERS[source]}/."
+                )
+            rows = SyntheticConfig(num_rows=20_000, num_signal_fields=4, num_noise_fields=3, field_size=500)
+            return DataConfig(source="synthetic", synthetic=rows)
         folder = self.data_dir / FOLDERS[source]
         if self.quick:
             folder = _small_copy(source, folder, self.temporary / "data" / FOLDERS[source])
         return DataConfig(source=source, data_dir=str(folder))
 
     def portable_data(self, source: str) -> DataConfig:
-        """The same as result files tell it: without the place of the data on this machine."""
+        """Return the data set as stored in result files: without the path on this machine."""
         return self.data(source) if self.quick else DataConfig(source=source, data_dir=FOLDERS[source])
 
     def shrink_if_quick(self, config: RunConfig, source: str) -> RunConfig:
-        """A run's settings as they are in full; in quick on the small data, with few epochs."""
+        """Return the settings of a run; in quick mode with little data and few epochs."""
         if not self.quick:
             return config
         short = with_epochs(CompareConfig(search=config.search, training=config.training), QUICK_EPOCHS)
@@ -109,7 +107,7 @@ class PaperSettings:
         )
 
     def network(self, model: ModelConfig) -> ModelConfig:
-        """A model as it is in full; in quick with a small network."""
+        """Return a model; in quick mode with a small network."""
         if not self.quick or not isinstance(model, DeepTermConfig):
             return model
         model = replace(model, hidden_sizes=(32,))
@@ -117,7 +115,7 @@ class PaperSettings:
 
 
 def _small_copy(source: str, folder: Path, small: Path) -> Path:
-    """A part of the raw files, beside the other temporary ones: some 40,000 rows of MovieLens, 20,000 of Criteo."""
+    """Copy a part of the raw files: about 40,000 rows of MovieLens-1M, 20,000 of Criteo, 10,000 of Avazu."""
     if source == "movielens-1m":
         _copy_lines(folder / "ratings.dat", small / "ratings.dat", 55_000, every=18)
         for name in ("users.dat", "movies.dat"):
@@ -128,7 +126,7 @@ def _small_copy(source: str, folder: Path, small: Path) -> Path:
     return small
 
 
-def _copy_lines(source: Path, target: Path, most: int | None, *, every: int = 1) -> None:
+def _copy_lines(source: Path, target: Path, max_lines: int | None, *, every: int = 1) -> None:
     if not target.exists():
         with source.open("rb") as lines, atomic_file(target) as beside, beside.open("wb") as copied:
-            copied.writelines(islice(lines, 0, None if most is None else most * every, every))
+            copied.writelines(islice(lines, 0, None if max_lines is None else max_lines * every, every))

@@ -1,6 +1,6 @@
-"""The trainings that several parts look at: the dense model, and tickets from different weights; each is run once.
+"""Trainings shared by several parts: the dense model and tickets from different weights.
 
-Their checkpoints stay beside the search, so whoever asks again gets the trained model at once.
+Checkpoints are stored in the folder of the search, so each training runs once.
 """
 
 from dataclasses import replace
@@ -17,17 +17,17 @@ from thresher.search.ticket import Rewind
 from thresher.training.fit import TrainingConfig
 
 DENSE_EPOCHS, RETRAIN_EPOCHS, QUICK_CURVE_EPOCHS = 40, 60, 3
-"""Of curves over epochs, which no early stopping cuts off."""
+"""Epochs of training curves, without early stopping."""
 
 
 def train_dense(settings: PaperSettings, found: Search, *, epochs: int | None = DENSE_EPOCHS) -> Trained:
-    """The model with a plain table, over `epochs` epochs (None: until validation stops improving)."""
+    """Train the model with a dense table for `epochs` epochs (None: with early stopping)."""
     model = new_model(found.config, found.table, UniformConfig(embedding_dim=found.config.embedding.embedding_dim))
     training, name = training_config(settings, found.config, epochs), _name(settings, epochs)
     folder = found.folder / f"dense-{name}"
     folder.mkdir(exist_ok=True)
     return train_model(
-        model, found.data, training, seed=found.config.seed, folder=folder, watch=_watched(found, epochs)
+        model, found.data, training, seed=found.config.seed, folder=folder, watch=_extra_splits(found, epochs)
     )
 
 
@@ -39,7 +39,7 @@ def retrain(
     rewind: Rewind = "initial",
     epochs: int | None = RETRAIN_EPOCHS,
 ) -> Trained:
-    """The ticket of `budget` from the initial, random or final weights; run again, it is only loaded."""
+    """Retrain the ticket of `budget` from the initial, random or final weights; a finished training is loaded."""
     purpose = "retrain" if rewind == "random" else "initial"
     model = new_model(found.config, found.table, found.config.embedding, purpose=purpose)
     training, name = training_config(settings, found.config, epochs), _name(settings, epochs)
@@ -48,12 +48,12 @@ def retrain(
     folder.mkdir(exist_ok=True)
     return retrain_ticket(
         ticket, model, found.data, training,
-        rewind=rewind, seed=found.config.seed, folder=folder, watch=_watched(found, epochs),
+        rewind=rewind, seed=found.config.seed, folder=folder, watch=_extra_splits(found, epochs),
     )  # fmt: skip
 
 
 def curve(trained: Trained) -> dict[str, Any]:
-    """A training as plain data: each epoch's metrics, and those of the epoch best on validation."""
+    """Return a training as plain data: metrics of each epoch and of the best epoch on validation."""
     assert trained.test is not None
     splits = [{"validation": record["validation"], **record["watch"]} for record in trained.fit.history]
     return {
@@ -70,13 +70,13 @@ def curve(trained: Trained) -> dict[str, Any]:
     }
 
 
-def _watched(found: Search, epochs: int | None) -> dict[str, BatchSource] | None:
-    """Test curves are for the figure of the lottery ticket, which asks for a number of epochs; for nothing else."""
+def _extra_splits(found: Search, epochs: int | None) -> dict[str, BatchSource] | None:
+    """Return the test split for the curves of the lottery ticket figure, which has a fixed number of epochs."""
     return None if epochs is None or found.data.test is None else {"test": found.data.test}
 
 
 def training_config(settings: PaperSettings, config: RunConfig, epochs: int | None) -> TrainingConfig:
-    """A number of epochs means all of them, and the weights themselves: their mean would hide how they move."""
+    """Return the training settings; a fixed number of epochs disables early stopping and the weight average."""
     training = config.training
     if epochs is not None:
         training = replace(training, max_epochs=epochs, patience=epochs, average_decay=0.0)

@@ -11,7 +11,7 @@ from torch import nn
 
 from paper import searches, trainings
 from paper.figures.annotations import annotate_out_of_range
-from paper.measures import AdamParts, group_densities, popularity_groups, swapped_share, threshold_parts
+from paper.measures import AdamParts, frequency_groups, group_densities, swapped_share, threshold_parts
 from paper.parts import frequency, granularity, interactions, lottery_ticket, thresholds
 from thresher.data.batches.split_batches import SplitBatches
 from thresher.embeddings.pep import PepConfig, PepEmbedding
@@ -73,7 +73,7 @@ def test_swapped_share_counts_kept_entries_beyond_the_largest():
 def test_group_densities_are_means_over_features_of_a_decade():
     counts = np.array([0, 1, 9, 10, 25_000, 10_000, 999])
     sizes = np.array([4, 0, 2, 4, 4, 2, 1])
-    groups = popularity_groups(counts)
+    groups = frequency_groups(counts)
     assert groups.tolist() == [-1, 0, 0, 1, 4, 4, 2]
     found = group_densities(sizes, groups, embedding_dim=4)
     assert [group["features"] for group in found] == [2, 1, 1, 0, 2]

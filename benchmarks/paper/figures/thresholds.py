@@ -29,7 +29,7 @@ def draw_losses(axes: "Axes", seeds: list[dict[str, Any]]) -> None:
                 range(1, len(means) + 1), means, style, color=COLOUR_OF[name], linewidth=wide, label=label,
                 marker=MARKER_OF[name], markersize=4, markevery=(4, 8),
             )  # fmt: skip
-        validation[name if name in PRESSURES else NAMES[name]] = means  # the second split
+        validation[NAMES[name]] = means  # the second split
     # the limits exclude the first epoch and the validation loss of an overfitted table
     training = [loss for seed in seeds for name in ("dense", *PRESSURES) for loss in seed[name]["train_loss"][1:]]
     best = [min(seed[name]["validation_logloss"]) for seed in seeds for name in ("dense", *PRESSURES)]
