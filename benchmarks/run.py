@@ -19,7 +19,7 @@ from environment import run_environment
 from thresher._internal.files import read_json, write_json
 from thresher._internal.settings import config_from_mapping, config_to_mapping, load_toml
 from thresher.cli.progress import display
-from thresher.data.encode.fingerprint import differences
+from thresher.data.encode.sources import differences
 from thresher.errors import ConfigError, ThresherError
 from thresher.experiment.prune import prune
 from thresher.experiment.runs import RunConfig

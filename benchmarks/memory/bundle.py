@@ -34,8 +34,7 @@ def make_bundle(folder: Path, num_features: int) -> None:
     import torch
 
     from thresher.compact.embedding import CompactEmbedding
-    from thresher.data.encode.row_encoder import RowEncoder
-    from thresher.data.encode.vocabulary import Vocabulary
+    from thresher.data.encode.row_encoder import RowEncoder, Vocabulary
     from thresher.data.schema import Field, Label, Schema
     from thresher.models.model_registry import build_model, model_config
     from thresher.serving.bundle import save_bundle

@@ -149,9 +149,10 @@ def growth(sizes: list[int], out: Path, folder: Path) -> None:
 
 
 def make_raw(folder: Path, rows: int) -> Path:
-    from thresher.data.datasets.shaped_files import write_criteo_shaped
+    sys.path.insert(0, str(Path(__file__).parent.parent))
+    from generated_data import write_criteo_like
 
-    _, seconds = timed(lambda: write_criteo_shaped(folder / f"criteo_{rows}.txt", rows))
+    _, seconds = timed(lambda: write_criteo_like(folder / f"criteo_{rows}.txt", rows))
     print(f"  {rows:,} rows made in {seconds:.0f} s", flush=True)
     return folder / f"criteo_{rows}.txt"
 

@@ -51,7 +51,7 @@ def test_broken_files(refused, tmp_path, fast, command, content, line, words):
     [
         (["absent.csv"], "absent.csv: no such file in "),
         (["FILE", "--set", 'data.delimiter="::"'], "data.delimiter is '::'; it must be one ASCII character"),
-        (["FILE", "--set", 'data.quote="ab"'], "data.quote is 'ab'; it must be one ASCII character (empty is none)"),
+        (["FILE", "--set", 'data.quote="ab"'], "data.quote is 'ab'; it must be one ASCII character (empty for none)"),
         (["FILE", "--set", 'data.columns=["y","a","a"]'], "two columns are called 'a'"),
         (["movilens-1m"], "did you mean the data set 'movielens-1m'?"),
         (["*.nothing"], "no file matches"),
@@ -77,7 +77,7 @@ def test_broken_files(refused, tmp_path, fast, command, content, line, words):
         (["FILE", "--method", "pepp"], "did you mean 'pep'?"),
         (["FILE", "--set", "training.max_epoch=1"], "--set: unknown key 'training.max_epoch'; did you mean"),
         (["FILE", "--set", "training.batch_size=many"], "--set: training.batch_size: expected an integer"),
-        (["FILE", "--set", "data.memory_mb=5"], "--set: data.memory_mb is 5; at least 100 are needed"),
+        (["FILE", "--set", "data.memory_mb=5"], "--set: data.memory_mb is 5; it must be at least 100"),
         (["FILE", "--set", "nonsense"], "not of the form key=value"),
         (["FILE", "--config", "absent.toml"], "absent.toml: no such config file"),
         (["FILE", "-d", "0"], "embedding_dim must be at least 1, got 0"),
@@ -130,9 +130,9 @@ def test_unknown_keys_in_a_config_file_name_file_and_line(refused, clicks, tmp_p
             "no column 'clicked'; the column names look separated",
         ),
         (lambda text: text.replace(",", "\t"), r'data.delimiter="\t"', "the column names look separated by '\\t'"),
-        (lambda text: text.replace("u1,", "ü1,"), "data.encoding=latin-1", "a byte that is not UTF-8"),
+        (lambda text: text.replace("u1,", "ü1,"), "data.encoding=latin-1", "contains a byte that is not UTF-8"),
         (lambda text: text.replace("user_id", "üser"), "data.encoding=latin-1", "the column names are not UTF-8"),
-        (lambda text: text.replace("u1,", '"u1"x,'), "data.quote=", "if quotes are ordinary text"),
+        (lambda text: text.replace("u1,", '"u1"x,'), "data.quote=", "if quotes are ordinary characters"),
     ],
     ids=["semicolon", "tab", "Latin-1", "Latin-1 names", "quotes"],
 )
@@ -150,7 +150,7 @@ def test_a_file_written_otherwise_is_told_with_the_setting_that_reads_it(
 
 def test_a_file_in_one_column_is_told_without_a_label(refused, clicks):
     clicks.write_text(clicks.read_text().replace(",", ";"))
-    assert "it looks separated by ';'; set data.delimiter" in refused("encode", clicks, "--dry-run")
+    assert "which looks separated by ';'; set data.delimiter" in refused("encode", clicks, "--dry-run")
 
 
 @pytest.mark.parametrize("quote", ["", '"'])
@@ -160,7 +160,7 @@ def test_commas_in_the_cells_of_such_a_file_are_not_to_be_mended(refused, thresh
     (path := tmp_path / "rows.csv").write_text(f"clicked{sign}city\n{rows}")
     for words in ([], ["--bad-rows", "skip"]):
         message = refused("encode", path, "--dry-run", *words)
-        assert f"it looks separated by {sign!r}; set data.delimiter" in message
+        assert f"which looks separated by {sign!r}; set data.delimiter" in message
         assert "mend" not in message
         assert "leave such rows out" not in message
     assert thresher("encode", path, "--dry-run", "--set", f'data.delimiter="{sign}"').exit_code == 0

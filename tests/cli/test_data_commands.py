@@ -30,7 +30,7 @@ def test_encode_says_what_it_made(thresher, clicks, tmp_path):
         thresher("encode", clicks, *LABEL, "--min-count", "3", "--out", tmp_path / "table", "--json").stdout
     )
     table = EncodedTable.open(tmp_path / "table")
-    assert content["rows"] == table.facts["rows"]
+    assert content["rows"] == table.metadata["rows"]
     assert [field["features"] for field in content["fields"]] == list(table.schema.field_sizes)
     last = content["fields"][-1]
     assert last["unknown_share"]["train"] == pytest.approx(
@@ -40,7 +40,7 @@ def test_encode_says_what_it_made(thresher, clicks, tmp_path):
 
 def test_bad_rows_are_refused_with_the_way_out(refused, damaged, tmp_path, fast):
     message = refused("encode", damaged, *LABEL, "--out", tmp_path / "table")
-    assert f"{damaged}:101: 3 columns, expected 4" in message
+    assert f"{damaged}:101: has 3 columns, expected 4" in message
     assert "--bad-rows skip" in message
     assert "--set data.bad_rows=skip" in refused("prune", damaged, *LABEL, "--out", tmp_path / "run", *fast)
     assert "error" in refused("encode", damaged, *LABEL, "--bad-rows", "drop", "--out", tmp_path / "table")
@@ -52,7 +52,7 @@ def test_bad_rows_left_out_are_counted_and_shown(thresher, damaged, tmp_path, fa
     assert printed.exit_code == 0, printed.stderr
     assert "bad rows left out: 3; the first:" in printed.stdout
     for place in (
-        "clicks.csv:101: 3 columns",
+        "clicks.csv:101: has 3 columns",
         "clicks.csv:201: column 'clicked': '7'",
         "clicks.csv:301: column 'price'",
     ):
@@ -105,7 +105,7 @@ def test_a_part_of_a_date_is_named_like_a_transform_and_a_single_value_noticed(t
 
 def test_a_dry_run_shows_bad_rows(thresher, damaged):
     printed = thresher("encode", damaged, *LABEL, "--bad-rows", "skip", "--dry-run")
-    assert "bad rows left out: 1; the first:\n  clicks.csv:101: 3 columns" in printed.stdout
+    assert "bad rows left out: 1; the first:\n  clicks.csv:101: has 3 columns" in printed.stdout
     assert "bad labels      1" in printed.stdout
 
 
@@ -137,7 +137,7 @@ def test_what_label_values_mean_is_said_before_anything_is_made(thresher, refuse
     words = ["encode", answers, "--label", "bought", "--dry-run"]
     shown = thresher(*words, "--positive", "yes")
     assert "label values    yes (60) → 1; no (30), maybe (1) → 0; empty (1) → no label\n" in shown.stdout
-    assert "bought  label: as said; yes (60) → 1; no (30), maybe (1) → 0" in shown.stderr
+    assert "bought  label: as set; yes (60) → 1; no (30), maybe (1) → 0" in shown.stderr
     assert "positive share  0.6593" in shown.stdout  # of the 91 rows that have a label
     assert "bad labels      1; say" in shown.stdout
     values = json.loads(thresher(*words, "--positive", "yes", "--json").stdout)["label_values"]
@@ -189,7 +189,7 @@ def test_memory_and_vocabulary_flags_reach_the_settings(thresher, refused, click
     words = ["encode", clicks, *LABEL, "--out", tmp_path / "table"]
     assert "at least 100" in refused(*words, "--memory-mb", "5")
     assert thresher(*words, "--memory-mb", "200", "--vocabulary-from", "all").exit_code == 0
-    plan = EncodedTable.open(tmp_path / "table").facts["inputs"]["plan"]
+    plan = EncodedTable.open(tmp_path / "table").metadata["inputs"]["plan"]
     assert plan["vocabulary_from"] == "all"
     assert "--vocabulary-from" in refused(*words, "--vocabulary-from", "test")
 
@@ -205,18 +205,18 @@ def test_a_run_takes_an_encoded_table_over(thresher, refused, finished, clicks, 
     before, now = (json.loads((folder / "results.json").read_text()) for folder in (finished.out, out))
     assert now["points"] == before["points"]
     assert thresher(*words, "--resume").exit_code == 0
-    assert "is encoded already" in refused("prune", table, "--min-count", "3", "--out", tmp_path / "x")
-    assert "is encoded already" in refused("encode", table, "--dry-run")
+    assert "is already encoded" in refused("prune", table, "--min-count", "3", "--out", tmp_path / "x")
+    assert "is already encoded" in refused("encode", table, "--dry-run")
     message = refused("encode", table, "--out", finished.out / "bundles", "--force")
     assert "is not an encoded table" in message
     assert (finished.out / "bundles" / "50").exists()
 
 
 def test_named_data_sets_take_their_files(thresher, refused, tmp_path):
-    from thresher.data.datasets.shaped_files import write_avazu_shaped, write_criteo_shaped
+    from generated_data import write_avazu_like, write_criteo_like
 
-    write_criteo_shaped(tmp_path / "criteo.txt", 400)
-    write_avazu_shaped(tmp_path / "avazu.csv", 400)
+    write_criteo_like(tmp_path / "criteo.txt", 400)
+    write_avazu_like(tmp_path / "avazu.csv", 400)
     for name, file, num_fields in (("criteo", "criteo.txt", 39), ("avazu", "avazu.csv", 22)):
         printed = thresher("encode", name, tmp_path / file, "--min-count", "2", "--out", tmp_path / name, "--json")
         assert printed.exit_code == 0, printed.stderr
@@ -234,7 +234,7 @@ def test_real_criteo_and_avazu_by_name(thresher, data_dir, tmp_path):
 def test_with_fields_named_only_what_is_used_is_shown(thresher, clicks):
     told = thresher("encode", clicks, "--fields", "user_id,price:log2", "--dry-run").stderr
     assert "Columns used, the label as guessed (say otherwise with --label):" in told
-    assert "  clicked  label: its name, and it is 0/1" in told
+    assert "  clicked  label: by its name, and it is 0/1" in told
     assert "  user_id  field: as said\n" in told
     assert "  price    field: as said, log2" in told
     assert "Not used: item_id" in told

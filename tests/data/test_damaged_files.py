@@ -10,13 +10,13 @@ import numpy as np
 import polars as pl
 import pytest
 
-from thresher.data.batches.split import SPLITS, RandomSplit
 from thresher.data.config import DataConfig, FieldConfig
 from thresher.data.encode.encode import encode
 from thresher.data.encode.row_encoder import RowEncoder
 from thresher.data.encode.sources import EncodingPlan, build_source
+from thresher.data.encode.split_rows import RandomSplit
 from thresher.data.read.raw_files import RawChunk
-from thresher.data.schema import Field, Label
+from thresher.data.schema import SPLITS, Field, Label
 from thresher.errors import DataError
 
 LINES = ["click,site,n", *(f"{at % 2},s{at % 5},{at}" for at in range(200))]
@@ -60,15 +60,15 @@ def test_quoted_separators(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "data", "message"),
     [
-        ("cut.csv.gz", gzip.compress(PLAIN, mtime=0)[:-100], "cut off or damaged"),
-        ("ragged.csv", PLAIN + b"1,s0\n", r"ragged\.csv:202: 2 columns, expected 3"),
-        ("nul.csv", PLAIN + b"1,s\x000,3\n", r"nul\.csv:202: a NUL byte"),
+        ("cut.csv.gz", gzip.compress(PLAIN, mtime=0)[:-100], "truncated or damaged"),
+        ("ragged.csv", PLAIN + b"1,s0\n", r"ragged\.csv:202: has 2 columns, expected 3"),
+        ("nul.csv", PLAIN + b"1,s\x000,3\n", r"nul\.csv:202: contains a NUL byte"),
         ("zeros.csv", b"\0" * 1000, r"zeros\.csv"),
         ("one_row.csv", b"click,site,n\n1,s0,1\n", "all 1 labels are 1; both classes"),
         ("no_row.csv", b"click,site,n\n", "there are no rows"),
         ("nothing.csv", b"", "the file is empty"),
         ("blank.csv", b"\n\n\n", "the file is empty"),
-        ("latin.csv", PLAIN + b"1,\xe9,3\n", r"latin\.csv:202: a byte that is not UTF-8"),
+        ("latin.csv", PLAIN + b"1,\xe9,3\n", r"latin\.csv:202: contains a byte that is not UTF-8"),
     ],
 )
 def test_the_right_message(tmp_path: Path, name: str, data: bytes, message: str) -> None:

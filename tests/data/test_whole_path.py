@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from thresher.data.batches.batches import Batches
-from thresher.data.batches.split import RandomSplit
 from thresher.data.config import DataConfig, DenseConfig, FieldConfig
 from thresher.data.encode.row_encoder import RowEncoder
 from thresher.data.encode.sources import build_source
+from thresher.data.encode.split_rows import RandomSplit
 from thresher.data.table import EncodedTable
 from thresher.embeddings.pep import PepConfig
 from thresher.experiment.prune import prune

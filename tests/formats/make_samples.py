@@ -13,8 +13,7 @@ import torch
 from thresher.compact.embedding import CompactEmbedding
 from thresher.compact.file import VERSION as TABLE_VERSION
 from thresher.compact.table import CompactTable
-from thresher.data.encode.row_encoder import RowEncoder
-from thresher.data.encode.vocabulary import Vocabulary
+from thresher.data.encode.row_encoder import RowEncoder, Vocabulary
 from thresher.data.schema import DenseColumn, Field, Label, Schema
 from thresher.models.model_registry import build_model, model_config
 from thresher.serving.bundle import save_bundle

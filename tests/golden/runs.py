@@ -47,8 +47,8 @@ from torch import Tensor, nn
 import thresher
 import thresher.training.progress as progress_module
 from thresher.attach.attach import attach_
+from thresher.data.batches.batches import TensorBatches
 from thresher.data.batches.split_batches import SplitBatches
-from thresher.data.batches.tensor_batches import TensorBatches
 from thresher.data.config import DataConfig, SyntheticConfig
 from thresher.data.encode.sources import build_source
 from thresher.embeddings.method_registry import registered_embeddings

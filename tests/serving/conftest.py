@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from thresher.compact.embedding import CompactEmbedding
-from thresher.data.encode.row_encoder import RowEncoder
-from thresher.data.encode.vocabulary import Vocabulary
+from thresher.data.encode.row_encoder import RowEncoder, Vocabulary
 from thresher.data.schema import DenseColumn, Field, FileFormat, Label, Schema
 from thresher.models.model_registry import build_model, model_config
 

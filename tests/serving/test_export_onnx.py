@@ -6,8 +6,7 @@ import polars as pl
 import pytest
 
 from thresher.data.datasets.movielens import FIELDS, read_movielens
-from thresher.data.encode.row_encoder import RowEncoder
-from thresher.data.encode.vocabulary import Vocabulary
+from thresher.data.encode.row_encoder import RowEncoder, Vocabulary
 from thresher.data.schema import Field, Label, Schema
 from thresher.errors import FormatError, MissingExtraError
 from thresher.serving.bundle import save_bundle

@@ -8,8 +8,7 @@ from torch import nn
 
 from thresher.attach.extend import Growth
 from thresher.compact.embedding import CompactEmbedding
-from thresher.data.encode.row_encoder import RowEncoder
-from thresher.data.encode.vocabulary import Vocabulary
+from thresher.data.encode.row_encoder import RowEncoder, Vocabulary
 from thresher.data.schema import Field, Label, Schema
 from thresher.embeddings.method_registry import build_embedding, embedding_config
 from thresher.errors import FormatError

@@ -14,7 +14,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from thresher.data.encode.transforms import as_numbers, as_text, bag_values, field_values
+from thresher.data.encode.transforms import bag_values, field_values
+from thresher.data.read.column_values import as_numbers, as_text
 from thresher.data.schema import DenseColumn, Field, Label, Schema
 from thresher.errors import DataError
 from thresher.serving.request_rows import plain_cell, plain_text, rows_to_frame

@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from thresher.data.batches.batches import Batches
+from thresher.data.batches.batches import Batches, TensorBatches
 from thresher.data.batches.split_batches import SplitBatches
-from thresher.data.batches.tensor_batches import TensorBatches
 from thresher.errors import ConfigError
 from thresher.experiment.retrain import train_model
 from thresher.training.distillation import SoftLabels, candidate_plans, check_distillation, choose_plan
@@ -58,7 +57,7 @@ def test_soft_labels_mix_labels_and_predictions_row_by_row(share, seed):
 
 def test_batches_of_an_encoded_table_keep_their_order_and_settings(small_table, tmp_path):
     split = small_table.split("train")
-    source = Batches(split, 64, seed=1, window=2048, shard=(1, 2))
+    source = Batches(split, 64, seed=1, window=2048)
     numbered = np.linspace(0, 1, split.num_rows, dtype=np.float32)
     SoftLabels(numbered, 0.5).save(tmp_path / "labels.npy")
     relabelled = source.with_labels(SoftLabels.load(tmp_path / "labels.npy", 0.5).labels)
@@ -128,7 +127,7 @@ def test_missing_labels_and_sources_that_cannot_be_relabelled_are_told(tmp_path)
 
 def test_labels_of_another_number_of_rows_are_refused(small_table):
     for source in (tensor_batches(torch.zeros(60)), Batches(small_table.split("train"), 64)):
-        with pytest.raises(ConfigError, match=r"labels have the shape \[59\]"):
+        with pytest.raises(ConfigError, match=r"labels have shape \[59\]"):
             source.with_labels(np.zeros(59, np.float32))
 
 

@@ -50,7 +50,7 @@ def encode(
     from thresher.cli.show_table import describe_table, show_encoded, show_preview
     from thresher.data.encode.encode import encode as encode_source
     from thresher.data.encode.sources import build_source
-    from thresher.data.read.preview import preview
+    from thresher.data.summary import preview
 
     data = run_config(Flags.of(context.params)).data
     if out is None and not dry_run:

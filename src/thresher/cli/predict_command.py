@@ -166,7 +166,7 @@ def _write_file(frames: Iterator["pl.DataFrame"], out: Path, *, as_json: bool) -
 def _write_part(frame: "pl.DataFrame", file: IO[str], *, as_json: bool, header: bool) -> None:
     import polars as pl
 
-    from thresher.data.read.dates import temporal_text
+    from thresher.data.read.column_values import temporal_text
 
     if as_json:
         file.write(frame.write_ndjson())

@@ -194,7 +194,7 @@ def _whose(number: int, others: Sequence[str]) -> str:
 
 def say_skipped(table: "EncodedTable") -> None:
     """How many bad rows were left out, so that it does not go unseen."""
-    if skipped := table.facts.get("skipped", 0):
+    if skipped := table.metadata.get("skipped", 0):
         say(f"Bad rows left out: {skipped:,}; see them: thresher show {table.folder}")
 
 

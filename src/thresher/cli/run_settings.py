@@ -10,7 +10,7 @@ from thresher._internal.settings import config_from_mapping, load_toml, override
 from thresher.cli.console import say
 from thresher.data.config import DataConfig, FieldConfig
 from thresher.data.encode.sources import build_source, source_names
-from thresher.data.read.labels import SHOWN_VALUES
+from thresher.data.read.column_values import SHOWN_VALUES
 from thresher.data.schema import DATE_PARTS
 from thresher.errors import ConfigError
 from thresher.experiment.runs import RunConfig

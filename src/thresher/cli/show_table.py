@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from thresher.cli.console import Facts, Shown, bar, shorten, show_facts, show_rows, stdout
 
 if TYPE_CHECKING:
-    from thresher.data.read.preview import FieldPreview, Preview
-    from thresher.data.statistics import FieldStatistics, TableStatistics
+    from thresher.data.summary import FieldPreview, FieldStatistics, Preview, TableStatistics
     from thresher.data.table import EncodedTable
 
 NAME_WIDTH = 18
@@ -18,7 +17,7 @@ NAME_WIDTH = 18
 
 def look_at_table(folder: Path) -> Shown:
     """An encoded table with its statistics; the rows are read through once."""
-    from thresher.data.statistics import table_statistics
+    from thresher.data.summary import table_statistics
     from thresher.data.table import EncodedTable
     from thresher.report.field_plots import plot_table
 
@@ -30,21 +29,21 @@ def look_at_table(folder: Path) -> Shown:
 
 def describe_table(table: "EncodedTable") -> Facts:
     """What an encoding came to, from what is known without reading the ids again."""
-    from thresher.data.batches.split import SPLITS
+    from thresher.data.schema import SPLITS
 
     schema, counts = table.schema, table.feature_counts
     spans = [counts[start : start + f.size] for f, start in zip(schema.fields, schema.field_offsets, strict=True)]
     facts: Facts = {
         "kind": "encoded table",
         "folder": str(table.folder),
-        "rows": {str(name): int(count) for name, count in table.facts["rows"].items()},
+        "rows": {str(name): int(count) for name, count in table.metadata["rows"].items()},
         "label": schema.label.column,
         "positive_share": {name: round(table.split(name).positive_share, 4) for name in SPLITS},
         "num_features": schema.num_features,
-        "skipped_rows": int(table.facts.get("skipped", 0)),
+        "skipped_rows": int(table.metadata.get("skipped", 0)),
         "skipped_samples": [
             {"file": file, "line": line, "reason": reason}
-            for file, line, reason in table.facts.get("skipped_samples", ())
+            for file, line, reason in table.metadata.get("skipped_samples", ())
         ],
         "fields": [
             {
@@ -149,13 +148,13 @@ def _show_tail(statistics: "TableStatistics") -> None:
 
 def show_preview(found: "Preview") -> None:
     """What `encode --dry-run` says."""
-    from thresher.data.read.labels import label_words
+    from thresher.data.read.column_values import describe_labels
 
     of = "" if found.rows_estimated is None else f" of about {found.rows_estimated:,}"
     facts: Facts = {
         "first_rows": f"{found.rows_seen:,}{of}",
         "label": found.label,
-        "label_values": label_words(found.label_values),
+        "label_values": describe_labels(found.label_values),
         "positive_share": round(found.positive_share, 4),
     }
     if found.bad_labels:

@@ -3,9 +3,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from thresher.data.encode.row_encoder import EncodedRows
+from thresher.data.encode.row_encoder import EncodedRows, count_unknown
 from thresher.data.schema import Schema
-from thresher.data.statistics import count_unknown
 
 SHOWN_FIELDS = 5
 WORTH_A_WORD = 0.01  # of the rows

@@ -1,4 +1,4 @@
-"""The settings of `[data]` in TOML: which data, and how it becomes an `EncodedTable`. Plain data, checked, no work."""
+"""The settings of `[data]`: which data to read and how to encode it."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -8,31 +8,32 @@ from thresher.errors import ConfigError, SettingsConflictError
 
 VocabularyFrom = Literal["train", "all"]
 NewValues = Literal["unknown", "append"]
+BadRows = Literal["error", "skip"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class FieldConfig:
-    """One field of one's own data. In TOML: `[[data.fields]]`."""
+    """A field of the user's files. In TOML: `[[data.fields]]`."""
 
     name: str
     column: str = ""
-    """The raw column; the field's name when empty. Several fields may come from one column."""
+    """The raw column; default: the field's name. Several fields may use one column."""
     transform: Transform = "none"
     shift: float = 0.0
-    """log2: subtracted from the number first."""
+    """log2: subtracted from the number before the transform."""
     num_buckets: int = 0
-    """quantiles (64 when 0) and hash (must be said): at most how many buckets."""
+    """Maximum number of buckets. quantiles: 64 by default; hash: required."""
     date_part: DatePart = "hour"
     date_format: str = ""
     """date: a strptime format, `unix` for seconds since 1970, empty for ISO 8601."""
     separator: str = ""
-    """Of a multi-valued field in text, as in `a|b|c`; lists in Parquet need none."""
+    """Between the values of a multi-valued field in text, as in `a|b|c`; not needed for lists in Parquet."""
     pooling: Pooling | None = None
-    """Says that the field is multi-valued, and how the vectors of a row's values become one."""
+    """Makes the field multi-valued: how the vectors of a row's values are combined."""
     min_count: int | None = None
-    """Values seen fewer times become the field's unknown feature; without it `data.min_count` holds."""
+    """Values that occur fewer times become unknown; default: `data.min_count`."""
     vocabulary: str = ""
-    """Name of another field whose vocabulary this one shares."""
+    """Name of the field whose vocabulary this one shares."""
 
     def __post_init__(self) -> None:
         where = f"field {self.name!r}"
@@ -45,12 +46,12 @@ class FieldConfig:
         if self.transform == "quantiles" and self.num_buckets < 0:
             raise ConfigError(f"{where}: num_buckets is {self.num_buckets}; it must not be negative")
         if self.separator and self.pooling is None:
-            raise ConfigError(f"{where}: a separator makes it multi-valued; say pooling = 'mean' or 'sum'")
+            raise ConfigError(f"{where}: a field with a separator is multi-valued; set pooling to 'mean' or 'sum'")
         if self.pooling is not None and self.transform == "quantiles":
-            raise ConfigError(f"{where}: quantiles of a multi-valued field are not offered; use log2 or hash")
+            raise ConfigError(f"{where}: quantiles are not supported for multi-valued fields; use log2 or hash")
 
     def to_field(self, min_count: int) -> Field:
-        """The field before its size is known."""
+        """The field of the schema, before its size is known."""
         return Field(
             name=self.name,
             column=self.column,
@@ -68,7 +69,7 @@ class FieldConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class DenseConfig:
-    """One numeric column passed through to the model. In TOML: `[[data.dense]]`."""
+    """A numeric column passed to the model as a number. In TOML: `[[data.dense]]`."""
 
     name: str
     column: str = ""
@@ -77,46 +78,46 @@ class DenseConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class SplitConfig:
-    """Which rows train, validate and test. In TOML: `[data.split]`."""
+    """How rows are split into train, validation and test. In TOML: `[data.split]`."""
 
     by: Literal["random", "time", "column", "files"] = "random"
-    """`random`: by `data.split_seed`. `time`: the earliest train, the latest test. `column`: it says train, validation
-    or test. `files`: the test and validation files are named here, `data.paths` train."""
+    """`random`: by `data.split_seed`. `time`: train on the earliest rows, test on the latest. `column`: a column that
+    contains train, validation and test. `files`: `data.paths` are for training, the others are listed here."""
     shares: tuple[float, ...] = (0.8, 0.1, 0.1)
     column: str = ""
     date_format: str = ""
-    """time: how to read the column if it holds no plain numbers (see the date transform)."""
+    """time: the format of the column if it is not numeric (see the date transform)."""
     validation_from: str = ""
-    """time: the first moment of validation, in the column's own words; found from the shares when empty."""
+    """time: the start of validation, in the format of the column; empty: computed from the shares."""
     test_from: str = ""
     validation_paths: tuple[str, ...] = ()
     test_paths: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if len(self.shares) != 3 or min(self.shares) < 0 or abs(sum(self.shares) - 1) > 1e-9:
-            raise ConfigError(f"split shares are {self.shares}; three are needed that add up to 1")
+            raise ConfigError(f"split.shares is {self.shares}; expected three shares that add up to 1")
         if self.by in ("time", "column") and not self.column:
             raise ConfigError(f"a split by {self.by} needs split.column")
         if self.by == "files" and not (self.validation_paths and self.test_paths):
             raise ConfigError("a split by files needs split.validation_paths and split.test_paths")
         if bool(self.validation_from) != bool(self.test_from):
-            raise ConfigError("say both split.validation_from and split.test_from, or neither")
+            raise ConfigError("set both split.validation_from and split.test_from, or neither")
 
 
 @dataclass(frozen=True, kw_only=True)
 class SyntheticConfig:
-    """Made-up rows with planted truth: signal fields decide the label, noise fields do not."""
+    """Generated rows: signal fields determine the label, noise fields do not. In TOML: `[data.synthetic]`."""
 
     num_rows: int = 100_000
     num_signal_fields: int = 4
     num_noise_fields: int = 4
     field_size: int = 1_000
     rank: int = 4
-    """Length of the hidden vectors whose products make the interactions."""
+    """Length of the vectors whose products are the interactions."""
     zipf: float = 1.1
-    """Value k of a field is drawn with probability ∝ 1 / k^zipf."""
+    """Value k of a field has probability ∝ 1 / k^zipf."""
     signal: float = 2.0
-    """Standard deviation of the planted logit."""
+    """Standard deviation of the true logit."""
     positive_share: float = 0.3
     seed: int = 0
 
@@ -129,75 +130,77 @@ class SyntheticConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class DataConfig:
-    """Which data, and how it becomes an `EncodedTable`: a named source, or one's own files."""
+    """Which data to read, from a named source or from files, and how to encode it. In TOML: `[data]`."""
 
     source: str = "files"
-    """`files`; a named source: `movielens-1m`, `criteo`, `avazu`, `synthetic`; or `encoded`, a table made before."""
+    """`files`; a named source: `movielens-1m`, `criteo`, `avazu`, `synthetic`; or `encoded`, an existing table."""
     data_dir: str | None = None
     """Folder of a named source's raw files."""
     with_ids: bool = False
-    """movielens-1m: also the user and the movie as fields."""
+    """movielens-1m: add the user and the movie as fields."""
     synthetic: SyntheticConfig = SyntheticConfig()
 
     paths: tuple[str, ...] = ()
-    """Own files: CSV, TSV or Parquet, also gzip or zstd; globs allowed. Of `encoded`: its folder."""
+    """Files: CSV, TSV or Parquet, also gzip or zstd; globs allowed. For the source `encoded`: its folder."""
     label: str | None = None
-    """Label column; guessed when absent."""
+    """Label column; guessed if not set."""
     positive: tuple[str, ...] = ()
-    """Label values that mean 1; empty: the label is 0/1 itself."""
+    """Label values that mean 1; empty if the label is 0/1."""
     fields: tuple[FieldConfig, ...] = ()
-    """The fields, in order; guessed when empty."""
+    """The fields, in order; guessed if empty."""
     dense: tuple[DenseConfig, ...] = ()
-    """Numeric columns passed through to the model."""
+    """Numeric columns passed to the model as numbers."""
     weight: str | None = None
     """Column of sample weights."""
     drop: tuple[str, ...] = ()
-    """Columns the guess leaves out."""
+    """Columns that are not used as fields when guessing."""
     delimiter: str = ""
     columns: tuple[str, ...] = ()
     """Column names of files without a header line."""
     quote: str = '"'
     encoding: Literal["utf-8", "latin-1"] = "utf-8"
-    bad_rows: Literal["error", "skip"] = "error"
-    """A row that cannot be read stops the encoding, or is left out and counted."""
+    bad_rows: BadRows = "error"
+    """An invalid row stops the encoding, or is skipped and counted."""
 
     split: SplitConfig = SplitConfig()
     split_seed: int = 0
     vocabulary_from: VocabularyFrom = "train"
-    """Rows the vocabularies are made from; `all` is the paper's protocol."""
+    """Rows the vocabularies are built from; `all` is the paper's protocol."""
     min_count: int | None = None
-    """Values seen fewer times become unknown; without it the source's own default (1; criteo and avazu 10)."""
+    """Values that occur fewer times become unknown; default: 1, for criteo and avazu 10."""
     vocabulary_like: str | None = None
-    """Folder of an encoded table whose fields, vocabularies and scaling are used again, for files that came later."""
+    """Folder of an encoded table whose fields, vocabularies and scaling are reused, for newer files."""
     new_values: NewValues = "unknown"
-    """With `vocabulary_like`: values it does not know become unknown, or are appended at the end of their field."""
+    """With `vocabulary_like`: new values become unknown, or are appended at the end of their field."""
     memory_mb: int = 1000
-    """About how much memory the rows being read may take; the vocabularies come on top."""
+    """Approximate memory for the rows being read, without the vocabularies."""
 
     def __post_init__(self) -> None:
         if self.min_count is not None and self.min_count < 1:
             raise ConfigError(f"data.min_count is {self.min_count}; it must be at least 1")
         if self.memory_mb < 100:
-            raise ConfigError(f"data.memory_mb is {self.memory_mb}; at least 100 are needed")
-        for name, sign, way_out in (
+            raise ConfigError(f"data.memory_mb is {self.memory_mb}; it must be at least 100")
+        for name, char, hint in (
             ("delimiter", self.delimiter, f"replace it in the file first: sed 's/{self.delimiter}/\\t/g'"),
-            ("quote", self.quote, "empty is none"),
+            ("quote", self.quote, "empty for none"),
         ):
-            if len(sign.encode()) > 1:
-                raise ConfigError(f"data.{name} is {sign!r}; it must be one ASCII character ({way_out})")
+            if len(char.encode()) > 1:
+                raise ConfigError(f"data.{name} is {char!r}; it must be one ASCII character ({hint})")
         if twice := [name for name in self.columns if self.columns.count(name) > 1]:
             raise ConfigError(f"data.columns: two columns are called {twice[0]!r}; rename one")
         if self.source == "files" and self.data_dir is not None:
-            raise ConfigError("data.data_dir belongs to named sources; own files are named in data.paths")
-        own = [name for name in ("fields", "label", "dense", "weight", "drop", "columns") if getattr(self, name)]
-        if self.source != "files" and own:
-            raise ConfigError(f"data.{own[0]} belongs to own files, not to the source {self.source!r}")
+            raise ConfigError("data.data_dir is for named sources; list your files in data.paths")
+        file_settings = [
+            name for name in ("fields", "label", "dense", "weight", "drop", "columns") if getattr(self, name)
+        ]
+        if self.source != "files" and file_settings:
+            raise ConfigError(f"data.{file_settings[0]} is for files, not for the source {self.source!r}")
         if self.new_values == "append" and self.vocabulary_like is None:
             raise SettingsConflictError(
                 'data.new_values = "append" needs data.vocabulary_like: the table whose vocabularies are extended.'
             )
         if self.split.by == "files" and self.source != "files":
-            raise ConfigError("a split by files is for own files")
+            raise ConfigError(f"a split by files is for files, not for the source {self.source!r}")
 
     @property
     def file_format(self) -> FileFormat:
@@ -205,5 +208,5 @@ class DataConfig:
 
     @property
     def block_bytes(self) -> int:
-        """Raw text to hold at a time; parsed and coded it takes some forty times as much at the peak."""
+        """Raw text to read at a time; parsed and encoded it takes about forty times as much memory at the peak."""
         return max(1 << 20, min(1 << 26, self.memory_mb * 1_000_000 // 48))

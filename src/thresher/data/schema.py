@@ -1,10 +1,9 @@
-"""Field and Schema: what the columns of an `EncodedTable` mean, and how raw values become feature ids.
+"""Field and Schema: the meaning of the columns of an `EncodedTable`.
 
-A schema is plain data and says everything needed to encode a raw row again at prediction time, but for the
-vocabularies themselves (`vocabulary.py`). It reads no files but its own JSON.
+A schema and the vocabularies (`encode/row_encoder.py`) are all that is needed to encode a raw row at prediction time.
 
-Feature `i` of field `f` is row `field_offsets[f] + i` of the one table of `N` rows; `i = 0` is the field's *unknown*.
-Single-valued fields come first, multi-valued ones (bags) after them.
+Feature `i` of field `f` is row `field_offsets[f] + i` of the one table of `N` rows; `i = 0` is the *unknown* feature.
+Single-valued fields come before multi-valued ones (bags).
 """
 
 import json
@@ -17,6 +16,9 @@ from thresher.errors import DataError, FormatError
 
 SCHEMA_VERSION = 1
 
+SplitName = Literal["train", "validation", "test"]
+SPLITS: tuple[SplitName, ...] = ("train", "validation", "test")
+
 Transform = Literal["none", "log2", "quantiles", "hash", "date"]
 TRANSFORMS: tuple[str, ...] = get_args(Transform)
 Pooling = Literal["mean", "sum"]
@@ -27,45 +29,45 @@ Scaling = Literal["standard", "log", "none"]
 
 @dataclass(frozen=True, kw_only=True)
 class Field:
-    """One categorical input: a raw column, how its values are transformed, and how many features it has."""
+    """A categorical input: its raw column, the transform of its values, and its number of features."""
 
     name: str
     size: int = 1
-    """Features of this field, the unknown one included."""
+    """Number of features, including the unknown one."""
     column: str = ""
     """The raw column; the field's name when empty."""
     transform: Transform = "none"
     shift: float = 0.0
     """log2: subtracted from the number first."""
     num_buckets: int = 0
-    """quantiles, hash: at most how many."""
+    """quantiles, hash: maximum number of buckets."""
     edges: tuple[float, ...] = ()
-    """quantiles: the numbers between buckets, found in the training split."""
+    """quantiles: the bounds between buckets, computed from the training split."""
     date_part: DatePart = "hour"
     date_format: str = ""
     """date: a strptime format, `unix` for seconds since 1970, empty for ISO 8601."""
     separator: str = ""
     """Between the values of a multi-valued field in text; lists in Parquet need none."""
     pooling: Pooling | None = None
-    """Set for multi-valued fields: how the vectors of a row's values become one."""
+    """Multi-valued fields: how the vectors of a row's values are combined. None: single-valued."""
     min_count: int = 1
     vocabulary: str = ""
-    """Name of the field whose vocabulary this one shares; each field keeps its own features."""
+    """Name of the field whose vocabulary this one shares. Each field has its own features all the same."""
 
     def __post_init__(self) -> None:
         if not self.column:
             object.__setattr__(self, "column", self.name)
         if self.size < 1:
-            raise DataError(f"field {self.name!r} has size {self.size}; it needs at least its unknown feature")
+            raise DataError(f"field {self.name!r} has size {self.size}; the minimum is 1, the unknown feature")
         if self.transform not in TRANSFORMS:
             raise DataError(
-                f"field {self.name!r}: unknown transform {self.transform!r}; one of {', '.join(TRANSFORMS)}"
+                f"field {self.name!r}: unknown transform {self.transform!r}; use one of {', '.join(TRANSFORMS)}"
             )
 
 
 @dataclass(frozen=True, kw_only=True)
 class DenseColumn:
-    """One numeric input passed through to the model as `(x - mean) / scale`; a missing number is given the mean."""
+    """A numeric input, passed to the model as `(x - mean) / scale`. A missing number is replaced by the mean."""
 
     name: str
     column: str = ""
@@ -81,7 +83,7 @@ class DenseColumn:
 
 @dataclass(frozen=True, kw_only=True)
 class Label:
-    """The column to predict. `positive` lists the raw values that mean 1; empty: the column is 0/1 itself."""
+    """The column to predict. `positive` lists the raw values that mean 1; empty if the column holds 0 and 1."""
 
     column: str
     positive: tuple[str, ...] = ()
@@ -89,22 +91,22 @@ class Label:
 
 @dataclass(frozen=True, kw_only=True)
 class FileFormat:
-    """How a text file is to be read. Parquet needs none of it."""
+    """How to read a text file; unused for Parquet."""
 
     delimiter: str = ""
-    """Empty: from the extension (`.csv` comma, `.tsv` tab), else from the first line."""
+    """Empty: by the file extension (`.csv` comma, `.tsv` tab), else by the first line."""
     columns: tuple[str, ...] = ()
-    """Column names of a file without a header line; empty: the first line names the columns."""
+    """Column names of a file without a header line; empty: the first line is the header."""
     quote: str = '"'
     """Empty: quotes are ordinary characters."""
     encoding: Literal["utf-8", "latin-1"] = "utf-8"
 
 
 def check_names(fields: Sequence[Field]) -> None:
-    """Raise unless every field has a name of its own."""
+    """Raise if two fields have the same name."""
     names = [field.name for field in fields]
     if repeated := [name for name in names if names.count(name) > 1]:
-        raise DataError(f"two fields are called {repeated[0]!r}; give each its own name")
+        raise DataError(f"two fields are called {repeated[0]!r}; field names must be unique")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,7 +137,7 @@ class Schema:
 
     @property
     def single_fields(self) -> tuple[Field, ...]:
-        """The fields that are columns of the ids `[rows, F]`."""
+        """The single-valued fields: the columns of the ids `[rows, F]`."""
         return tuple(field for field in self.fields if field.pooling is None)
 
     @property
@@ -189,5 +191,7 @@ def _from(cls: Any, entry: Mapping[str, Any]) -> Any:
     known = {field.name for field in fields(cls)}
     unknown = sorted(set(entry) - known)
     if unknown:
-        raise FormatError(f"schema.json: unknown key {unknown[0]!r} in {cls.__name__}; written by a newer release?")
+        raise FormatError(
+            f"schema.json: unknown key {unknown[0]!r} in {cls.__name__}; perhaps written by a newer release"
+        )
     return cls(**{key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()})

@@ -1,12 +1,13 @@
-"""EncodedTable: memory-mapped feature ids and labels by split, feature counts and schema, as one folder.
+"""EncodedTable: a folder with feature ids and labels by split (memory-mapped), feature counts and schema.
 
     schema.json  table.json  feature_counts.npy  vocabularies/<k>.parquet
     {train,validation,test}/{ids,labels[,dense][,weights][,bag_<k>_values,bag_<k>_offsets]}.npy
 
-Rows of a split are in the order of the raw files. It is made by `encode`, read by `Batches`; nothing here changes it.
+`encode` writes it, `Batches` reads it. The rows of a split are in the order of the raw files.
 """
 
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from thresher.data.batches.split import SPLITS, SplitName
-from thresher.data.schema import Pooling, Schema
-from thresher.errors import FormatError
+from thresher._internal.files import is_temporary_path
+from thresher._internal.text import list_first
+from thresher.data.schema import SPLITS, Pooling, Schema, SplitName
+from thresher.errors import DataError, FormatError
 
 TABLE_VERSION = 2
+SCRATCH = "scratch"
+"""Subfolder of the temporary files of `encode`."""
+_SPLIT = r"(train|validation|test)/"
+_TABLE_FILES = re.compile(
+    r"(table|schema)\.json|feature_counts\.npy|vocabularies/\d+\.parquet"
+    rf"|{_SPLIT}(ids|labels|dense|weights|bag_\d+_(offsets|values))\.npy"
+    rf"|{SCRATCH}/(values/\d+\.parquet|{_SPLIT}\w+\.part)"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +37,7 @@ class EncodedSplit:
 
     name: SplitName
     ids: NDArray[np.int32]  # [rows, F], global feature ids of the single-valued fields
-    labels: NDArray[np.uint8] | NDArray[np.float32]  # [rows], 0 or 1; soft ones lie between
+    labels: NDArray[np.uint8] | NDArray[np.float32]  # [rows], 0 or 1; soft labels between 0 and 1
     dense: NDArray[np.float32] | None = None  # [rows, K]
     weights: NDArray[np.float32] | None = None  # [rows]
     bags: tuple["BagColumn", ...] = ()  # one per multi-valued field
@@ -45,7 +55,7 @@ class EncodedSplit:
 class BagColumn:
     """The feature ids of a multi-valued field: row i has `values[offsets[i]:offsets[i + 1]]`."""
 
-    field: int  # its number in `schema.fields`
+    field: int  # index in `schema.fields`
     pooling: Pooling
     values: NDArray[np.int32]
     offsets: NDArray[np.int64]  # [rows + 1]
@@ -53,31 +63,31 @@ class BagColumn:
 
 @dataclass(frozen=True, eq=False)
 class EncodedTable:
-    """One encoded data set. Open it with `EncodedTable.open(folder)`."""
+    """An encoded data set; open it with `EncodedTable.open(folder)`."""
 
     folder: Path
     schema: Schema
     feature_counts: NDArray[np.int64]  # [N], occurrences in the training split
-    facts: dict[str, Any]
-    """What table.json says: version, fingerprint, inputs, rows by split."""
+    metadata: dict[str, Any]
+    """The content of table.json: version, fingerprint, inputs, rows by split."""
 
     @property
     def fingerprint(self) -> str:
-        return str(self.facts["fingerprint"])
+        return str(self.metadata["fingerprint"])
 
     @property
     def num_rows(self) -> int:
-        return sum(self.facts["rows"].values())
+        return sum(self.metadata["rows"].values())
 
     def split(self, name: SplitName) -> EncodedSplit:
-        folder, rows = self.folder / name, self.facts["rows"][name]
+        folder, rows = self.folder / name, self.metadata["rows"][name]
         schema = self.schema
         return EncodedSplit(
             name=name,
-            ids=_map(folder / "ids.npy", np.int32, (rows, len(schema.single_fields))),
-            labels=_map(folder / "labels.npy", np.uint8, (rows,)),
-            dense=_map(folder / "dense.npy", np.float32, (rows, schema.num_dense)) if schema.dense else None,
-            weights=_map(folder / "weights.npy", np.float32, (rows,)) if schema.weight else None,
+            ids=_memory_map(folder / "ids.npy", np.int32, (rows, len(schema.single_fields))),
+            labels=_memory_map(folder / "labels.npy", np.uint8, (rows,)),
+            dense=_memory_map(folder / "dense.npy", np.float32, (rows, schema.num_dense)) if schema.dense else None,
+            weights=_memory_map(folder / "weights.npy", np.float32, (rows,)) if schema.weight else None,
             bags=tuple(self._bag(folder, rows, at) for at in range(len(schema.bag_fields))),
         )
 
@@ -85,50 +95,71 @@ class EncodedTable:
         field = len(self.schema.single_fields) + at
         pooling = self.schema.fields[field].pooling
         assert pooling is not None
-        offsets = _map(folder / f"bag_{at}_offsets.npy", np.int64, (rows + 1,))
-        values = _map(folder / f"bag_{at}_values.npy", np.int32, (int(offsets[-1]),))
+        offsets = _memory_map(folder / f"bag_{at}_offsets.npy", np.int64, (rows + 1,))
+        values = _memory_map(folder / f"bag_{at}_values.npy", np.int32, (int(offsets[-1]),))
         return BagColumn(field, pooling, values, offsets)
 
     @classmethod
     def open(cls, folder: str | Path) -> "EncodedTable":
         folder = Path(folder)
-        facts = read_facts(folder)
-        if facts is None:
-            raise FormatError(f"{folder}: no encoded table here (table.json is missing); encode the data first")
+        metadata = read_metadata(folder)
+        if metadata is None:
+            raise FormatError(f"{folder}: not an encoded table (table.json is missing); encode the data first")
         try:
             schema = Schema.from_json((folder / "schema.json").read_text(encoding="utf-8"))
         except OSError as error:
             raise FormatError(f"{folder}: schema.json is missing; encode the data again") from error
-        counts = _map(folder / "feature_counts.npy", np.int64, (schema.num_features,))
-        table = cls(folder, schema, np.array(counts), facts)
+        counts = _memory_map(folder / "feature_counts.npy", np.int64, (schema.num_features,))
+        table = cls(folder, schema, np.array(counts), metadata)
         for name in SPLITS:
             table.split(name)
         return table
 
 
-def read_facts(folder: Path) -> dict[str, Any] | None:
-    """table.json of a folder, or None when there is none."""
+def read_metadata(folder: Path) -> dict[str, Any] | None:
+    """The content of table.json; None if the folder has none."""
     path = folder / "table.json"
     if not path.exists():
         return None
     try:
-        facts = dict(json.loads(path.read_text(encoding="utf-8")))
+        metadata = dict(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError) as error:
         raise FormatError(f"{path}: damaged ({error}); encode the data again") from error
-    if facts.get("version") != TABLE_VERSION:
+    if metadata.get("version") != TABLE_VERSION:
         raise FormatError(
-            f"{path}: version {facts.get('version')}, this release reads {TABLE_VERSION}; encode the data again"
+            f"{path}: version {metadata.get('version')}, this release reads {TABLE_VERSION}; encode the data again"
         )
-    return facts
+    return metadata
 
 
-def _map(path: Path, dtype: Any, shape: tuple[int, ...]) -> NDArray[Any]:
+def _memory_map(path: Path, dtype: Any, shape: tuple[int, ...]) -> NDArray[Any]:
     try:
         array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError) as error:
         raise FormatError(f"{path}: missing or damaged ({error}); encode the data again") from error
     if array.dtype != dtype or array.shape != shape:
         raise FormatError(
-            f"{path}: holds {array.dtype} {array.shape}, expected {np.dtype(dtype)} {shape}; encode the data again"
+            f"{path}: contains {array.dtype} {array.shape}, expected {np.dtype(dtype)} {shape}; encode the data again"
         )
     return array
+
+
+def other_files(folder: Path) -> list[str]:
+    """The files of a folder that `encode` did not write, as paths relative to the folder."""
+    found = (path.relative_to(folder) for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
+    return sorted(
+        path.as_posix()
+        for path in found
+        if _TABLE_FILES.fullmatch(path.as_posix()) is None
+        and not any(is_temporary_path(Path(part)) for part in path.parts)
+    )
+
+
+def check_replaceable(folder: Path) -> None:
+    """Raise if the folder contains files that are not part of an encoded table."""
+    if folder.is_dir() and (others := other_files(folder)):
+        raise DataError(
+            f"contains files that are not part of an encoded table: {list_first(others)}. The folder would be "
+            "replaced: move these files, or choose another folder",
+            file=folder,
+        )

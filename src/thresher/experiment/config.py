@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from thresher._internal.settings import config_to_mapping
 from thresher._internal.text import list_first
 from thresher.data.config import DataConfig
-from thresher.data.encode.fingerprint import differences
+from thresher.data.encode.sources import differences
 from thresher.embeddings.base import EmbeddingConfig, FieldEmbedding
 from thresher.embeddings.method_registry import method_name, registered_embeddings
 from thresher.embeddings.pep import PepConfig

@@ -11,7 +11,7 @@ from pathlib import Path
 from thresher._internal.files import is_temporary_path, remove
 from thresher._internal.text import list_first
 from thresher.data.config import DataConfig
-from thresher.data.table_folder import foreign_files
+from thresher.data.table import other_files
 from thresher.errors import FolderError
 from thresher.serving.manifest import bundle_file_names
 
@@ -54,7 +54,7 @@ def _others(folder: Path) -> Iterator[str]:
     """What no run has written, at the top of its folder and where people look: in its table, bundles and report."""
     yield from (path.name for path in folder.iterdir() if not _is_part(path))
     for part in (ENCODED, UNFINISHED):
-        yield from (f"{part}/{name}" for name in foreign_files(folder / part))
+        yield from (f"{part}/{name}" for name in other_files(folder / part))
     for path in (folder / "report").glob("*"):
         if path.name not in REPORTED and not is_temporary_path(path):
             yield f"report/{path.name}"

@@ -11,8 +11,7 @@ from torch import nn
 from thresher._internal.files import read_json, write_json
 from thresher.attach import AttachedTable
 from thresher.attach.compact_tables import put_compact_
-from thresher.data.batches.batch_digest import first_batch_digest
-from thresher.data.batches.split_batches import SplitBatches
+from thresher.data.batches.split_batches import SplitBatches, first_batch_digest
 from thresher.errors import ConfigError
 from thresher.training.epochs import CHECKPOINT
 from thresher.training.loop import predict

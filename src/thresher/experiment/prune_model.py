@@ -12,7 +12,7 @@ from torch import nn
 
 from thresher.attach import AttachedTable, attach_, compact_
 from thresher.attach.find_tables import Where
-from thresher.data.batches.batches import TeachableSource
+from thresher.data.batches.batches import DistillableSource
 from thresher.data.batches.split_batches import SplitBatches
 from thresher.embeddings.pep import PepConfig
 from thresher.errors import ConfigError
@@ -92,7 +92,7 @@ def prune_model(
         )
     if teachers and teacher_share == 0:
         raise ConfigError("teachers are given, but teacher_share is 0: nobody teaches; leave one out")
-    if teacher_share is None and not (teachers or (with_dense and isinstance(data.train, TeachableSource))):
+    if teacher_share is None and not (teachers or (with_dense and isinstance(data.train, DistillableSource))):
         teacher_share = 0.0
     check_distillation(teacher_share, distill_search)
     ways = candidate_plans(teacher_share, distill_search)

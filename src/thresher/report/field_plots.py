@@ -12,7 +12,7 @@ from thresher.report.figures import COLOURS, new_figure, page_style, save_figure
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from thresher.data.statistics import TableStatistics
+    from thresher.data.summary import TableStatistics
 
 MAX_FIELDS = 50
 """If a table has more fields, only the largest are drawn: more are not readable on a page."""

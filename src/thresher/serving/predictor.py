@@ -11,10 +11,9 @@ import polars as pl
 import torch
 
 from thresher.data.batches.batches import Bag
-from thresher.data.encode.row_encoder import EncodedRows
-from thresher.data.encode.transforms import as_text
+from thresher.data.encode.row_encoder import EncodedRows, count_unknown
+from thresher.data.read.column_values import as_text
 from thresher.data.schema import Schema
-from thresher.data.statistics import count_unknown
 from thresher.models.model_registry import model_name
 from thresher.serving.bundle import Bundle, open_bundle
 from thresher.serving.request_rows import Row, Rows, read_frames, rows_to_frame

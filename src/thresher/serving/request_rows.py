@@ -20,12 +20,11 @@ from uuid import UUID
 import numpy as np
 import polars as pl
 
-from thresher.data.encode.row_encoder import check_dense, unknown_column
-from thresher.data.encode.transforms import EXACT_INTEGERS, as_text
-from thresher.data.read.dates import temporal_text
-from thresher.data.read.delimiters import other_delimiter
-from thresher.data.read.raw_blocks import read_blocks
+from thresher.data.encode.row_encoder import check_dense
+from thresher.data.read.column_values import EXACT_INTEGERS, as_text, temporal_text, unknown_column
 from thresher.data.read.raw_files import expand_paths, is_parquet, read_chunks, resolve_format
+from thresher.data.read.text_blocks import read_blocks
+from thresher.data.read.text_rows import likely_delimiter
 from thresher.data.schema import FileFormat, Schema
 from thresher.errors import DataError
 
@@ -246,7 +245,7 @@ def _detect_format(file: Path, schema: Schema, columns: Sequence[str]) -> tuple[
         _check_columns(found.columns, columns, file=file)
         return found, True
     first_line = _first_cells(file, replace(known, delimiter="\x1f"))  # a delimiter that does not occur
-    for delimiter in (known.delimiter, "", other_delimiter(first_line)):
+    for delimiter in (known.delimiter, "", likely_delimiter(first_line)):
         # any column names are given, so that resolve_format does not read a first row of data as a header
         candidate = resolve_format(file, replace(known, delimiter=delimiter, columns=("unread",)))
         cells = _first_cells(file, candidate)

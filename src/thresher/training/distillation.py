@@ -22,7 +22,7 @@ from torch import nn
 from torch.nn.modules.dropout import _DropoutNd
 
 from thresher._internal.files import atomic_file
-from thresher.data.batches.batches import BatchSource, TeachableSource
+from thresher.data.batches.batches import BatchSource, DistillableSource
 from thresher.data.batches.split_batches import EVALUATION_BATCH_SIZE, SplitBatches
 from thresher.errors import BudgetError, ConfigError
 from thresher.training.loop import predict
@@ -244,8 +244,8 @@ def check_distillation(
                 )
 
 
-def _relabelable(source: BatchSource) -> TeachableSource:
-    if isinstance(source, TeachableSource):
+def _relabelable(source: BatchSource) -> DistillableSource:
+    if isinstance(source, DistillableSource):
         return source
     raise ConfigError(
         f"{type(source).__name__} does not support soft labels: it has no in_order() and with_labels(). "

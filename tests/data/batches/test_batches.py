@@ -34,9 +34,7 @@ def test_file_order_without_a_seed_and_last_batch_kept() -> None:
 
 
 @given(st.integers(1, 60), st.integers(1, 20), st.integers(0, 5), st.integers(0, 3))
-def test_an_epoch_is_a_permutation_and_a_function_of_seed_and_epoch(
-    rows: int, size: int, seed: int, epoch: int
-) -> None:
+def test_an_epoch_is_a_permutation_that_depends_on_seed_and_epoch(rows: int, size: int, seed: int, epoch: int) -> None:
     batches = Batches(split(rows), size, seed=seed)
     order = rows_of(batches, epoch)
     assert sorted(order) == list(range(rows))
@@ -50,7 +48,7 @@ def test_epochs_and_seeds_differ() -> None:
     assert len(orders) == 4
 
 
-def test_parts_belong_to_the_same_row() -> None:
+def test_ids_labels_dense_and_weights_are_of_the_same_row() -> None:
     for batch in Batches(split(20, extras=True), 6, seed=1).epoch(0):
         ids, dense = batch.inputs
         assert ids.dtype == torch.int32
@@ -78,18 +76,13 @@ def test_bags_follow_their_rows() -> None:
                 assert bag.values[bag.offsets[at] : bag.offsets[at + 1]].tolist() == [int(row)] * int(lengths[row])
 
 
-def test_prefetched_and_sharded_batches_are_the_same_rows(tmp_path: Path) -> None:
+def test_prefetched_batches_have_the_same_rows(tmp_path: Path) -> None:
     whole = split(10_000)
     np.save(tmp_path / "ids.npy", whole.ids)
     mapped = replace(whole, ids=np.load(tmp_path / "ids.npy", mmap_mode="r"))
     expected = rows_of(Batches(whole, 128, seed=3, window=3_000), 1)
     assert sorted(expected) == list(range(10_000))
     assert rows_of(Batches(mapped, 128, seed=3, window=3_000, prefetch=3), 1) == expected
-    shards = [rows_of(Batches(mapped, 128, seed=3, window=3_000, shard=(at, 2)), 1) for at in (0, 1)]
-    assert not set(shards[0]) & set(shards[1])
-    assert len(shards[0]) == len(shards[1])
-    with pytest.raises(ConfigError, match="shard"):
-        Batches(whole, 128, shard=(2, 2))
 
 
 def test_batch_size_must_be_positive() -> None:

@@ -10,15 +10,15 @@ import numpy as np
 import polars as pl
 import pytest
 
-from thresher.data.batches.split import SPLITS, RandomSplit
+from generated_data import write_avazu_like, write_criteo_like
 from thresher.data.config import DataConfig
-from thresher.data.datasets.avazu import FIELDS as AVAZU_FIELDS
-from thresher.data.datasets.criteo import COLUMNS
-from thresher.data.datasets.shaped_files import write_avazu_shaped, write_criteo_shaped
+from thresher.data.datasets.criteo_avazu import AVAZU_FIELDS, CRITEO_COLUMNS
 from thresher.data.encode.encode import encode
-from thresher.data.encode.own_files import FilesSource
 from thresher.data.encode.row_encoder import RowEncoder
 from thresher.data.encode.sources import build_source
+from thresher.data.encode.split_rows import RandomSplit
+from thresher.data.encode.user_files import FilesSource
+from thresher.data.schema import SPLITS
 from thresher.data.table import EncodedTable
 from thresher.errors import ConfigError, DataError
 
@@ -75,18 +75,18 @@ def test_real_rows(tmp_path: Path, data_dir: Path, source: str, file: str, posit
     table = encode(build_source(DataConfig(source=source, paths=(str(path),))), tmp_path / "out")
     rows = criteo_rows(path) if source == "criteo" else avazu_rows(path)
     check_against_naive_counter(table, rows, everything=False)
-    assert round(table.facts["positives"] / table.num_rows, 4) == positive
+    assert round(table.metadata["positives"] / table.num_rows, 4) == positive
     assert table.schema.num_fields == (39 if source == "criteo" else 22)
 
 
 @pytest.mark.parametrize("everything", [False, True])
 def test_shaped_criteo_rows(tmp_path: Path, everything: bool) -> None:
-    path = write_criteo_shaped(tmp_path / "train.txt", 3_000)
+    path = write_criteo_like(tmp_path / "train.txt", 3_000)
     config = DataConfig(source="criteo", data_dir=str(tmp_path), vocabulary_from="all" if everything else "train")
     table = encode(build_source(config), tmp_path / "out")
     rows = criteo_rows(path)
     check_against_naive_counter(table, rows, everything=everything)
-    raw = pl.read_csv(path, separator="\t", has_header=False, new_columns=COLUMNS, infer_schema=False)
+    raw = pl.read_csv(path, separator="\t", has_header=False, new_columns=CRITEO_COLUMNS, infer_schema=False)
     ids = RowEncoder.load(table.folder).encode_frame(raw).ids
     split = RandomSplit(0).assign(len(rows))
     for part, name in enumerate(SPLITS):
@@ -94,7 +94,7 @@ def test_shaped_criteo_rows(tmp_path: Path, everything: bool) -> None:
 
 
 def test_shaped_avazu_rows_packed_and_in_parts(tmp_path: Path) -> None:
-    path = write_avazu_shaped(tmp_path / "train.csv", 3_000)
+    path = write_avazu_like(tmp_path / "train.csv", 3_000)
     table = encode(build_source(DataConfig(source="avazu", data_dir=str(tmp_path))), tmp_path / "out")
     assert table.schema.field_names == AVAZU_FIELDS
     check_against_naive_counter(table, avazu_rows(path), everything=False)
@@ -107,10 +107,10 @@ def test_shaped_avazu_rows_packed_and_in_parts(tmp_path: Path) -> None:
 
 
 def test_a_longer_file_begins_like_a_shorter_one_and_carries_signal(tmp_path: Path) -> None:
-    long = write_criteo_shaped(tmp_path / "long.txt", 60_000).read_bytes()
-    assert long.startswith(write_criteo_shaped(tmp_path / "short.txt", 2_000).read_bytes())
-    assert long != write_criteo_shaped(tmp_path / "other.txt", 60_000, seed=1).read_bytes()
-    rows = pl.read_csv(long, separator="\t", has_header=False, new_columns=COLUMNS, infer_schema=False)
+    long = write_criteo_like(tmp_path / "long.txt", 60_000).read_bytes()
+    assert long.startswith(write_criteo_like(tmp_path / "short.txt", 2_000).read_bytes())
+    assert long != write_criteo_like(tmp_path / "other.txt", 60_000, seed=1).read_bytes()
+    rows = pl.read_csv(long, separator="\t", has_header=False, new_columns=CRITEO_COLUMNS, infer_schema=False)
     rows = rows.with_columns(pl.col("label").cast(pl.Int8))
     assert abs(rows["label"].mean() - 0.256) < 0.02  # type: ignore[operator]
     shares = rows.group_by("C17").agg(pl.col("label").mean(), pl.len()).filter(pl.col("len") > 1_000)["label"]
@@ -121,7 +121,7 @@ def test_a_longer_file_begins_like_a_shorter_one_and_carries_signal(tmp_path: Pa
 
 @pytest.mark.parametrize(("source", "name"), [("criteo", "train.txt"), ("avazu", "train.csv"), ("avazu", "train")])
 def test_a_file_that_lies_there_plain_and_packed_is_read_once(tmp_path: Path, source: str, name: str) -> None:
-    plain = (write_criteo_shaped if source == "criteo" else write_avazu_shaped)(tmp_path / name, 50)
+    plain = (write_criteo_like if source == "criteo" else write_avazu_like)(tmp_path / name, 50)
     (tmp_path / f"{name}.zst").write_bytes(b"never opened")
     (tmp_path / f"{name}.gz").write_bytes(gzip.compress(plain.read_bytes()))
     config = DataConfig(source=source, data_dir=str(tmp_path))
@@ -146,5 +146,5 @@ def test_days_come_in_the_order_of_their_numbers_each_in_one_packing(tmp_path: P
 def test_missing_files_are_told(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="criteo needs data_dir"):
         build_source(DataConfig(source="criteo"))
-    with pytest.raises(DataError, match=r"holds none of train\.csv"):
+    with pytest.raises(DataError, match=r"contains none of train\.csv"):
         build_source(DataConfig(source="avazu", data_dir=str(tmp_path)))

@@ -7,12 +7,13 @@ import numpy as np
 import polars as pl
 import pytest
 
-from thresher.data.batches.split import SPLITS, RandomSplit
 from thresher.data.config import DataConfig, FieldConfig
-from thresher.data.encode import fingerprint
+from thresher.data.encode import sources
 from thresher.data.encode.encode import encode
 from thresher.data.encode.row_encoder import RowEncoder
 from thresher.data.encode.sources import build_source, source_names
+from thresher.data.encode.split_rows import RandomSplit
+from thresher.data.schema import SPLITS
 from thresher.data.table import EncodedTable
 from thresher.errors import ConfigError, DataError, FormatError
 
@@ -125,8 +126,8 @@ def test_same_data_is_reopened_and_changed_data_is_refused(tmp_path: Path) -> No
 
 def test_of_a_large_file_the_time_of_change_counts_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its middle is not read."""
-    monkeypatch.setattr(fingerprint, "WHOLE_BYTES", 100)
-    monkeypatch.setattr(fingerprint, "_END_BYTES", 50)
+    monkeypatch.setattr(sources, "MAX_HASHED_BYTES", 100)
+    monkeypatch.setattr(sources, "_END_BYTES", 50)
     path = csv(tmp_path / "a.csv", rows())
     encode(build_source(config(path)), tmp_path / "out")
     os.utime(path, ns=(1, 1))
@@ -138,13 +139,13 @@ def test_of_a_large_file_the_time_of_change_counts_too(tmp_path: Path, monkeypat
     ("text", "message"),
     [
         ("click,site,count\n0,x,1\n2,y,1\n", r"a\.csv:3: column 'click': '2' is not a label"),
-        ("click,site,count\n0,x,1\n,y,1\n", r"a\.csv:3: column 'click': '' is no label: it is missing"),
+        ("click,site,count\n0,x,1\n,y,1\n", r"a\.csv:3: column 'click': '' is not a label: it is missing"),
         ("click,site,count\n0,x,1\n1,y,one\n", r"a\.csv:3: column 'count': 'one' is not a number"),
         ("click,site,count\n" + "1,x,1\n" * 30, r"all 30 labels are 1; both classes"),
-        ("click,site,count\n0,x,1\n1,x,1\n", "none of the 2 rows falls into the"),
+        ("click,site,count\n0,x,1\n1,x,1\n", "none of the 2 rows is in the"),
         ("click,site,count\n", "there are no rows"),
         ("", "the file is empty"),
-        ("click,site,count\n0,x,1\n1,x\n", r"a\.csv:3: 2 columns, expected 3"),
+        ("click,site,count\n0,x,1\n1,x\n", r"a\.csv:3: has 2 columns, expected 3"),
         ("click,sites,count\n0,x,1\n", "no column 'site'; did you mean 'sites'"),
     ],
 )
@@ -181,7 +182,7 @@ def test_what_encoding_did_not_write_is_not_replaced_with_a_table(tmp_path: Path
     encode(build_source(config(path)), out)
     (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / place).write_bytes(path.read_bytes())
-    with pytest.raises(DataError, match=f"holds more than an encoded table: {place.split('/', 1)[1]}"):
+    with pytest.raises(DataError, match=f"not part of an encoded table: {place.split('/', 1)[1]}"):
         encode(build_source(config(tmp_path / place)), out, overwrite=True)
     assert (tmp_path / place).read_bytes() == path.read_bytes()
     assert EncodedTable.open(out).split("train").num_rows
@@ -194,7 +195,7 @@ def test_damaged_tables_are_refused(tmp_path: Path) -> None:
     (out / "test" / "ids.npy").write_bytes(ids[:-8])
     with pytest.raises(FormatError, match=r"ids\.npy"):
         EncodedTable.open(out)
-    with pytest.raises(FormatError, match="no encoded table here"):
+    with pytest.raises(FormatError, match="not an encoded table"):
         EncodedTable.open(tmp_path)
 
 

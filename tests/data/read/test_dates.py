@@ -5,7 +5,7 @@ from datetime import date, datetime
 import polars as pl
 import pytest
 
-from thresher.data.read.dates import date_part, parse_dates, read_date_part
+from thresher.data.read.column_values import date_part, parse_dates, read_date_part
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ import pytest
 
 from thresher.data.config import DataConfig
 from thresher.data.encode.sources import build_source
-from thresher.data.read.raw_blocks import read_blocks
 from thresher.data.read.raw_files import expand_paths, read_chunks, resolve_format
+from thresher.data.read.text_blocks import read_blocks
 from thresher.data.schema import FileFormat
 from thresher.errors import DataError
 
@@ -76,7 +76,7 @@ def test_lines_that_end_with_cr_alone_are_told(
 ) -> None:
     data = data.replace(b"\n", b"\r")
     path = write(tmp_path / "cr.csv", gzip.compress(data) if packed else data)
-    with pytest.raises(DataError, match=r"cr\.csv:1: the lines end with CR alone; .*tr "):
+    with pytest.raises(DataError, match=r"cr\.csv:1: lines end with CR alone; .*tr "):
         rows_of(path, block_bytes, columns=columns)
 
 
@@ -123,14 +123,14 @@ def test_quotes_may_be_ordinary_text(tmp_path: Path) -> None:
 @pytest.mark.parametrize("bad", [b"1,y\n", b"1,y,2,3\n", b'"1",y\n'])
 def test_ragged_row_is_named_by_line(tmp_path: Path, bad: bytes, block_bytes: int) -> None:
     path = write(tmp_path / "r.csv", b"label,a,b\n0,x,1\n\n" + bad + b"0,x,1\n")
-    with pytest.raises(DataError, match=r"r\.csv:4: \d columns, expected 3"):
+    with pytest.raises(DataError, match=r"r\.csv:4: has \d columns, expected 3"):
         rows_of(path, block_bytes)
 
 
 def test_latin1_and_non_utf8(tmp_path: Path) -> None:
     path = write(tmp_path / "l.csv", b"label,a\n0,x\n1,\xe9t\xe9\n")
     assert rows_of(path, encoding="latin-1")[1] == ("1", "été")
-    with pytest.raises(DataError, match=r"l\.csv:3: a byte that is not UTF-8"):
+    with pytest.raises(DataError, match=r"l\.csv:3: contains a byte that is not UTF-8"):
         rows_of(path)
 
 
@@ -138,16 +138,16 @@ def test_latin1_and_non_utf8(tmp_path: Path) -> None:
     ("name", "data", "message"),
     [
         ("empty.csv", b"", "empty.csv:1: the file is empty"),
-        ("nul.csv", b"label,a\n0,x\n1,\0\n", "nul.csv:3: a NUL byte"),
+        ("nul.csv", b"label,a\n0,x\n1,\0\n", "nul.csv:3: contains a NUL byte"),
         ("wide.csv", "label,a\n".encode("utf-16"), "UTF-16"),
         ("twice.csv", b"a,b,a\n1,2,3\n", "two columns are called 'a'"),
-        ("cut.csv.gz", gzip.compress(PLAIN * 1000, mtime=0)[:-20], "cut off or damaged"),
-        ("no.csv.gz", b"no gzip", "cut off or damaged"),
+        ("cut.csv.gz", gzip.compress(PLAIN * 1000, mtime=0)[:-20], "truncated or damaged"),
+        ("no.csv.gz", b"no gzip", "truncated or damaged"),
         ("no.parquet", b"no parquet", "not a readable Parquet"),
-        ("mixed.csv", PLAIN.replace(b"\n", b"\r", 1), "mixed.csv:1: .* a CR stands in the midst of the line"),
-        ("zip.csv", b"PK\x03\x04\x14\0", "zip.csv: this is a zip archive; unpack it"),
-        ("xz.csv", b"\xfd7zXZ\0\0", "xz.csv: this is packed with xz"),
-        ("table.csv", b"PAR1\x15\x04\x15", "table.csv: this is a Parquet file"),
+        ("mixed.csv", PLAIN.replace(b"\n", b"\r", 1), "mixed.csv:1: .* there is a CR inside the line"),
+        ("zip.csv", b"PK\x03\x04\x14\0", "zip.csv: is a zip archive; unpack it"),
+        ("xz.csv", b"\xfd7zXZ\0\0", "xz.csv: is compressed with xz"),
+        ("table.csv", b"PAR1\x15\x04\x15", "table.csv: is a Parquet file"),
         ("open.csv", b'a,b\n1,"2\n', "open.csv:2"),
     ],
 )
@@ -232,7 +232,7 @@ def test_a_quote_left_open_costs_its_own_line_when_bad_rows_are_skipped(tmp_path
     rows = [row for chunk in chunks for row in chunk.frame.rows()]
     assert rows == [("0", "x"), ("1", "y")] * 2 + [("0", "q,r")] + [("0", "x"), ("1", "y")]
     assert [line for chunk in chunks for line, _ in chunk.skipped] == [4]
-    assert [chunk.place(row) for chunk in chunks for row in range(len(chunk.frame))] == [2, 3, 5, 6, 7, 8, 9]
+    assert [chunk.line(row) for chunk in chunks for row in range(len(chunk.frame))] == [2, 3, 5, 6, 7, 8, 9]
     with pytest.raises(DataError, match=r"open\.csv:4: "):
         rows_of(path)
 

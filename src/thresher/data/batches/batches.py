@@ -1,7 +1,10 @@
-"""EncodedSplit → batches of tensors, shuffled by seed, resumable. Row order is a pure function of (seed, epoch)."""
+"""Batches of tensors: from an `EncodedSplit` on disk (`Batches`) or from tensors in memory (`TensorBatches`).
+
+The order of the rows depends only on (seed, epoch), so an epoch can be resumed at any batch.
+"""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -11,18 +14,19 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from thresher.data.batches.prefetch import prefetched
-from thresher.data.batches.shuffle import Order, build_order
+from thresher.data.batches.shuffle import Order, build_order, prefetched
 from thresher.data.schema import Pooling
 from thresher.data.table import BagColumn, EncodedSplit
-from thresher.errors import ConfigError
+from thresher.errors import ConfigError, DataError
+
+Columns = Tensor | Mapping[str, Tensor]
 
 
 @dataclass(frozen=True)
 class Bag:
-    """One multi-valued field of a batch: row i holds the features `values[offsets[i]:offsets[i + 1]]`, maybe none."""
+    """A multi-valued field of a batch: row i has the features `values[offsets[i]:offsets[i + 1]]`, possibly none."""
 
-    field: int  # its number in `schema.fields`
+    field: int  # index in `schema.fields`
     values: Tensor  # int32 [total], global feature ids
     offsets: Tensor  # int64 [B + 1]
     pooling: Pooling
@@ -33,7 +37,7 @@ class Bag:
 
 @dataclass(frozen=True)
 class Batch:
-    """What a model takes and what it should answer: `model(*inputs)` against `labels`."""
+    """Inputs and labels: the model computes `model(*inputs)`, the loss compares it with `labels`."""
 
     inputs: tuple[Any, ...]
     """`(ids,)`, `(ids, dense)` or, with multi-valued fields, `(ids, dense or None, bags)`.
@@ -52,7 +56,7 @@ class Batch:
 
 
 class BatchSource(Protocol):
-    """Anything with these three trains; foreign data too."""
+    """What training needs from a data set; implement it to train on your own data."""
 
     @property
     def num_rows(self) -> int: ...
@@ -61,37 +65,37 @@ class BatchSource(Protocol):
         """Batches per epoch."""
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
-        """The batches of an epoch, always in the same order, from batch `start` on."""
+        """The batches of an epoch, starting at batch `start`; the order of an epoch never changes."""
 
 
 @runtime_checkable
-class TeachableSource(BatchSource, Protocol):
-    """A source that can be gone through in the order of its rows, and given other labels for them."""
+class DistillableSource(BatchSource, Protocol):
+    """A source for distillation: its rows can be read in order, and its labels replaced by soft labels."""
 
     def in_order(self, batch_size: int) -> BatchSource:
-        """All rows in their own order."""
+        """All rows in file order."""
 
     def with_labels(self, labels: NDArray[np.float32]) -> BatchSource:
-        """The same batches with the labels `[rows]` in the place of their own."""
+        """The same batches with these labels, `[rows]` in file order."""
 
 
 def check_labels(labels: NDArray[np.float32], num_rows: int) -> None:
     """Raise unless there is one label per row."""
     if labels.shape != (num_rows,):
-        raise ConfigError(f"the labels have the shape {list(labels.shape)}; there are {num_rows:,} rows, one for each")
+        raise ConfigError(f"labels have shape {list(labels.shape)}; expected one for each of the {num_rows:,} rows")
 
 
 class Batches:
-    """Batches of one split. Without a seed the rows come in file order; the last, shorter batch is always kept.
+    """Batches of one split. The last batch of an epoch may be smaller.
 
     Args:
         split: the rows, memory-mapped.
         batch_size: rows of a batch.
-        seed: shuffles anew in each epoch. A split that is small enough is shuffled as a whole; a larger one in windows
-            of `window` rows, each made of blocks from all over the split, so that the disk is read in long pieces.
-        window: rows to shuffle at a time; by default all of them up to 1 GiB of ids, else what fits 256 MiB.
-        shard: (number, count): this worker's share of every epoch. With a seed all shards have equally many rows.
-        prefetch: batches to make ahead in a thread; 0 makes them when they are asked for.
+        seed: of the shuffling, a new order each epoch; None keeps file order. A small split is shuffled as a whole, a
+            larger one in windows of `window` rows. A window is made of blocks from the whole split, so that the disk
+            is read in long pieces.
+        window: rows to shuffle at a time; default: all rows up to 1 GiB of ids, else as many as fit in 256 MiB.
+        prefetch: batches to compute ahead in a background thread; 0 for none.
     """
 
     def __init__(
@@ -101,46 +105,35 @@ class Batches:
         *,
         seed: int | None = None,
         window: int | None = None,
-        shard: tuple[int, int] = (0, 1),
         prefetch: int = 0,
     ) -> None:
         if batch_size < 1:
             raise ConfigError(f"batch_size is {batch_size}; it must be at least 1")
-        if not 0 <= shard[0] < shard[1]:
-            raise ConfigError(f"shard is {shard}; it must be (number, count) with 0 <= number < count")
-        self.split, self.batch_size, self.seed, self.prefetch = split, batch_size, seed, prefetch
-        self.window, self.shard = window, shard
+        self.split, self.batch_size, self.seed, self.window, self.prefetch = split, batch_size, seed, window, prefetch
         row_bytes = 4 * max(split.ids.shape[1], 1)
-        self._order: Order = build_order(split.num_rows, row_bytes, seed, window, shard, self._read_ahead)
+        self._order: Order = build_order(split.num_rows, row_bytes, seed, window, self._read_ahead)
 
     @property
     def num_rows(self) -> int:
-        """Rows of an epoch, of this shard."""
-        return self._order.num_rows
+        return self.split.num_rows
 
     def __len__(self) -> int:
         return -(-self.num_rows // self.batch_size)
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
-        made = (self._batch(rows) for rows in self._order.rows(epoch, self.batch_size, start))
-        return prefetched(made, self.prefetch) if self.prefetch else made
+        batches = (self._batch(rows) for rows in self._order.rows(epoch, self.batch_size, start))
+        return prefetched(batches, self.prefetch) if self.prefetch else batches
 
     def in_order(self, batch_size: int) -> "Batches":
         return Batches(self.split, batch_size, prefetch=self.prefetch)
 
     def with_labels(self, labels: NDArray[np.float32]) -> "Batches":
         check_labels(labels, self.split.num_rows)
-        return Batches(
-            replace(self.split, labels=labels),
-            self.batch_size,
-            seed=self.seed,
-            window=self.window,
-            shard=self.shard,
-            prefetch=self.prefetch,
-        )
+        split = replace(self.split, labels=labels)
+        return Batches(split, self.batch_size, seed=self.seed, window=self.window, prefetch=self.prefetch)
 
     def _read_ahead(self, first_rows: NDArray[np.int64], num_rows: int) -> None:
-        """Ask the disk for blocks that are soon needed, in long pieces instead of page by page."""
+        """Ask the operating system to read blocks before they are needed."""
         split = self.split
         for array in (split.ids, split.labels, split.dense, split.weights):
             if isinstance(array, np.memmap) and array.filename is not None and hasattr(os, "posix_fadvise"):
@@ -160,9 +153,71 @@ class Batches:
         return Batch(inputs, _gather(split.labels, rows).float(), weights)
 
 
+class TensorBatches:
+    """A `BatchSource` over tensors in memory, for user-defined models.
+
+    Args:
+        inputs: the arguments of `model(*inputs)`, each a tensor or a dict of tensors; the first dimension is the row.
+        labels: 0 or 1, `[rows]` or `[rows, 1]`.
+        weights: of the rows, `[rows]`, 0 or more.
+        seed: of the shuffling, a new order each epoch; None keeps the order of the rows.
+    """
+
+    def __init__(
+        self,
+        inputs: Sequence[Columns],
+        labels: Tensor,
+        batch_size: int,
+        *,
+        weights: Tensor | None = None,
+        seed: int | None = None,
+    ) -> None:
+        self.inputs, self.labels, self.weights = tuple(inputs), labels.float().reshape(-1), weights
+        for part in self.inputs:
+            for column in (part,) if isinstance(part, Tensor) else part.values():
+                if len(column) != self.num_rows:
+                    raise DataError(f"an input has {len(column):,} rows, but there are {self.num_rows:,} labels")
+        if weights is not None and weights.shape != self.labels.shape:
+            raise DataError(
+                f"weights have shape {list(weights.shape)}; expected one for each of the {self.num_rows:,} rows"
+            )
+        if not bool(((self.labels >= 0) & (self.labels <= 1)).all()):
+            raise DataError("some labels are outside 0…1 or NaN; labels must lie between 0 and 1")
+        if weights is not None and not bool(((weights >= 0) & weights.isfinite()).all()):
+            raise DataError("some weights are negative, infinite or NaN; weights must be 0 or more")
+        if batch_size < 1:
+            raise DataError(f"batch_size is {batch_size}; it must be at least 1")
+        self.batch_size, self.seed = batch_size, seed
+
+    @property
+    def num_rows(self) -> int:
+        return len(self.labels)
+
+    def __len__(self) -> int:
+        return -(-self.num_rows // self.batch_size)
+
+    def in_order(self, batch_size: int) -> "TensorBatches":
+        return TensorBatches(self.inputs, self.labels, batch_size, weights=self.weights)
+
+    def with_labels(self, labels: NDArray[np.float32]) -> "TensorBatches":
+        check_labels(labels, self.num_rows)
+        given = torch.tensor(labels).to(self.labels.device)
+        return TensorBatches(self.inputs, given, self.batch_size, weights=self.weights, seed=self.seed)
+
+    def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
+        order = None
+        if self.seed is not None:
+            order = torch.from_numpy(np.random.default_rng([self.seed, epoch]).permutation(self.num_rows))
+        for first in range(start * self.batch_size, self.num_rows, self.batch_size):
+            rows = slice(first, first + self.batch_size)
+            taken = rows if order is None else order[rows].to(self.labels.device)
+            weights = None if self.weights is None else self.weights[taken]
+            yield Batch(tuple(_take(part, taken) for part in self.inputs), self.labels[taken], weights)
+
+
 def _gather(array: NDArray[Any], rows: slice | NDArray[np.int64]) -> Tensor:
-    taken = np.array(array[rows]) if isinstance(rows, slice) else np.take(array, rows, axis=0)
-    return torch.from_numpy(taken)
+    values = np.array(array[rows]) if isinstance(rows, slice) else np.take(array, rows, axis=0)
+    return torch.from_numpy(values)
 
 
 def _gather_bag(bag: BagColumn, rows: slice | NDArray[np.int64]) -> Bag:
@@ -180,3 +235,7 @@ def _move(part: Any, device: torch.device | str) -> Any:
     if isinstance(part, tuple):
         return tuple(_move(one, device) for one in part)
     return None if part is None else part.to(device)
+
+
+def _take(columns: Columns, rows: slice | Tensor) -> Columns:
+    return columns[rows] if isinstance(columns, Tensor) else {name: column[rows] for name, column in columns.items()}

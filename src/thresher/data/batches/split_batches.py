@@ -1,9 +1,14 @@
-"""SplitBatches: the three splits of a data set as batches; all that training, search and retraining are given."""
+"""SplitBatches: the three splits of a data set as batches, the input of training, search and retraining."""
 
-from dataclasses import dataclass
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from thresher.data.batches.batches import Batches, BatchSource
 from thresher.data.table import EncodedTable
@@ -14,15 +19,14 @@ EVALUATION_BATCH_SIZE = 16_384
 
 @dataclass(frozen=True, kw_only=True)
 class SplitBatches:
-    """Any three batch sources will do; `SplitBatches.of` makes them from an encoded table.
+    """Three batch sources of any kind; `SplitBatches.of` builds them from an encoded table.
 
     Attributes:
-        train: what weights are learned on.
-        validation: what every choice is made on.
+        train: the weights are trained on it.
+        validation: every choice is made on it.
         test: read once per reported model, at the end.
-        choices: validation rows in shuffled batches, on which a bilevel search learns its choices of sizes;
-            `validation` itself where there are none.
-        feature_counts: how often each feature occurs in `train`, `[N]`, for the AUC on rows with rare features.
+        choices: validation rows in shuffled batches, on which a bilevel search learns sizes; `validation` if None.
+        feature_counts: occurrences of each feature in `train`, `[N]`, for the AUC on rows with rare features.
     """
 
     train: BatchSource
@@ -36,14 +40,14 @@ class SplitBatches:
         """Shuffled training batches, and the other splits in file order.
 
         Raises:
-            DataError: a split that is to be evaluated has rows of one class alone.
+            DataError: the validation or test split contains only one class.
         """
         for name in ("validation", "test"):
             labels = table.split(name).labels
             if len(labels) and labels.min() == labels.max():
                 raise DataError(
-                    f"all {len(labels):,} labels of the {name} split are {labels[0]:g}, and AUC needs both classes; "
-                    "take a larger split, or split in another way (data.split)"
+                    f"all {len(labels):,} labels of the {name} split are {labels[0]:g}, but AUC needs both classes. "
+                    "Use a larger split or another way to split (data.split)"
                 )
         return cls(
             train=Batches(table.split("train"), batch_size, seed=seed),
@@ -52,3 +56,32 @@ class SplitBatches:
             choices=Batches(table.split("validation"), batch_size, seed=seed),
             feature_counts=table.feature_counts,
         )
+
+
+def first_batch_digest(source: BatchSource) -> str:
+    """A hash of the first batch, to detect that a run is resumed with other data, another order or batch size."""
+    digest = hashlib.sha256()
+    for batch in source.epoch(1):
+        for part in _parts((batch.inputs, batch.labels, batch.weights)):
+            digest.update(part)
+        break
+    return digest.hexdigest()[:16]
+
+
+def _parts(value: Any) -> Iterator[bytes]:
+    """The content of a batch as bytes; for objects of unknown types only the type."""
+    if isinstance(value, Tensor) and value.layout == torch.strided and not value.is_nested:
+        yield f"{value.dtype} {list(value.shape)}".encode()
+        yield value.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes()
+    elif isinstance(value, Mapping):
+        for name, one in value.items():
+            yield str(name).encode()
+            yield from _parts(one)
+    elif isinstance(value, tuple | list):
+        for one in value:
+            yield from _parts(one)
+    elif is_dataclass(value):
+        for one in fields(value):
+            yield from _parts(getattr(value, one.name))
+    else:
+        yield (repr(value) if isinstance(value, str | int | float | None) else type(value).__qualname__).encode()

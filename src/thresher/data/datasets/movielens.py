@@ -1,4 +1,4 @@
-"""MovieLens-1M as the authors of PEP take it: rating 3 dropped, 4–5 positive, 1–2 negative, seven fields.
+"""MovieLens-1M, preprocessed as by the authors of PEP: rating 3 dropped, 4–5 positive, 1–2 negative, seven fields.
 
 Fields: timestamp (log² bucket of the seconds since the first rating), gender, age, occupation, zip, year (from the
 title), genre (the whole genre string); `with_ids` adds user and movie. F. M. Harper, J. A. Konstan, TiiS 2015.
@@ -12,8 +12,7 @@ from typing import Any
 import polars as pl
 
 from thresher.data.config import DataConfig
-from thresher.data.encode.fingerprint import files_facts
-from thresher.data.encode.sources import EncodingPlan, register_source
+from thresher.data.encode.sources import EncodingPlan, describe_files, register_source
 from thresher.data.read.raw_files import RawChunk
 from thresher.data.schema import Field, Label
 from thresher.errors import ConfigError, DataError
@@ -36,12 +35,11 @@ class MovieLensSource:
         return None
 
     def inputs(self) -> Mapping[str, Any]:
-        return {"files": files_facts([self.folder / f"{name}.dat" for name in ("ratings", "users", "movies")])}
+        return {"files": describe_files([self.folder / f"{name}.dat" for name in ("ratings", "users", "movies")])}
 
-    def chunks(self, position: Mapping[str, int] | None = None) -> Iterator[RawChunk]:
-        for start in range(position["row"] if position else 0, len(self.rows), _CHUNK_ROWS):
-            frame = self.rows.slice(start, _CHUNK_ROWS)
-            yield RawChunk(frame, self.folder / "ratings.dat", position={"row": start + len(frame)})
+    def chunks(self) -> Iterator[RawChunk]:
+        for frame in self.rows.iter_slices(_CHUNK_ROWS):
+            yield RawChunk(frame, self.folder / "ratings.dat")
 
 
 @register_source("movielens-1m")
@@ -85,7 +83,7 @@ def read_movielens(folder: str | Path) -> tuple[pl.DataFrame, int]:
         .select("label", *FIELDS, *ID_FIELDS)
     )
     if rows.null_count().sum_horizontal()[0]:
-        raise DataError("a rating names a user or a movie that users.dat or movies.dat lacks", file=folder)
+        raise DataError("a rating has a user or a movie that is missing in users.dat or movies.dat", file=folder)
     return rows, first
 
 

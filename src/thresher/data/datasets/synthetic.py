@@ -1,6 +1,6 @@
-"""Made-up rows with planted truth: signal fields carry a first-order and a low-rank pairwise logit, noise fields none.
+"""Synthetic rows: signal fields determine the label by first-order and low-rank pairwise terms, noise fields do not.
 
-Value frequencies follow Zipf's law. Rows are a function of the settings alone, made in chunks, so any size will do.
+Value frequencies follow Zipf's law. Rows depend only on the settings and are generated in chunks, so any size works.
 """
 
 from collections.abc import Iterator, Mapping
@@ -23,7 +23,7 @@ _CALIBRATION_ROWS = 65_536
 
 @dataclass(frozen=True)
 class SyntheticSource:
-    """Rows of a `SyntheticConfig`; `signal_fields` names the fields that decide the label."""
+    """The rows of a `SyntheticConfig`."""
 
     config: SyntheticConfig
     plan: EncodingPlan
@@ -43,11 +43,11 @@ class SyntheticSource:
     def inputs(self) -> Mapping[str, Any]:
         return {"synthetic": asdict(self.config)}
 
-    def chunks(self, position: Mapping[str, int] | None = None) -> Iterator[RawChunk]:
+    def chunks(self) -> Iterator[RawChunk]:
         truth = PlantedTruth(self.config)
-        for at in range(position["chunk"] if position else 0, -(-self.config.num_rows // _CHUNK_ROWS)):
+        for at in range(-(-self.config.num_rows // _CHUNK_ROWS)):
             rows = min(_CHUNK_ROWS, self.config.num_rows - at * _CHUNK_ROWS)
-            yield RawChunk(self._frame(truth, rows, at), position={"chunk": at + 1})
+            yield RawChunk(self._frame(truth, rows, at))
 
     def frame(self) -> pl.DataFrame:
         """All rows at once."""
@@ -65,7 +65,7 @@ class SyntheticSource:
 
 
 class PlantedTruth:
-    """The hidden model: one weight and one vector of `rank` numbers per value of each signal field."""
+    """The model behind the labels: a weight and a vector of length `rank` for each value of each signal field."""
 
     def __init__(self, config: SyntheticConfig) -> None:
         generator = np.random.default_rng([config.seed, 0])
@@ -80,7 +80,7 @@ class PlantedTruth:
         self._bias = _bias_for(logits * self._scale, config.positive_share)
 
     def draw(self, generator: np.random.Generator, rows: int, num_fields: int) -> NDArray[np.int64]:
-        """Values 0, 1, … [rows, num_fields], frequent ones first."""
+        """Values `[rows, num_fields]`; 0 is the most frequent."""
         return np.minimum(np.searchsorted(self._edges, generator.random((rows, num_fields))), len(self._edges) - 1)
 
     def logits(self, values: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -95,7 +95,7 @@ class PlantedTruth:
 @register_source("synthetic")
 def build_synthetic_source(config: DataConfig) -> SyntheticSource:
     if config.paths:
-        raise ConfigError("synthetic rows are made up; it takes no files")
+        raise ConfigError("data.paths is set, but the source 'synthetic' reads no files")
     made = config.synthetic
     names = [f"signal_{at}" for at in range(made.num_signal_fields)]
     names += [f"noise_{at}" for at in range(made.num_noise_fields)]
@@ -108,7 +108,7 @@ def build_synthetic_source(config: DataConfig) -> SyntheticSource:
 
 
 def _bias_for(logits: NDArray[np.float64], share: float) -> float:
-    """The number to add so that the mean probability is `share`, by bisection."""
+    """The bias that makes the mean probability `share`, by bisection."""
     low, high = -50.0, 50.0
     for _ in range(60):
         middle = (low + high) / 2

@@ -1,15 +1,16 @@
-"""encode(): a data source → an `EncodedTable` on disk. The raw rows are read once and never held.
+"""encode(): a data source → an `EncodedTable` on disk. The raw rows are read once and never held in memory.
 
-First pass: each chunk's values become provisional codes (numbered as they appear), counted and written by split.
-Then the vocabularies are known, and the second pass turns codes into feature ids, block by block.
-All is written beside the final folder, which appears at the end or not at all; a run that was killed goes on where it
-was when it is called again.
+First pass (`rows_to_codes`): values become provisional codes, which are counted and written to scratch files.
+Second pass (`codes_to_ids`): the counts give the vocabularies, and the codes become feature ids.
+
+The table is built in a folder beside its place, which is renamed when it is complete. An interrupted encoding starts
+again from the first row: encoding reads several hundred thousand rows per second.
 """
 
 import json
 import shutil
 from collections.abc import Callable
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -19,21 +20,16 @@ import polars as pl
 
 from thresher._internal.files import clean_up_interrupted_writes, exclusive_lock, remove, replace_folder
 from thresher._internal.text import list_first
-from thresher.data.batches.prefetch import prefetched
-from thresher.data.batches.split import SPLITS
-from thresher.data.encode.encoded_source import EncodedSource
-from thresher.data.encode.fingerprint import differences, fingerprint
-from thresher.data.encode.first_pass import FirstPass
-from thresher.data.encode.journal import Journal
+from thresher.data.batches.shuffle import prefetched
+from thresher.data.encode.codes_to_ids import Fitted, fit_vocabularies, write_arrays
 from thresher.data.encode.row_encoder import RowEncoder
-from thresher.data.encode.second_pass import write_table
-from thresher.data.encode.sources import DataSource, EncodingPlan
-from thresher.data.encode.splitters import build_splitter, find_cut
-from thresher.data.encode.vocabularies import Fitted, fit_vocabularies
+from thresher.data.encode.rows_to_codes import CodedRows
+from thresher.data.encode.sources import DataSource, EncodingPlan, differences, fingerprint
+from thresher.data.encode.split_rows import build_splitter
+from thresher.data.encode.user_files import EncodedSource
 from thresher.data.schema import Schema
-from thresher.data.table import TABLE_VERSION, EncodedTable, read_facts
-from thresher.data.table_folder import check_replaceable
-from thresher.errors import DataError, TableExistsError, ThresherError
+from thresher.data.table import SCRATCH, TABLE_VERSION, EncodedTable, check_replaceable, read_metadata
+from thresher.errors import DataError, TableExistsError
 
 Progress = Callable[[int, int | None, str], None]
 """Called with (done, total, message); total is None while it is unknown."""
@@ -42,87 +38,66 @@ Progress = Callable[[int, int | None, str], None]
 def encode(
     source: DataSource, folder: str | Path, *, overwrite: bool = False, progress: Progress | None = None
 ) -> EncodedTable:
-    """Build the table in `folder`, or reopen it when it was made from the same data with the same settings.
+    """Build the table in `folder`, or open it if it was built from the same data with the same settings.
 
-    A folder made from other data or settings raises `DataError`, unless `overwrite` is set. An interrupted run over the
-    same data and settings is continued.
+    Raises:
+        DataError: a row is invalid, or the folder contains a table of other data or settings and `overwrite` is False.
     """
-    folder, progress = Path(folder), progress or _silent
+    folder, progress = Path(folder), progress or _no_progress
     clean_up_interrupted_writes(folder)
     if folder.exists() and not (folder / "table.json").exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise DataError("exists and is not an encoded table; choose another folder", file=folder)
     if isinstance(source, EncodedSource):
-        return source.take_over(folder, overwrite=overwrite)
+        return source.copy_to(folder, overwrite=overwrite)
     inputs = _inputs(source)
-    if folder.exists():
-        facts = None if overwrite else read_facts(folder)
-        if facts is not None:
-            _refuse_changes(facts["inputs"], inputs, folder)
-            _remove_scratch(folder)
-            return EncodedTable.open(folder)
+    metadata = None if overwrite else read_metadata(folder)
+    if metadata is not None:
+        _check_unchanged(metadata["inputs"], inputs, folder)
+        return EncodedTable.open(folder)
     partial = folder.with_name(folder.name + ".partial")
     for place in (folder, partial):
         check_replaceable(place)
     with exclusive_lock(partial):
+        for leftover in partial.iterdir():  # of a killed process; the folder itself is locked and stays
+            remove(leftover)
         try:
             _build(source, partial, inputs, progress)
             replace_folder(partial, folder)
-        except (OSError, pl.exceptions.PolarsError) as error:
+        except BaseException as error:
             shutil.rmtree(partial, ignore_errors=True)
-            reason, file = getattr(error, "strerror", None), getattr(error, "filename", None)
-            raise DataError(f"cannot be written: {reason or error}", file=file or folder) from error
-        except ThresherError:
-            shutil.rmtree(partial, ignore_errors=True)
+            if isinstance(error, OSError | pl.exceptions.PolarsError):
+                reason, file = getattr(error, "strerror", None), getattr(error, "filename", None)
+                raise DataError(f"cannot be written: {reason or error}", file=file or folder) from error
             raise
-    _remove_scratch(folder)
     return EncodedTable.open(folder)
 
 
-def _build(source: DataSource, partial: Path, inputs: dict[str, Any], progress: Progress) -> None:
-    name = fingerprint(inputs)
-    journal = Journal.load(partial, name)
-    if journal is None:
-        for left in partial.iterdir():  # of other data or settings; the folder itself stays, it is locked
-            remove(left)
-        journal = Journal(name, cut=find_cut(source))
+def _build(source: DataSource, folder: Path, inputs: dict[str, Any], progress: Progress) -> None:
     known = None if source.plan.vocabulary_like is None else RowEncoder.load(source.plan.vocabulary_like)
     plan = source.plan if known is None else _plan_like(source.plan, known.schema)
-    first = FirstPass(plan, partial, journal, build_splitter(source, journal.cut), known)
-    with closing(first):
-        if not journal.complete:
-            for chunk in prefetched(source.chunks(journal.position), 1):  # parse the next while this one is coded
-                first.read(chunk)
-                if chunk.bytes_done is not None and source.num_bytes:
-                    progress(chunk.bytes_done, source.num_bytes, "reading")
-                else:
-                    progress(sum(first.staging.rows), None, "reading")
-            first.save(complete=True)
-    _check(first, source)
+    coded = CodedRows(plan, folder / SCRATCH, build_splitter(source), known)
+    with closing(coded):
+        for chunk in prefetched(source.chunks(), 1):  # parse the next chunk while this one is coded
+            coded.add(chunk)
+            if chunk.bytes_done is not None and source.num_bytes:
+                progress(chunk.bytes_done, source.num_bytes, "reading")
+            else:
+                progress(sum(coded.rows.values()), None, "reading")
+        coded.finish()
+    _check_rows(coded, source)
     progress(0, None, "vocabularies")
-    fitted = fit_vocabularies(first, partial, known, append=plan.new_values == "append")
-    _write_facts(first, fitted, partial, inputs)
-    write_table(first, fitted, partial, progress)
-
-
-def _remove_scratch(folder: Path) -> None:
-    """Remove from a finished table what an interrupted run would have needed.
-
-    The journal goes last: while it is there, a run killed in here has left something.
-    """
-    journal = folder / "journal.json"
-    if journal.exists():
-        with suppress(OSError):  # of another user, perhaps: the table is whole
-            shutil.rmtree(folder / "values", ignore_errors=True)
-            for part in [*folder.glob("*/*.part"), journal]:
-                part.unlink()
+    fitted = fit_vocabularies(coded, known)
+    write_arrays(coded, fitted, folder, progress)
+    _write_metadata(coded, fitted, folder, inputs)
+    shutil.rmtree(folder / SCRATCH)
 
 
 def _plan_like(plan: EncodingPlan, schema: Schema) -> EncodingPlan:
-    """The fields and scaling of an earlier table; rows, split and the rest as the new plan says."""
+    """The plan with the fields and scaling of an earlier table."""
     names = tuple(field.name for field in plan.fields)
     if names != schema.field_names or len(plan.dense) != schema.num_dense:
         raise DataError(
-            f"the fields are {', '.join(names)}; the earlier table has {', '.join(schema.field_names)}",
+            f"the fields are {', '.join(names)}, but the earlier table has {', '.join(schema.field_names)}",
             file=plan.vocabulary_like,
         )
     counts = {field.name: field.min_count for field in plan.fields}
@@ -130,8 +105,8 @@ def _plan_like(plan: EncodingPlan, schema: Schema) -> EncodingPlan:
     return replace(plan, fields=fields, dense=schema.dense)
 
 
-def _write_facts(first: FirstPass, fitted: Fitted, folder: Path, inputs: dict[str, Any]) -> None:
-    plan, journal = first.plan, first.journal
+def _write_metadata(coded: CodedRows, fitted: Fitted, folder: Path, inputs: dict[str, Any]) -> None:
+    plan = coded.plan
     schema = Schema(
         fields=fitted.fields,
         label=plan.label,
@@ -141,61 +116,56 @@ def _write_facts(first: FirstPass, fitted: Fitted, folder: Path, inputs: dict[st
     )
     RowEncoder(schema, fitted.vocabularies).save(folder)
     np.save(folder / "feature_counts.npy", fitted.feature_counts)
-    facts = {
+    metadata = {
         "version": TABLE_VERSION,
-        "fingerprint": journal.fingerprint,
-        "rows": dict(zip(SPLITS, journal.rows, strict=True)),
-        "positives": journal.positives,
-        "skipped": journal.skipped,
-        "skipped_samples": journal.skipped_samples,
+        "fingerprint": fingerprint(inputs),
+        "rows": coded.rows,
+        "positives": coded.positives,
+        "skipped": coded.skipped,
+        "skipped_samples": coded.skipped_samples,
         "inputs": inputs,
     }
-    (folder / "table.json").write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+    (folder / "table.json").write_text(json.dumps(metadata, indent=2) + "\n", encoding="utf-8")
 
 
-def _check(first: FirstPass, source: DataSource) -> None:
-    rows, positives = sum(first.journal.rows), first.journal.positives
+def _check_rows(coded: CodedRows, source: DataSource) -> None:
+    """Raise if there are no rows, only one class, or an empty split."""
+    rows, positives = sum(coded.rows.values()), coded.positives
     files = source.inputs().get("files", [])
     file = files[0]["name"] if files else None
-    skipped = f" ({first.journal.skipped:,} bad rows were skipped)" if first.journal.skipped else ""
     if rows == 0:
+        skipped = f" ({coded.skipped:,} bad rows were skipped)" if coded.skipped else ""
         raise DataError(f"there are no rows{skipped}", file=file)
     if positives in (0, rows):
-        only = "1" if positives else "0"
-        column = first.plan.label.column
+        only, column = "1" if positives else "0", coded.plan.label.column
         raise DataError(f"all {rows:,} labels are {only}; both classes are needed", file=file, column=column)
-    for name, count in zip(SPLITS, first.journal.rows, strict=True):
+    for name, count in coded.rows.items():
         if count == 0:
-            by_time = first.plan.split.by == "time"
-            advice = "too many have the same moment for a split by time" if by_time else "more rows are needed"
-            raise DataError(f"none of the {rows:,} rows falls into the {name} split; {advice}", file=file)
+            by_time = coded.plan.split.by == "time"
+            hint = "too many rows have the same time for a split by time" if by_time else "more rows are needed"
+            raise DataError(f"none of the {rows:,} rows is in the {name} split; {hint}", file=file)
 
 
 def _inputs(source: DataSource) -> dict[str, Any]:
+    """Everything the table depends on, as JSON."""
     plan = asdict(source.plan)
-    for name in ("memory_mb",):  # how the table is made, not what is in it
-        plan.pop(name)
-    like = source.plan.vocabulary_like
-    if like is not None:
-        facts = read_facts(Path(like))
-        if facts is None:
-            raise DataError("no encoded table here; vocabulary_like must name one", file=like)
-        plan["vocabulary_like"] = facts["fingerprint"]
-    content = {"data": source.inputs(), "plan": plan, "format": TABLE_VERSION}
-    normal: dict[str, Any] = json.loads(json.dumps(content))
-    return normal
+    if source.plan.vocabulary_like is not None:
+        metadata = read_metadata(Path(source.plan.vocabulary_like))
+        if metadata is None:
+            raise DataError("is not an encoded table; vocabulary_like needs one", file=source.plan.vocabulary_like)
+        plan["vocabulary_like"] = metadata["fingerprint"]
+    inputs: dict[str, Any] = json.loads(json.dumps({"data": source.inputs(), "plan": plan, "format": TABLE_VERSION}))
+    return inputs
 
 
-def _refuse_changes(before: dict[str, Any], now: dict[str, Any], folder: Path) -> None:
-    changes = differences(before, now)
-    if changes:
+def _check_unchanged(before: dict[str, Any], now: dict[str, Any], folder: Path) -> None:
+    if changes := differences(before, now):
         raise TableExistsError(
-            "this table was encoded from other data or settings: "
-            + list_first(changes, separator="; ")
-            + ". Choose another folder, or overwrite this table.",
+            f"this table was encoded from other data or settings: {list_first(changes, separator='; ')}. "
+            "Choose another folder, or overwrite this table.",
             file=folder,
         )
 
 
-def _silent(done: int, total: int | None, message: str) -> None:
+def _no_progress(done: int, total: int | None, message: str) -> None:
     pass

@@ -1,21 +1,119 @@
-"""RowEncoder: raw rows → feature ids with the schema and vocabularies of a table, for prediction and new files."""
+"""RowEncoder: raw rows → feature ids, with the schema and vocabularies of a table; for prediction and new files.
+
+A `Vocabulary` maps the values of one field to ids. `codes_to_ids.fit_vocabularies` builds it from training rows.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from thresher.data.encode.transforms import as_numbers, bag_values, dense_values, field_values, scale_dense
-from thresher.data.encode.vocabulary import Vocabulary
-from thresher.data.read.delimiters import other_delimiter
+from thresher.data.encode.transforms import bag_values, dense_values, field_values, scale_dense
+from thresher.data.read.column_values import as_numbers, raw_column
 from thresher.data.schema import Schema
 from thresher.errors import DataError, FormatError
 
 FEW_ROWS = 1000
+_INTEGER, _INTEGER_AS_FLOAT = r"^(-?\d+)$", r"^(-?\d+)\.0$"
+
+
+@dataclass(frozen=True, eq=False)
+class Vocabulary:
+    """The values of one field that are features, by count and then by value: value `i` has local id `i + 1`.
+
+    Local id 0 is the unknown feature.
+    """
+
+    values: pl.Series
+    counts: NDArray[np.int64]
+    """Occurrences in the rows the vocabulary was built from."""
+
+    @property
+    def size(self) -> int:
+        """Number of local ids, including the unknown one."""
+        return len(self.values) + 1
+
+    @cached_property
+    def _enum(self) -> pl.Enum:
+        return pl.Enum(self.values)
+
+    @cached_property
+    def _by_hash(self) -> tuple[NDArray[np.uint64], NDArray[np.int32]] | None:
+        """The sorted hashes of all values, and their local ids; None if two hashes are equal."""
+        hashes = self.values.hash(seed=0).to_numpy()
+        order = np.argsort(hashes)
+        hashes = hashes[order]
+        return None if (hashes[1:] == hashes[:-1]).any() else (hashes, (order + 1).astype(np.int32))
+
+    def ids_of_hashes(self, hashes: NDArray[np.uint64]) -> NDArray[np.int32] | None:
+        """Local ids of values given by their `Series.hash(seed=0)`; None if two values have the same hash."""
+        if not len(self.values):
+            return np.zeros(len(hashes), np.int32)
+        if self._by_hash is None:
+            return None
+        known, local_ids = self._by_hash
+        places = np.minimum(known.searchsorted(hashes), len(known) - 1)
+        return np.where(known[places] == hashes, local_ids[places], np.int32(0))
+
+    def to_ids(self, values: pl.Series) -> NDArray[np.int32]:
+        """Local ids of a String series; 0 for values that are not in the vocabulary."""
+        if not len(self.values):
+            return np.zeros(len(values), np.int32)
+        # a cast to Enum takes time proportional to the vocabulary: too slow for the few rows of a prediction
+        if 4 * len(values) < len(self.values):
+            local_ids = self.ids_of_hashes(values.hash(seed=0).to_numpy())
+            if local_ids is not None:
+                return local_ids
+        physical = values.cast(self._enum, strict=False).to_physical()
+        return (physical.cast(pl.Int32) + 1).fill_null(0).to_numpy()
+
+    def respell(self, texts: pl.Series, kind: pl.DataType) -> pl.Series:
+        """The texts of a column of type `kind`, with integers and booleans spelled as in this vocabulary.
+
+        pandas writes the id 3 as `3.0` into a CSV if the column has missing values, else as `3`. If the vocabulary
+        contains both spellings, they are two values.
+        """
+        if kind == pl.Boolean:
+            return texts.replace(self._boolean_spelling)
+        if self._has_integers_as_floats:
+            return texts if self._has_integers else texts.str.replace(_INTEGER, "${1}.0")
+        if texts.str.ends_with(".0").any() and self._has_integers:
+            return texts.str.replace(_INTEGER_AS_FLOAT, "${1}")
+        return texts
+
+    @cached_property
+    def _has_integers_as_floats(self) -> bool:
+        candidates = self.values.filter(self.values.str.ends_with(".0"))  # faster than the pattern on all values
+        return bool(candidates.str.contains(_INTEGER_AS_FLOAT).any())
+
+    @cached_property
+    def _has_integers(self) -> bool:
+        return bool(self.values.str.contains(_INTEGER).any())
+
+    @cached_property
+    def _boolean_spelling(self) -> dict[str, str]:
+        """The spelling of True and False, if they are the only values and each has one spelling."""
+        filled = self.values.filter(self.values != "").head(3).to_list()
+        own = {value.capitalize(): value for value in filled}
+        return own if len(own) == len(filled) and own.keys() <= {"True", "False"} else {}
+
+    def save(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pl.DataFrame({"value": self.values, "count": self.counts}).write_parquet(path)
+
+    @classmethod
+    def load(cls, path: Path) -> "Vocabulary":
+        try:
+            frame = pl.read_parquet(path, glob=False)
+            return cls(frame["value"], frame["count"].to_numpy())
+        except (pl.exceptions.PolarsError, OSError) as error:
+            raise FormatError(
+                f"{path}: the vocabulary is missing or damaged ({error}); encode the data again"
+            ) from error
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +126,7 @@ class EncodedBag:
 
 @dataclass(frozen=True, eq=False)
 class EncodedRows:
-    """Rows ready for a model."""
+    """The ids and dense numbers of some rows."""
 
     ids: NDArray[np.int32]  # [n, F], global feature ids of the single-valued fields
     dense: NDArray[np.float32] | None = None  # [n, K]
@@ -36,37 +134,37 @@ class EncodedRows:
 
 
 class RowEncoder:
-    """Encodes raw rows exactly as `encode` did for training; unseen values become their field's unknown feature."""
+    """Encodes raw rows as `encode` did for training; values that are not in the vocabulary become unknown."""
 
     def __init__(self, schema: Schema, vocabularies: Sequence[Vocabulary]) -> None:
         sizes = tuple(vocabulary.size for vocabulary in vocabularies)
         if sizes != schema.field_sizes:
-            raise FormatError(f"the vocabularies have sizes {sizes}, the schema says {schema.field_sizes}")
+            raise FormatError(f"the vocabularies have sizes {sizes}, but the schema has {schema.field_sizes}")
         self.schema, self.vocabularies = schema, tuple(vocabularies)
         self._offsets = np.array(schema.field_offsets, np.int32)
 
     def encode_frame(self, frame: pl.DataFrame) -> EncodedRows:
-        """Encode a frame that has the raw columns; the label may be absent.
+        """Encode a frame with the raw columns; the label is not needed.
 
-        A dense value that is no number raises, as it does in training: a row must not pass for an average one.
+        Raises `DataError` for a dense value that is not a number, as in training.
         """
         schema = self.schema
         texts: list[pl.Series] = []  # of the single-valued fields
         bags: list[EncodedBag] = []
         for at, field in enumerate(schema.fields):
-            column, vocabulary = raw_column(frame, field.column), self.vocabularies[at]
+            raw, vocabulary = raw_column(frame, field.column), self.vocabularies[at]
             if field.pooling is None:
-                texts.append(vocabulary.as_written(field_values(field, column), column.dtype))
+                texts.append(vocabulary.respell(field_values(field, raw), raw.dtype))
             else:
-                values, offsets = bag_values(field, column)
-                local_ids = vocabulary.to_ids(vocabulary.as_written(field_values(field, values), values.dtype))
+                values, offsets = bag_values(field, raw)
+                local_ids = vocabulary.to_ids(vocabulary.respell(field_values(field, values), values.dtype))
                 bags.append(EncodedBag(local_ids + np.int32(self._offsets[at]), offsets))
         ids = self._ids(texts, len(frame))
         if not schema.dense:
             return EncodedRows(ids, None, tuple(bags))
         dense = np.empty((len(frame), schema.num_dense), np.float32)
-        for at, wanted in enumerate(schema.dense):
-            dense[:, at], broken = dense_values(wanted, raw_column(frame, wanted.column))
+        for at, column in enumerate(schema.dense):
+            dense[:, at], broken = dense_values(column, raw_column(frame, column.column))
             if broken.any():
                 check_dense(frame, schema)
         return EncodedRows(ids, scale_dense(schema.dense, dense), tuple(bags))
@@ -74,7 +172,7 @@ class RowEncoder:
     def _ids(self, texts: Sequence[pl.Series], num_rows: int) -> NDArray[np.int32]:
         ids = np.empty((num_rows, len(texts)), np.int32)
         hashes: NDArray[np.uint64] | None = None
-        if texts and num_rows <= FEW_ROWS:  # one call for all fields: for a single row, calls are all that costs
+        if texts and num_rows <= FEW_ROWS:  # one call for all fields: for a few rows the calls are the cost
             flat = pl.Series([value for text in texts for value in text.to_list()], dtype=pl.String)
             hashes = flat.hash(seed=0).to_numpy().reshape(len(texts), num_rows)
         for at, text in enumerate(texts):
@@ -93,7 +191,7 @@ class RowEncoder:
 
     @classmethod
     def load(cls, folder: str | Path) -> "RowEncoder":
-        """Read what `save` wrote: from an encoded table's folder or a bundle."""
+        """Load from the folder of an encoded table or a bundle."""
         folder = Path(folder)
         try:
             schema = Schema.from_json((folder / "schema.json").read_text(encoding="utf-8"))
@@ -110,7 +208,7 @@ def check_dense(
     file: str | Path | None = None,
     line_of: Callable[[int], int] | None = None,
 ) -> None:
-    """Raise for the first dense value that is no number: by file and line where they are known, else by row, from 1."""
+    """Raise for the first dense value that is not a number, with its file and line if known, else its row, from 1."""
     for dense in schema.dense:
         column = raw_column(frame, dense.column)
         broken = np.flatnonzero(as_numbers(column)[1])
@@ -121,17 +219,8 @@ def check_dense(
             raise DataError(f"{value} is not a number", file=file, line=line, column=dense.column)
 
 
-def raw_column(frame: pl.DataFrame, name: str) -> pl.Series:
-    """A column of raw rows, or an error that names the nearest one."""
-    if name in frame.columns:
-        return frame[name]
-    raise DataError(unknown_column(name, frame.columns))
-
-
-def unknown_column(name: str, columns: Sequence[str]) -> str:
-    """The words for a column that is not there."""
-    if sign := other_delimiter(columns):
-        return f"no column {name!r}; the column names look separated by {sign!r}"
-    near = get_close_matches(name, columns, 1, cutoff=0.6)
-    hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(columns[:20]) or 'none'}"
-    return f"no column {name!r}; {hint}"
+def count_unknown(ids: NDArray[np.int32], schema: Schema) -> NDArray[np.int64]:
+    """Rows of `ids` `[rows, F]` with the unknown feature, for each single-valued field `[F]`."""
+    offsets = np.array(schema.field_offsets[: ids.shape[1]], np.int32)
+    counts: NDArray[np.int64] = (ids == offsets).sum(axis=0)
+    return counts

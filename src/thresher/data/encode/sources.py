@@ -1,20 +1,28 @@
-"""Where rows come from: the contract of a data source, and the registry of named ones."""
+"""DataSource: what `encode` reads rows from; the registry of sources, and the fingerprint of their data."""
 
-from collections.abc import Callable, Iterator, Mapping
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
 from thresher._internal.registry import Registry
 from thresher._internal.settings import validate_config
-from thresher.data.config import DataConfig, NewValues, SplitConfig, VocabularyFrom
-from thresher.data.read.raw_files import BadRows, RawChunk
+from thresher.data.config import BadRows, DataConfig, NewValues, SplitConfig, VocabularyFrom
 from thresher.data.schema import DenseColumn, Field, FileFormat, Label, check_names
 from thresher.errors import ConfigError
+
+if TYPE_CHECKING:
+    from thresher.data.read.raw_files import RawChunk
+
+MAX_HASHED_BYTES, _END_BYTES = 256 << 20, 1 << 20
+"""Files up to this total size are hashed completely, which takes a fraction of a second; larger ones at both ends."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EncodingPlan:
-    """All that `encode` must know beside the rows: the schema-to-be (fields of size 1), split and vocabulary rule."""
+    """What `encode` needs besides the rows: fields (of size 1 so far), label, and the rules of split and vocabulary."""
 
     fields: tuple[Field, ...]
     label: Label
@@ -27,18 +35,17 @@ class EncodingPlan:
     bad_rows: BadRows = "error"
     vocabulary_like: str | None = None
     new_values: NewValues = "unknown"
-    memory_mb: int = 1000
 
     def __post_init__(self) -> None:
         check_names(self.fields)
         inputs = dict.fromkeys((field.column for field in self.fields), "a field")
         inputs |= dict.fromkeys((dense.column for dense in self.dense), "a dense column")
         if self.weight == self.label.column:
-            raise ConfigError(f"column {self.weight!r} is the label, and the sample weight, too; they say two things")
+            raise ConfigError(f"column {self.weight!r} is both the label and the sample weight; choose two columns")
         if self.label.column in inputs:
             raise ConfigError(
-                f"column {self.label.column!r} is the label, and {inputs[self.label.column]}, too: a model that is "
-                "given the answer learns nothing else; leave it out there"
+                f"column {self.label.column!r} is both the label and {inputs[self.label.column]}. Remove it from the "
+                "inputs: the model would learn to copy it"
             )
 
     @classmethod
@@ -52,7 +59,7 @@ class EncodingPlan:
         weight: str | None = None,
         file_format: FileFormat | None = None,
     ) -> "EncodingPlan":
-        """What a source knows of its rows, with what every plan takes from the settings as it stands."""
+        """A plan with the columns of a source and the rules of the settings."""
         return cls(
             fields=fields,
             label=label,
@@ -65,32 +72,30 @@ class EncodingPlan:
             bad_rows=config.bad_rows,
             vocabulary_like=config.vocabulary_like,
             new_values=config.new_values,
-            memory_mb=config.memory_mb,
         )
 
 
 class DataSource(Protocol):
-    """Raw rows in chunks, a plan, and what they were made from."""
+    """Raw rows in chunks, and the plan to encode them."""
 
     @property
     def plan(self) -> EncodingPlan: ...
 
     @property
     def num_bytes(self) -> int | None:
-        """Size of the raw data, for progress; None if unknown."""
+        """Size of the raw data, for the progress display; None if unknown."""
 
     def inputs(self) -> Mapping[str, Any]:
-        """Files (name, size, content) or generator settings: the part of the fingerprint that is data."""
+        """What identifies the data, for the fingerprint: files (name, size, hash) or generator settings."""
 
-    def chunks(self, position: Mapping[str, int] | None = None) -> Iterator[RawChunk]:
-        """The rows in order, always the same; from the `position` of an earlier chunk on."""
+    def chunks(self) -> Iterator["RawChunk"]:
+        """The rows, always in the same order."""
 
 
 SourceBuilder = Callable[[DataConfig], DataSource]
 _MODULES = (
-    *(f"thresher.data.datasets.{name}" for name in ("avazu", "criteo", "movielens", "synthetic")),
-    "thresher.data.encode.encoded_source",
-    "thresher.data.encode.own_files",
+    *(f"thresher.data.datasets.{name}" for name in ("criteo_avazu", "movielens", "synthetic")),
+    "thresher.data.encode.user_files",
 )
 _registry: Registry[SourceBuilder] = Registry("data source", _MODULES)
 
@@ -106,11 +111,54 @@ def register_source(name: str) -> Callable[[SourceBuilder], SourceBuilder]:
 
 
 def source_names() -> tuple[str, ...]:
-    """All sources `DataConfig.source` may name."""
+    """The possible values of `DataConfig.source`."""
     return tuple(_registry.entries())
 
 
 def build_source(config: DataConfig) -> DataSource:
-    """The source a config describes. Reads headers and heads of files, not the rows."""
+    """The source of a config. Reads the header and the first rows of files, not all rows."""
     config = validate_config(config)
     return _registry.find(config.source)(config)
+
+
+def describe_files(paths: Sequence[Path]) -> list[dict[str, Any]]:
+    """Name, size and hash of each file. The folder is left out: a moved file is the same data.
+
+    Large files are hashed at both ends only, so their modification time is included, too.
+    """
+    hash_all = sum(path.stat().st_size for path in paths) <= MAX_HASHED_BYTES
+    return [_describe_file(path, hash_all=hash_all) for path in paths]
+
+
+def _describe_file(path: Path, *, hash_all: bool) -> dict[str, Any]:
+    status = path.stat()
+    described = {"name": path.name, "bytes": status.st_size}
+    with path.open("rb") as stream:
+        if hash_all or status.st_size <= 2 * _END_BYTES:
+            return {**described, "sha256": hashlib.file_digest(stream, "sha256").hexdigest()}
+        digest = hashlib.sha256(stream.read(_END_BYTES))
+        stream.seek(status.st_size - _END_BYTES)
+        digest.update(stream.read(_END_BYTES))
+    return {**described, "changed_ns": status.st_mtime_ns, "sha256": digest.hexdigest()}
+
+
+def fingerprint(inputs: Mapping[str, Any]) -> str:
+    """A hash of everything an encoding depends on."""
+    return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def differences(before: Any, now: Any, where: str = "") -> list[str]:
+    """The differences of two nested mappings, as text: `plan.split_seed was 0, is 1`."""
+    if isinstance(before, Mapping) and isinstance(now, Mapping):
+        keys = sorted(set(before) | set(now))
+        return [d for key in keys for d in differences(before.get(key), now.get(key), f"{where}.{key}".lstrip("."))]
+    if isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
+        return [
+            d for at, (a, b) in enumerate(zip(before, now, strict=True)) for d in differences(a, b, f"{where}[{at}]")
+        ]
+    return [] if before == now else [f"{where} was {_short(before)}, is {_short(now)}"]
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 60 else text[:57] + "…"

@@ -1,4 +1,4 @@
-"""One raw column → the category values of one field, as strings; the same code at encoding and at prediction.
+"""One raw column → the category values of a field, as strings. The same code runs at encoding and at prediction.
 
 A missing value (null or empty text) is the value `""`, a category like any other.
 """
@@ -10,21 +10,15 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from thresher.data.encode.numeric_buckets import log2_buckets, quantile_buckets
-from thresher.data.read.dates import read_date_part, temporal_text
+from thresher.data.read.column_values import as_numbers, as_text, read_date_part
 from thresher.data.schema import DenseColumn, Field
-from thresher.errors import DataError
 
 BROKEN = "\0broken"
-"""Stands for a text that should be a number or a date: no vocabulary holds it, so it is unknown at prediction time."""
-
-EXACT_INTEGERS = 2.0**53
-"""Below it every whole number is a float64 of its own."""
-_TRUTHS = {"True": 1.0, "False": 0.0, "true": 1.0, "false": 0.0}
+"""The category of a text that should be a number or a date. No vocabulary contains it: at prediction it is unknown."""
 
 
 def field_values(field: Field, column: pl.Series) -> pl.Series:
-    """The field's category values of a raw column: a String series without nulls, of the same length."""
+    """The category of each value of a raw column: a String series without nulls."""
     if field.transform == "none":
         return as_text(column)
     if field.transform == "hash":
@@ -33,18 +27,20 @@ def field_values(field: Field, column: pl.Series) -> pl.Series:
         text = as_text(column)
         dates = column if column.dtype in (pl.Date, pl.Datetime) else text
         parts = read_date_part(dates, field.date_format, field.date_part).cast(pl.String)
-        return _mark(parts.fill_null(""), (text == "").to_numpy(), (parts.is_null() & (text != "")).to_numpy())
+        return _mark_missing_and_broken(
+            parts.fill_null(""), (text == "").to_numpy(), (parts.is_null() & (text != "")).to_numpy()
+        )
     numbers, broken = as_numbers(column)
     missing = np.isnan(numbers)
     present = np.where(missing, 0.0, numbers - field.shift)
     buckets = log2_buckets(present) if field.transform == "log2" else quantile_buckets(present, field.edges)
-    return _mark(pl.Series(column.name, buckets).cast(pl.String), missing, broken)
+    return _mark_missing_and_broken(pl.Series(column.name, buckets).cast(pl.String), missing, broken)
 
 
 def bag_values(field: Field, column: pl.Series) -> tuple[pl.Series, NDArray[np.int64]]:
-    """The raw values of a multi-valued column, all rows' one after another, and where each row's begin `[rows + 1]`.
+    """The raw values of a multi-valued column, concatenated over the rows, and the offsets of the rows `[rows + 1]`.
 
-    An empty list, an empty text and null are bags without values; so are empty values inside a list.
+    Empty lists, empty texts and nulls are bags without values. Empty values inside a list are dropped.
     """
     if column.dtype == pl.String or not column.dtype.is_nested():
         text = as_text(column)
@@ -61,7 +57,7 @@ def bag_values(field: Field, column: pl.Series) -> tuple[pl.Series, NDArray[np.i
 
 
 def dense_values(column: DenseColumn, raw: pl.Series) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Numbers before standardisation, NaN for missing; and which texts are none."""
+    """Numbers before standardisation, NaN for missing values; and a mask of the values that are not numbers."""
     numbers, broken = as_numbers(raw)
     if column.scaling == "log":
         numbers = np.sign(numbers) * np.log1p(np.abs(numbers))
@@ -69,75 +65,60 @@ def dense_values(column: DenseColumn, raw: pl.Series) -> tuple[NDArray[np.float6
 
 
 def scale_dense(columns: Sequence[DenseColumn], numbers: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Numbers `[rows, K]` as the model takes them; a missing one is at the mean."""
+    """Standardised numbers `[rows, K]`; missing values are at the mean."""
     mean = np.array([column.mean for column in columns])
     scale = np.array([column.scale for column in columns])
     scaled: NDArray[np.float32] = np.nan_to_num((numbers - mean) / scale).astype(np.float32)
     return scaled
 
 
-def as_text(column: pl.Series) -> pl.Series:
-    """Any column as text, as Python and pandas write its values, missing as `""`.
-
-    A whole float is `3`, not `3.0`: a gap makes floats of a column of ids. Nor has a decimal zeros at its end: how many
-    there are says the column's type, not the value.
-    """
-    kind = column.dtype
-    if kind.is_nested():
-        what = f"a column of {str(kind).lower()}, where one value a row is expected; a field of lists needs a pooling"
-        raise DataError(what, column=column.name)
-    if kind == pl.String:
-        text = column
-    elif kind == pl.Boolean:
-        text = column.replace_strict({True: "True", False: "False"}, default=None, return_dtype=pl.String)
-    elif kind == pl.Binary:
-        try:
-            text = column.cast(pl.String)
-        except pl.exceptions.PolarsError:
-            raise DataError("holds bytes that are not UTF-8; write them as text", column=column.name) from None
-    else:
-        text = temporal_text(column) if kind.is_temporal() else column.cast(pl.String)
-    if kind.is_decimal():
-        text = text.str.replace(r"(\.\d*?)0+$", "${1}").str.strip_suffix(".")
-    if kind.is_float():
-        whole = column.is_finite() & (column == column.round()) & (column.abs() < EXACT_INTEGERS)
-        text = text.zip_with(~whole.fill_null(False), column.cast(pl.Int64, strict=False).cast(pl.String))
-        text = text.set(column.is_nan().fill_null(False), "")
-    return text.fill_null("") if text.null_count() else text
-
-
-def as_numbers(column: pl.Series) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """A column as float64 with NaN for missing, and a mask of the values that are no number (infinities included).
-
-    What is no column of numbers is what its text says, so that a value has one number whatever holds it.
-    """
-    if column.dtype.is_nested():
-        return np.full(len(column), np.nan), column.is_not_null().to_numpy()
-    if column.dtype.is_integer() or column.dtype.is_float():
-        parsed = column.cast(pl.Float64, strict=False)
-        doubtful = parsed.is_null() & column.is_not_null()
-    else:
-        text = as_text(column)
-        parsed = text.cast(pl.Float64, strict=False)
-        doubtful = parsed.is_null() & (text != "")
-        if doubtful.any():  # spaces around a number are common and harmless
-            text = text.str.strip_chars()
-            parsed = text.cast(pl.Float64, strict=False).fill_null(text.replace_strict(_TRUTHS, default=None))
-            doubtful = parsed.is_null() & (text != "")
-    numbers = parsed.fill_null(float("nan")).to_numpy()
-    broken = doubtful.to_numpy() | np.isinf(numbers)
-    return np.where(broken, np.nan, numbers), broken
-
-
 def _hash_values(text: pl.Series, num_buckets: int) -> pl.Series:
-    """CRC-32 of the UTF-8 text modulo the number of buckets: the same in every release and every language."""
+    """CRC-32 of the UTF-8 text modulo the number of buckets: the same in every release and language."""
     buckets = [str(zlib.crc32(value.encode()) % num_buckets) if value else "" for value in text]
     return pl.Series(text.name, buckets, dtype=pl.String)
 
 
-def _mark(labels: pl.Series, missing: NDArray[np.bool_], broken: NDArray[np.bool_]) -> pl.Series:
+def _mark_missing_and_broken(labels: pl.Series, missing: NDArray[np.bool_], broken: NDArray[np.bool_]) -> pl.Series:
     if missing.any():
         labels = labels.set(pl.Series(missing), "")
     if broken.any():
         labels = labels.set(pl.Series(broken), BROKEN)
     return labels
+
+
+def log2_buckets(values: NDArray[np.float64]) -> NDArray[np.int64]:
+    """The rule of the Criteo contest winners: `floor(ln(x)²)` for x > 2, else `x - 2`, so small values stay apart.
+
+    Fractions at or below 2 are rounded down first, since the rule is meant for counts.
+
+    >>> log2_buckets(np.array([-1.0, 0.0, 1.0, 2.0, 3.0, 100.0])).tolist()
+    [-3, -2, -1, 0, 1, 21]
+    """
+    values = np.asarray(values, dtype=np.float64)
+    logs = np.log(np.maximum(values, 2.0))
+    small = np.maximum(np.floor(values) - 2, -(2.0**62))  # the smallest integer to name a bucket
+    buckets: NDArray[np.int64] = np.where(values > 2, np.floor(logs * logs), small).astype(np.int64)
+    return buckets
+
+
+def quantile_edges(values: NDArray[np.float64], num_buckets: int) -> tuple[float, ...]:
+    """The bounds of at most `num_buckets` buckets with equally many values; NaN is ignored.
+
+    >>> quantile_edges(np.arange(8.0), 4)
+    (2.0, 4.0, 6.0)
+    """
+    present = np.sort(values[~np.isnan(values)])
+    if not len(present):
+        return ()
+    at = np.arange(1, num_buckets) * len(present) // num_buckets
+    edges = np.unique(present[at])
+    return tuple(edges[edges > present[0]].tolist())
+
+
+def quantile_buckets(values: NDArray[np.float64], edges: tuple[float, ...]) -> NDArray[np.int64]:
+    """The bucket of each number: how many edges are at or below it.
+
+    >>> quantile_buckets(np.array([1.0, 2.0, 9.0]), (2.0, 4.0)).tolist()
+    [0, 1, 2]
+    """
+    return np.searchsorted(np.asarray(edges, np.float64), values, side="right")

@@ -1,57 +1,52 @@
-"""CSV, TSV, Parquet → chunks of raw columns with their place in the file. Knows files, not what columns mean.
+"""CSV, TSV and Parquet files → chunks of raw columns, with line numbers for error messages.
 
-Text columns stay text: no type is guessed here, so a zip code keeps its leading zero.
+The columns of text files stay text: a zip code keeps its leading zero.
 """
 
 import csv
 import glob
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import polars as pl
 
-from thresher.data.batches.split import SplitName
-from thresher.data.read.raw_blocks import BLOCK_BYTES, IF_LATIN_1, read_blocks
-from thresher.data.read.raw_rows import parse_rows
-from thresher.data.schema import FileFormat
+from thresher.data.config import BadRows
+from thresher.data.read.text_blocks import BLOCK_BYTES, LATIN_1_HINT, compression_of, read_blocks
+from thresher.data.read.text_rows import parse_rows
+from thresher.data.schema import FileFormat, SplitName
 from thresher.errors import DataError, FileFormatError
 
 CELL_BYTES = 8
-"""The least a cell of a Parquet file counts for: coded it takes that much, however narrow its type."""
-BadRows = Literal["error", "skip"]
+"""Minimum size of a Parquet cell when counting the bytes of a chunk: encoded it takes this much."""
 _COMPRESSIONS = (".gz", ".gzip", ".zst", ".zstd")
 
 
 @dataclass(frozen=True)
 class RawChunk:
-    """Consecutive rows of one file. `line_of(row)` is the line (Parquet: the row, from 1) of a row of the frame."""
+    """Consecutive rows of one file."""
 
     frame: pl.DataFrame
     file: Path | None = None
     line_of: Callable[[int], int] | None = None
+    """The line number (Parquet: row number, from 1) of a row of the frame."""
     skipped: tuple[tuple[int, str], ...] = ()
-    """Line and reason of the bad rows that were left out."""
-    position: Mapping[str, int] | None = None
-    """Where the next chunk begins, for the source's `chunks`."""
+    """(line, reason) of the bad rows that were skipped."""
     split: SplitName | None = None
-    """The split of all these rows, when the source decides it."""
+    """The split of all these rows, if the source decides it."""
     bytes_done: int | None = None
-    """Bytes of the source read so far, where that can be told."""
+    """Bytes of the source read so far, for the progress display; None if unknown."""
 
-    def place(self, row: int) -> int | None:
+    def line(self, row: int) -> int | None:
         return None if self.line_of is None else self.line_of(row)
-
-    def error(self, message: str, row: int, column: str | None = None) -> DataError:
-        return DataError(message, file=self.file, line=self.place(row), column=column)
 
 
 def expand_paths(paths: Sequence[str | Path]) -> tuple[Path, ...]:
-    """Files and globs → existing files, globs in name order."""
+    """Files and globs → existing files; the matches of a glob are sorted by name."""
     found: list[Path] = []
     for path in paths:
-        if any(sign in str(path) for sign in "*?[") and not Path(path).exists():
+        if any(char in str(path) for char in "*?[") and not Path(path).exists():
             matches = sorted(glob.glob(str(path), recursive=True))  # noqa: PTH207 - the pattern may be absolute
             if not matches:
                 raise DataError("no file matches this pattern", file=path)
@@ -62,9 +57,9 @@ def expand_paths(paths: Sequence[str | Path]) -> tuple[Path, ...]:
         if not file.exists():
             raise DataError("no such file" + ("" if file.is_absolute() else f" in {Path.cwd()}"), file=file)
         if file.is_dir():
-            raise DataError("is a folder; name the files in it, for example with a glob: 'folder/*.csv'", file=file)
+            raise DataError("is a folder; give the files in it, for example as a glob: 'folder/*.csv'", file=file)
     if not found:
-        raise DataError("no input file was named")
+        raise DataError("no input file was given")
     return tuple(found)
 
 
@@ -91,8 +86,8 @@ def resolve_format(path: Path, file_format: FileFormat) -> FileFormat:
     try:
         columns = tuple(next(csv.reader([line], delimiter=delimiter, **quoting)))
     except csv.Error as error:
-        what = "a CR stands in the midst of the line; lines must end with LF or CRLF" if "\r" in line else str(error)
-        raise FileFormatError(f"the column names cannot be read: {what}", file=path, line=1) from error
+        reason = "there is a CR inside the line; lines must end with LF or CRLF" if "\r" in line else str(error)
+        raise FileFormatError(f"the column names cannot be read: {reason}", file=path, line=1) from error
     for name in columns:
         if columns.count(name) > 1:
             raise DataError(f"two columns are called {name!r}; rename one", file=path, line=1)
@@ -106,19 +101,16 @@ def read_chunks(
     header: bool = True,
     block_bytes: int = BLOCK_BYTES,
     bad_rows: BadRows = "error",
-    position: Mapping[str, int] | None = None,
 ) -> Iterator[RawChunk]:
-    """All rows of one file, or those from a chunk's `position` on; `file_format` must be resolved.
+    """All rows of one file in chunks of about `block_bytes`; `file_format` must come from `resolve_format`.
 
-    A chunk holds about `block_bytes` of raw values, whatever the kind of file.
-    Text files give String columns without nulls.
+    The columns of text files are String without nulls.
     """
     if is_parquet(path):
-        yield from _read_parquet(path, block_bytes, 0 if position is None else position["row"])
+        yield from _read_parquet(path, block_bytes)
         return
-    awaiting_header = header and position is None
-    start = dict(position or {"offset": 0, "line": 1})
-    for block in read_blocks(path, quote=file_format.quote, block_bytes=block_bytes, **start):
+    plain, awaiting_header = not compression_of(path), header
+    for block in read_blocks(path, quote=file_format.quote, block_bytes=block_bytes):
         data, line = block.data, block.first_line
         if awaiting_header and data.strip(b"\r\n"):
             header_end = _header_end(data, file_format)
@@ -127,12 +119,12 @@ def read_chunks(
         if file_format.encoding != "utf-8":
             data = _decode(data, path, file_format).encode()
         frame, lines, skipped = parse_rows(data, line, file_format, path, skip=bad_rows == "skip")
-        position = {"offset": block.end_offset, "line": block.end_line}
-        yield RawChunk(frame, path, lines.__getitem__, tuple(skipped), position)
+        bytes_done = block.end_offset if plain else None
+        yield RawChunk(frame, path, lines.__getitem__, tuple(skipped), bytes_done=bytes_done)
 
 
 def _header_end(data: bytes, file_format: FileFormat) -> int:
-    """Index after the line of column names, blank lines before it included."""
+    """Index after the header line and the blank lines before it."""
     at = len(data) - len(data.lstrip(b"\r\n"))
     while (end := data.find(b"\n", at)) >= 0:
         if not file_format.quote or data.count(file_format.quote.encode(), 0, end) % 2 == 0:
@@ -141,20 +133,20 @@ def _header_end(data: bytes, file_format: FileFormat) -> int:
     return len(data)
 
 
-def _read_parquet(path: Path, block_bytes: int, start: int) -> Iterator[RawChunk]:
-    done = start
+def _read_parquet(path: Path, block_bytes: int) -> Iterator[RawChunk]:
+    done = 0
     try:
-        rows = pl.scan_parquet(path, glob=False).slice(start)
+        rows = pl.scan_parquet(path, glob=False)
         for frame in rows.collect_batches(chunk_size=_parquet_chunk_rows(rows, block_bytes), maintain_order=True):
             lines = range(done + 1, done + 1 + len(frame))
             done += len(frame)
-            yield RawChunk(frame, path, lines.__getitem__, position={"row": done})
+            yield RawChunk(frame, path, lines.__getitem__)
     except (pl.exceptions.PolarsError, OSError) as error:
         raise DataError(f"the Parquet file cannot be read: {error}", file=path) from error
 
 
 def _parquet_chunk_rows(rows: pl.LazyFrame, block_bytes: int) -> int:
-    """How many rows make a block, judged by the first ones."""
+    """Rows of a chunk of `block_bytes`, estimated from the first rows."""
     first = rows.head(1000).collect()
     row_bytes = max(1, CELL_BYTES * first.width, int(first.estimated_size() / max(len(first), 1)))
     return max(1, block_bytes // row_bytes)
@@ -164,7 +156,7 @@ def _decode(data: bytes, path: Path, file_format: FileFormat) -> str:
     try:
         return data.decode(file_format.encoding)
     except UnicodeDecodeError as error:
-        raise FileFormatError(f"the column names are not UTF-8; {IF_LATIN_1}", file=path, line=1) from error
+        raise FileFormatError(f"the column names are not UTF-8; {LATIN_1_HINT}", file=path, line=1) from error
 
 
 def _guess_delimiter(path: Path, line: str) -> str:

@@ -8,8 +8,7 @@ import pytest
 from thresher.data.config import DataConfig, DenseConfig, FieldConfig
 from thresher.data.encode.encode import encode
 from thresher.data.encode.sources import build_source
-from thresher.data.read.preview import preview
-from thresher.data.statistics import _curve, table_statistics
+from thresher.data.summary import _curve, preview, table_statistics
 
 
 def write(path: Path) -> DataConfig:
@@ -28,7 +27,7 @@ def write(path: Path) -> DataConfig:
 def test_statistics_of_a_table(tmp_path: Path) -> None:
     table = encode(build_source(write(tmp_path / "a.csv")), tmp_path / "out")
     found = table_statistics(table, head=1)
-    assert found.num_rows == table.facts["rows"]
+    assert found.num_rows == table.metadata["rows"]
     assert found.positive_share["train"] == pytest.approx(0.25, abs=0.05)
     fields = {field.name: field for field in found.fields}
     assert fields["site"].num_features == 3
@@ -46,7 +45,7 @@ def test_statistics_of_a_table(tmp_path: Path) -> None:
     assert (ranks[-1], counts[-1]) == (len(seen), seen.min())
 
 
-def test_a_curve_of_frequencies_goes_down_to_the_rarest_feature_seen() -> None:
+def test_the_frequency_curve_reaches_the_rarest_feature() -> None:
     counts = np.concatenate([np.arange(5, 5_000), [1, 2, 4], np.zeros(1_000, np.int64)])
     curve = _curve(counts)
     assert curve[-1] == (len(counts) - 1_000, 1)  # features without a row are no part of it
@@ -54,7 +53,7 @@ def test_a_curve_of_frequencies_goes_down_to_the_rarest_feature_seen() -> None:
     assert _curve(np.zeros(3, np.int64)) == ()
 
 
-def test_preview_says_what_would_be_made(tmp_path: Path) -> None:
+def test_preview_of_fields(tmp_path: Path) -> None:
     source = build_source(write(tmp_path / "a.csv"))
     found = preview(source, 500)
     assert found.rows_seen == 500
@@ -74,7 +73,7 @@ def test_preview_says_what_would_be_made(tmp_path: Path) -> None:
     assert small.rows_estimated == pytest.approx(1000, rel=0.1)
 
 
-def test_preview_shows_the_guess_and_the_trouble(tmp_path: Path) -> None:
+def test_preview_shows_guesses_and_invalid_values(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("click,n\n" + "0,1\n1,x\n,2\n" * 20)
     config = DataConfig(
         paths=(str(tmp_path / "a.csv"),), label="click", fields=(FieldConfig(name="n", transform="log2"),)

@@ -5,8 +5,7 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from thresher.data.encode.numeric_buckets import log2_buckets
-from thresher.data.encode.transforms import BROKEN, field_values
+from thresher.data.encode.transforms import BROKEN, field_values, log2_buckets
 from thresher.data.schema import Field
 
 

@@ -4,9 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from thresher.data.encode import field_coder
-from thresher.data.encode.field_coder import FieldCoder
-from thresher.data.encode.value_coder import ValueCoder, add_counts
+from thresher.data.encode import value_codes
+from thresher.data.encode.value_codes import FieldCoder, ValueCoder, add_counts
 from thresher.data.schema import Field
 
 texts = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=4)
@@ -24,7 +23,7 @@ def test_values_are_numbered_by_first_appearance(chunks: list[list[str]]) -> Non
     assert coder.size == len(seen)
 
 
-def test_a_million_values_stay_apart() -> None:
+def test_a_million_values_get_distinct_codes() -> None:
     coder = ValueCoder()
     numbers = pl.Series(np.random.default_rng(0).permutation(1_000_000))
     codes, first_rows = coder.encode(numbers)
@@ -36,9 +35,9 @@ def test_a_million_values_stay_apart() -> None:
     assert not len(first_rows)
 
 
-@pytest.mark.parametrize("remembered", [1 << 20, 3])
-def test_transformed_columns_of_any_type_share_codes(monkeypatch: pytest.MonkeyPatch, remembered: int) -> None:
-    monkeypatch.setattr(field_coder, "MAX_REMEMBERED", remembered)
+@pytest.mark.parametrize("cached", [1 << 20, 3])
+def test_transformed_columns_of_any_type_share_codes(monkeypatch: pytest.MonkeyPatch, cached: int) -> None:
+    monkeypatch.setattr(value_codes, "MAX_CACHED_VALUES", cached)
     coder, field = FieldCoder(), Field(name="n", transform="log2")
     for _ in range(3):
         text = coder.encode(field, pl.Series(["100", "", "101", "2", "7", "8"]))

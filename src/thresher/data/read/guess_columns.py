@@ -1,7 +1,8 @@
-"""What a file's columns probably are, from its first rows, with the reason for each guess so that it can be shown."""
+"""Guesses the label and the fields of a file from its first rows, with a reason for each column."""
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 
@@ -11,35 +12,33 @@ import polars as pl
 
 from thresher._internal.text import list_first
 from thresher.data.config import DataConfig, FieldConfig
-from thresher.data.encode.transforms import as_numbers, as_text
-from thresher.data.read.dates import parse_dates
-from thresher.data.read.delimiters import taken_for_one
-from thresher.data.read.labels import SHOWN_VALUES, LabelValue, count_labels, label_of, label_words
+from thresher.data.read.column_values import (
+    SHOWN_VALUES,
+    LabelValue,
+    as_numbers,
+    as_text,
+    count_labels,
+    describe_labels,
+    label_of,
+    parse_dates,
+)
 from thresher.data.read.raw_files import read_chunks, resolve_format
+from thresher.data.read.text_rows import single_column_error
 from thresher.data.schema import DatePart, FileFormat
 from thresher.errors import DataError, FileFormatError, LabelError
 
 SAMPLE_ROWS = 10_000
 MANY_VALUES = 256
-"""An integer column with more distinct values than this is taken for a quantity, unless its name says otherwise."""
+"""An integer column with more distinct values is a quantity, unless its name says otherwise."""
 FEW_ROWS = 50
-"""Fewer than this say nothing about what a column looks like."""
+"""Minimum number of values for a hint about a text column."""
 NEARLY_ALL, OFTEN = 0.9, 0.4
 UNIX_SECONDS = 1_000_000_000, 2_000_000_000
-"""From 2001 to 2033; nearly all different, such numbers are hardly anything else."""
+"""2001 to 2033: integers in this range that are nearly all different are probably timestamps."""
 SEPARATORS = ("|", ";", ",")
 _LABEL_NAMES = (
-    "label",
-    "click",
-    "clicked",
-    "is_click",
-    "is_clicked",
-    "target",
-    "y",
-    "class",
-    "conversion",
-    "converted",
-)
+    "label", "click", "clicked", "is_click", "is_clicked", "target", "y", "class", "conversion", "converted",
+)  # fmt: skip
 _ROW_ID_NAMES = ("id", "index", "row", "row_id", "rowid", "row_number", "uuid", "")
 _CODE_ENDINGS = ("id", "ids", "code", "zip", "zipcode", "postcode", "hash", "key", "type", "category", "ip", "phone")
 _CODE_WORDS = {
@@ -49,55 +48,65 @@ _CODE_WORDS = {
     "site", "domain", "host", "page", "url", "app", "channel", "device", "browser", "session", "cookie",
     "store", "shop", "hotel", "restaurant", "venue", "city", "region", "country", "county", "district",
 }  # fmt: skip
-"""A whole number whose name ends in such a word (`user`, `targetItem`, not `user_visits`) says which, not how many."""
+"""An integer column whose name ends in such a word (`user`, `targetItem`, not `user_visits`) is an identifier,"""
 _QUANTITY_WORDS = {"per", "on", "by", "in", "num", "count"}
-"""But not with one of these before it: `visits_per_user`, `time_on_page`."""
+"""except if the name contains one of these: `visits_per_user`, `time_on_page`."""
 
 
 @dataclass(frozen=True)
 class Guess:
-    """Label and fields as guessed, and one line per column that says why."""
+    """The guessed label and fields, and a reason for each column."""
 
     label: str
     fields: tuple[FieldConfig, ...]
-    reasons: tuple[tuple[str, str], ...]  # (column, what it is taken for and why)
+    reasons: tuple[tuple[str, str], ...]  # (column, its role and why)
     labels: tuple[LabelValue, ...] = ()
-    """What the label column holds in the first rows."""
+    """The values of the label column in the first rows."""
 
 
-def guess_fields(path: Path, file_format: FileFormat, config: DataConfig | None = None) -> Guess:
-    """Guess label and fields of a file; what `config` says (label, fields, drop, positive) is taken as said."""
-    config = config or DataConfig()
+def guess_columns(path: Path, file_format: FileFormat, config: DataConfig | None = None) -> Guess:
+    """Guess the label and fields of a file; what `config` sets (label, fields, drop, positive) is used as it is.
+
+    The result is cached, since a command first shows the guess and then runs with it.
+    """
+    status = path.stat()
+    return _guess_columns(path, (status.st_size, status.st_mtime_ns), file_format, config or DataConfig())
+
+
+@lru_cache(maxsize=4)
+def _guess_columns(path: Path, version: tuple[int, int], file_format: FileFormat, config: DataConfig) -> Guess:
     sample = first_rows(path, file_format, config)
     label, why = _guess_label(sample, config, path)
     labels = count_labels(sample[label], config.positive)
-    reasons = [(label, f"label: {why}{_doubtful(labels, config.positive)}")]
+    reasons = [(label, f"label: {why}{_label_hint(labels, config.positive)}")]
     fields = []
-    told: dict[str | None, str] = {config.split.column: "left out: it decides the split"} if config.split.column else {}
-    told |= {config.weight: "sample weight: as said"}
-    told |= {dense.column or dense.name: "dense: as said" for dense in config.dense}
-    told |= dict.fromkeys(config.drop, "left out: dropped by the settings")
+    given: dict[str | None, str] = (
+        {config.split.column: "not used: it decides the split"} if config.split.column else {}
+    )
+    given |= {config.weight: "sample weight: as set"}
+    given |= {dense.column or dense.name: "dense: as set" for dense in config.dense}
+    given |= dict.fromkeys(config.drop, "not used: dropped in the settings")
     for name in sample.columns:
         if name == label:
             continue
-        if name in told:
-            reasons.append((name, told[name]))
+        if name in given:
+            reasons.append((name, given[name]))
             continue
-        field, reason = _guess_column(name, sample[name])
+        field, reason = _guess_field(name, sample[name])
         reasons.append((name, reason))
         if field is not None:
             fields.append(field)
     if not fields and not config.fields:
-        raise DataError("no column is left to be a field; name the fields", file=path)
+        raise DataError("no column is left as a field; set data.fields", file=path)
     return Guess(label, tuple(fields), tuple(reasons), labels)
 
 
 def first_rows(path: Path, file_format: FileFormat, config: DataConfig) -> pl.DataFrame:
-    """The rows a guess looks at."""
+    """The first rows of a file, for guessing."""
     header = not config.columns
     resolved = resolve_format(path, file_format if not header else config.file_format)
     frames, num_rows = list[pl.DataFrame](), 0
-    # two, since a last line without its end is a chunk of its own
+    # two chunks, since a last line without a line end is a separate chunk
     for chunk in islice(read_chunks(path, resolved, header=header, block_bytes=1 << 22, bad_rows=config.bad_rows), 2):
         frames.append(chunk.frame)
         num_rows += len(chunk.frame)
@@ -108,26 +117,26 @@ def first_rows(path: Path, file_format: FileFormat, config: DataConfig) -> pl.Da
     return pl.concat(frames).head(SAMPLE_ROWS)
 
 
-def _doubtful(labels: tuple[LabelValue, ...], positive: tuple[str, ...]) -> str:
-    """What the label's values mean, where that is not plain."""
+def _label_hint(labels: tuple[LabelValue, ...], positive: tuple[str, ...]) -> str:
+    """The meaning of the label values, unless they are all 0 and 1."""
     if not positive and all(each.meaning is not None for each in labels):
         return ""
     choose = "" if positive else "; set `positive` to the values that mean 1"
-    return f"; {label_words(labels)}{choose}"
+    return f"; {describe_labels(labels)}{choose}"
 
 
 def _guess_label(sample: pl.DataFrame, config: DataConfig, path: Path) -> tuple[str, str]:
     if config.label is not None:
-        return config.label, "as said"
-    spoken_for = {*config.drop, config.weight, config.split.column}
-    spoken_for |= {field.column or field.name for field in config.fields}
-    spoken_for |= {dense.column or dense.name for dense in config.dense}
-    free = [name for name in sample.columns if name not in spoken_for and not sample[name].dtype.is_nested()]
+        return config.label, "as set"
+    used = {*config.drop, config.weight, config.split.column}
+    used |= {field.column or field.name for field in config.fields}
+    used |= {dense.column or dense.name for dense in config.dense}
+    free = [name for name in sample.columns if name not in used and not sample[name].dtype.is_nested()]
     binary = [name for name in free if _binary(sample[name], config.positive)]
     for wanted in _LABEL_NAMES:
         for name in free:
             if name.lower() == wanted and name in binary:
-                return name, "its name, and it is 0/1"
+                return name, "by its name, and it is 0/1"
             if name.lower() == wanted:
                 raise LabelError(_not_binary(name, sample[name], config.positive), file=path, column=name)
     if len(binary) == 1:
@@ -135,8 +144,8 @@ def _guess_label(sample: pl.DataFrame, config: DataConfig, path: Path) -> tuple[
     for name, place in ((sample.columns[0], "first"), (sample.columns[-1], "last")):
         if name in binary:
             return name, f"the {place} column is 0/1"
-    if wrong := taken_for_one(sample.columns):
-        raise FileFormatError(wrong, file=path)
+    if problem := single_column_error(sample.columns):
+        raise FileFormatError(problem, file=path)
     found = f"several are 0/1: {list_first(binary, 8)}" if binary else "none is 0/1"
     raise LabelError(
         f"cannot guess the label column ({found}). Set data.label, and data.positive if its values are not 0/1.",
@@ -145,14 +154,14 @@ def _guess_label(sample: pl.DataFrame, config: DataConfig, path: Path) -> tuple[
 
 
 def _not_binary(name: str, column: pl.Series, positive: tuple[str, ...]) -> str:
-    """The words for a column whose name says that it is the label: another must not take its place in silence."""
+    """The error message for a column that is named like a label but is not 0/1; no other column is used instead."""
     held = ", ".join(
         f"{each.value or 'empty'} ({each.count:,})" for each in count_labels(column, positive)[:SHOWN_VALUES]
     )
     return (
         f"its name is a label's, but its first rows are not 0 and 1: {held}. If it is the label, set data.label and "
-        'data.positive, or data.bad_rows = "skip" to leave other values out. If not, set data.label to another '
-        "column, or add this one to data.drop."
+        'data.positive, or data.bad_rows = "skip" to skip other values. If not, set data.label to another column, or '
+        "add this one to data.drop."
     )
 
 
@@ -164,55 +173,55 @@ def _binary(column: pl.Series, positive: tuple[str, ...]) -> bool:
     return meanings == {0, 1}
 
 
-def _guess_column(name: str, column: pl.Series) -> tuple[FieldConfig | None, str]:
+def _guess_field(name: str, column: pl.Series) -> tuple[FieldConfig | None, str]:
     if isinstance(column.dtype, pl.List | pl.Array):
-        return FieldConfig(name=name, pooling="mean"), "multi-valued: a list column, the mean of its values' vectors"
+        return FieldConfig(name=name, pooling="mean"), "multi-valued: a list column, pooled by the mean"
     if column.dtype.is_nested():
-        return None, "left out: a struct column"
+        return None, "not used: a struct column"
     if column.dtype in (pl.Date, pl.Datetime):
         return _guess_date(name, column)
     text = as_text(column)
     distinct, rows = text.n_unique(), len(text)
     if name.lower() in _ROW_ID_NAMES and rows > 1 and distinct == rows:
-        return None, "left out: a row number, different in every row"
+        return None, "not used: a row number, different in every row"
     if not name:
-        return None, "left out: it has no name"
-    said = f"{distinct:,} distinct values in {rows:,} rows"
+        return None, "not used: it has no name"
+    counts = f"{distinct:,} distinct values in {rows:,} rows"
     if text.str.to_lowercase().is_in(["true", "false", ""]).all():
-        return FieldConfig(name=name), f"categorical: text, {said}"
+        return FieldConfig(name=name), f"categorical: text, {counts}"
     numbers, broken = as_numbers(column)
     present = numbers[~np.isnan(numbers)]
     if broken.any() or not len(present):
-        hint = _hint(name, text, len(present), broken)
-        return FieldConfig(name=name), f"categorical: text, {said}" + (f"; {hint}" if hint else "")
+        hint = _text_hint(name, text, len(present), broken)
+        return FieldConfig(name=name), f"categorical: text, {counts}" + (f"; {hint}" if hint else "")
     words = re.findall(r"[A-Z]?[a-z]+|[A-Z]+", name)
     names_one = words and words[-1].lower() in _CODE_WORDS and not _QUANTITY_WORDS & {word.lower() for word in words}
     is_whole = np.array_equal(present, np.floor(present))
     if name.lower().endswith(_CODE_ENDINGS) or (names_one and is_whole):
-        return FieldConfig(name=name), f"categorical: numbers, but the name says a code; {said}"
+        return FieldConfig(name=name), f"categorical: numbers, but an identifier by its name; {counts}"
     if not is_whole:
-        return FieldConfig(name=name, transform="quantiles"), f"numeric: fractions, buckets of equal size; {said}"
+        return FieldConfig(name=name, transform="quantiles"), f"numeric: fractions, quantile buckets; {counts}"
     if distinct > MANY_VALUES:
         hint = ""
         if UNIX_SECONDS[0] <= present.min() and present.max() < UNIX_SECONDS[1] and distinct >= NEARLY_ALL * rows:
-            hint = '; seconds since 1970? then transform = "date", date_format = "unix" in the settings'
-        return FieldConfig(name=name, transform="log2"), f"numeric: many whole numbers, log² buckets; {said}{hint}"
-    return FieldConfig(name=name), f"categorical: few whole numbers, {said}"
+            hint = '; seconds since 1970? Set transform = "date", date_format = "unix"'
+        return FieldConfig(name=name, transform="log2"), f"numeric: many integers, log² buckets; {counts}{hint}"
+    return FieldConfig(name=name), f"categorical: few integers, {counts}"
 
 
 def _guess_date(name: str, column: pl.Series) -> tuple[FieldConfig, str]:
     part = _usual_part(column)
     field = FieldConfig(name=name, transform="date", date_part=part)
-    return field, f"date: a column of dates, the {part}; other parts with date_part in the settings"
+    return field, f"date: a column of dates, the {part}; set date_part for another part"
 
 
 def _usual_part(column: pl.Series) -> DatePart:
-    """The hour of a moment, the weekday where it is always midnight: neither grows with the time that passes."""
+    """The hour, or the weekday if all times are midnight."""
     return "hour" if (parse_dates(column, "").dt.hour() != 0).any() else "weekday"
 
 
-def _hint(name: str, text: pl.Series, num_numbers: int, broken: npt.NDArray[np.bool_]) -> str:
-    """What a text column looks like besides: taken as plain categories it would make a large and useless table."""
+def _text_hint(name: str, text: pl.Series, num_numbers: int, broken: npt.NDArray[np.bool_]) -> str:
+    """What else a text column may be: as plain categories it would make a large and useless table."""
     present = text.filter(text != "")
     if len(present) < FEW_ROWS:
         return ""
@@ -222,13 +231,13 @@ def _hint(name: str, text: pl.Series, num_numbers: int, broken: npt.NDArray[np.b
     if _share(present.str.contains(r"^\d\d?:\d\d(:\d\d)?(\.|$)")) >= NEARLY_ALL:
         return f'times of day? Use "{name}:hour"'
     if _share(present.str.contains(r"^[-+]?\d{1,3}(([ .']?\d{3})*,\d+|(,\d{3})+\.\d+)$")) >= NEARLY_ALL:
-        return "numbers with commas? write them with a decimal point and nothing between thousands, and it is numeric"
+        return "numbers with commas? Use a decimal point and no thousands separator to make it numeric"
     for separator in SEPARATORS:
         if _share(present.str.contains(separator, literal=True)) >= OFTEN:
-            return f"several values with {separator!r} between? then separator = {separator!r} in the settings"
+            return f"several values separated by {separator!r}? Set separator = {separator!r}"
     if num_numbers >= OFTEN * len(present):
         words = text.filter(pl.Series(broken)).value_counts(sort=True)[:, 0].head(3).to_list()
-        return f"numbers but for {', '.join(map(repr, words))}? leave those cells empty, and it is numeric"
+        return f"numbers except for {', '.join(map(repr, words))}? Leave those cells empty to make it numeric"
     if present.n_unique() >= NEARLY_ALL * len(present):
         return "nearly all values differ: a row id? Drop it"
     return ""

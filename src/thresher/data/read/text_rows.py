@@ -1,4 +1,4 @@
-"""The bytes of whole lines → a frame of text columns, each row checked; a bad row is named by its line, or left out."""
+"""The bytes of complete lines → a frame of text columns. A bad row is an error with its line number, or is skipped."""
 
 import csv
 import io
@@ -11,29 +11,30 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from thresher.data.read.delimiters import taken_for_one
-from thresher.data.read.raw_blocks import IF_LATIN_1, WITHOUT_QUOTES, count_sign
+from thresher.data.read.text_blocks import LATIN_1_HINT, QUOTE_HINT, count_char
 from thresher.data.schema import FileFormat
 from thresher.errors import DataError
 
 Skipped = list[tuple[int, str]]
+NUL_BYTE = "contains a NUL byte: the file is binary or damaged"
+NOT_UTF_8 = f"contains a byte that is not UTF-8; {LATIN_1_HINT}"
 
 
 def parse_rows(
     data: bytes, first_line: int, file_format: FileFormat, path: Path, *, skip: bool
 ) -> tuple[pl.DataFrame, Sequence[int], Skipped]:
-    """The rows, the line each begins on, and the bad rows left out (with `skip`; without it the first one raises)."""
+    """The rows, the line number of each, and the skipped bad rows. Without `skip` the first bad row raises."""
     quoted = bool(file_format.quote) and file_format.quote.encode() in data
     if b"\0" not in data:
-        frame = _fast(data, file_format, quoted=quoted)
-        # polars fills short rows up in silence; the number of delimiters tells
-        if frame is not None and _whole(data, file_format, len(frame), quoted=quoted):
+        frame = _parse_fast(data, file_format, quoted=quoted)
+        # polars fills short rows with nulls silently, so count the delimiters
+        if frame is not None and _is_regular(data, file_format, len(frame), quoted=quoted):
             return frame, range(first_line, first_line + len(frame)), []
     parse = _parse_quoted if quoted else _parse_lines
     return parse(data, first_line, file_format, path, skip=skip)
 
 
-def _fast(data: bytes, file_format: FileFormat, *, quoted: bool = False) -> pl.DataFrame | None:
+def _parse_fast(data: bytes, file_format: FileFormat, *, quoted: bool = False) -> pl.DataFrame | None:
     schema = dict.fromkeys(file_format.columns, pl.String)
     if not data:
         return pl.DataFrame(schema=schema)
@@ -50,9 +51,9 @@ def _fast(data: bytes, file_format: FileFormat, *, quoted: bool = False) -> pl.D
         return None
 
 
-def _whole(data: bytes, file_format: FileFormat, rows: int, *, quoted: bool) -> bool:
-    """Whether there is one row per line, each with all its columns."""
-    if count_sign(data, "\n") + (not data.endswith(b"\n") and bool(data)) != rows:
+def _is_regular(data: bytes, file_format: FileFormat, rows: int, *, quoted: bool) -> bool:
+    """Whether each line is one row with the expected number of columns."""
+    if count_char(data, "\n") + (not data.endswith(b"\n") and bool(data)) != rows:
         return False
     if quoted:
         codes = np.frombuffer(data, np.uint8)
@@ -61,14 +62,14 @@ def _whole(data: bytes, file_format: FileFormat, rows: int, *, quoted: bool) -> 
             return False
         delimiters = int(np.count_nonzero((codes == ord(file_format.delimiter)) & ~inside))
     else:
-        delimiters = count_sign(data, file_format.delimiter)
+        delimiters = count_char(data, file_format.delimiter)
     return delimiters == rows * (len(file_format.columns) - 1)
 
 
 def _parse_lines(
     data: bytes, first_line: int, file_format: FileFormat, path: Path, *, skip: bool
 ) -> tuple[pl.DataFrame, Sequence[int], Skipped]:
-    """Without quotes a row is a line: look at each line by itself, drop blank and bad ones, parse the rest."""
+    """Text without quotes, where a row is a line: drop blank and bad lines, parse the rest."""
     expected = len(file_format.columns)
     codes = np.frombuffer(data, np.uint8)
     ends = np.flatnonzero(codes == ord("\n"))
@@ -81,36 +82,36 @@ def _parse_lines(
     nul = _per_line(codes == 0, starts, ends) > 0
     broken = np.zeros(len(starts), bool) if data.isascii() else _broken_utf8(data, starts, ends)
     bad = ~blank & ((found != expected) | nul | broken)
-    if expected == 1:  # an empty line is then a missing value, but a last empty line is none
+    if expected == 1:  # an empty line is then a missing value
         blank &= False
     skipped: Skipped = []
     for at in np.flatnonzero(bad):
         if broken[at]:
-            what = f"a byte that is not UTF-8; {IF_LATIN_1}"
+            problem = NOT_UTF_8
         elif nul[at]:
-            what = "a NUL byte: the file is binary or damaged"
+            problem = NUL_BYTE
         else:
-            what = _wrong_number(int(found[at]), file_format, path)
-        skipped.append((first_line + int(at), what))
+            problem = _wrong_width(int(found[at]), file_format, path)
+        skipped.append((first_line + int(at), problem))
         if not skip:
-            raise DataError(what, file=path, line=skipped[0][0])
+            raise DataError(problem, file=path, line=skipped[0][0])
     kept = np.flatnonzero(~blank & ~bad)
     rest = b"".join(data[starts[at] : ends[at]] + b"\n" for at in kept)
-    frame = _fast(rest, file_format)
+    frame = _parse_fast(rest, file_format)
     if frame is None or len(frame) != len(kept):
-        raise DataError("cannot be parsed; the file is damaged near here", file=path, line=first_line)
+        raise DataError("cannot be parsed; the file is damaged near this line", file=path, line=first_line)
     return frame, (kept + first_line).tolist(), skipped
 
 
-def _wrong_number(found: int, file_format: FileFormat, path: Path) -> str:
-    """What is wrong with a row of so many columns; raises where the row is well and the delimiter is not."""
-    if wrong := taken_for_one(file_format.columns):
-        raise DataError(wrong, file=path)
-    return f"{found} columns, expected {len(file_format.columns)}; mend the line"
+def _wrong_width(found: int, file_format: FileFormat, path: Path) -> str:
+    """The error message for a row with `found` columns; raises if the delimiter of the whole file seems wrong."""
+    if problem := single_column_error(file_format.columns):
+        raise DataError(problem, file=path)
+    return f"has {found} columns, expected {len(file_format.columns)}; correct the line"
 
 
 def _per_line(marks: NDArray[np.bool_], starts: NDArray[Any], ends: NDArray[Any]) -> NDArray[np.int64]:
-    """How many marks each line holds."""
+    """The number of marks in each line."""
     positions = np.flatnonzero(marks)
     counts: NDArray[np.int64] = np.searchsorted(positions, ends) - np.searchsorted(positions, starts)
     return counts
@@ -130,35 +131,35 @@ def _broken_utf8(data: bytes, starts: NDArray[Any], ends: NDArray[Any]) -> NDArr
 def _parse_quoted(
     data: bytes, first_line: int, file_format: FileFormat, path: Path, *, skip: bool
 ) -> tuple[pl.DataFrame, Sequence[int], Skipped]:
-    """Quoted text, whose rows may span lines, row by row with the standard library: slower, but it counts lines."""
+    """Quoted text, whose rows may span lines, with the standard library: slower, but it counts lines."""
     text = list(io.StringIO(data.decode(errors="surrogateescape"), newline=""))
     read = partial(csv.reader, delimiter=file_format.delimiter, quotechar=file_format.quote, strict=True)
-    begin = doubtful = 0  # lines before `doubtful` stood inside a quote that was left open, perhaps
+    begin = doubtful = 0  # lines before `doubtful` may have been inside a quote that was left open
     reader = read(text)
     expected, rows, lines, skipped = len(file_format.columns), list[list[str]](), list[int](), Skipped()
     while True:
-        at, what = begin + reader.line_num, ""
+        at, problem = begin + reader.line_num, ""
         line = first_line + at
         try:
             row = next(reader)
         except StopIteration:
             break
         except csv.Error as error:
-            row, what = [], f"{error}; if quotes are ordinary text here, {WITHOUT_QUOTES}"
-            doubtful, begin = begin + reader.line_num, at + 1  # a quote left open has taken other lines
+            row, problem = [], f"{error}; if quotes are ordinary characters here, {QUOTE_HINT}"
+            doubtful, begin = begin + reader.line_num, at + 1  # read the lines after the open quote again
             reader = read(map(text.__getitem__, range(begin, len(text))))
         if row and len(row) != expected:
-            what = _wrong_number(len(row), file_format, path)
+            problem = _wrong_width(len(row), file_format, path)
         elif at < doubtful and any(file_format.quote in cell for cell in row):
-            what = f"a quote inside a value; if quotes are ordinary text here, {WITHOUT_QUOTES}"
+            problem = f"has a quote inside a value; if quotes are ordinary characters here, {QUOTE_HINT}"
         elif any("\0" in cell for cell in row):
-            what = "a NUL byte: the file is binary or damaged"
+            problem = NUL_BYTE
         elif row and not data.isascii() and not _encodes(row):
-            what = f"a byte that is not UTF-8; {IF_LATIN_1}"
-        if what and not skip:
-            raise DataError(what, file=path, line=line)
-        if what:
-            skipped.append((line, what))
+            problem = NOT_UTF_8
+        if problem and not skip:
+            raise DataError(problem, file=path, line=line)
+        if problem:
+            skipped.append((line, problem))
         elif row:
             rows.append(row)
             lines.append(line)
@@ -171,3 +172,26 @@ def _encodes(row: list[str]) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def likely_delimiter(columns: Sequence[str]) -> str:
+    """The character that seems to separate the names in a header read as one column; empty if there is none."""
+    if len(columns) != 1:
+        return ""
+    char = max(";\t|,", key=columns[0].count)
+    return char if char in columns[0] else ""
+
+
+def delimiter_hint(columns: Sequence[str]) -> str:
+    """Which delimiter to set, after a semicolon; empty if the delimiter seems right."""
+    char = likely_delimiter(columns)
+    text = '"\\t"' if char == "\t" else f'"{char}"'
+    return f"; set data.delimiter = {text}" if char else ""
+
+
+def single_column_error(columns: Sequence[str]) -> str:
+    """The error message for a file read as one column by a wrong delimiter; empty if the delimiter seems right."""
+    char = likely_delimiter(columns)
+    if not char:
+        return ""
+    return f"has one column, {columns[0]!r}, which looks separated by {char!r}{delimiter_hint(columns)}"

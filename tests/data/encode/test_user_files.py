@@ -11,12 +11,12 @@ import numpy as np
 import polars as pl
 import pytest
 
-from thresher.data.batches.split import SPLITS
 from thresher.data.batches.split_batches import SplitBatches
 from thresher.data.config import DataConfig, DenseConfig, FieldConfig, SplitConfig
 from thresher.data.encode.encode import encode
 from thresher.data.encode.row_encoder import RowEncoder
 from thresher.data.encode.sources import build_source
+from thresher.data.schema import SPLITS
 from thresher.data.table import EncodedTable
 from thresher.errors import ConfigError, DataError
 
@@ -105,7 +105,7 @@ def test_a_shared_vocabulary_is_counted_together(tmp_path: Path) -> None:
     assert site.sum() == other.sum() == table.split("train").num_rows
     assert list(site + other)[1:] == sorted((site + other)[1:], reverse=True)
     check_same_as_encoder(table, frame())
-    with pytest.raises(ConfigError, match="which has none"):
+    with pytest.raises(ConfigError, match="no vocabulary of its own"):
         make(tmp_path, frame(), FieldConfig(name="site", vocabulary="nobody"))
 
 
@@ -192,8 +192,8 @@ def test_a_broken_dense_value_is_no_average_one(tmp_path: Path, value: Any) -> N
 def test_split_by_column(tmp_path: Path) -> None:
     table = make(tmp_path, frame(), split=SplitConfig(by="column", column="part"))
     counts = Counter(frame()["part"])
-    assert table.facts["rows"] == {"train": counts["train"], "validation": counts["valid"], "test": counts["TEST"]}
-    with pytest.raises(DataError, match=r"rows\.csv:2: column 'site' must say train, validation or test"):
+    assert table.metadata["rows"] == {"train": counts["train"], "validation": counts["valid"], "test": counts["TEST"]}
+    with pytest.raises(DataError, match=r"rows\.csv:2: column 'site' must be train, validation or test"):
         make(tmp_path, frame(), split=SplitConfig(by="column", column="site"))
 
 
@@ -201,13 +201,13 @@ def test_split_by_time(tmp_path: Path) -> None:
     data = frame().with_columns(moment=pl.Series([str(at * 7 % ROWS) for at in range(ROWS)]))
     fields = (FieldConfig(name="moment"),)
     by_share = make(tmp_path, data, *fields, split=SplitConfig(by="time", column="moment"), vocabulary_from="all")
-    assert by_share.facts["rows"] == {"train": 480, "validation": 60, "test": 60}
+    assert by_share.metadata["rows"] == {"train": 480, "validation": 60, "test": 60}
     test_ids = by_share.split("test").ids[:, 0] - 1
     assert {int(values_of(by_share)[at]) for at in test_ids} == set(range(540, 600))
     said = SplitConfig(by="time", column="when", validation_from="2024-03-20", test_from="2024-03-24")
     table = make(tmp_path, data, split=said)
-    assert table.facts["rows"]["train"] == 19 * 24
-    assert table.facts["rows"]["validation"] == 4 * 24
+    assert table.metadata["rows"]["train"] == 19 * 24
+    assert table.metadata["rows"]["validation"] == 4 * 24
 
 
 @pytest.mark.parametrize("said", [{}, {"validation_from": "480", "test_from": "540"}])
@@ -217,8 +217,8 @@ def test_a_broken_moment_costs_its_own_row_and_no_other(tmp_path: Path, said: di
     data = pl.DataFrame({"click": ["0", "1"] * (ROWS // 2) + ["1"], "site": "a", "moment": moments})
     split = SplitConfig(by="time", column="moment", **said)
     table = make(tmp_path, data, split=split, bad_rows="skip")
-    assert table.facts["rows"] == {"train": 480, "validation": 60, "test": 60}
-    assert [line for _, line, _ in table.facts["skipped_samples"]] == [302]
+    assert table.metadata["rows"] == {"train": 480, "validation": 60, "test": 60}
+    assert [line for _, line, _ in table.metadata["skipped_samples"]] == [302]
     with pytest.raises(DataError, match=r"rows\.csv:302: column 'moment' is neither a number nor a date"):
         make(tmp_path, data, split=split)
 
@@ -232,7 +232,7 @@ def test_split_by_files(tmp_path: Path) -> None:
         paths=(str(tmp_path / "a.csv"),), label="click", fields=(FieldConfig(name="site"),), split=split
     )
     table = encode(build_source(config), tmp_path / "out")
-    assert table.facts["rows"] == {"train": 400, "validation": 100, "test": 100}
+    assert table.metadata["rows"] == {"train": 400, "validation": 100, "test": 100}
     assert table.split("test").labels.tolist() == [int(label) for label in data["click"][500:]]
 
 
@@ -249,17 +249,17 @@ def test_bad_rows_are_skipped_counted_and_shown(tmp_path: Path) -> None:
     for name in ("good", "bad"):
         config = DataConfig(paths=(str(tmp_path / f"{name}.csv"),), label="click", fields=fields, bad_rows="skip")
         tables[name] = encode(build_source(config), tmp_path / name)
-    assert tables["bad"].facts["skipped"] == len(bad)
-    samples = {line: reason for _, line, reason in tables["bad"].facts["skipped_samples"]}
+    assert tables["bad"].metadata["skipped"] == len(bad)
+    samples = {line: reason for _, line, reason in tables["bad"].metadata["skipped_samples"]}
     assert sorted(samples) == [11 + 5 * at for at in range(len(bad))]
     assert [samples[11 + 5 * at].split(";")[0].split(". ")[0] for at in range(len(bad))] == [
-        "2 columns, expected 3",
-        "4 columns, expected 3",
+        "has 2 columns, expected 3",
+        "has 4 columns, expected 3",
         "column 'click': '2' is not a label: expected 0 or 1",
-        "column 'click': '' is no label: it is missing",
+        "column 'click': '' is not a label: it is missing",
         "column 'n': 'many' is not a number",
-        "a byte that is not UTF-8",
-        "a NUL byte: the file is binary or damaged",
+        "contains a byte that is not UTF-8",
+        "contains a NUL byte: the file is binary or damaged",
     ]
     for name in SPLITS:
         assert np.array_equal(tables["good"].split(name).ids, tables["bad"].split(name).ids)
@@ -282,7 +282,7 @@ def test_rows_left_out_take_their_bags_and_their_split_with_them(tmp_path: Path)
         data = pl.DataFrame(some, schema=columns, orient="row")
         tables.append(make(tmp_path / name, data, *fields, split=split, bad_rows="skip"))
     clean, left = tables
-    assert left.facts["skipped"] == 3
+    assert left.metadata["skipped"] == 3
     for name in SPLITS:
         one, other = clean.split(name), left.split(name)
         assert np.array_equal(one.ids, other.ids)
@@ -328,7 +328,7 @@ def test_packed_files_are_read_without_unpacking(tmp_path: Path) -> None:
 
 def test_summary_is_plain_json(tmp_path: Path) -> None:
     table = make(tmp_path, frame())
-    assert json.loads((table.folder / "table.json").read_text())["rows"] == table.facts["rows"]
+    assert json.loads((table.folder / "table.json").read_text())["rows"] == table.metadata["rows"]
     assert rows_of(table) == ROWS
 
 
@@ -344,7 +344,7 @@ def test_summary_is_plain_json(tmp_path: Path) -> None:
 def test_the_label_is_no_input(tmp_path: Path, settings: dict[str, Any], told: str) -> None:
     frame().write_csv(tmp_path / "rows.csv")
     fields = settings.pop("fields", (FieldConfig(name="site"),))
-    with pytest.raises(ConfigError, match=f"column 'click' is the label, and {told}, too"):
+    with pytest.raises(ConfigError, match=f"column 'click' is both the label and {told}"):
         build_source(DataConfig(paths=(str(tmp_path / "rows.csv"),), label="click", fields=fields, **settings))
 
 
@@ -376,7 +376,7 @@ def test_values_are_appended_to_a_table_that_is_named() -> None:
 
 def test_a_split_by_time_needs_moments(tmp_path: Path) -> None:
     data = frame().with_columns(when=pl.lit("2024-03-01"))
-    with pytest.raises(DataError, match="too many have the same moment for a split by time"):
+    with pytest.raises(DataError, match="too many rows have the same time for a split by time"):
         make(tmp_path, data, split=SplitConfig(by="time", column="when"))
 
 
@@ -384,5 +384,5 @@ def test_a_split_by_time_needs_moments(tmp_path: Path) -> None:
 def test_a_split_of_one_class_is_told_before_anything_is_trained(tmp_path: Path, name: str, part: str) -> None:
     negative = pl.when(pl.col("part") == part).then(pl.lit("0")).otherwise(pl.col("click"))
     table = make(tmp_path, frame().with_columns(click=negative), split=SplitConfig(by="column", column="part"))
-    with pytest.raises(DataError, match=f"labels of the {name} split are 0, and AUC needs both classes"):
+    with pytest.raises(DataError, match=f"labels of the {name} split are 0, but AUC needs both classes"):
         SplitBatches.of(table, 16, seed=0)

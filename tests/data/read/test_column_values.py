@@ -8,15 +8,13 @@ import numpy as np
 import polars as pl
 import pytest
 
-from thresher.data.batches.split import SPLITS
 from thresher.data.config import DataConfig, FieldConfig
 from thresher.data.encode.encode import encode
-from thresher.data.encode.row_encoder import RowEncoder
+from thresher.data.encode.row_encoder import RowEncoder, Vocabulary
 from thresher.data.encode.sources import build_source
-from thresher.data.encode.transforms import BROKEN, as_numbers, as_text, field_values
-from thresher.data.encode.vocabulary import Vocabulary
-from thresher.data.read.dates import parse_dates, temporal_text
-from thresher.data.schema import Field, Label, Schema
+from thresher.data.encode.transforms import BROKEN, field_values
+from thresher.data.read.column_values import as_numbers, as_text, parse_dates, temporal_text
+from thresher.data.schema import SPLITS, Field, Label, Schema
 from thresher.errors import DataError
 from thresher.serving.request_rows import rows_to_frame
 
@@ -130,7 +128,7 @@ def test_truths_are_numbers_in_every_form():
 
 
 def test_what_is_no_text_is_told_by_its_column():
-    for column, what in (pl.Series("tags", [["a"]]), "one value a row"), (pl.Series("tags", [b"\xff"]), "not UTF-8"):
+    for column, what in (pl.Series("tags", [["a"]]), "one value per row"), (pl.Series("tags", [b"\xff"]), "not UTF-8"):
         with pytest.raises(DataError, match=f"column 'tags': .*{what}"):
             as_text(column)
 
@@ -190,7 +188,7 @@ def test_a_later_table_of_numbers_is_what_its_encoder_makes_of_them(tmp_path: Pa
 )
 def test_text_is_known_however_the_file_writes_whole_numbers(known, asked, found):
     vocabulary = Vocabulary(pl.Series(known, dtype=pl.String), np.ones(len(known), np.int64))
-    assert vocabulary.to_ids(vocabulary.as_written(pl.Series(asked), pl.String())).tolist() == found
+    assert vocabulary.to_ids(vocabulary.respell(pl.Series(asked), pl.String())).tolist() == found
 
 
 @pytest.mark.parametrize("new_values", ["unknown", "append"])

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from thresher.data.encode.transforms import as_text
-from thresher.data.encode.vocabulary import Vocabulary, extend_vocabulary
+from thresher.data.encode.codes_to_ids import extend_vocabulary
+from thresher.data.encode.row_encoder import Vocabulary
+from thresher.data.read.column_values import as_text
 from thresher.errors import FormatError
 
 texts = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=4)
@@ -84,7 +85,7 @@ def test_a_known_vocabulary_keeps_its_ids_and_grows_at_the_end() -> None:
         (["3.0", ""], pl.Series([3.0, None, 3.5]), ["3.0", "", "3.5"]),
         (["3.0", "3"], pl.Series([3]), ["3"]),
         (["4.0", "4.2"], pl.Series([4.0, 4.2]), ["4.0", "4.2"]),
-        (["3.0"], pl.Series(["3"]), ["3.0"]),  # no value here would be met as it is
+        (["3.0"], pl.Series(["3"]), ["3.0"]),  # no value would match otherwise
         (["true", "false"], pl.Series([True, False, None]), ["true", "false", ""]),
         (["FALSE", ""], pl.Series([True, False]), ["True", "FALSE"]),
         (["true", "yes"], pl.Series([True]), ["True"]),
@@ -92,13 +93,13 @@ def test_a_known_vocabulary_keeps_its_ids_and_grows_at_the_end() -> None:
         ([], pl.Series([1]), ["1"]),
     ],
 )
-def test_numbers_and_truths_are_written_as_the_vocabulary_does(known, column, expected):
+def test_numbers_and_booleans_are_spelled_as_in_the_vocabulary(known, column, expected):
     vocabulary = Vocabulary(pl.Series("value", known, dtype=pl.String), np.ones(len(known), np.int64))
-    assert vocabulary.as_written(as_text(column), column.dtype).to_list() == expected
-    assert pickle.loads(pickle.dumps(vocabulary)).size == vocabulary.size  # also once it has been asked
+    assert vocabulary.respell(as_text(column), column.dtype).to_list() == expected
+    assert pickle.loads(pickle.dumps(vocabulary)).size == vocabulary.size  # also with cached properties
 
 
-def test_a_folder_with_brackets_in_its_name_has_its_own_vocabulary(tmp_path):
+def test_brackets_in_a_folder_name_are_not_a_glob(tmp_path):
     for folder, value in (("b[1]", "own"), ("b1", "other's")):
         Vocabulary(pl.Series([value]), np.ones(1, np.int64)).save(tmp_path / folder / "v.parquet")
     assert Vocabulary.load(tmp_path / "b[1]" / "v.parquet").values.to_list() == ["own"]

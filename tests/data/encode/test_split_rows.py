@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from thresher.data.batches.split import MomentSample, RandomSplit, read_moments
+from thresher.data.config import SplitConfig
+from thresher.data.encode.split_rows import MomentSample, RandomSplit, read_moments
 from thresher.errors import ConfigError
 
 
@@ -15,9 +16,6 @@ def test_chunks_do_not_matter(chunks: list[int], seed: int) -> None:
     whole = RandomSplit(seed).assign(sum(chunks))
     split = RandomSplit(seed)
     assert np.array_equal(np.concatenate([split.assign(n) for n in chunks]), whole)
-    resumed = RandomSplit(seed)
-    resumed.skip(chunks[0])
-    assert np.array_equal(resumed.assign(sum(chunks[1:])), whole[chunks[0] :])
 
 
 def test_shares_and_seed() -> None:
@@ -28,24 +26,24 @@ def test_shares_and_seed() -> None:
 
 def test_shares_must_add_up() -> None:
     with pytest.raises(ConfigError, match="add up"):
-        RandomSplit(0, (0.5, 0.1, 0.1))
+        SplitConfig(shares=(0.5, 0.1, 0.1))
 
 
 MOMENTS = {"7": 7.0, "-1.5": -1.5, "1970-01-02": 86_400.0, "1970-01-01 00:01": 60.0, "soon": math.nan, "": math.nan}
 
 
 @given(st.lists(st.sampled_from(list(MOMENTS)), max_size=8))
-def test_a_moment_is_read_alike_whatever_stands_beside_it(texts: list[str]) -> None:
+def test_a_moment_does_not_depend_on_the_other_rows(texts: list[str]) -> None:
     found = read_moments(pl.Series(texts, dtype=pl.String), "")
     np.testing.assert_array_equal(found, [MOMENTS[text] for text in texts])
 
 
-def test_a_date_format_makes_dates_of_numbers() -> None:
+def test_with_a_date_format_numbers_are_dates() -> None:
     moments = read_moments(pl.Series(["19700102", "19700103", "7"]), "%Y%m%d")
     np.testing.assert_array_equal(moments, [86_400, 172_800, math.nan])
 
 
-def test_moments_thinned_evenly_cut_where_all_of_them_would() -> None:
+def test_a_thinned_sample_of_moments_has_the_same_cuts() -> None:
     sample = MomentSample(limit=1_000)
     for part in np.array_split(np.arange(10_000.0), 37):
         sample.add(part)

@@ -9,7 +9,7 @@ from thresher.data.config import DataConfig, DenseConfig, FieldConfig, SplitConf
 from thresher.data.encode.encode import encode
 from thresher.data.encode.row_encoder import RowEncoder
 from thresher.data.encode.sources import build_source
-from thresher.data.read.guess import guess_fields
+from thresher.data.read.guess_columns import guess_columns
 from thresher.data.read.raw_files import resolve_format
 from thresher.data.schema import FileFormat
 from thresher.errors import DataError
@@ -17,7 +17,7 @@ from thresher.errors import DataError
 
 def guess(path: Path, frame: pl.DataFrame, config: DataConfig | None = None) -> dict[str, str]:
     frame.write_csv(path)
-    result = guess_fields(path, resolve_format(path, FileFormat()), config)
+    result = guess_columns(path, resolve_format(path, FileFormat()), config)
     return {"label": result.label} | {field.name: field.transform for field in result.fields}
 
 
@@ -42,8 +42,8 @@ def test_columns_are_taken_for_what_they_look_like(tmp_path: Path) -> None:
         "price": "quantiles",
         "site": "none",
     }
-    result = guess_fields(tmp_path / "a.csv", FileFormat())
-    assert dict(result.reasons)["id"].startswith("left out")
+    result = guess_columns(tmp_path / "a.csv", FileFormat())
+    assert dict(result.reasons)["id"].startswith("not used")
     assert set(dict(result.reasons)) == set(frame.columns)
 
 
@@ -98,7 +98,7 @@ def test_lists_are_bags_and_spoken_for_columns_are_left_alone(tmp_path: Path) ->
     config = DataConfig(
         dense=(DenseConfig(name="price"),), weight="w", split=SplitConfig(by="time", column="when"), drop=("s",)
     )
-    result = guess_fields(path, resolve_format(path, FileFormat()), config)
+    result = guess_columns(path, resolve_format(path, FileFormat()), config)
     assert [(field.name, field.pooling) for field in result.fields] == [("tags", "mean")]
     assert set(dict(result.reasons)) == set(columns)
 
@@ -121,16 +121,16 @@ def test_text_that_is_no_category_is_noticed(tmp_path: Path) -> None:
         }
     )
     frame.write_csv(path := tmp_path / "rows.csv")
-    reasons = dict(guess_fields(path, resolve_format(path, FileFormat())).reasons)
+    reasons = dict(guess_columns(path, resolve_format(path, FileFormat())).reasons)
     part = 'Use "seen_at:hour", or transform = "date", date_part = "hour" in the settings'
     assert f"dates? {part}" in reasons["seen_at"]
-    assert "numbers with commas? write them with a decimal point" in reasons["euros"]
-    assert "numbers with commas? write them with a decimal point" in reasons["dollars"]
-    assert "several values with ',' between?" in reasons["pair"]
+    assert "numbers with commas? Use a decimal point" in reasons["euros"]
+    assert "numbers with commas? Use a decimal point" in reasons["dollars"]
+    assert "several values separated by ','?" in reasons["pair"]
     assert 'dates? Use "often:weekday"' in reasons["often"]  # the hour of a day is no news
     assert reasons["note"] == "categorical: text, 3 distinct values in 200 rows"
     assert "separator = '|'" in reasons["tags"]
-    assert "numbers but for 'NA'?" in reasons["price"]
+    assert "numbers except for 'NA'?" in reasons["price"]
     assert "Drop it" in reasons["session"]
     assert reasons["city"] == "categorical: text, 9 distinct values in 200 rows"
 
@@ -150,7 +150,7 @@ def test_dates_in_parquet_are_dates_and_seconds_since_1970_are_noticed(tmp_path:
         }
     )
     frame.write_parquet(path := tmp_path / "rows.parquet")
-    found = guess_fields(path, resolve_format(path, FileFormat()))
+    found = guess_columns(path, resolve_format(path, FileFormat()))
     taken = {field.name: (field.transform, field.date_part) for field in found.fields if field.transform == "date"}
     assert taken == {
         "at": ("date", "hour"),
@@ -169,10 +169,10 @@ def test_dates_in_parquet_are_dates_and_seconds_since_1970_are_noticed(tmp_path:
 
 def test_a_last_line_without_its_end_is_looked_at(tmp_path: Path) -> None:
     (path := tmp_path / "rows.csv").write_text("click,site\n0,a\n1,b\n0,c")
-    found = guess_fields(path, resolve_format(path, FileFormat()))
+    found = guess_columns(path, resolve_format(path, FileFormat()))
     assert dict(found.reasons)["site"] == "categorical: text, 3 distinct values in 3 rows"
     path.write_text("click,site\n0,a")
-    assert guess_fields(path, resolve_format(path, FileFormat()), DataConfig(label="click")).fields[0].name == "site"
+    assert guess_columns(path, resolve_format(path, FileFormat()), DataConfig(label="click")).fields[0].name == "site"
 
 
 def test_categories_and_times_of_day_in_parquet_are_texts(tmp_path: Path) -> None:
@@ -206,8 +206,8 @@ def test_a_column_without_a_name_is_left_out_for_what_it_is(tmp_path: Path) -> N
     path = tmp_path / "rows.csv"
     for first, reason in (range(4), "a row number, different in every row"), ([1, 1, 2, 2], "it has no name"):
         path.write_text(",click,site\n" + "".join(f"{number},{row % 2},a\n" for row, number in enumerate(first)))
-        found = guess_fields(path, resolve_format(path, FileFormat()))
-        assert dict(found.reasons)[""] == f"left out: {reason}"
+        found = guess_columns(path, resolve_format(path, FileFormat()))
+        assert dict(found.reasons)[""] == f"not used: {reason}"
         assert [field.name for field in found.fields] == ["site"]
 
 

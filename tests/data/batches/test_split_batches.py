@@ -1,7 +1,7 @@
 import torch
 
-from thresher.data.batches.batch_digest import first_batch_digest
 from thresher.data.batches.batches import Bag, Batch
+from thresher.data.batches.split_batches import first_batch_digest
 
 
 class One:
@@ -15,7 +15,7 @@ class One:
         raise AssertionError("the first batch is enough")
 
 
-def test_whatever_a_batch_holds_has_a_part_in_its_name():
+def test_the_digest_depends_on_every_part_of_the_batch():
     class Other:
         pass
 

@@ -1,0 +1,198 @@
+"""A user's files as a data source: CSV, TSV or Parquet (`FilesSource`), or an encoded table (`EncodedSource`)."""
+
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from thresher._internal.files import atomic_folder
+from thresher.data.config import DataConfig
+from thresher.data.encode.row_encoder import RowEncoder
+from thresher.data.encode.sources import EncodingPlan, describe_files, register_source
+from thresher.data.read.column_values import LabelValue, check_positive, count_labels, unknown_column
+from thresher.data.read.guess_columns import Guess, first_rows, guess_columns
+from thresher.data.read.raw_files import RawChunk, expand_paths, is_parquet, read_chunks, resolve_format
+from thresher.data.read.text_blocks import BLOCK_BYTES
+from thresher.data.read.text_rows import delimiter_hint
+from thresher.data.schema import DenseColumn, Field, FileFormat, Label, SplitName
+from thresher.data.table import EncodedTable, read_metadata
+from thresher.errors import ConfigError, DataError, FileFormatError, TableExistsError
+
+
+@dataclass(frozen=True)
+class FilesSource:
+    """Rows of one or more files with the same columns."""
+
+    paths: tuple[Path, ...]
+    plan: EncodingPlan
+    splits: tuple[SplitName | None, ...]
+    """The split of each file; None if the rows of the file are split."""
+    file_format: FileFormat
+    """As in the settings; what is not set there is detected in each file."""
+    block_bytes: int = BLOCK_BYTES
+    guess: Guess | None = None
+    """What was guessed, if anything."""
+    labels: tuple[LabelValue, ...] = ()
+    """The label values in the first rows; empty if they were not needed."""
+
+    @property
+    def num_bytes(self) -> int | None:
+        return sum(path.stat().st_size for path in self.paths)
+
+    def inputs(self) -> Mapping[str, Any]:
+        return {"files": describe_files(self.paths)}
+
+    def chunks(self) -> Iterator[RawChunk]:
+        bytes_before = 0
+        for path, split in zip(self.paths, self.splits, strict=True):
+            for chunk in read_chunks(
+                path,
+                self._resolve_format(path),
+                header=not self.file_format.columns,
+                block_bytes=self.block_bytes,
+                bad_rows=self.plan.bad_rows,
+            ):
+                done = None if chunk.bytes_done is None else bytes_before + chunk.bytes_done
+                yield replace(chunk, split=split, bytes_done=done)
+            bytes_before += path.stat().st_size
+
+    def _resolve_format(self, path: Path) -> FileFormat:
+        """The format of this file; the order of its columns may differ from the first file's."""
+        plan, resolved = self.plan, resolve_format(path, self.file_format)
+        needed = [*(field.column for field in plan.fields), *(dense.column for dense in plan.dense), plan.label.column]
+        _check_columns([*needed, plan.weight, plan.split.column], resolved.columns, path)
+        return resolved
+
+
+@register_source("files")
+def build_files_source(config: DataConfig) -> FilesSource:
+    """Reads the first rows if the label or the fields must be guessed."""
+    paths, splits = _split_paths(config)
+    file_format = resolve_format(paths[0], config.file_format)
+    named = [config.label, *(field.column or field.name for field in config.fields), *config.drop]
+    named += [*(dense.column or dense.name for dense in config.dense), config.weight, config.split.column]
+    _check_columns(named, file_format.columns, paths[0])
+    plan, guess = _plan(config, paths[0], file_format)
+    labels, label = () if guess is None else guess.labels, plan.label
+    if guess is None and label.positive and label.column in file_format.columns:
+        labels = count_labels(first_rows(paths[0], file_format, config)[label.column], label.positive)
+    check_positive(labels, label.positive, file=paths[0], column=label.column)
+    return FilesSource(paths, plan, splits, config.file_format, config.block_bytes, guess, labels)
+
+
+def _check_columns(names: Sequence[str | None], columns: Sequence[str], path: Path) -> None:
+    """Raise if a named column does not exist; empty names are skipped."""
+    for name in filter(None, names):
+        if name not in columns:
+            message, hint = unknown_column(name, columns), delimiter_hint(columns)
+            raise FileFormatError(message + hint, file=path) if hint else DataError(message, file=path)
+
+
+def _plan(config: DataConfig, path: Path, file_format: FileFormat) -> tuple[EncodingPlan, Guess | None]:
+    """Fields, label, dense and weight columns: from an earlier table, from the settings, or guessed."""
+    stored = replace(config.file_format, columns=()) if is_parquet(path) else file_format
+    if config.vocabulary_like is not None and not config.fields:
+        schema = RowEncoder.load(config.vocabulary_like).schema
+        return EncodingPlan.of(
+            config,
+            fields=schema.fields,
+            label=schema.label,
+            dense=schema.dense,
+            weight=schema.weight,
+            file_format=stored,
+        ), None
+    fields, label, guess = config.fields, config.label, None
+    if not fields or label is None:
+        guess = guess_columns(path, file_format, config)
+        fields, label = fields or guess.fields, label or guess.label
+    return EncodingPlan.of(
+        config,
+        fields=_order_fields([field.to_field(config.min_count or 1) for field in fields]),
+        label=Label(column=label, positive=config.positive),
+        dense=tuple(DenseColumn(name=d.name, column=d.column, scaling=d.scaling) for d in config.dense),
+        weight=config.weight,
+        file_format=stored,
+    ), guess
+
+
+def _order_fields(fields: Sequence[Field]) -> tuple[Field, ...]:
+    """Single-valued fields before multi-valued ones. Raises if a shared vocabulary does not exist."""
+    owners = {field.name for field in fields if field.vocabulary in ("", field.name)}
+    for field in fields:
+        if field.vocabulary and field.vocabulary not in owners:
+            raise ConfigError(f"field {field.name!r}: {field.vocabulary!r} has no vocabulary of its own to share")
+        if field.vocabulary and field.transform == "quantiles":
+            raise ConfigError(f"field {field.name!r}: a field with quantiles cannot share a vocabulary")
+    return tuple(sorted(fields, key=lambda field: field.pooling is not None))
+
+
+def _split_paths(config: DataConfig) -> tuple[tuple[Path, ...], tuple[SplitName | None, ...]]:
+    paths = expand_paths(config.paths)
+    splits: list[SplitName | None] = ["train" if config.split.by == "files" else None] * len(paths)
+    if config.split.by == "files":
+        for name, more in (("validation", config.split.validation_paths), ("test", config.split.test_paths)):
+            found = expand_paths(more)
+            paths += found
+            splits += [name] * len(found)  # type: ignore[list-item]
+    return paths, tuple(splits)
+
+
+@dataclass(frozen=True)
+class EncodedSource:
+    """A table that was encoded before; `encode` links its files instead of reading raw rows."""
+
+    table: EncodedTable
+
+    @property
+    def plan(self) -> EncodingPlan:
+        schema = self.table.schema
+        return EncodingPlan(fields=schema.fields, label=schema.label, dense=schema.dense, weight=schema.weight)
+
+    @property
+    def num_bytes(self) -> int | None:
+        return None
+
+    def inputs(self) -> Mapping[str, Any]:
+        return {"encoded": self.table.fingerprint}
+
+    def chunks(self) -> Iterator[RawChunk]:
+        raise DataError("is already encoded; it has no raw rows to show", file=self.table.folder)
+
+    def copy_to(self, folder: Path, *, overwrite: bool = False) -> EncodedTable:
+        """The same table in another folder; files are hard-linked if the file system supports it."""
+        metadata = read_metadata(folder)
+        if metadata is not None and metadata["fingerprint"] == self.table.fingerprint:
+            return EncodedTable.open(folder)
+        if metadata is not None and not overwrite:
+            raise TableExistsError(
+                f"contains another table than {self.table.folder}. Choose another folder, or overwrite it.",
+                file=folder,
+            )
+        with atomic_folder(folder) as beside:
+            shutil.copytree(self.table.folder, beside, copy_function=_link_or_copy, dirs_exist_ok=True)
+        return EncodedTable.open(folder)
+
+
+@register_source("encoded")
+def build_encoded_source(config: DataConfig) -> EncodedSource:
+    if len(config.paths) != 1:
+        raise ConfigError("the source 'encoded' needs one folder in data.paths: an encoded table")
+    defaults = DataConfig(
+        source=config.source, paths=config.paths, memory_mb=config.memory_mb, synthetic=config.synthetic
+    )
+    for setting in fields(DataConfig):
+        if getattr(config, setting.name) != getattr(defaults, setting.name):
+            raise ConfigError(
+                f"data.{setting.name} has no effect: {config.paths[0]} is already encoded. Remove the setting, or "
+                "encode the raw files again"
+            )
+    return EncodedSource(EncodedTable.open(config.paths[0]))
+
+
+def _link_or_copy(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # another file system, or hard links are not supported
+        shutil.copy2(source, target)

@@ -1,0 +1,231 @@
+"""Summaries for display: of raw rows before encoding (`preview`), and of an encoded table (`table_statistics`)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from thresher.data.encode.row_encoder import RowEncoder, count_unknown
+from thresher.data.encode.sources import DataSource
+from thresher.data.encode.transforms import BROKEN, bag_values, dense_values, field_values, quantile_edges
+from thresher.data.read.column_values import LabelValue, as_numbers, as_text, count_labels, raw_column, read_labels
+from thresher.data.read.raw_files import RawChunk
+from thresher.data.schema import SPLITS, Field
+from thresher.data.table import EncodedSplit, EncodedTable
+from thresher.errors import DataError
+
+PREVIEW_ROWS = 10_000
+LABEL_VALUES = 100
+TAIL_EDGES = (1, 10, 100, 1_000, 10_000, 100_000)
+_BLOCK_ROWS = 1 << 18
+
+
+@dataclass(frozen=True)
+class FieldPreview:
+    """A field in the first rows."""
+
+    name: str
+    column: str
+    transform: str
+    multi_valued: bool
+    distinct: int
+    missing_share: float
+    rare_share: float
+    """Share of the values that occur fewer than `min_count` times in these rows; over all rows it is smaller."""
+    broken: int
+    """Values that should be a number or a date and are not."""
+    examples: tuple[tuple[str, str], ...]
+    """(raw value, category) pairs, most frequent first."""
+
+
+@dataclass(frozen=True)
+class Preview:
+    """What `encode` would produce, estimated from the first rows."""
+
+    rows_seen: int
+    rows_estimated: int | None
+    """Rows of the whole source, estimated from its size; None if unknown."""
+    label: str
+    positive_share: float
+    """Of the rows that have a label."""
+    bad_labels: int
+    label_values: tuple[LabelValue, ...]
+    """The values of the label column with count and meaning, most frequent first."""
+    fields: tuple[FieldPreview, ...]
+    dense: tuple[tuple[str, float, float], ...]  # (name, mean, standard deviation)
+    skipped: tuple[tuple[int, str], ...]
+    """Bad rows (line, reason), with bad_rows = "skip"."""
+    reasons: tuple[tuple[str, str], ...]
+    """(column, role and why), if the columns were guessed."""
+    file: str | None = None
+    """The file of the first rows; None if the rows are not from a file."""
+
+
+def preview(source: DataSource, num_rows: int = PREVIEW_ROWS, *, examples: int = 3) -> Preview:
+    """Read the first rows of a source as `encode` would; writes nothing."""
+    plan = source.plan
+    chunks, rows_read = list[RawChunk](), 0
+    for chunk in source.chunks():  # only of the first file
+        if chunks and chunk.file != chunks[0].file:
+            break
+        chunks.append(chunk)
+        rows_read += len(chunk.frame)
+        if rows_read >= num_rows:
+            break
+    if not rows_read:
+        raise DataError("there are no rows")
+    frame = pl.concat([chunk.frame for chunk in chunks]).head(num_rows)
+    labels, bad = read_labels(frame, plan.label)
+    estimated = None
+    if chunks[-1].bytes_done and source.num_bytes:
+        estimated = round(rows_read * source.num_bytes / chunks[-1].bytes_done)
+    labelled = ~np.any([np.zeros(len(frame), bool), *(mask for mask, _ in bad)], axis=0)
+    guess = getattr(source, "guess", None)
+    return Preview(
+        rows_seen=len(frame),
+        rows_estimated=estimated,
+        label=plan.label.column,
+        positive_share=float(labels[labelled].mean()) if labelled.any() else 0.0,
+        bad_labels=int((~labelled).sum()),
+        label_values=_shown_labels(count_labels(raw_column(frame, plan.label.column), plan.label.positive)),
+        fields=tuple(_preview_field(field, raw_column(frame, field.column), examples) for field in plan.fields),
+        dense=tuple(
+            (d.name, *_mean_and_deviation(dense_values(d, raw_column(frame, d.column))[0])) for d in plan.dense
+        ),
+        skipped=tuple(skipped for chunk in chunks for skipped in chunk.skipped),
+        reasons=() if guess is None else guess.reasons,
+        file=None if chunks[0].file is None else str(chunks[0].file),
+    )
+
+
+def _shown_labels(values: Sequence[LabelValue]) -> tuple[LabelValue, ...]:
+    """The most frequent values, and all that mean 1."""
+    return tuple(value for at, value in enumerate(values) if at < LABEL_VALUES or value.meaning == 1)
+
+
+def _preview_field(field: Field, column: pl.Series, examples: int) -> FieldPreview:
+    if field.pooling is not None:
+        column, _ = bag_values(field, column)
+    if field.transform == "quantiles":
+        field = replace(field, edges=quantile_edges(as_numbers(column)[0], field.num_buckets))
+    raw, values = as_text(column), field_values(field, column)
+    pairs = pl.DataFrame({"raw": raw, "value": values})
+    counts = pairs.group_by("value").agg(pl.len().alias("count"), pl.col("raw").first())
+    counts = counts.sort(["count", "value"], descending=[True, False])
+    total = max(len(values), 1)
+    rare = counts.filter(pl.col("count") < field.min_count)["count"].sum()
+    return FieldPreview(
+        name=field.name,
+        column=field.column,
+        transform=field.transform,
+        multi_valued=field.pooling is not None,
+        distinct=len(counts),
+        missing_share=float((values == "").sum() / total),
+        rare_share=float(rare / total),
+        broken=int((values == BROKEN).sum()),
+        examples=tuple((row["raw"], row["value"]) for row in counts.head(examples).to_dicts()),
+    )
+
+
+def _mean_and_deviation(numbers: np.ndarray) -> tuple[float, float]:
+    present = numbers[~np.isnan(numbers)]
+    return (float(present.mean()), float(present.std())) if len(present) else (0.0, 0.0)
+
+
+@dataclass(frozen=True)
+class FieldStatistics:
+    """A field. Counts are of the training split; head and tail leave out the unknown feature."""
+
+    name: str
+    num_features: int
+    """Including the unknown feature."""
+    unknown_share: dict[str, float]
+    """By split, the share of unknown values."""
+    head: tuple[tuple[str, int], ...]
+    """(value, count) of the most frequent values."""
+    head_share: float
+    """Share of the training rows with one of these values."""
+    tail: tuple[tuple[str, int], ...]
+    """(range of counts, number of features): `1–9`, `10–99`, …"""
+
+
+@dataclass(frozen=True)
+class TableStatistics:
+    """The statistics of an encoded table."""
+
+    num_rows: dict[str, int]
+    positive_share: dict[str, float]
+    num_features: int
+    fields: tuple[FieldStatistics, ...]
+    frequency_curve: tuple[tuple[int, int], ...]
+    """(rank, count) of the features of the training split over all fields, most frequent first, at points evenly
+    spaced on a log scale of ranks and of counts."""
+    skipped_rows: int = 0
+
+
+def table_statistics(table: EncodedTable, *, head: int = 5) -> TableStatistics:
+    """Compute the statistics in one pass over the table."""
+    splits = {name: table.split(name) for name in SPLITS}
+    schema = table.schema
+    unknown = {name: _unknown_shares(split, table) for name, split in splits.items()}
+    values = [vocabulary.values for vocabulary in RowEncoder.load(table.folder).vocabularies]
+    fields = []
+    for at, (field, offset) in enumerate(zip(schema.fields, schema.field_offsets, strict=True)):
+        counts = table.feature_counts[offset + 1 : offset + field.size]
+        top = np.argsort(-counts, kind="stable")[:head]
+        total = int(table.feature_counts[offset : offset + field.size].sum())
+        fields.append(
+            FieldStatistics(
+                name=field.name,
+                num_features=field.size,
+                unknown_share={name: float(shares[at]) for name, shares in unknown.items()},
+                head=tuple((values[at][int(place)], int(counts[place])) for place in top),
+                head_share=float(counts[top].sum() / total) if total else 0.0,
+                tail=_tail(counts),
+            )
+        )
+    return TableStatistics(
+        num_rows={name: split.num_rows for name, split in splits.items()},
+        positive_share={name: split.positive_share for name, split in splits.items()},
+        num_features=schema.num_features,
+        fields=tuple(fields),
+        frequency_curve=_curve(table.feature_counts),
+        skipped_rows=int(table.metadata.get("skipped", 0)),
+    )
+
+
+def _unknown_shares(split: EncodedSplit, table: EncodedTable) -> NDArray[np.float64]:
+    schema = table.schema
+    singles = len(schema.single_fields)
+    counts = np.zeros(schema.num_fields)
+    for start in range(0, split.num_rows, _BLOCK_ROWS):
+        counts[:singles] += count_unknown(split.ids[start : start + _BLOCK_ROWS], schema)
+    totals = np.full(schema.num_fields, float(max(split.num_rows, 1)))
+    for bag in split.bags:
+        counts[bag.field] = np.count_nonzero(bag.values == schema.field_offsets[bag.field])
+        totals[bag.field] = max(len(bag.values), 1)
+    shares: NDArray[np.float64] = counts / totals
+    return shares
+
+
+def _tail(counts: NDArray[np.int64]) -> tuple[tuple[str, int], ...]:
+    edges = [0, *TAIL_EDGES]
+    names = ["0", *(f"{low:,}–{high - 1:,}" for low, high in pairwise(TAIL_EDGES))]
+    names.append(f"{TAIL_EDGES[-1]:,}+")
+    places = np.searchsorted(edges, counts, side="right") - 1
+    return tuple((name, int(many)) for name, many in zip(names, np.bincount(places, minlength=len(names)), strict=True))
+
+
+def _curve(counts: NDArray[np.int64], points: int = 60) -> tuple[tuple[int, int], ...]:
+    ordered = np.sort(counts[counts > 0])[::-1]
+    if not len(ordered):
+        return ()
+    by_rank = np.geomspace(1, len(ordered), points).astype(np.int64)
+    # in the tail counts fall steeply, and points by rank alone would miss most of the fall
+    levels = np.geomspace(1, ordered[0], points)
+    by_count = len(ordered) - np.searchsorted(ordered[::-1], levels, side="left")
+    ranks = np.unique(np.concatenate([by_rank, by_count]))
+    return tuple((int(rank), int(ordered[rank - 1])) for rank in ranks)
