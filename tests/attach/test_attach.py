@@ -452,6 +452,6 @@ def test_ids_that_are_not_integers_are_rejected(kind, ids):
     model = nn.Sequential(kind(20, 4))
     attach_(model)
     for _ in range(2):
-        with pytest.raises(TypeError, match=r"ids are torch\.\w+; a table is looked up by whole numbers"):
+        with pytest.raises(TypeError, match=r"ids have dtype torch\.\w+: expected integers"):
             model(ids)
         compact_(model)

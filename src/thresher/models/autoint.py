@@ -45,7 +45,9 @@ class AutoInt(CtrModel):
             raise ConfigError("AutoInt with dense inputs needs deep_term or linear_term. Set one of them to true.")
         width, num_fields = embedding.embedding_dim, embedding.num_fields
         widths = [width] + [config.attention_dim] * (config.num_layers - 1)
-        self.attention = nn.Sequential(*(_attention_layer(each, config) for each in widths))
+        dim, heads, dropout = config.attention_dim, config.num_heads, config.attention_dropout
+        layers = [SelfAttention(each, dim, heads, dropout=dropout, residual=config.residual) for each in widths]
+        self.attention = nn.Sequential(*layers)
         self.output = nn.Linear(num_fields * config.attention_dim, 1)
         self.deep_term = DeepTerm(num_fields, width, num_dense, config) if config.deep_term else None
         self.linear_term = LinearTerm(embedding.num_features, num_dense) if config.linear_term else None
@@ -58,9 +60,3 @@ class AutoInt(CtrModel):
         if self.linear_term is not None:
             logits = logits + self.linear_term(ids, dense, bags)
         return logits
-
-
-def _attention_layer(width: int, config: AutoIntConfig) -> SelfAttention:
-    return SelfAttention(
-        width, config.attention_dim, config.num_heads, dropout=config.attention_dropout, residual=config.residual
-    )

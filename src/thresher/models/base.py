@@ -15,6 +15,8 @@ from thresher._internal.registry import Registry
 from thresher.data.batches.batches import Bag
 from thresher.data.schema import Pooling
 from thresher.embeddings.base import FieldEmbedding, RowEmbedding
+from thresher.kernels.compiling import runs_on_kernels
+from thresher.kernels.distinct import find_distinct
 from thresher.models.distinct_vectors import DistinctVectors, has_hooks, takes_distinct
 
 MAX_DISTINCT_SHARE, MIN_WIDTH = 0.25, 32
@@ -86,9 +88,6 @@ class CtrModel(nn.Module, ABC):
         """The vectors of a batch, as `DistinctVectors` if that is faster and all `blocks` that read them support it."""
         if bags or not self._supports_distinct(ids) or not all(map(takes_distinct, blocks)):
             return self.vectors(ids, bags)
-        from thresher.kernels.compiling import runs_on_kernels
-        from thresher.kernels.distinct import find_distinct
-
         assert isinstance(self.embedding, RowEmbedding)
         if find_distinct(ids, self.embedding.num_features).num_ids > MAX_DISTINCT_SHARE * ids.numel():
             return self.vectors(ids)
@@ -102,8 +101,6 @@ class CtrModel(nn.Module, ABC):
         Finding distinct ids reads one bit per row of the table. That is negligible in a training step, but not in a
         prediction for a few rows, so in evaluation a batch must have more ids than the table has rows.
         """
-        from thresher.kernels.compiling import runs_on_kernels
-
         embedding = self.embedding
         return (
             isinstance(embedding, RowEmbedding)

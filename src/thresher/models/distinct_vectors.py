@@ -8,13 +8,13 @@ up to rounding. Layers with hooks, pruning, parametrizations or another class ge
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
-if TYPE_CHECKING:
-    from thresher.kernels.distinct import DistinctIds
+from thresher.kernels.distinct import DistinctIds
+from thresher.kernels.row_sums import fm_from_rows, join_rows
+from thresher.kernels.rows import expand_rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,19 +28,15 @@ class DistinctVectors:
     """
 
     rows: Tensor
-    distinct: "DistinctIds"
+    distinct: DistinctIds
     field_sizes: Sequence[int]
 
     def expand(self) -> Tensor:
         """One vector per id, `[B, F, D]`."""
-        from thresher.kernels.rows import expand_rows
-
         return expand_rows(self.rows, self.distinct)
 
     def project(self, layer: nn.Linear) -> Tensor:
         """Apply a layer to every vector, `[B, F, A]`."""
-        from thresher.kernels.rows import expand_rows
-
         if not (is_unmodified(layer, nn.Linear) and layer.bias is None):  # omitted vectors would miss the bias
             projected: Tensor = layer(self.expand())
             return projected
@@ -51,8 +47,6 @@ class DistinctVectors:
 
         None if a column contains ids of another field, which encoded rows never do.
         """
-        from thresher.kernels.row_sums import join_rows
-
         bounds = self._field_bounds()
         if not self._columns_match_fields(bounds):
             return None
@@ -63,8 +57,6 @@ class DistinctVectors:
 
     def fm_term(self) -> Tensor:
         """Sum of the dot products of all pairs of fields, `[B]`."""
-        from thresher.kernels.row_sums import fm_from_rows
-
         return fm_from_rows(self.rows, self.distinct)
 
     def _field_bounds(self) -> Tensor:

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from thresher.data.batches.batches import Bag
 from thresher.embeddings.base import FieldEmbedding, RowEmbedding
+from thresher.kernels.row_sums import fm_from_rows
 from thresher.models.base import CtrModel, ModelConfig
 from thresher.models.layers import LinearTerm, fm_term
 from thresher.models.model_registry import register_model
@@ -33,7 +34,5 @@ class Fm(CtrModel):
         """`Σ_{f<g} ⟨v_f, v_g⟩` `[B]`; from distinct rows if the embedding prefers them."""
         table = self.embedding
         if isinstance(table, RowEmbedding) and table.has_distinct_rows and table.prefers_distinct_rows and not bags:
-            from thresher.kernels.row_sums import fm_from_rows
-
             return fm_from_rows(*table.distinct_rows(ids))
         return fm_term(self.vectors(ids, bags))

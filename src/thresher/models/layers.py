@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -11,11 +10,12 @@ from torch.nn import functional
 from thresher.data.batches.batches import Bag
 from thresher.embeddings.base import Role, RowGradients
 from thresher.errors import ConfigError
+from thresher.kernels.attention import attend, drop_out
+from thresher.kernels.distinct import DistinctIds, find_distinct
+from thresher.kernels.row_sums import sum_from_rows
+from thresher.kernels.rows import expand_rows, lookup_rows
 from thresher.models.base import ModelConfig, embed_fields
 from thresher.models.distinct_vectors import DistinctVectors, is_unmodified
-
-if TYPE_CHECKING:
-    from thresher.kernels.distinct import DistinctIds
 
 
 class LinearTerm(RowGradients, nn.Module):
@@ -42,19 +42,12 @@ class LinearTerm(RowGradients, nn.Module):
             return embed_fields(self.weights, ids, bags).sum((1, 2))
         if bags:
             return embed_fields(self._look_up_rows, ids, bags).sum((1, 2))
-        from thresher.kernels.row_sums import sum_from_rows
-
         return sum_from_rows(*self._distinct_rows(ids))
 
     def _look_up_rows(self, ids: Tensor) -> Tensor:
-        from thresher.kernels.rows import expand_rows
-
         return expand_rows(*self._distinct_rows(ids))  # [..., 1]
 
-    def _distinct_rows(self, ids: Tensor) -> "tuple[Tensor, DistinctIds]":
-        from thresher.kernels.distinct import find_distinct
-        from thresher.kernels.rows import lookup_rows
-
+    def _distinct_rows(self, ids: Tensor) -> tuple[Tensor, DistinctIds]:
         distinct = find_distinct(ids, self.weights.num_embeddings)
         return lookup_rows(self.weights.weight, distinct), distinct  # [U, 1]
 
@@ -131,8 +124,6 @@ class Dropout(nn.Dropout):
     """`nn.Dropout` with a faster kernel on a CPU."""
 
     def forward(self, values: Tensor) -> Tensor:
-        from thresher.kernels.attention import drop_out
-
         return drop_out(values, self.p) if self.training else values
 
 
@@ -200,8 +191,6 @@ class SelfAttention(nn.Module):
         self.residual = nn.Linear(width, attention_dim, bias=False) if residual else None
 
     def forward(self, vectors: Tensor | DistinctVectors) -> Tensor:
-        from thresher.kernels.attention import attend
-
         query, key, value = (_project(layer, vectors) for layer in (self.query, self.key, self.value))  # [B, F, A]
         dropout = self.dropout.p if self.training else 0.0
         attended = attend(query, key, value, self.num_heads, dropout=dropout)  # [B, F, A]
