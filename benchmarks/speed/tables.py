@@ -15,8 +15,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from thresher.compact.layouts import VALUE_TYPES
 from thresher.compact.table import CompactTable
-from thresher.compact.value_types import VALUE_TYPES
 
 Entries = tuple[tuple[int, int], np.ndarray, np.ndarray]
 """Shape, flat positions, values."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from thresher.attach.attach import attach_, detach_
-    from thresher.compact.convert import to_compact
+    from thresher.compact.stored import to_compact
     from thresher.data.batches.split_batches import SplitBatches
     from thresher.data.config import DataConfig
     from thresher.data.table import EncodedTable
@@ -55,7 +55,7 @@ _HOMES = {
     "register_model": "thresher.models.model_registry",
     "retrain_ticket": "thresher.experiment.retrain",
     "save_ticket": "thresher.search.ticket_files",
-    "to_compact": "thresher.compact.convert",
+    "to_compact": "thresher.compact.stored",
 }
 
 __version__ = "0.1.0"

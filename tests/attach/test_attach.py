@@ -8,7 +8,7 @@ from torch import nn
 
 from thresher.attach import AttachedTable, attach_, compact_, detach_, threshold_group
 from thresher.attach.compact_tables import put_compact_
-from thresher.compact.quantised import quantise_aware_
+from thresher.compact.embedding import quantize_aware_
 from thresher.embeddings.pep import PepConfig, PepEmbedding
 from thresher.errors import AttachError
 
@@ -305,7 +305,7 @@ def test_scale_grad_by_freq_is_kept_in_retraining(attached):
         (model(ids) * torch.arange(18.0).view(3, 2, 3)).sum().backward()
     torch.testing.assert_close(table.values.grad, plain[0].weight.grad[mask])
     torch.testing.assert_close(compact(ids), plain(ids) * mask[ids])
-    assert quantise_aware_(compact, "int8") == ["0"]
+    assert quantize_aware_(compact, "int8") == ["0"]
     assert compact[0].scale_grad_by_freq
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from thresher.baselines.mde import MdeConfig, MdeEmbedding
-from thresher.compact.method_table import MethodTable, load_any_table, to_table
+from thresher.compact.stored import MethodTable, load_any_table, to_table
 from thresher.embeddings.feature_groups import FeatureRuns, field_popularity_groups, popularity_blocks
 from thresher.embeddings.mixed_dimension import MixedDimensionEmbedding
 from thresher.errors import ConfigError, FormatError

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from thresher.baselines.mgqe import MgqeConfig, MgqeEmbedding
 from thresher.baselines.mgqe_codes import MgqeCodes, code_bits, pack_codes, unpack_codes
-from thresher.compact.method_table import load_any_table, to_table
+from thresher.compact.stored import load_any_table, to_table
 from thresher.errors import ConfigError
 
 SIZES = (4, 6)

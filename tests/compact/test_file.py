@@ -1,4 +1,4 @@
-"""Damaged and hostile files are refused with a clear message; what is accepted never reads outside its arrays."""
+"""Damaged and hostile files are refused; lookups in accepted files never read outside their arrays."""
 
 import json
 import struct
@@ -29,8 +29,6 @@ def some_tables():
     full[::2] = True
     full[:, 3] = False
     yield CompactTable.from_mask(full, generator.standard_normal(full.shape), value_type="bf16")
-    same = generator.integers(0, 5, 80)
-    yield CompactTable.from_mask(full[same], generator.standard_normal(full.shape)[same])
 
 
 TABLES = list(some_tables())
@@ -46,31 +44,29 @@ FILES = [file_of(table) for table in TABLES]
 
 @contextmanager
 def refusing():
-    """Anything may be refused, but only in our own words."""
+    """Anything may be refused, but only with a FormatError."""
     with suppress(FormatError):
         yield
 
 
 def read_all(path, verify):
-    """Use every part of a table a file gave; the kernel would crash here if a check were missing."""
+    """Use every part of a table; the kernel would crash here if a check were missing."""
     table = CompactTable.load(path, verify=verify)
     table.lookup(np.arange(-5, min(table.num_features, 2000) + 5), out_of_range="zeros")
     if table.num_features * table.embedding_dim < 10**7:
         table.to_dense()
 
 
-def test_the_tables_here_are_of_every_kind():
+def test_the_sample_tables_cover_every_layout():
     layouts = [table.layout for table in TABLES]
     assert {layout.row_index for layout in layouts} == {"all", "bitmap", "list8", "list16"}
-    assert {layout.content for layout in layouts} == {"padded", "masks", "columns"}
-    assert any(layout.has_pool for layout in layouts)
+    assert {layout.content for layout in layouts} == {"full", "masks", "columns"}
     assert any(layout.num_full_rows for layout in layouts)
     assert any(layout.drops_columns for layout in layouts)
-    assert any(layout.has_holes for layout in layouts)
 
 
 @pytest.mark.parametrize("at", range(len(TABLES)))
-def test_any_flipped_byte_is_noticed(at, tmp_path):
+def test_any_flipped_bit_is_detected(at, tmp_path):
     path = tmp_path / "table.safetensors"
     TABLES[at].save(path)
     whole = path.read_bytes()
@@ -83,7 +79,7 @@ def test_any_flipped_byte_is_noticed(at, tmp_path):
 
 
 @pytest.mark.parametrize("at", range(len(TABLES)))
-def test_a_cut_file_is_refused(at, tmp_path):
+def test_a_truncated_file_is_refused(at, tmp_path):
     path = tmp_path / "table.safetensors"
     TABLES[at].save(path)
     whole = path.read_bytes()
@@ -95,8 +91,8 @@ def test_a_cut_file_is_refused(at, tmp_path):
 
 @settings(max_examples=300)
 @given(st.sampled_from(range(len(TABLES))), st.data())
-def test_bytes_changed_behind_the_checksums_back_never_break_a_lookup(tmp_path_factory, at, data):
-    """With the checksum off, as an attacker would recompute it, only the structural checks stand guard."""
+def test_changed_bytes_without_the_checksum_never_break_a_lookup(tmp_path_factory, at, data):
+    """With the checksum off, as an attacker would recompute it, only the structural checks protect."""
     path = tmp_path_factory.getbasetemp() / "table.safetensors"
     content = bytearray(FILES[at])
     for _ in range(data.draw(st.integers(1, 4))):
@@ -109,7 +105,7 @@ def test_bytes_changed_behind_the_checksums_back_never_break_a_lookup(tmp_path_f
 
 @settings(max_examples=300)
 @given(st.sampled_from(range(len(TABLES))), st.data())
-def test_a_layout_that_lies_is_refused_or_harmless(tmp_path_factory, at, data):
+def test_a_wrong_layout_is_refused_or_harmless(tmp_path_factory, at, data):
     table = TABLES[at]
     mapping = asdict(table.layout)
     for name in data.draw(st.lists(st.sampled_from(sorted(mapping)), min_size=1, max_size=2)):
@@ -130,13 +126,13 @@ def write(path, metadata, arrays):
     ("metadata", "message"),
     [
         ({"format": "another"}, "not a compact table"),
-        ({"version": "2"}, "version '2'; this release reads version 1; upgrade"),
-        ({"layout": "{}"}, "a layout has the keys"),
-        ({"layout": "[" * 100_000}, "not a compact table"),
+        ({"version": "1"}, rf"version '1' \(.*\): this release reads version {VERSION}"),
+        ({"layout": "{}"}, "a layout must have the keys"),
+        ({"layout": "[" * 100_000}, "invalid compact table"),
         ({"sha256": "0"}, "checksum"),
     ],
 )
-def test_other_formats_and_versions_are_told(tmp_path, metadata, message):
+def test_other_formats_and_versions_are_refused(tmp_path, metadata, message):
     table = TABLES[0]
     good = {"format": FORMAT, "version": str(VERSION), "layout": json.dumps(asdict(table.layout))}
     write(tmp_path / "table.safetensors", good | metadata, table.arrays)
@@ -159,10 +155,10 @@ def test_other_formats_and_versions_are_told(tmp_path, metadata, message):
         None,
     ],
 )
-def test_a_header_that_claims_nonsense_is_refused(tmp_path, entry):
+def test_an_invalid_header_is_refused(tmp_path, entry):
     header = json.dumps({"values": entry}).encode()
     (tmp_path / "table.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + bytes(16))
-    with pytest.raises(FormatError, match="header is damaged"):
+    with pytest.raises(FormatError, match="damaged header"):
         load_table(tmp_path / "table.safetensors")
 
 

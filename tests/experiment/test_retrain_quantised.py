@@ -6,8 +6,7 @@ import pytest
 import torch
 
 import thresher.experiment.retrain
-from thresher.compact.embedding import CompactEmbedding
-from thresher.compact.quantised import QuantisedEmbedding
+from thresher.compact.embedding import CompactEmbedding, QuantizedEmbedding
 from thresher.compact.stored import make_trainable_
 from thresher.data.batches.split_batches import SplitBatches
 from thresher.data.encode.row_encoder import RowEncoder
@@ -37,7 +36,7 @@ def test_the_bundle_predicts_what_was_tested(trained, small_table, tmp_path, val
     model, data = trained
     model.embedding.values.data *= 3  # so that rounding costs something
     result = retrain_quantised(model, data, value_type, TrainingConfig(max_epochs=2))
-    assert isinstance(model.embedding, QuantisedEmbedding)
+    assert isinstance(model.embedding, QuantizedEmbedding)
     save_bundle(tmp_path / "bundle", model, FmConfig(), RowEncoder.load(small_table.folder))
     bundle = open_bundle(tmp_path / "bundle")
     assert bundle.tables["embedding"].value_type == value_type

@@ -1,4 +1,4 @@
-"""Files of every released format, kept here, must load for ever."""
+"""Sample files of the current formats load with the same content."""
 
 import json
 from pathlib import Path
@@ -15,13 +15,13 @@ TABLES = sorted(HERE.glob("compact-table-*.safetensors"))
 BUNDLES = sorted(path for path in HERE.glob("bundle-*") if path.is_dir())
 
 
-def test_samples_are_here():
+def test_there_are_samples():
     assert len(TABLES) >= 5
     assert BUNDLES
 
 
 @pytest.mark.parametrize("path", TABLES, ids=lambda path: path.stem)
-def test_tables_load_as_they_were_written(path):
+def test_sample_tables_load(path):
     expected = json.loads(path.with_suffix(".json").read_text())
     table = CompactTable.load(path)
     positions, values = table.entries()
@@ -35,7 +35,7 @@ def test_tables_load_as_they_were_written(path):
 
 
 @pytest.mark.parametrize("folder", BUNDLES, ids=lambda folder: folder.name)
-def test_bundles_predict_as_they_did(folder):
+def test_sample_bundles_predict_the_same(folder):
     sample = json.loads(folder.with_suffix(".json").read_text())
     np.testing.assert_allclose(load_bundle(folder).predict(sample["rows"]), sample["probabilities"], atol=1e-6)
     np.testing.assert_allclose(NumpyPredictor.load(folder).predict(sample["rows"]), sample["probabilities"], atol=1e-6)

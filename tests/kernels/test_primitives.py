@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import expit, logit
 
-from thresher.compact.bits import pack_bits, rank_blocks, select_samples
+from thresher.compact.encoding import pack_bits, rank_blocks, select_samples
 from thresher.kernels import primitives
 from thresher.kernels.primitives import bit, next_one, rank, select_from
 

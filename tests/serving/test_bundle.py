@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 from torch import nn
 
-from thresher.compact.embedding import CompactEmbedding
-from thresher.compact.quantised import quantise_aware_
+from thresher.compact.embedding import CompactEmbedding, quantize_aware_
 from thresher.compact.stored import StoredEmbedding
 from thresher.embeddings.method_registry import build_embedding, embedding_config
 from thresher.errors import ConfigError, FormatError, ThresherError
@@ -222,7 +221,7 @@ def test_rounded_values_cannot_be_rounded_again(saved, tmp_path):
 
 def test_quantized_training_keeps_its_value_type(tmp_path, make_encoder, make_model):
     model, config = make_model(make_encoder())
-    quantise_aware_(model, "int8")
+    quantize_aware_(model, "int8")
     with torch.no_grad():
         model.embedding.scale_shift.add_(0.3)
     ids = torch.randint(39, (50, 3))

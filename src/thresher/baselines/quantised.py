@@ -4,7 +4,7 @@
 
 Rounding happens after training; in evaluation mode lookups are already rounded, so validation chooses the epoch that is
 best as stored. Not pruning: every number stays, and `num_parameters` is `N·D`; what it saves shows in `storage_bytes`.
-Training that knows it will be rounded is for pruned tables (`thresher.compact.quantised`).
+Training that knows it will be rounded is for pruned tables (`thresher.compact.embedding`).
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from thresher.compact.convert import to_compact
+from thresher.compact.stored import to_compact
 from thresher.compact.table import CompactTable
 from thresher.embeddings.base import BYTES_PER_VALUE, EmbeddingConfig, FieldEmbedding, new_table
 from thresher.embeddings.method_registry import register_embedding

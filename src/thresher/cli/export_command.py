@@ -14,7 +14,7 @@ from thresher.cli.progress import Display, display
 from thresher.errors import BudgetError, ConfigError, FormatError
 
 if TYPE_CHECKING:
-    from thresher.compact.value_types import ValueType
+    from thresher.compact.layouts import ValueType
     from thresher.experiment.runs import Run
 
 ENDINGS = {"bundle": "", "onnx": ".onnx", "torch": ".pt2", "compiled": ".pt2", "dense": ".safetensors", "csr": ""}
@@ -100,7 +100,7 @@ def export(
 def _check(to: str, value_type: str, *, retrain: bool) -> "ValueType":
     from typing import cast, get_args
 
-    from thresher.compact.value_types import ValueType
+    from thresher.compact.layouts import ValueType
 
     if to not in ENDINGS:
         raise ConfigError(f"--to {to}: known are {', '.join(ENDINGS)}")

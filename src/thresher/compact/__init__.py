@@ -1,30 +1,29 @@
-"""Trained embedding → CompactTable: only the kept values, and where they belong.
+"""Compact tables: the kept values of a pruned embedding and their positions.
 
-The table is read without torch; what needs torch is loaded at first use.
+`CompactTable` works without torch; names that need torch are loaded at first use.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from thresher.compact.convert import to_compact
     from thresher.compact.embedding import CompactEmbedding
     from thresher.compact.layouts import compact_bytes
-    from thresher.compact.stored import StoredEmbedding
+    from thresher.compact.stored import StoredEmbedding, to_compact
     from thresher.compact.table import CompactTable
 
-_HOMES = {
+_MODULES = {
     "CompactEmbedding": "thresher.compact.embedding",
     "CompactTable": "thresher.compact.table",
     "StoredEmbedding": "thresher.compact.stored",
     "compact_bytes": "thresher.compact.layouts",
-    "to_compact": "thresher.compact.convert",
+    "to_compact": "thresher.compact.stored",
 }
 
 __all__ = ["CompactEmbedding", "CompactTable", "StoredEmbedding", "compact_bytes", "to_compact"]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module 'thresher.compact' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    return getattr(import_module(_MODULES[name]), name)

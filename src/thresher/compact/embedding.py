@@ -1,26 +1,29 @@
-"""CompactEmbedding: an embedding of which only the kept values exist. What retraining trains, and nothing dense.
+"""Trainable embeddings whose parameters are the kept values: CompactEmbedding, and QuantizedEmbedding.
 
-Not the stored form: its index is the quickest to read, not the smallest. `to_compact` gives the `CompactTable`.
+Their index is the fastest to read, not the smallest; `to_table` returns the `CompactTable` that is stored.
 """
 
 from collections.abc import Sequence
 from typing import Any, Self
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from thresher.compact.layouts import choose_layout
+from thresher.compact.encoding import MAX_CODE, Quantized, quantize
+from thresher.compact.layouts import SCALE_BLOCK, ValueType, choose_layout, is_quantized
 from thresher.compact.table import CompactTable
 from thresher.embeddings.base import RowEmbedding
+from thresher.errors import ConfigError
 from thresher.kernels.distinct import DistinctIds, find_distinct
 from thresher.kernels.rows import compact_lookup
 
 
 class CompactEmbedding(RowEmbedding):
-    """Vectors whose pruned entries are zero and whose kept entries are the parameter `values` `[K]`, row after row.
+    """Ids `[...]` → vectors `[..., D]` whose kept entries are the parameter `values` `[K]`, row after row.
 
-    Dense Adam over `values` takes the same steps as masked dense retraining, at a cost that follows `K`.
+    Dense Adam over `values` takes the same steps as masked dense retraining, at a cost proportional to `K`.
 
     >>> import torch
     >>> mask = torch.tensor([[True, False], [False, False], [True, True]])
@@ -29,21 +32,22 @@ class CompactEmbedding(RowEmbedding):
     (3, [[5.0, 6.0], [0.0, 0.0]])
     """
 
-    row_starts: Tensor  # int32 [N + 1], int64 beyond two thousand million entries
-    columns: Tensor  # uint8 [K], int32 beyond 256 columns
+    row_starts: Tensor  # int32 [N + 1], int64 from 2³¹ entries on
+    columns: Tensor  # uint8 [K], int32 for more than 256 columns
     scale_grad_by_freq: bool = False
-    """Divide a gradient by how often the ids have its row, as the `nn.Embedding` did that the table stands for."""
+    """As in `nn.Embedding`: divide the gradient of a row by how often the batch contains it."""
 
     def __init__(self, field_sizes: Sequence[int], embedding_dim: int, positions: Tensor, values: Tensor) -> None:
         """From the kept entries: flat positions `row · D + column` `[K]`, ascending, and their values `[K]`."""
         super().__init__(field_sizes, embedding_dim)
         num_cells = self.num_features * embedding_dim
         if positions.ndim != 1 or positions.shape != values.shape:
-            raise ValueError(f"positions {tuple(positions.shape)} and values {tuple(values.shape)} must be one [K]")
+            shapes = f"{tuple(positions.shape)} and {tuple(values.shape)}"
+            raise ValueError(f"positions and values have shapes {shapes}: expected the same [K].")
         if len(positions) and (int(positions[0]) < 0 or int(positions[-1]) >= num_cells):
-            raise ValueError(f"positions lie outside a table of {self.num_features} rows of {embedding_dim}")
+            raise ValueError(f"positions are outside a table of shape [{self.num_features}, {embedding_dim}].")
         if bool((positions.diff() <= 0).any()):
-            raise ValueError("positions must be ascending and distinct; sort them together with their values")
+            raise ValueError("positions must be ascending and distinct. Sort them together with their values.")
         rows = positions // embedding_dim
         starts = torch.searchsorted(rows, torch.arange(self.num_features + 1, device=rows.device))
         columns = positions - rows * embedding_dim
@@ -53,11 +57,11 @@ class CompactEmbedding(RowEmbedding):
 
     @classmethod
     def from_mask(cls, field_sizes: Sequence[int], mask: Tensor, weight: Tensor) -> Self:
-        """Keep the entries of `weight` `[N, D]` where `mask` `[N, D]` is True, also those that are zero."""
+        """Keep the entries of `weight` `[N, D]` where `mask` `[N, D]` is True, including zeros."""
         if mask.shape != weight.shape or len(mask) != sum(field_sizes):
             raise ValueError(
-                f"mask {tuple(mask.shape)} and weight {tuple(weight.shape)} must both be [{sum(field_sizes)}, D], "
-                "the sum of field_sizes in rows"
+                f"mask has shape {tuple(mask.shape)} and weight {tuple(weight.shape)}: "
+                f"expected [{sum(field_sizes)}, D], the sum of field_sizes in rows."
             )
         positions = mask.reshape(-1).nonzero().squeeze(1)
         return cls(field_sizes, mask.shape[1], positions, weight.detach().reshape(-1)[positions])
@@ -66,12 +70,12 @@ class CompactEmbedding(RowEmbedding):
     def from_table(cls, field_sizes: Sequence[int], table: CompactTable) -> Self:
         """A trainable copy of a stored table."""
         if table.num_features != sum(field_sizes):
-            raise ValueError(f"the table has {table.num_features} rows, field_sizes sum to {sum(field_sizes)}")
+            raise ValueError(f"the table has {table.num_features} rows, but field_sizes sum to {sum(field_sizes)}.")
         positions, values = table.entries()
         return cls(field_sizes, table.embedding_dim, torch.from_numpy(positions), torch.from_numpy(values))
 
     def share_(self, other: Self) -> None:
-        """Hold the very tensors of `other`, which is of the same entries: one table in two modules."""
+        """Use the tensors of `other`, which has the same entries, so that two modules share one table."""
         self.values, self.row_starts, self.columns = other.values, other.row_starts, other.columns
 
     def __getattr__(self, name: str) -> Any:
@@ -81,9 +85,8 @@ class CompactEmbedding(RowEmbedding):
             if name != "weight":
                 raise
             raise AttributeError(
-                "the table is compact and has no weight: look rows up by calling it; a device or dtype to compute with "
-                "is that of the vectors, of the inputs or of another Parameter; values has the kept entries, "
-                "to_dense() all"
+                "a compact table has no weight. Call it to look up rows; take a device or dtype from the vectors, the "
+                "inputs or another parameter; `values` contains the kept entries, to_dense() all."
             ) from None
 
     def forward(self, ids: Tensor) -> Tensor:
@@ -93,7 +96,7 @@ class CompactEmbedding(RowEmbedding):
         return functional.embedding(found.places, self.vectors_of(found.ids), scale_grad_by_freq=True)  # [..., D]
 
     def vectors_of(self, ids: Tensor) -> Tensor:
-        """The vectors of ids `[...]`, `[..., D]`: what stands in the table, however it is called."""
+        """Vectors `[..., D]` of ids `[...]`, without `scale_grad_by_freq`."""
         return compact_lookup(self.values, self.row_starts, self.columns, ids, self.embedding_dim)
 
     @property
@@ -120,7 +123,7 @@ class CompactEmbedding(RowEmbedding):
         return mask.view(self.num_features, self.embedding_dim)
 
     def to_dense(self) -> Tensor:
-        """The dense table `[N, D]`, differentiable in the values; lookups do without it."""
+        """The dense table `[N, D]`, differentiable in the values."""
         cells = self.values.new_zeros(self.num_features * self.embedding_dim)
         return cells.scatter(0, self.positions(), self.values).view(-1, self.embedding_dim)
 
@@ -128,7 +131,7 @@ class CompactEmbedding(RowEmbedding):
         return len(self.values)
 
     def storage_bytes(self) -> int:
-        """Bytes of the smallest layout of this table, which is what a bundle stores."""
+        """Bytes of the `CompactTable` that a bundle stores."""
         sizes, num_columns = self.sizes(), len(torch.unique(self.columns))
         layout = choose_layout(
             self.num_features,
@@ -141,9 +144,74 @@ class CompactEmbedding(RowEmbedding):
         return layout.storage_bytes
 
     def to_table(self) -> CompactTable:
-        """The stored form of the present values."""
+        """The present values as a `CompactTable`."""
         shape = (self.num_features, self.embedding_dim)
         return CompactTable.from_entries(shape, self.positions(), self.values)
 
     def extra_repr(self) -> str:
         return f"{self.num_features}, {self.embedding_dim}, num_parameters={self.num_parameters()}"
+
+
+class QuantizedEmbedding(CompactEmbedding):
+    """A `CompactEmbedding` for quantization-aware training: its vectors are those of its int8 or int4 table.
+
+    Forward rounds the values to codes, backward passes gradients straight through, and the scale of each block is
+    learned (learned step size quantization, Esser et al., ICLR 2020). Meant to continue from a trained
+    `CompactEmbedding` for a few epochs. A scale is `first_scales · exp(scale_shift)`: always positive, and weight decay
+    pulls it to its first value instead of to zero.
+    """
+
+    first_scales: Tensor  # float32 [blocks]
+
+    def __init__(self, embedding: CompactEmbedding, value_type: ValueType) -> None:
+        if not is_quantized(value_type):
+            raise ConfigError(f"value_type is {value_type!r}: quantization-aware training supports int8 and int4.")
+        super().__init__(embedding.field_sizes, embedding.embedding_dim, embedding.positions(), embedding.values)
+        self.value_type, self.scale_grad_by_freq = value_type, embedding.scale_grad_by_freq
+        values = embedding.values.detach().cpu().numpy()
+        scales = torch.from_numpy(quantize(values, value_type).scales).to(embedding.values.device)
+        self.register_buffer("first_scales", scales.clamp(min=torch.finfo(torch.float32).tiny * 256))
+        self.scale_shift = nn.Parameter(torch.zeros_like(scales))
+
+    def vectors_of(self, ids: Tensor) -> Tensor:
+        return compact_lookup(self.rounded_values(), self.row_starts, self.columns, ids, self.embedding_dim)
+
+    def scales(self) -> Tensor:
+        return self.first_scales * self.scale_shift.exp()  # [blocks]
+
+    def rounded_values(self) -> Tensor:
+        """The values as they will be stored `[K]`, differentiable in the values and the scales."""
+        codes = self._unrounded_codes()
+        rounded = codes + (codes.round() - codes).detach()  # straight-through gradient
+        return (rounded * self.scales().unsqueeze(1)).view(-1)[: len(self.values)]
+
+    def _unrounded_codes(self) -> Tensor:
+        block, largest = SCALE_BLOCK[self.value_type], MAX_CODE[self.value_type]
+        padded = functional.pad(self.values, (0, len(self.first_scales) * block - len(self.values)))
+        return (padded.view(-1, block) / self.scales().unsqueeze(1)).clamp(-largest, largest)  # [blocks, block]
+
+    def storage_bytes(self) -> int:
+        return self.to_table().storage_bytes
+
+    @torch.no_grad()
+    def to_table(self) -> CompactTable:
+        """A table with the codes and scales of the forward pass."""
+        codes = self._unrounded_codes().round().view(-1)[: len(self.values)].cpu().numpy().astype(np.int8)
+        quantized = Quantized(codes, self.scales().cpu().numpy())
+        shape = (self.num_features, self.embedding_dim)
+        return CompactTable.from_quantized(shape, self.positions(), quantized, value_type=self.value_type)
+
+
+def quantize_aware_(model: nn.Module, value_type: ValueType) -> Sequence[str]:
+    """Replace every `CompactEmbedding` of a model by a `QuantizedEmbedding`.
+
+    Build the optimizer afterwards: the scales are new parameters. Returns the names of the replaced modules.
+    """
+    names = [name for name, module in model.named_modules() if type(module) is CompactEmbedding]
+    if not names:
+        raise ConfigError("the model has no CompactEmbedding to quantize. Retrain a ticket first.")
+    for name in names:
+        module = model.get_submodule(name)
+        assert isinstance(module, CompactEmbedding)
+        model.set_submodule(name, QuantizedEmbedding(module, value_type))
+    return names

@@ -1,7 +1,7 @@
-"""look_up: a layout and its arrays → a function that writes rows to an output. The numba kernel, or numpy without it.
+"""Lookup in the arrays of a compact table: the numba kernel, or its numpy twin if numba is not installed.
 
-The kernel releases the GIL and may be inside any number of threads at once. The numpy twin gives the same numbers for
-services that do without numba; it is slower, and reads only the rows asked for too.
+The kernel releases the GIL, and any number of threads may run it at once. The twin is slower and returns the same
+numbers; it also reads only the rows looked up.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,43 +11,40 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from thresher.compact.bits import BLOCK_BITS, SELECT_STRIDE
-from thresher.compact.layouts import LIST_SHIFT, Layout
-from thresher.compact.value_types import MAX_CODE, SCALE_BLOCK
+from thresher.compact.encoding import unpack_values
+from thresher.compact.layouts import BLOCK_BITS, LIST_SHIFT, SELECT_STRIDE, Layout
 
 Array = npt.NDArray[Any]
 Positions = npt.NDArray[np.int64]
 LookUp = Callable[[Positions, Positions | None, bool, npt.NDArray[np.float32]], int]
-"""(ids `[n]`, bag starts `[B + 1]` or None, mean instead of sum, output) → first bad place or −1.
+"""(ids `[n]`, bag starts `[B + 1]` or None, mean instead of sum, output) → place of the first id outside, or −1.
 
-With bags the output must hold zeros.
+With bags the output must contain zeros.
 """
 
 ALL_ONES = np.uint64(0xFFFFFFFFFFFFFFFF)
-
-
 NO_BAGS = np.zeros(0, np.int64)
 
 
 def look_up(layout: Layout, arrays: Mapping[str, Array]) -> LookUp:
-    """The fastest way to read this table that is installed; numba is loaded at the first call."""
-    fastest: LookUp | None = None
+    """The function that reads this table; numba is loaded at its first call."""
+    chosen: LookUp | None = None
 
     def run(ids: Positions, bag_starts: Positions | None, mean: bool, out: npt.NDArray[np.float32]) -> int:
-        nonlocal fastest
-        if fastest is None:  # decided once: Python looks for a missing package anew at every import
-            fastest = _fastest(layout, arrays)
-        return fastest(ids, bag_starts, mean, out)
+        nonlocal chosen
+        if chosen is None:  # once: Python searches for a missing package at every import
+            chosen = _installed_lookup(layout, arrays)
+        return chosen(ids, bag_starts, mean, out)
 
     return run
 
 
-def _fastest(layout: Layout, arrays: Mapping[str, Array]) -> LookUp:
+def _installed_lookup(layout: Layout, arrays: Mapping[str, Array]) -> LookUp:
     try:
         from thresher.kernels.compact_table import look_up_rows, table_arrays
         from thresher.kernels.compiling import num_parts, run_parts
-    except ImportError:  # numba is not there
-        return partial(look_up_numpy, layout, arrays)
+    except ImportError:  # numba is not installed
+        return partial(look_up_by_numpy, layout, arrays)
     kernel_arrays = table_arrays(layout, arrays)
 
     def run(ids: Positions, bag_starts: Positions | None, mean: bool, out: npt.NDArray[np.float32]) -> int:
@@ -66,7 +63,7 @@ def _fastest(layout: Layout, arrays: Mapping[str, Array]) -> LookUp:
     return run
 
 
-def look_up_numpy(
+def look_up_by_numpy(
     layout: Layout,
     arrays: Mapping[str, Array],
     ids: Positions,
@@ -74,17 +71,15 @@ def look_up_numpy(
     mean: bool,
     out: npt.NDArray[np.float32],
 ) -> int:
-    """What `kernels.compact_table.look_up_rows` does, in plain numpy."""
+    """The numpy twin of `kernels.compact_table.look_up_rows`."""
     inside = (ids >= 0) & (ids < layout.num_features)
     places = np.flatnonzero(inside)
     ranks, found = _ranks(layout, arrays, ids[places])
     places, ranks = places[found], ranks[found]
-    if layout.has_pool:
-        ranks = arrays["pool_rows"][ranks].astype(np.int64)
     which, columns, entries = _entries(layout, arrays, ranks)
     if layout.drops_columns:
         columns = arrays["column_map"][columns].astype(np.int64)
-    values = _values(layout, arrays, entries)
+    values = unpack_values(arrays, layout.value_type, entries)
     if bag_starts is None:
         out[:] = 0
         out[places[which], columns] = values
@@ -97,7 +92,7 @@ def look_up_numpy(
 
 
 def _ranks(layout: Layout, arrays: Mapping[str, Array], rows: Positions) -> tuple[Positions, npt.NDArray[np.bool_]]:
-    """Place of each row among the indexed ones, and whether it is there."""
+    """Rank of each row among the indexed ones, and whether it is indexed."""
     match layout.row_index:
         case "all":
             return rows, np.ones(len(rows), np.bool_)
@@ -118,9 +113,9 @@ def _ranks(layout: Layout, arrays: Mapping[str, Array], rows: Positions) -> tupl
 
 
 def _entries(layout: Layout, arrays: Mapping[str, Array], ranks: Positions) -> tuple[Positions, Positions, Positions]:
-    """For all entries of these rows: which of the rows it is in, its column, its place among the values."""
+    """For each entry of these rows: its row (as a place in `ranks`), its column, its place among the values."""
     width = layout.width
-    if layout.content == "padded":
+    if layout.content == "full":
         which, columns = np.divmod(np.arange(len(ranks) * width), width)
         return which, columns, ranks[which] * width + columns
     full, skipped = np.zeros(len(ranks), np.bool_), np.zeros(len(ranks), np.int64)
@@ -151,43 +146,27 @@ def _entries(layout: Layout, arrays: Mapping[str, Array], ranks: Positions) -> t
     return which, columns, entries
 
 
-def _values(layout: Layout, arrays: Mapping[str, Array], entries: Positions) -> npt.NDArray[np.float32]:
-    stored = arrays["values"]
-    match layout.value_type:
-        case "fp32" | "fp16":
-            return stored[entries].astype(np.float32)
-        case "bf16":
-            return (stored[entries].astype(np.uint32) << 16).view(np.float32)
-        case "int8":
-            codes = stored[entries].astype(np.float32)
-        case "int4":
-            nibbles = (stored[entries >> 1] >> (4 * (entries & 1)).astype(np.uint8)) & 15
-            codes = nibbles.astype(np.float32) - (MAX_CODE["int4"] + 1)
-    scaled: npt.NDArray[np.float32] = codes * arrays["scales"][entries // SCALE_BLOCK[layout.value_type]]
-    return scaled
-
-
 def _bit(words: Array, positions: Positions) -> npt.NDArray[np.bool_]:
     bits: npt.NDArray[np.uint64] = words[positions >> 6] >> (positions & 63).astype(np.uint64)
     return (bits & np.uint64(1)).astype(np.bool_)
 
 
 def _rank(words: Array, blocks: Array, positions: Positions) -> Positions:
-    """Ones before each position."""
+    """Number of ones before each position."""
     count = blocks[positions // BLOCK_BITS].astype(np.int64)
     first = positions // BLOCK_BITS * (BLOCK_BITS // 64)
     last = positions >> 6
     for offset in range(BLOCK_BITS // 64):
         whole = first + offset < last
         count[whole] += np.bitwise_count(words[first[whole] + offset])
-    rest = (positions & 63) > 0  # the last word may be past the end when nothing of it is asked for
+    rest = (positions & 63) > 0  # at the end of the vector there may be no last word
     low = ~(ALL_ONES << (positions[rest] & 63).astype(np.uint64))
     count[rest] += np.bitwise_count(words[last[rest]] & low)
     return count
 
 
 def _select(words: Array, samples: Array, indices: Positions) -> Positions:
-    """Position of the one with each number."""
+    """Position of the one with each index."""
     position = samples[indices // SELECT_STRIDE].astype(np.int64)
     left = indices % SELECT_STRIDE
     word = position >> 6

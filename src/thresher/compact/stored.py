@@ -1,27 +1,151 @@
-"""StoredEmbedding: a stored table in the place of an embedding, to predict with and nothing else.
+"""The stored forms of embeddings: conversion to tables, tables as modules, and tables of methods that share rows.
 
-It has no parameters: what it holds is the memory-mapped table itself. To train on, use `CompactEmbedding.from_table`.
+A bundle stores a `CompactTable` for pruned and plain tables, and a `MethodTable` for methods with codes, hashes or
+projections. `StoredEmbedding` looks up in either.
 """
 
+import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from functools import singledispatch
+from pathlib import Path
 
+import torch
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from thresher._internal.files import atomic_file
 from thresher.compact.embedding import CompactEmbedding
-from thresher.compact.table import CompactTable
+from thresher.compact.file import FORMAT as COMPACT_FORMAT
+from thresher.compact.file import checksum, map_safetensors, order_metadata_
+from thresher.compact.table import CompactTable, OutOfRange
 from thresher.embeddings.base import FieldEmbedding
+from thresher.embeddings.pep import PepEmbedding
+from thresher.embeddings.stored_form import Storable, StoredForm, build_stored
+from thresher.embeddings.uniform import UniformEmbedding
+from thresher.errors import ConfigError, FormatError
 
-if TYPE_CHECKING:
-    from thresher.compact.method_table import MethodTable
+FORMAT = "thresher.method-table"
+VERSION = 2
+BUILD_ERRORS = (ConfigError, LookupError, TypeError, ValueError, RuntimeError, ArithmeticError, AttributeError)
+"""What `build_stored` may raise for an inconsistent form: errors of the method or of torch."""
+
+
+class MethodTable:
+    """The stored form of a method that shares or projects rows (codes, hashes, projections), ready for lookup.
+
+    The counterpart of `CompactTable` for such methods: immutable, one safetensors file, without pickle.
+    """
+
+    def __init__(self, field_sizes: Sequence[int], form: StoredForm) -> None:
+        self.form = form
+        self._embedding = build_stored(field_sizes, form)
+
+    @classmethod
+    def from_embedding(cls, embedding: FieldEmbedding) -> "MethodTable":
+        assert isinstance(embedding, Storable)
+        form = embedding.to_stored()
+        tensors = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in form.tensors.items()}
+        return cls(embedding.field_sizes, StoredForm(form.kind, tensors, form.metadata))
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.num_features, self.embedding_dim
+
+    @property
+    def num_features(self) -> int:
+        return self._embedding.num_features
+
+    @property
+    def embedding_dim(self) -> int:
+        return self._embedding.embedding_dim
+
+    @property
+    def num_parameters(self) -> int:
+        return self._embedding.num_parameters()
+
+    @property
+    def storage_bytes(self) -> int:
+        """Bytes of all arrays: everything a lookup reads."""
+        return sum(tensor.nbytes for tensor in self.form.tensors.values())
+
+    @torch.no_grad()
+    def lookup(self, ids: Tensor, *, out_of_range: OutOfRange = "error") -> Tensor:
+        """Vectors `[..., D]` of ids `[...]`.
+
+        Args:
+            ids: feature ids.
+            out_of_range: whether an id outside the table raises `IndexError` or gives a vector of zeros.
+        """
+        outside = (ids < 0) | (ids >= self.num_features)
+        if not bool(outside.any()):
+            vectors: Tensor = self._embedding(ids)
+            return vectors
+        if out_of_range == "error":
+            raise IndexError(f"id {int(ids[outside][0])} is outside a table of {self.num_features} rows.")
+        inside: Tensor = self._embedding(ids.masked_fill(outside, 0))
+        return inside.masked_fill(outside[..., None], 0.0)
+
+    def save(self, path: str | Path) -> None:
+        tensors = dict(self.form.tensors)
+        method = {
+            "kind": self.form.kind,
+            "field_sizes": self._embedding.field_sizes,
+            "metadata": dict(self.form.metadata),
+        }
+        metadata = {
+            "format": FORMAT,
+            "version": str(VERSION),
+            "method": json.dumps(method),
+            "sha256": checksum({name: tensor.numpy() for name, tensor in tensors.items()}),
+        }
+        with atomic_file(Path(path)) as temporary:
+            save_file(tensors, temporary, metadata)
+            order_metadata_(temporary)
+
+    @classmethod
+    def load(cls, path: str | Path, *, verify: bool = True) -> "MethodTable":
+        """Open a saved table, memory-mapped; damaged and inconsistent files are refused.
+
+        Args:
+            path: a file that `save` wrote.
+            verify: compare the checksum, which reads the whole file once; the form is always checked.
+        """
+        metadata, arrays = map_safetensors(Path(path), private=True)
+        if metadata.get("format") != FORMAT or metadata.get("version") != str(VERSION):
+            raise FormatError(
+                f"unsupported table ({path}): {metadata.get('format')!r} version {metadata.get('version')!r}. This "
+                f"release reads {FORMAT!r} version {VERSION}. Export the table again, or upgrade thresher."
+            )
+        if verify and metadata.get("sha256") != checksum(arrays):
+            raise FormatError(f"damaged table ({path}): the checksum does not match. Export it again.")
+        try:
+            method = json.loads(metadata["method"])
+            tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+            return cls(method["field_sizes"], StoredForm(method["kind"], tensors, method["metadata"]))
+        except FormatError as error:
+            raise FormatError(f"cannot read the table {path}: {error}") from error
+        except BUILD_ERRORS as error:
+            raise FormatError(f"inconsistent table ({path}): {error}. Export it again.") from error
+
+    def __repr__(self) -> str:
+        N, D = self.shape
+        return (
+            f"MethodTable([{N}, {D}], {self.form.kind}, {self.num_parameters} parameters, {self.storage_bytes} bytes)"
+        )
+
+
+AnyTable = CompactTable | MethodTable
 
 
 class StoredEmbedding(FieldEmbedding):
-    """Looks up ids `[...]` straight in a stored table → vectors `[..., D]`, without gradients."""
+    """Ids `[...]` → vectors `[..., D]` from a memory-mapped table, without parameters and gradients.
 
-    def __init__(self, field_sizes: Sequence[int], table: "CompactTable | MethodTable") -> None:
+    To train further, use `CompactEmbedding.from_table`.
+    """
+
+    def __init__(self, field_sizes: Sequence[int], table: AnyTable) -> None:
         if table.num_features != sum(field_sizes):
-            raise ValueError(f"the table has {table.num_features} rows, field_sizes sum to {sum(field_sizes)}")
+            raise ValueError(f"the table has {table.num_features} rows, but field_sizes sum to {sum(field_sizes)}.")
         super().__init__(field_sizes, table.embedding_dim)
         self.table = table
 
@@ -38,16 +162,77 @@ class StoredEmbedding(FieldEmbedding):
         return repr(self.table)
 
 
-def make_trainable_(model: nn.Module) -> Sequence[str]:
-    """Give a model that was opened from a bundle its parameters back, to train it further.
+@singledispatch
+def to_compact(embedding: nn.Module) -> CompactTable:
+    """The kept values of a trained embedding as a `CompactTable`.
 
-    Every compact table becomes a `CompactEmbedding`. Returns the names of the tables it replaced.
+    Other classes register their conversion with `@to_compact.register`.
+    """
+    raise TypeError(
+        f"{type(embedding).__qualname__} has no compact form. Register one with @to_compact.register, "
+        "or retrain a ticket first, which gives a CompactEmbedding."
+    )
+
+
+@to_compact.register
+def _(embedding: CompactEmbedding) -> CompactTable:
+    return embedding.to_table()
+
+
+@to_compact.register
+def _(embedding: StoredEmbedding) -> CompactTable:
+    if not isinstance(embedding.table, CompactTable):
+        raise TypeError(f"{embedding.table} is a method table, not a compact table.")
+    return embedding.table
+
+
+@to_compact.register
+def _(embedding: PepEmbedding) -> CompactTable:
+    weight = embedding.pruned_weight().detach()
+    return CompactTable.from_mask(weight != 0, weight)
+
+
+@to_compact.register(UniformEmbedding)
+@to_compact.register(nn.Embedding)
+def _(embedding: UniformEmbedding | nn.Embedding) -> CompactTable:
+    weight = embedding.weight.detach()
+    return CompactTable.from_mask(torch.ones_like(weight, dtype=torch.bool), weight)
+
+
+def has_compact_form(module: nn.Module) -> bool:
+    """Whether `to_compact` accepts this module."""
+    return to_compact.dispatch(type(module)) is not to_compact.dispatch(nn.Module)
+
+
+def to_table(embedding: nn.Module) -> AnyTable:
+    """The table that a bundle stores for an embedding: a compact table, or a method table."""
+    if isinstance(embedding, StoredEmbedding):
+        return embedding.table
+    if isinstance(embedding, FieldEmbedding) and not has_compact_form(embedding) and isinstance(embedding, Storable):
+        return MethodTable.from_embedding(embedding)
+    return to_compact(embedding)
+
+
+def has_table(module: nn.Module) -> bool:
+    """Whether `to_table` accepts this module."""
+    return has_compact_form(module) or (isinstance(module, FieldEmbedding) and isinstance(module, Storable))
+
+
+def load_any_table(path: Path, *, verify: bool = True) -> AnyTable:
+    """Open a compact table or a method table, whichever the file contains."""
+    if map_safetensors(path)[0].get("format") == COMPACT_FORMAT:
+        return CompactTable.load(path, verify=verify)
+    return MethodTable.load(path, verify=verify)
+
+
+def make_trainable_(model: nn.Module) -> Sequence[str]:
+    """Make a model that was loaded from a bundle trainable: its compact tables become `CompactEmbedding` modules.
+
+    Returns the names of the replaced modules.
     """
     stored = {name: module for name, module in model.named_modules() if isinstance(module, StoredEmbedding)}
-    names = [name for name, module in stored.items() if isinstance(module.table, CompactTable)]
-    for name in names:
-        table = stored[name].table
-        assert isinstance(table, CompactTable)
+    compact = {name: module.table for name, module in stored.items() if isinstance(module.table, CompactTable)}
+    for name, table in compact.items():
         model.set_submodule(name, CompactEmbedding.from_table(stored[name].field_sizes, table))
     model.requires_grad_(True)
-    return names
+    return list(compact)

@@ -1,8 +1,8 @@
-"""CompactTable: the kept entries of an embedding table and where they belong, in the fewest bytes.
+"""CompactTable: the kept entries of an embedding table and their positions, in the smallest layout.
 
-Immutable and frozen: for training see `CompactEmbedding`. Lookups never build the dense table and are safe under any
-number of threads. `storage_bytes` is the sum of the arrays' bytes, which is also what the file holds beside its header.
-Works without torch.
+Immutable; for training use `CompactEmbedding`. Lookups never build the dense table, and any number of threads may run
+them. `storage_bytes` is the sum of the arrays' bytes, which is the size of the file without its header. Works without
+torch.
 """
 
 from collections.abc import Mapping
@@ -12,10 +12,16 @@ from typing import TYPE_CHECKING, Any, Literal, Self, overload
 import numpy as np
 import numpy.typing as npt
 
-from thresher.compact.encoding import decode, encode
-from thresher.compact.layouts import Layout
+from thresher.compact.encoding import (
+    Quantized,
+    decode_positions,
+    encode_positions,
+    pack_codes,
+    pack_values,
+    unpack_values,
+)
+from thresher.compact.layouts import Layout, ValueType
 from thresher.compact.lookup import look_up
-from thresher.compact.value_types import Quantised, ValueType
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -27,7 +33,7 @@ MAX_ENTRIES = 2**32 - 1  # positions of entries are uint32
 
 
 class CompactTable:
-    """Kept values of a table `[N, D]` + where they belong.
+    """Kept values of a table `[N, D]` and their positions.
 
     >>> import numpy as np
     >>> mask = np.array([[True, False], [False, False], [True, True]])
@@ -48,7 +54,7 @@ class CompactTable:
         """From a dense mask `[N, D]` (True = kept) and dense values `[N, D]`."""
         mask, values = to_numpy(mask), to_numpy(values)
         if mask.ndim != 2 or mask.shape != values.shape:
-            raise ValueError(f"mask {mask.shape} and values {values.shape} must have one shape [N, D]")
+            raise ValueError(f"mask has shape {mask.shape} and values {values.shape}: expected the same [N, D].")
         positions = np.flatnonzero(mask)
         shape = (mask.shape[0], mask.shape[1])
         return cls.from_entries(shape, positions, values.reshape(-1)[positions], value_type=value_type)
@@ -62,21 +68,22 @@ class CompactTable:
         *,
         value_type: ValueType = "fp32",
     ) -> Self:
-        """From the kept entries alone: flat positions `row · D + column`, ascending, and their values, both `[K]`."""
+        """From the kept entries: flat positions `row · D + column`, ascending, and their values, both `[K]`."""
         positions = to_numpy(positions).astype(np.int64, copy=False)
         values = to_numpy(values).astype(np.float32, copy=False)
         _check_entries(shape, positions, values)
-        return cls(*encode(shape, positions, values, value_type))
+        layout, index = encode_positions(shape, positions, value_type)
+        return cls(layout, index | pack_values(values, value_type))
 
     @classmethod
-    def from_quantised(
-        cls, shape: tuple[int, int], positions: "Tensor | Array", quantised: Quantised, *, value_type: ValueType
+    def from_quantized(
+        cls, shape: tuple[int, int], positions: "Tensor | Array", quantized: Quantized, *, value_type: ValueType
     ) -> Self:
-        """From entries whose codes and scales are already chosen, as quantisation-aware training ends with."""
+        """From positions and the codes and scales of their values, as quantization-aware training produces them."""
         positions = to_numpy(positions).astype(np.int64, copy=False)
-        values = quantised.values(value_type)
-        _check_entries(shape, positions, values)
-        return cls(*encode(shape, positions, values, value_type, quantised))
+        _check_entries(shape, positions, quantized.codes)
+        layout, index = encode_positions(shape, positions, value_type)
+        return cls(layout, index | pack_codes(quantized, value_type))
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -96,7 +103,7 @@ class CompactTable:
 
     @property
     def num_parameters(self) -> int:
-        """Kept entries, those that happen to be zero included."""
+        """Number of kept entries, including those whose value is zero."""
         return self.layout.num_entries
 
     @property
@@ -109,14 +116,14 @@ class CompactTable:
     @overload
     def lookup(self, ids: Array, *, out_of_range: OutOfRange = "error") -> npt.NDArray[np.float32]: ...
     def lookup(self, ids: "Tensor | Array", *, out_of_range: OutOfRange = "error") -> "Tensor | Array":
-        """Vectors `[..., D]` of ids `[...]`; zeros where a row was pruned away.
+        """Vectors `[..., D]` of ids `[...]`; zeros for pruned rows.
 
         Args:
-            ids: feature ids, an array or a CPU tensor; the answer is of the same kind.
-            out_of_range: whether an id outside the table is an `IndexError` or a vector of zeros.
+            ids: feature ids, an array or a CPU tensor; the result has the same type.
+            out_of_range: whether an id outside the table raises `IndexError` or gives a vector of zeros.
         """
         if not isinstance(ids, np.ndarray):
-            return _like_tensor(self.lookup(to_numpy(ids), out_of_range=out_of_range))
+            return _to_tensor(self.lookup(to_numpy(ids), out_of_range=out_of_range))
         flat = np.ascontiguousarray(ids, np.int64).reshape(-1)
         vectors = np.empty((len(flat), self.embedding_dim), np.float32)
         self._check_range(flat, self._look_up(flat, None, False, vectors), out_of_range)
@@ -141,27 +148,29 @@ class CompactTable:
         """One vector per bag `[B, D]`: the sum or mean over its ids; zeros for an empty bag.
 
         Args:
-            ids: the ids of all bags one after the other, `[total]`.
-            offsets: where each bag starts, and where the last one ends, `[B + 1]`.
+            ids: the concatenated ids of all bags, `[total]`.
+            offsets: the start of each bag and the end of the last, `[B + 1]`.
             pooling: `sum` or `mean`; an id outside the table counts in the mean as a vector of zeros.
             out_of_range: as in `lookup`.
         """
         if not isinstance(ids, np.ndarray):
             pooled = self.lookup_bags(to_numpy(ids), to_numpy(offsets), pooling, out_of_range=out_of_range)
-            return _like_tensor(pooled)
+            return _to_tensor(pooled)
         flat = np.ascontiguousarray(ids, np.int64)
         starts = np.ascontiguousarray(to_numpy(offsets), np.int64)
         if flat.ndim != 1 or starts.ndim != 1 or not len(starts) or starts[0] != 0 or starts[-1] != len(flat):
-            raise ValueError(f"offsets must begin with 0 and end with the number of ids, {len(flat)}")
+            raise ValueError(f"offsets must start with 0 and end with the number of ids, {len(flat)}.")
         if np.any(np.diff(starts) < 0):
-            raise ValueError("offsets must ascend")
+            raise ValueError("offsets must not decrease.")
         pooled = np.zeros((len(starts) - 1, self.embedding_dim), np.float32)
         self._check_range(flat, self._look_up(flat, starts, pooling == "mean", pooled), out_of_range)
         return pooled
 
     def entries(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
         """Flat positions `[K]`, ascending, and values `[K]` of all kept entries."""
-        return decode(self.layout, self.arrays)
+        num_entries = self.layout.num_entries
+        values = unpack_values(self.arrays, self.value_type, np.arange(num_entries))
+        return decode_positions(self.layout, self.arrays), values
 
     def mask(self) -> npt.NDArray[np.bool_]:
         """The dense mask `[N, D]`, True = kept."""
@@ -174,31 +183,31 @@ class CompactTable:
         return np.bincount(self.entries()[0] // self.embedding_dim, minlength=self.num_features)
 
     def to_dense(self) -> npt.NDArray[np.float32]:
-        """The dense table `[N, D]`, for people who need it; lookups do not."""
+        """The dense table `[N, D]`."""
         dense = np.zeros(self.shape, np.float32)
         positions, values = self.entries()
         dense.reshape(-1)[positions] = values
         return dense
 
     def to_value_type(self, value_type: ValueType) -> "CompactTable":
-        """The same entries with their values stored as another type, rounded."""
+        """A table with the same entries and its values rounded to another type."""
         if value_type == self.value_type:
             return self
         return CompactTable.from_entries(self.shape, *self.entries(), value_type=value_type)
 
     def save(self, path: str | Path) -> None:
-        """Write one safetensors file, atomically."""
+        """Write one safetensors file atomically."""
         from thresher.compact.file import save_table
 
         save_table(self.layout, self.arrays, Path(path))
 
     @classmethod
     def load(cls, path: str | Path, *, verify: bool = True) -> Self:
-        """Open a saved table, memory-mapped: pages are read when a lookup needs them, and shared between processes.
+        """Open a saved table, memory-mapped: lookups read pages on demand, and processes share them.
 
         Args:
-            path: a file `save` wrote.
-            verify: compare the checksum, which reads the whole file once; the index is checked in any case.
+            path: a file that `save` wrote.
+            verify: compare the checksum, which reads the whole file once; the index is always checked.
         """
         from thresher.compact.file import load_table
 
@@ -214,11 +223,11 @@ class CompactTable:
 
     def _check_range(self, ids: Array, bad: int, out_of_range: OutOfRange) -> None:
         if bad >= 0 and out_of_range == "error":
-            raise IndexError(f"id {ids[bad]} is outside a table of {self.num_features} rows")
+            raise IndexError(f"id {ids[bad]} is outside a table of {self.num_features} rows.")
 
 
 def to_numpy(values: "Tensor | Array") -> Array:
-    """An array or a tensor of any device as an array."""
+    """An array or a tensor on any device as an array."""
     if isinstance(values, np.ndarray):
         return values
     tensor: Any = values
@@ -226,7 +235,7 @@ def to_numpy(values: "Tensor | Array") -> Array:
     return array
 
 
-def _like_tensor(array: Array) -> "Tensor":
+def _to_tensor(array: Array) -> "Tensor":
     import torch
 
     return torch.from_numpy(array)
@@ -234,10 +243,10 @@ def _like_tensor(array: Array) -> "Tensor":
 
 def _check_entries(shape: tuple[int, int], positions: Array, values: Array) -> None:
     if positions.ndim != 1 or positions.shape != values.shape:
-        raise ValueError(f"positions {positions.shape} and values {values.shape} must have one shape [K]")
+        raise ValueError(f"positions have shape {positions.shape} and values {values.shape}: expected the same [K].")
     if len(positions) and (positions[0] < 0 or positions[-1] >= shape[0] * shape[1]):
-        raise ValueError(f"positions reach from {positions[0]} to {positions[-1]}, outside a table of shape {shape}")
+        raise ValueError(f"positions {positions[0]} to {positions[-1]} are outside a table of shape {shape}.")
     if np.any(np.diff(positions) <= 0):
-        raise ValueError("positions must be ascending and distinct; sort them together with their values")
+        raise ValueError("positions must be ascending and distinct. Sort them together with their values.")
     if len(positions) > MAX_ENTRIES or not 1 <= shape[1] <= 65536:
-        raise ValueError(f"a compact table holds up to {MAX_ENTRIES} entries in rows of 1 to 65,536; got {shape}")
+        raise ValueError(f"shape {shape} is too large: expected at most {MAX_ENTRIES} entries in rows of 1 to 65,536.")

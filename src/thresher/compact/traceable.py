@@ -1,8 +1,7 @@
-"""TraceableEmbedding: a compact table as plain tensor operations, so that it survives export to other engines.
+"""TraceableEmbedding: lookup in a compact table as plain tensor operations, for export to other engines.
 
 Gathers, sums and one scatter: no kernel, no loop, no shape that depends on values. Its arrays are a little larger than
-those of `CompactTable` (byte-sized bit operations are all that every engine has) and stay compact wherever they run.
-For serving in Python use `StoredEmbedding`; for training `CompactEmbedding`.
+those of `CompactTable`, since not every engine has bit operations on larger types than bytes.
 """
 
 from collections.abc import Sequence
@@ -12,15 +11,16 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from thresher.compact.encoding import pack_values
+from thresher.compact.layouts import SCALE_BLOCK, ValueType, is_quantized
 from thresher.compact.table import CompactTable
-from thresher.compact.value_types import SCALE_BLOCK, ValueType, is_quantised, pack_values
 from thresher.embeddings.base import FieldEmbedding
 
-GROUP_ROWS = 256  # features whose bits are summed together; one int32 of rank support each
+GROUP_ROWS = 256  # rows per int32 that counts the kept rows before them
 GROUP_BYTES = GROUP_ROWS // 8
-SIZES_BLOCK = 16  # rows whose sizes are summed to find where one begins
-MASKS_BLOCK = 4  # the same, where sizes are counted in masks
-OUTSIDE = 1 << 40  # an id past the end of every array: engines that check places tell of it, none finds another row
+SIZES_BLOCK = 16  # rows whose sizes are summed to find the start of one
+MASKS_BLOCK = 4  # the same with sizes counted in masks
+OUTSIDE = 1 << 40  # past the end of every array, so that no engine finds another row
 _BITS = (np.arange(256)[:, None] >> np.arange(8)) & 1  # [256, 8]
 _ONES_BELOW = np.concatenate([np.zeros((256, 1), np.int64), _BITS.cumsum(1)], axis=1)  # [256, 9]
 
@@ -31,9 +31,7 @@ class TraceableEmbedding(FieldEmbedding):
     def __init__(self, field_sizes: Sequence[int], table: CompactTable) -> None:
         super().__init__(field_sizes, table.embedding_dim)
         self.num_kept = table.num_parameters
-        # codes are taken over as they are; those of a shared pool would need new scales, so they become floats
-        as_floats = is_quantised(table.value_type) and (table.layout.has_pool or not self.num_kept)
-        self.value_type: ValueType = "fp32" if as_floats else table.value_type
+        self.value_type: ValueType = table.value_type if self.num_kept else "fp32"
         positions, values = table.entries()
         rows, columns = np.divmod(positions, self.embedding_dim)
         sizes = np.bincount(rows, minlength=self.num_features)
@@ -62,7 +60,7 @@ class TraceableEmbedding(FieldEmbedding):
                 masks = np.packbits(bits, axis=1, bitorder="little").reshape(-1)
                 self._add("masks", _blocks(masks, MASKS_BLOCK * row_bytes))
                 self._add("starts", _block_starts(sizes, MASKS_BLOCK))
-        if is_quantised(self.value_type):
+        if is_quantized(self.value_type):
             packed = {name: table.arrays[name] for name in ("values", "scales")}
         else:
             packed = pack_values(values, self.value_type)
@@ -71,14 +69,14 @@ class TraceableEmbedding(FieldEmbedding):
 
     def forward(self, ids: Tensor) -> Tensor:
         flat = ids.reshape(-1).long()  # [n]
-        # engines count negative places from the end, and some past the table lie within its padding
+        # engines count negative places from the end, and some ids past the table are within its padding
         flat = torch.where((flat >= 0) & (flat < self.num_features), flat, OUTSIDE)
         if self.rows_indexed:
             ranks, present = self._ranks(flat)
         else:
             ranks, present = flat, None
         match self.content:
-            case "dense" if not is_quantised(self.value_type):
+            case "dense" if not is_quantized(self.value_type):
                 vectors = self.values[ranks].float()
             case "dense":
                 vectors = self._values(ranks[:, None] * self.embedding_dim + self._range(self.embedding_dim))
@@ -97,7 +95,7 @@ class TraceableEmbedding(FieldEmbedding):
         return sum(buffer.numel() * buffer.element_size() for buffer in self.buffers())
 
     def _ranks(self, ids: Tensor) -> tuple[Tensor, Tensor]:
-        """Place of each row among the kept ones (0 for a pruned row), and 1.0 where it is kept."""
+        """Rank of each row among the kept ones (0 for a pruned row), and 1.0 if it is kept."""
         group, within = ids // GROUP_ROWS, ids % GROUP_ROWS
         row_bits = self.row_bits[group].long()  # [n, 32]
         ranks = self.row_ranks[group].long() + self._count_below(row_bits, within)
@@ -106,8 +104,8 @@ class TraceableEmbedding(FieldEmbedding):
         return ranks * present, present.float()
 
     def _count_below(self, row_bits: Tensor, bit: Tensor) -> Tensor:
-        """Ones among the first `bit` `[n]` bits of bytes `[n, m]`."""
-        within = (bit[:, None] - 8 * self._range(row_bits.shape[1])).clamp(0, 8)  # how much of each byte counts
+        """Number of ones among the first `bit` `[n]` bits of bytes `[n, m]`."""
+        within = (bit[:, None] - 8 * self._range(row_bits.shape[1])).clamp(0, 8)  # bits of each byte that count
         return self.ones_below[row_bits * 9 + within].sum(1, dtype=torch.int64)
 
     def _from_columns(self, ranks: Tensor) -> Tensor:
@@ -118,7 +116,7 @@ class TraceableEmbedding(FieldEmbedding):
         offsets = self._range(self.max_size)
         entries = (start[:, None] + offsets).clamp(max=max(self.num_kept - 1, 0))  # [n, S]
         inside = offsets < size
-        spare = torch.full_like(entries, self.embedding_dim)  # a column past the last takes what is not there
+        spare = torch.full_like(entries, self.embedding_dim)  # an extra column for unused places
         columns = torch.where(inside, self.columns[entries].long(), spare)
         vectors = torch.zeros(ranks.shape[0], self.embedding_dim + 1, device=ranks.device)
         return vectors.scatter(1, columns, self._values(entries))[:, : self.embedding_dim]
@@ -137,7 +135,7 @@ class TraceableEmbedding(FieldEmbedding):
         return self._values(entries) * own  # [n, D]
 
     def _values(self, entries: Tensor) -> Tensor:
-        if not is_quantised(self.value_type):
+        if not is_quantized(self.value_type):
             return self.values[entries].float()
         scales = self.scales[entries // SCALE_BLOCK[self.value_type]]
         if self.value_type == "int8":
@@ -153,13 +151,13 @@ class TraceableEmbedding(FieldEmbedding):
         self._add("row_ranks", (np.cumsum(counts) - counts).astype(np.int32))
 
     def _smallest(self, sizes: npt.NDArray[np.int64]) -> str:
-        """The content of fewest bytes; values count four each, whatever their type, only where some are padding."""
+        """The smallest content; padding values count four bytes each, whatever their type."""
         rows, entries, width = len(sizes), int(sizes.sum()), self.embedding_dim
         if not entries:
             return "dense"
         padding = rows * width - entries
         prices = {
-            "dense": float("inf") if padding and is_quantised(self.value_type) else 4 * padding,
+            "dense": float("inf") if padding and is_quantized(self.value_type) else 4 * padding,
             "columns": entries * (1 if width <= 256 else 2) + rows * (1 + 4 / SIZES_BLOCK),
             "masks": rows * (-(-width // 8) + 4 / MASKS_BLOCK),
         }
@@ -186,17 +184,17 @@ class TraceableEmbedding(FieldEmbedding):
 
 
 def _small(largest: int) -> type[np.generic]:
-    """The narrowest type for numbers up to `largest` that every engine gathers."""
+    """The smallest dtype for numbers up to `largest` that every engine can gather."""
     return np.uint8 if largest < 256 else np.int16 if largest < 2**15 else np.int32
 
 
 def _blocks(array: npt.NDArray[np.generic], block: int) -> npt.NDArray[np.generic]:
-    """An array in rows of `block`, the last filled up with zeros."""
+    """An array in rows of `block`, the last padded with zeros."""
     padded = np.zeros(-(-len(array) // block) * block, array.dtype)
     padded[: len(array)] = array
     return padded.reshape(-1, block)
 
 
 def _block_starts(sizes: npt.NDArray[np.int64], block: int) -> npt.NDArray[np.int32]:
-    """Where the first row of each block begins."""
+    """Start of the first row of each block."""
     return (np.cumsum(sizes) - sizes)[::block].astype(np.int32)

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from thresher.compact.layouts import ValueType
 from thresher.compact.stored import make_trainable_
-from thresher.compact.value_types import ValueType
 from thresher.data.batches.split_batches import SplitBatches
 from thresher.data.table import EncodedTable
 from thresher.experiment.retrain import retrain_quantised, short_training

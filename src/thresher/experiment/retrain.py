@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from torch import nn
 
 from thresher._internal.tensor_state import load_tensor_state_, tensor_state
-from thresher.compact.quantised import quantise_aware_
-from thresher.compact.value_types import ValueType
+from thresher.compact.embedding import quantize_aware_
+from thresher.compact.layouts import ValueType
 from thresher.embeddings.base import FieldEmbedding
 from thresher.search.ticket import Rewind, Ticket
 from thresher.training.distillation import SoftLabels
@@ -171,7 +171,7 @@ def retrain_quantised(
         soft_labels: the one the model was retrained on, if it was.
     """
     config = short_training(TrainingConfig()) if config is None else config
-    quantise_aware_(model, value_type)
+    quantize_aware_(model, value_type)
     rounded = {name: tensor.clone() for name, tensor in tensor_state(model).items()}
     start = evaluate(model, data.validation, feature_counts=data.feature_counts)
     stage = f"quantise {value_type}"

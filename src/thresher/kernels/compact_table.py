@@ -1,7 +1,7 @@
-"""Looking up rows in the arrays of a compact table: one serial numba kernel that releases the GIL.
+"""Lookup of rows in the arrays of a compact table: one serial numba kernel that releases the GIL.
 
-Any number of Python threads may be inside it at once. It allocates nothing and reads only the rows asked for.
-Not here: what the arrays mean (`compact.layouts`), and lookups that train (`kernels.compact_lookup`).
+Any number of Python threads may run it at once. It allocates nothing of the table's size and reads only the rows looked
+up. The arrays are described in `compact.layouts`; the numpy twin is `compact.lookup.look_up_by_numpy`.
 """
 
 from collections.abc import Mapping
@@ -25,19 +25,18 @@ from thresher.kernels.primitives import (
 
 Array = npt.NDArray[Any]
 ROW_INDEX_CODES = {"all": 0, "bitmap": 1, "list8": 2, "list16": 3}
-CONTENT_CODES = {"padded": 0, "masks": 1, "columns": 2}
-AT_ONCE = 32  # ids worked on together
+CONTENT_CODES = {"full": 0, "masks": 1, "columns": 2}
+BATCH = 32  # ids processed together
 VALUE_CODES = {"fp32": 0, "fp16": 1, "bf16": 2, "int8": 3, "int4": 4}
 
 
 class TableArrays(NamedTuple):
-    """What the kernel reads, always of the same types; arrays a layout does not have are empty."""
+    """The arrays of a table, always of the same types; arrays a layout does not have are empty."""
 
     row_index: int
     content: int
     num_features: int
     width: int
-    has_pool: bool
     num_full_rows: int
     value_type: int
     row_bits: Array  # uint64
@@ -45,8 +44,6 @@ class TableArrays(NamedTuple):
     row_starts: Array  # uint32
     row_lows8: Array
     row_lows16: Array
-    pool16: Array
-    pool32: Array
     full_bits: Array  # uint64
     full_ranks: Array  # uint32
     cell_bits: Array  # uint64
@@ -63,7 +60,7 @@ class TableArrays(NamedTuple):
 
 
 def table_arrays(layout: Any, arrays: Mapping[str, Array]) -> TableArrays:
-    """What the kernel reads, from a layout (`compact.layouts.Layout`) and its arrays."""
+    """The kernel's view of a layout (`compact.layouts.Layout`) and its arrays."""
 
     def array(name: str, dtype: type[np.generic]) -> Array:
         found = arrays.get(name)
@@ -80,7 +77,6 @@ def table_arrays(layout: Any, arrays: Mapping[str, Array]) -> TableArrays:
         content=CONTENT_CODES[layout.content],
         num_features=layout.num_features,
         width=layout.width,
-        has_pool=layout.has_pool,
         num_full_rows=layout.num_full_rows,
         value_type=VALUE_CODES[layout.value_type],
         row_bits=array("row_bits", np.uint64),
@@ -88,8 +84,6 @@ def table_arrays(layout: Any, arrays: Mapping[str, Array]) -> TableArrays:
         row_starts=array("row_starts", np.uint32),
         row_lows8=array("row_lows", np.uint8),
         row_lows16=array("row_lows", np.uint16),
-        pool16=array("pool_rows", np.uint16),
-        pool32=array("pool_rows", np.uint32),
         full_bits=array("full_bits", np.uint64),
         full_ranks=array("full_ranks", np.uint32),
         cell_bits=array("cell_bits", np.uint64),
@@ -107,7 +101,7 @@ def table_arrays(layout: Any, arrays: Mapping[str, Array]) -> TableArrays:
 
 
 def _read_only(array: Array) -> Array:
-    """Writable and read-only arrays are different types to numba: one kind means one compilation."""
+    """A read-only view: numba compiles a kernel again for writable arrays."""
     view = array.view()
     view.flags.writeable = False
     return view
@@ -115,7 +109,7 @@ def _read_only(array: Array) -> Array:
 
 @kernel
 def _find(starts, lows, group, low):  # type: ignore[no-untyped-def]
-    """Rank of a row among the listed ones, −1 when it is not there: binary search inside its group."""
+    """Rank of a row among the listed ones, by binary search inside its group; −1 if it is not listed."""
     first, last = np.int64(starts[group]), np.int64(starts[group + 1])
     while first < last:
         middle = (first + last) >> 1
@@ -134,7 +128,7 @@ def _value(value_type, values32, values16, values8, scales, entry):  # type: ign
         return values32[entry]
     if value_type == 1:
         half = np.uint32(values16[entry])
-        # the exponent's bias differs by 112; multiplying instead of adding also sets denormal numbers right
+        # the exponent's bias differs by 112; multiplying instead of adding is also right for denormal numbers
         magnitude = as_float((half & np.uint32(0x7FFF)) << np.uint32(13)) * np.float32(2.0**112)
         return -magnitude if half & np.uint32(0x8000) else magnitude
     if value_type == 2:
@@ -149,59 +143,55 @@ def _value(value_type, values32, values16, values8, scales, entry):  # type: ign
 def look_up_rows(table, ids, bag_starts, mean, out):  # type: ignore[no-untyped-def]
     """Write the vectors of `ids` `[n]` into `out`.
 
-    Without `bag_starts` (empty) each id has a row of `out` `[n, D]`, which may hold anything; with `bag_starts`
-    `[B + 1]` the ids from `bag_starts[b]` to `bag_starts[b + 1]` share row `b` of zeroed `out` `[B, D]`, summed or
-    averaged. Returns the place of the first id outside the table, which adds nothing, or −1.
+    Without `bag_starts` (empty) each id has a row of `out` `[n, D]`, which is overwritten; with `bag_starts` `[B + 1]`
+    the ids from `bag_starts[b]` to `bag_starts[b + 1]` share row `b` of zeroed `out` `[B, D]`, summed or averaged.
+    Returns the place of the first id outside the table, or −1.
 
-    Ids are taken some at a time through short loops, so that the memory one asks for arrives while others are worked
-    on: which stored row, where its entries are, and the entries themselves.
+    Several ids pass together through short loops (rank of the row, place of its entries, the entries), so that the
+    memory requested for one id arrives while others are processed.
     """
-    # every array once into a local: taking one out of the tuple counts a reference
+    # each array is read from the tuple once: reading it counts a reference
     row_index, content, num_features, width = table.row_index, table.content, table.num_features, table.width
-    has_pool, num_full_rows, value_type = table.has_pool, table.num_full_rows, table.value_type
-    row_bits, row_ranks, row_starts = table.row_bits, table.row_ranks, table.row_starts
-    row_lows8, row_lows16, pool16, pool32 = table.row_lows8, table.row_lows16, table.pool16, table.pool32
-    full_bits, full_ranks = table.full_bits, table.full_ranks
-    cell_bits, cell_ranks = table.cell_bits, table.cell_ranks
+    num_full_rows, value_type, row_starts = table.num_full_rows, table.value_type, table.row_starts
+    row_bits, row_ranks, row_lows8, row_lows16 = table.row_bits, table.row_ranks, table.row_lows8, table.row_lows16
+    full_bits, full_ranks, cell_bits, cell_ranks = table.full_bits, table.full_ranks, table.cell_bits, table.cell_ranks
     row_flags, row_samples, columns8, columns16 = table.row_flags, table.row_samples, table.columns8, table.columns16
     column_map, values32, values16 = table.column_map, table.values32, table.values16
     values8, scales = table.values8, table.scales
 
-    whose = np.empty(AT_ONCE, np.int64)  # places in `ids` of those that have a stored row
-    ranks = np.empty(AT_ONCE, np.int64)  # of these rows
-    places = np.empty(AT_ONCE, np.int64)  # of a row's first column number
-    entries = np.empty(AT_ONCE, np.int64)  # of its first value
-    sizes = np.empty(AT_ONCE, np.int64)  # −1 for a full row
+    found_at = np.empty(BATCH, np.int64)  # places in `ids` of those that have a stored row
+    ranks = np.empty(BATCH, np.int64)  # of these rows
+    places = np.empty(BATCH, np.int64)  # of a row's first column number
+    entries = np.empty(BATCH, np.int64)  # of its first value
+    sizes = np.empty(BATCH, np.int64)  # −1 for a full row
     first_bad = np.int64(-1)
     bag, share = np.int64(-1), np.float32(1)
-    for start in range(0, ids.shape[0], AT_ONCE):
-        stop = min(start + AT_ONCE, ids.shape[0])
+    for start in range(0, ids.shape[0], BATCH):
+        stop = min(start + BATCH, ids.shape[0])
         found = np.int64(0)
         for i in range(start, stop):
-            later = ids[min(i + AT_ONCE, ids.shape[0] - 1)]
+            later = ids[min(i + BATCH, ids.shape[0] - 1)]
             row = ids[i]
             if row < 0 or row >= num_features:
                 if first_bad < 0:
                     first_bad = np.int64(i)
                 continue
-            there, stored = np.True_, np.int64(row)
+            present, stored = np.True_, np.int64(row)
             if row_index == 1:
                 if 0 <= later < num_features:
                     prefetch(row_bits, later >> 6)
-                there, stored = bit(row_bits, row), rank(row_bits, row_ranks, row)
+                present, stored = bit(row_bits, row), rank(row_bits, row_ranks, row)
             elif row_index == 2:
                 stored = _find(row_starts, row_lows8, row >> 8, row & 255)
-                there = stored >= 0
+                present = stored >= 0
             elif row_index == 3:
                 stored = _find(row_starts, row_lows16, row >> 16, row & 65535)
-                there = stored >= 0
-            # no branch: whether a row is there cannot be guessed
-            whose[found], ranks[found] = i, stored
-            found += np.int64(there)
+                present = stored >= 0
+            # no branch, since it could not be predicted
+            found_at[found], ranks[found] = i, stored
+            found += np.int64(present)
 
         for k in range(found):
-            if has_pool:
-                ranks[k] = np.int64(pool16[ranks[k]]) if pool16.shape[0] > 0 else np.int64(pool32[ranks[k]])
             entries[k], sizes[k] = 0, -1 if content == 0 else 0
             if num_full_rows > 0:
                 full_before = rank(full_bits, full_ranks, ranks[k])
@@ -221,7 +211,7 @@ def look_up_rows(table, ids, bag_starts, mean, out):  # type: ignore[no-untyped-
                 entries[k] += rank(cell_bits, cell_ranks, places[k])
                 if value_type == 0:
                     prefetch(values32, entries[k])
-                    prefetch(values32, min(entries[k] + 16, values32.shape[0] - 1))  # a line of memory further
+                    prefetch(values32, min(entries[k] + 16, values32.shape[0] - 1))  # the next cache line
                 elif value_type <= 2:
                     prefetch(values16, entries[k])
                 else:
@@ -245,14 +235,14 @@ def look_up_rows(table, ids, bag_starts, mean, out):  # type: ignore[no-untyped-
                     prefetch(values8, entries[k] if value_type == 3 else entries[k] >> 1)
 
         if bag_starts.shape[0] == 0:
-            out[start:stop] = 0  # here and not all at once: these rows are written again while they are near
+            out[start:stop] = 0  # here, while these rows are in the cache
         for k in range(found):
             entry, place = entries[k], places[k]
             if bag_starts.shape[0] == 0:
-                bag = whose[k]
-            elif bag < 0 or whose[k] >= bag_starts[bag + 1]:
+                bag = found_at[k]
+            elif bag < 0 or found_at[k] >= bag_starts[bag + 1]:
                 bag += 1
-                while whose[k] >= bag_starts[bag + 1]:
+                while found_at[k] >= bag_starts[bag + 1]:
                     bag += 1
                 if mean:
                     share = np.float32(1) / np.float32(bag_starts[bag + 1] - bag_starts[bag])

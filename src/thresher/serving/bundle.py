@@ -23,10 +23,9 @@ from torch import nn
 import thresher
 from thresher._internal.files import atomic_folder, write_json
 from thresher._internal.settings import config_from_mapping, config_to_mapping
-from thresher.compact.method_table import AnyTable, has_table, load_any_table, to_table
-from thresher.compact.stored import StoredEmbedding
+from thresher.compact.layouts import ValueType
+from thresher.compact.stored import AnyTable, StoredEmbedding, has_table, load_any_table, to_table
 from thresher.compact.table import CompactTable
-from thresher.compact.value_types import ValueType
 from thresher.data.encode.row_encoder import RowEncoder
 from thresher.embeddings.base import FieldEmbedding
 from thresher.errors import ConfigError, FormatError

@@ -8,8 +8,7 @@ from torch import Tensor, nn
 
 from thresher.attach.extend import Growth, Start, extend_table
 from thresher.compact.embedding import CompactEmbedding
-from thresher.compact.method_table import AnyTable
-from thresher.compact.stored import StoredEmbedding, make_trainable_
+from thresher.compact.stored import AnyTable, StoredEmbedding, make_trainable_
 from thresher.compact.table import CompactTable
 from thresher.data.encode.row_encoder import RowEncoder
 from thresher.errors import FormatError

@@ -116,5 +116,4 @@ def _describe_layout(table: Any) -> str:
     layout = table.layout
     parts = [f"{layout.row_index} rows", layout.content, layout.value_type]
     parts += ["full rows marked"] if layout.num_full_rows else []
-    parts += ["shared rows"] if layout.has_pool else []
     return ", ".join(parts)

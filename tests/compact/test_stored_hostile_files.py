@@ -1,6 +1,6 @@
-"""A table of any method from a file anybody wrote: refused in our own words, or safe to look up in.
+"""Hostile files of method tables are refused with a FormatError, or are safe to look up in.
 
-The checksum is recomputed after every change, as an attacker would; only the checks of the form stand guard.
+The checksum is recomputed after every change, as an attacker would do, so only the checks of the form protect.
 """
 
 import json
@@ -20,7 +20,7 @@ from thresher.baselines.hashing import DoubleHashConfig, DoubleHashEmbedding, Ha
 from thresher.baselines.mgqe import MgqeConfig, MgqeEmbedding
 from thresher.baselines.quotient_remainder import QuotientRemainderConfig, QuotientRemainderEmbedding
 from thresher.compact.file import checksum, map_safetensors
-from thresher.compact.method_table import MethodTable, load_any_table
+from thresher.compact.stored import MethodTable, load_any_table
 from thresher.embeddings.feature_groups import FeatureRuns
 from thresher.embeddings.mixed_dimension import MixedDimensionEmbedding
 from thresher.embeddings.stored_form import _kinds
@@ -62,31 +62,31 @@ IN_RUNS = ["double-hash", "mixed", "mixed-own-projections", "mgqe", "mgqe-one-ra
 def files(tmp_path_factory):
     folder = tmp_path_factory.mktemp("method-tables")
     for name, embedding in EMBEDDINGS.items():
-        MethodTable.of(embedding).save(folder / f"{name}.safetensors")
+        MethodTable.from_embedding(embedding).save(folder / f"{name}.safetensors")
     return folder
 
 
-class Lie:
-    """A saved table to change and to write again with a right checksum."""
+class ChangedTable:
+    """A saved table to change and to write again with a correct checksum."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self.metadata, arrays = map_safetensors(folder / f"{name}.safetensors")
         self.arrays = {key: array.copy() for key, array in arrays.items()}
-        self.about = json.loads(self.metadata["method"])
+        self.method = json.loads(self.metadata["method"])
         self.path = folder / "changed.safetensors"
 
     @property
-    def facts(self):
-        return self.about["facts"]
+    def form(self):
+        return self.method["metadata"]
 
     def write(self) -> Path:
-        method, sha256 = json.dumps(self.about), checksum(self.arrays)
+        method, sha256 = json.dumps(self.method), checksum(self.arrays)
         save_file(self.arrays, self.path, {**self.metadata, "method": method, "sha256": sha256})
         return self.path
 
 
 def use(path):
-    """Look up inside and outside of whatever a file gave."""
+    """Look up inside and outside of the loaded table."""
     table = load_any_table(path)
     ids = torch.arange(-3, min(table.num_features, 2000) + 3)
     assert table.lookup(ids, out_of_range="zeros").shape == (len(ids), table.embedding_dim)
@@ -94,32 +94,32 @@ def use(path):
     assert table.num_parameters >= 0
 
 
-def refused(lie, message):
-    with pytest.raises(FormatError, match=f"changed.safetensors: .*{message}"):
-        use(lie.write())
+def refused(changed, message):
+    with pytest.raises(FormatError, match=f"changed.safetensors.*{message}"):
+        use(changed.write())
 
 
 def test_every_kind_of_stored_form_is_here(files):
     kinds = {embedding.to_stored().kind for embedding in EMBEDDINGS.values()}
     assert kinds == {kind for kind, cls in _kinds.items() if cls.__module__.startswith("thresher.")}
     for name, embedding in EMBEDDINGS.items():
-        loaded = load_any_table(Lie(files, name).write())
+        loaded = load_any_table(ChangedTable(files, name).write())
         assert torch.equal(loaded.lookup(torch.arange(12)), embedding(torch.arange(12)))
 
 
 @pytest.mark.parametrize("sizes", [[3, 10**15], [-3, 15], [3, 9.0], [3, True], [], [0], "12", None, [[3], 9]])
 @pytest.mark.parametrize("name", NAMES)
 def test_impossible_fields_are_refused(files, name, sizes):
-    lie = Lie(files, name)
-    lie.about["field_sizes"] = sizes
-    refused(lie, "")
+    changed = ChangedTable(files, name)
+    changed.method["field_sizes"] = sizes
+    refused(changed, "")
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in ("hash", "mgqe-one-rare")])
-def test_more_features_than_the_tensors_hold_are_refused(files, name):
-    lie = Lie(files, name)
-    lie.about["field_sizes"] = [3, 30]
-    refused(lie, "group_sizes|expected shape|settings")
+def test_more_features_than_rows_are_refused(files, name):
+    changed = ChangedTable(files, name)
+    changed.method["field_sizes"] = [3, 30]
+    refused(changed, "group_sizes|expected shape|settings")
 
 
 @pytest.mark.parametrize("name", IN_RUNS)
@@ -135,20 +135,20 @@ def test_more_features_than_the_tensors_hold_are_refused(files, name):
         ("run_rows", 0, 1, "run_rows must number"),
     ],
 )
-def test_runs_that_lead_astray_are_refused(files, name, array, at, value, message):
-    lie = Lie(files, name)
-    lie.arrays[array][at] = value
-    refused(lie, message)
+def test_wrong_runs_are_refused(files, name, array, at, value, message):
+    changed = ChangedTable(files, name)
+    changed.arrays[array][at] = value
+    refused(changed, message)
 
 
 @pytest.mark.parametrize("name", IN_RUNS)
 def test_runs_of_another_type_or_length_are_refused(files, name):
     for array in ("run_starts", "run_groups", "run_rows"):
-        lie = Lie(files, name)
-        lie.arrays[array] = lie.arrays[array].astype(np.int64)
-        refused(lie, "must have .* values of type")
-        lie.arrays[array] = lie.arrays[array][:0].astype(np.int32)
-        refused(lie, "must")
+        changed = ChangedTable(files, name)
+        changed.arrays[array] = changed.arrays[array].astype(np.int64)
+        refused(changed, "must have .* values of type")
+        changed.arrays[array] = changed.arrays[array][:0].astype(np.int32)
+        refused(changed, "must")
 
 
 @pytest.mark.parametrize(
@@ -162,26 +162,26 @@ def test_runs_of_another_type_or_length_are_refused(files, name):
     ],
 )
 @pytest.mark.parametrize("value", [-1, 0, 99])
-def test_rows_of_fields_that_lead_astray_are_refused(files, name, array, value):
-    lie = Lie(files, name)
-    lie.arrays[array][1] = value
-    refused(lie, f"{array} is not what the settings and the fields give")
+def test_wrong_rows_of_fields_are_refused(files, name, array, value):
+    changed = ChangedTable(files, name)
+    changed.arrays[array][1] = value
+    refused(changed, f"{array} is not what the settings and the fields give")
 
 
-def test_codes_that_name_no_centroid_are_refused(files):
+def test_codes_without_a_centroid_are_refused(files):
     for codes in ("frequent_codes", "rare_codes"):
-        lie = Lie(files, "mgqe")
-        lie.facts["bits"] = [3, 2]
-        lie.arrays["centroids"] = lie.arrays["centroids"][:, :5]
-        lie.arrays[codes][:] = 255
+        changed = ChangedTable(files, "mgqe")
+        changed.form["bits"] = [3, 2]
+        changed.arrays["centroids"] = changed.arrays["centroids"][:, :5]
+        changed.arrays[codes][:] = 255
         if codes == "rare_codes":  # 2 bits name 3 at most, which is one of the five
-            use(lie.write())
+            use(changed.write())
         else:
-            refused(lie, "beyond the 5 there are")
+            refused(changed, "beyond the 5 there are")
 
 
 @pytest.mark.parametrize(
-    ("fact", "value", "message"),
+    ("key", "value", "message"),
     [
         ("bits", [9, 2], "bits are not those"),
         ("bits", [3, 4], "bits are not those"),
@@ -191,10 +191,10 @@ def test_codes_that_name_no_centroid_are_refused(files):
         ("num_parameters", -1, "must be an integer"),
     ],
 )
-def test_facts_of_codes_that_lie_are_refused(files, fact, value, message):
-    lie = Lie(files, "mgqe")
-    lie.facts[fact] = value
-    refused(lie, message)
+def test_wrong_metadata_of_codes_is_refused(files, key, value, message):
+    changed = ChangedTable(files, "mgqe")
+    changed.form[key] = value
+    refused(changed, message)
 
 
 class Allocations(TorchDispatchMode):
@@ -218,23 +218,23 @@ class Allocations(TorchDispatchMode):
     + [("mixed", {"embedding_dim": 8_000_000, "sizes": [8_000_000, 2, 2, 0]})],
 )
 def test_a_small_file_cannot_claim_much_memory(files, name, claims):
-    lie = Lie(files, name)
-    for fact, claim in claims.items():
-        lie.facts[fact] = {**lie.facts[fact], **claim} if isinstance(claim, dict) else claim
+    changed = ChangedTable(files, name)
+    for key, claim in claims.items():
+        changed.form[key] = {**changed.form[key], **claim} if isinstance(claim, dict) else claim
     with Allocations() as allocations:
-        refused(lie, "expected shape|must be at most")
+        refused(changed, "expected shape|must be at most")
     assert allocations.most < 1000
 
 
 def test_settings_of_another_method_and_unknown_kinds_are_format_errors(files):
-    lie = Lie(files, "hash")
-    lie.facts["config"] = {"method": "mde"}
-    refused(lie, "expected one of")
-    lie = Lie(files, "hash")
-    lie.about["kind"] = "novel"
-    refused(lie, "not installed")
-    lie.about = "[" * 3
-    refused(lie, "")
+    changed = ChangedTable(files, "hash")
+    changed.form["config"] = {"method": "mde"}
+    refused(changed, "expected one of")
+    changed = ChangedTable(files, "hash")
+    changed.method["kind"] = "novel"
+    refused(changed, "not installed")
+    changed.method = "[" * 3
+    refused(changed, "")
 
 
 anything = st.recursive(
@@ -246,48 +246,52 @@ anything = st.recursive(
 
 @settings(max_examples=300)
 @given(st.sampled_from(NAMES), st.data())
-def test_changed_facts_are_refused_or_harmless(files, name, data):
-    lie = Lie(files, name)
-    places = [lie.about, lie.facts, *(fact for fact in lie.facts.values() if isinstance(fact, dict))]
+def test_changed_metadata_is_refused_or_harmless(files, name, data):
+    changed = ChangedTable(files, name)
+    places = [
+        changed.method,
+        changed.form,
+        *(value for value in changed.form.values() if isinstance(value, dict)),
+    ]
     place = data.draw(st.sampled_from(places))
     place[data.draw(st.sampled_from(sorted(place)))] = data.draw(anything)
     with suppress(FormatError):
-        use(lie.write())
+        use(changed.write())
 
 
 @settings(max_examples=400)
 @given(st.sampled_from(NAMES), st.data())
 def test_changed_numbers_are_refused_or_harmless(files, name, data):
-    lie = Lie(files, name)
+    changed = ChangedTable(files, name)
     for _ in range(data.draw(st.integers(1, 3))):
-        array = lie.arrays[data.draw(st.sampled_from(sorted(lie.arrays)))]
+        array = changed.arrays[data.draw(st.sampled_from(sorted(changed.arrays)))]
         if array.size:
             flat = array.reshape(-1).view(np.uint8)
             flat[data.draw(st.integers(0, len(flat) - 1))] = data.draw(st.integers(0, 255))
     with suppress(FormatError):
-        use(lie.write())
+        use(changed.write())
 
 
 @settings(max_examples=300)
 @given(st.sampled_from(NAMES), st.data())
 def test_arrays_of_other_shapes_and_types_are_refused_or_harmless(files, name, data):
-    lie = Lie(files, name)
-    key = data.draw(st.sampled_from(sorted(lie.arrays)))
-    array = lie.arrays[key]
+    changed = ChangedTable(files, name)
+    key = data.draw(st.sampled_from(sorted(changed.arrays)))
+    array = changed.arrays[key]
     match data.draw(st.sampled_from(["drop", "add", "cut", "grow", "type", "flatten"])):
         case "drop":
-            del lie.arrays[key]
+            del changed.arrays[key]
         case "add":
-            lie.arrays[f"{key}0"] = array
+            changed.arrays[f"{key}0"] = array
         case "cut":
-            lie.arrays[key] = np.ascontiguousarray(array[:-1])
+            changed.arrays[key] = np.ascontiguousarray(array[:-1])
         case "grow":
-            lie.arrays[key] = np.concatenate([array, array])
+            changed.arrays[key] = np.concatenate([array, array])
         case "type":
             dtype = data.draw(st.sampled_from(["f8", "f4", "f2", "i8", "i4", "u1", "?", "u8"]))
             with np.errstate(all="ignore"):
-                lie.arrays[key] = array.astype(dtype)
+                changed.arrays[key] = array.astype(dtype)
         case "flatten":
-            lie.arrays[key] = array.reshape(-1)
+            changed.arrays[key] = array.reshape(-1)
     with suppress(FormatError):
-        use(lie.write())
+        use(changed.write())

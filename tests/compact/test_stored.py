@@ -1,5 +1,3 @@
-"""Stored tables of methods with parts of their own: ids outside them, how they are mapped, what they share."""
-
 import copy
 import sys
 from pathlib import Path
@@ -7,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from thresher.compact.method_table import MethodTable, load_any_table
+from thresher.compact.stored import MethodTable, load_any_table
 from thresher.embeddings.method_registry import build_embedding, embedding_config
 from thresher.errors import FormatError
 
@@ -23,11 +21,11 @@ def embedding_of(method):
 
 @pytest.fixture(params=METHODS)
 def table(request):
-    return MethodTable.of(embedding_of(request.param))
+    return MethodTable.from_embedding(embedding_of(request.param))
 
 
 @pytest.mark.parametrize("id", [-1, 12, 100, -(2**40), 2**40])
-def test_ids_outside_the_table_are_an_error_or_zeros_as_chosen(table, id):
+def test_ids_outside_the_table_raise_or_give_zeros(table, id):
     ids = torch.tensor([[0, id], [11, 3]])
     with pytest.raises(IndexError, match=f"id {id} is outside a table of 12 rows"):
         table.lookup(ids)
@@ -54,9 +52,9 @@ def test_a_loaded_table_is_read_from_the_mapped_file(table, tmp_path):
     assert (tmp_path / "table.safetensors").read_bytes() == before
 
 
-def test_a_table_does_not_change_with_the_embedding_it_was_made_of():
+def test_a_table_is_a_copy_of_its_embedding():
     embedding = embedding_of("hash")
-    table = MethodTable.of(embedding)
+    table = MethodTable.from_embedding(embedding)
     before = table.lookup(torch.arange(12))
     with torch.no_grad():
         embedding.weight.zero_()
@@ -64,14 +62,14 @@ def test_a_table_does_not_change_with_the_embedding_it_was_made_of():
     assert torch.equal(copy.deepcopy(table).lookup(torch.arange(12)), before)
 
 
-def test_building_draws_no_random_numbers(table, tmp_path):
+def test_loading_draws_no_random_numbers(table, tmp_path):
     table.save(tmp_path / "table.safetensors")
     state = torch.random.get_rng_state()
     load_any_table(tmp_path / "table.safetensors")
     assert torch.equal(torch.random.get_rng_state(), state)
 
 
-def test_the_checksum_is_compared_unless_told_not_to(table, tmp_path):
+def test_verify_compares_the_checksum(table, tmp_path):
     path = tmp_path / "table.safetensors"
     floating = [name for name, tensor in table.form.tensors.items() if tensor.is_floating_point()]
     table.form.tensors[floating[0]].view(-1)[0] = 1.0
