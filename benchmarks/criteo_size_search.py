@@ -26,8 +26,8 @@ from thresher.embeddings.method_registry import build_embedding
 from thresher.embeddings.pep import PepConfig
 from thresher.experiment.retrain import retrain_ticket
 from thresher.models.fm import Fm, FmConfig
-from thresher.search.config import SearchConfig
 from thresher.search.find_tickets import find_tickets
+from thresher.search.schedule import SearchConfig
 from thresher.search.ticket import MaskTicket
 from thresher.training.optimizers import OptimizerConfig
 

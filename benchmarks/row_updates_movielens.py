@@ -26,8 +26,8 @@ from thresher.embeddings.pep import PepConfig
 from thresher.embeddings.uniform import UniformConfig
 from thresher.experiment.retrain import retrain_ticket, train_model
 from thresher.models.fm import Fm, FmConfig
-from thresher.search.config import SearchConfig
 from thresher.search.find_tickets import find_tickets
+from thresher.search.schedule import SearchConfig
 from thresher.training.fit import TrainingConfig
 from thresher.training.optimizers import OptimizerConfig
 

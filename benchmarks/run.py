@@ -23,7 +23,7 @@ from thresher.data.encode.sources import differences
 from thresher.errors import ConfigError, ThresherError
 from thresher.experiment.prune import prune
 from thresher.experiment.runs import RunConfig
-from thresher.training.history import read_history
+from thresher.training.checkpoint import read_history
 
 HERE = Path(__file__).parent
 EXPERIMENTS, RESULTS, TEMPORARY = HERE / "experiments", HERE / "results", HERE / "temporary"

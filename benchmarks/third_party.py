@@ -28,7 +28,7 @@ from thresher.data.encode.sources import build_source
 from thresher.data.table import EncodedTable
 from thresher.experiment.foreign import TensorBatches, prune_model
 from thresher.experiment.retrain import Trained
-from thresher.search.config import SearchConfig
+from thresher.search.schedule import SearchConfig
 from thresher.training.fit import TrainingConfig
 from thresher.training.optimizers import OptimizerConfig
 

@@ -12,7 +12,7 @@ from thresher.data.config import DataConfig
 from thresher.embeddings.pep import PepConfig
 from thresher.experiment.prune import prune
 from thresher.experiment.runs import RunConfig
-from thresher.search.config import SearchConfig
+from thresher.search.schedule import SearchConfig
 from thresher.serving.predictor import load_bundle
 from thresher.training.fit import TrainingConfig
 from thresher.training.optimizers import OptimizerConfig

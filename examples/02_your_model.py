@@ -5,7 +5,7 @@ from torch import nn
 
 from thresher.data.batches.split_batches import SplitBatches
 from thresher.experiment.foreign import TensorBatches, prune_model
-from thresher.search.config import SearchConfig
+from thresher.search.schedule import SearchConfig
 from thresher.training.fit import TrainingConfig
 from thresher.training.optimizers import OptimizerConfig
 

@@ -15,9 +15,8 @@ from thresher.embeddings.method_registry import build_embedding
 from thresher.models.fm import FmConfig
 from thresher.models.model_registry import build_model
 from thresher.search.budget import parse_budgets
-from thresher.search.config import SearchConfig
-from thresher.search.find_tickets import find_tickets
-from thresher.search.task import SearchTask
+from thresher.search.find_tickets import SearchTask, find_tickets
+from thresher.search.schedule import SearchConfig
 from thresher.training.metrics import Metrics
 from thresher.training.optimizers import OptimizerConfig
 

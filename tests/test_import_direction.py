@@ -144,14 +144,14 @@ def test_the_check_sees_imports_everywhere(tmp_path):
     (tmp_path / "data").mkdir()
     source = tmp_path / "data" / "probe.py"
     source.write_text(
-        "import thresher.search.plan as plan\n"
+        "import thresher.search.schedule as plan\n"
         "from ..errors import ConfigError\n"
         "from thresher.data import schema\n"
         "from .schema import Schema\n"
         "def f():\n    import matplotlib\n"
     )
     assert set(imports(source, tmp_path)) >= {
-        ("thresher.search.plan", True),
+        ("thresher.search.schedule", True),
         ("thresher.errors", True),
         ("thresher.data.schema" if "data.schema" in MODULES else "thresher.data", True),
         ("thresher.data.schema", True),

@@ -15,13 +15,13 @@ from paper.markdown import ABSENT
 from paper.result_files import read_or_start, write_result
 from paper.settings import PaperSettings
 from paper.verdicts.groups import group_by_size
-from thresher.baselines.darts_emb import DartsEmbConfig
+from thresher.baselines.candidate_sizes import DartsEmbConfig
 from thresher.cli.progress import display
 from thresher.experiment.runs import Run, RunConfig
 from thresher.experiment.stages import batches, encode_data, find_run_tickets, retrain_run_ticket
 from thresher.report.frontier import FrontierPoint
+from thresher.training.checkpoint import read_history
 from thresher.training.distillation import HARD_LABELS
-from thresher.training.history import read_history
 
 SPACES = {"100k": (4, 8, 32), "50k": (4, 8, 32), "30k": (2, 4, 16), "20k": (2, 4, 16), "12k": (1, 2, 8)}
 """Budget → suitable candidate sizes of the paper; DartsEmb runs one search for each budget."""

@@ -13,7 +13,7 @@ from paper.method_comparison import MIN_DELTA
 from paper.result_files import compute_missing_seeds, read_result
 from paper.settings import PaperSettings
 from thresher.cli.progress import display
-from thresher.experiment.grids import method_grid
+from thresher.embeddings.method_registry import method_grid
 from thresher.experiment.quantize import in_fewer_bits
 from thresher.experiment.runs import Run, RunConfig
 from thresher.experiment.stages import batches, encode_data, find_run_tickets, retrain_run_ticket

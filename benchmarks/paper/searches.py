@@ -28,8 +28,7 @@ from thresher.experiment.fresh import new_model
 from thresher.experiment.runs import RunConfig
 from thresher.models.base import CtrModel
 from thresher.search.budget import Budget
-from thresher.search.config import SearchConfig
-from thresher.search.plan import Schedule
+from thresher.search.schedule import Schedule, SearchConfig
 from thresher.search.searcher import Searcher
 from thresher.search.ticket import MaskTicket
 from thresher.search.ticket_files import load_mask_ticket, save_ticket
@@ -157,7 +156,7 @@ def _searcher(
         before_cut=optimizer.catch_up if isinstance(optimizer, RowAdam) else None,
     )
     if searcher.planned:
-        return searcher, schedule.max_epochs
+        return searcher, schedule.num_epochs(steps_per_epoch)
     searcher.end_warmup()
     return searcher, config.search.max_epochs
 

@@ -7,11 +7,11 @@ from unittest.mock import patch
 
 from torch import Tensor
 
-from thresher.baselines.magnitude_search import CubicPlan
+from thresher.baselines.magnitude import CubicPlan
 from thresher.embeddings import pep
 from thresher.embeddings.thresholds import keep_mask, soft_threshold
 from thresher.search import searcher
-from thresher.search.plan import Plan
+from thresher.search.schedule import Plan
 
 DEFAULT = "the defaults"
 LATE = 0.2

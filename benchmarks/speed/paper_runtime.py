@@ -41,14 +41,14 @@ from search_step import (
 )
 from turns import print_table, take_turns
 
-from thresher.baselines.bilevel import BilevelJudge
-from thresher.baselines.darts_emb import DartsEmbConfig
+from thresher.baselines.bilevel import BilevelController
+from thresher.baselines.candidate_sizes import DartsEmbConfig
 from thresher.data.batches.batches import Batch
 from thresher.data.batches.split_batches import SplitBatches
 from thresher.embeddings.method_registry import build_embedding
 from thresher.models.model_registry import build_model, model_config
-from thresher.search.config import SearchConfig
-from thresher.search.task import SearchTask
+from thresher.search.find_tickets import SearchTask
+from thresher.search.schedule import SearchConfig
 from thresher.training.optimizers import OptimizerConfig, build_optimizer
 
 MODELS = ("fm", "deepfm", "autoint")
@@ -88,11 +88,11 @@ def darts(model_name: str) -> Training:
     rows = Drawn()
     data = SplitBatches(train=rows, validation=rows)
     task = SearchTask(model=model, data=data, budgets=(), config=SearchConfig(), seed=0)
-    judge = BilevelJudge(task, torch.optim.Adam(choosing, lr=1e-3))
+    controller = BilevelController(task, torch.optim.Adam(choosing, lr=1e-3))
 
     def rest_of_step() -> None:
         weights.step()
-        judge.after_step()
+        controller.after_step()
 
     return Training(model, weights, rest_of_step)
 

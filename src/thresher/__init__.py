@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from thresher.models.model_registry import build_model, register_model
     from thresher.report.frontier import Frontier
     from thresher.search.budget import Budget
-    from thresher.search.config import SearchConfig
     from thresher.search.find_tickets import find_tickets
+    from thresher.search.schedule import SearchConfig
     from thresher.search.searcher import Searcher
     from thresher.search.ticket_files import load_ticket, save_ticket
     from thresher.serving.predictor import Predictor, load_bundle
@@ -37,7 +37,7 @@ _HOMES = {
     "PepConfig": "thresher.embeddings.pep",
     "Predictor": "thresher.serving.predictor",
     "RunConfig": "thresher.experiment.runs",
-    "SearchConfig": "thresher.search.config",
+    "SearchConfig": "thresher.search.schedule",
     "Searcher": "thresher.search.searcher",
     "SplitBatches": "thresher.data.batches.split_batches",
     "ThresherError": "thresher.errors",

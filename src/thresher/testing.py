@@ -25,7 +25,7 @@ from thresher.errors import ThresherError
 from thresher.kernels.rows import expand_rows
 from thresher.models.base import CtrModel, ModelConfig
 from thresher.models.model_registry import ModelClass
-from thresher.search.task import search_algorithm
+from thresher.search.find_tickets import search_algorithm
 from thresher.training.optimizers import OptimizerConfig, build_optimizer
 
 FIELD_SIZES = (7, 2, 12, 30)

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from thresher.baselines.autodim import AutoDimConfig, AutoDimEmbedding
-from thresher.baselines.darts_emb import DartsEmbConfig, DartsEmbedding
+from thresher.baselines.candidate_sizes import AutoDimConfig, AutoDimEmbedding, DartsEmbConfig, DartsEmbedding
 from thresher.baselines.nis import NisConfig
 from thresher.baselines.size_choice import choose_within
 from thresher.data.batches.batches import Batches
@@ -20,8 +19,8 @@ from thresher.embeddings.mixed_dimension import MixedDimensionEmbedding
 from thresher.errors import BudgetError, ConfigError, ThresherError
 from thresher.experiment.retrain import retrain_ticket
 from thresher.models.deepfm import DeepFmConfig
-from thresher.search.config import SearchConfig
 from thresher.search.find_tickets import find_tickets
+from thresher.search.schedule import SearchConfig
 from thresher.search.ticket_files import load_ticket
 from thresher.training.fit import TrainingConfig
 from thresher.training.optimizers import OptimizerConfig
@@ -80,7 +79,7 @@ def test_tickets_rewind_to_the_beginnings_of_the_initial_rows(searched, planted)
     )  # fmt: skip
 
 
-def test_final_goes_on_and_random_is_fresh(searched, planted):
+def test_rewind_final_continues_and_random_keeps_fresh_weights(searched, planted):
     method, tickets, _ = searched
     starts = {}
     for rewind in ("initial", "final", "random"):
@@ -91,7 +90,7 @@ def test_final_goes_on_and_random_is_fresh(searched, planted):
     assert not torch.equal(starts["initial"], starts["final"])
     with pytest.raises(ThresherError, match="another model"):
         tickets["400"].apply_(planted.model(CONFIGS[method], model=DeepFmConfig()))
-    with pytest.raises(ThresherError, match="does not have"):
+    with pytest.raises(ThresherError, match="the model has no table"):
         tickets["400"].apply_(torch.nn.Linear(1, 1))
 
 

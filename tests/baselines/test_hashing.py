@@ -11,9 +11,10 @@ from thresher.baselines.hashing import (
     DoubleHashEmbedding,
     HashConfig,
     HashEmbedding,
+    QuotientRemainderConfig,
+    QuotientRemainderEmbedding,
     hashed,
 )
-from thresher.baselines.quotient_remainder import QuotientRemainderConfig, QuotientRemainderEmbedding
 from thresher.baselines.shared_rows import capped_sizes
 from thresher.compact.stored import load_any_table, to_table
 from thresher.embeddings.method_registry import build_embedding

@@ -13,9 +13,8 @@ from thresher.embeddings.pep import PepConfig
 from thresher.embeddings.thresholds import soft_threshold
 from thresher.experiment.fresh import new_model
 from thresher.experiment.runs import RunConfig
-from thresher.search.config import SearchConfig
 from thresher.search.find_tickets import find_tickets
-from thresher.search.plan import Plan
+from thresher.search.schedule import Plan, SearchConfig
 from thresher.search.searcher import Searcher
 from thresher.search.ticket import kept_weights
 from thresher.training.loop import train_epoch

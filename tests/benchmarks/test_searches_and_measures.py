@@ -17,8 +17,8 @@ from thresher.data.batches.split_batches import SplitBatches
 from thresher.embeddings.pep import PepConfig, PepEmbedding
 from thresher.experiment.fresh import new_model
 from thresher.experiment.runs import RunConfig
-from thresher.search.config import SearchConfig
 from thresher.search.find_tickets import find_tickets
+from thresher.search.schedule import SearchConfig
 from thresher.training.optimizers import OptimizerConfig
 
 PARTS = (lottery_ticket, granularity, thresholds, interactions, frequency)

@@ -16,9 +16,15 @@ from safetensors.numpy import save_file
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from thresher.baselines.hashing import DoubleHashConfig, DoubleHashEmbedding, HashConfig, HashEmbedding
+from thresher.baselines.hashing import (
+    DoubleHashConfig,
+    DoubleHashEmbedding,
+    HashConfig,
+    HashEmbedding,
+    QuotientRemainderConfig,
+    QuotientRemainderEmbedding,
+)
 from thresher.baselines.mgqe import MgqeConfig, MgqeEmbedding
-from thresher.baselines.quotient_remainder import QuotientRemainderConfig, QuotientRemainderEmbedding
 from thresher.compact.file import checksum, map_safetensors
 from thresher.compact.stored import MethodTable, load_any_table
 from thresher.embeddings.feature_groups import FeatureRuns

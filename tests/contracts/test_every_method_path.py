@@ -13,7 +13,7 @@ from thresher.embeddings.method_registry import registered_embeddings
 from thresher.experiment.prune import prune
 from thresher.experiment.runs import RunConfig
 from thresher.models.deepfm import DeepFmConfig
-from thresher.search.config import SearchConfig
+from thresher.search.schedule import SearchConfig
 from thresher.serving.predictor import load_bundle
 from thresher.training.fit import TrainingConfig
 from thresher.training.optimizers import OptimizerConfig

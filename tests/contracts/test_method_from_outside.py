@@ -73,7 +73,7 @@ def test_by_decorator_it_is_there_at_once(python):
         "import outside_method\n"
         "from thresher.embeddings.method_registry import registered_embeddings\n"
         "from thresher.experiment.compare_config import CompareConfig\n"
-        "from thresher.experiment.grids import method_grid\n"
+        "from thresher.embeddings.method_registry import method_grid\n"
         "assert registered_embeddings()['scaled'].status == 'experimental'\n"
         "assert CompareConfig(methods=('scaled',)).methods == ('scaled',)\n"
         "assert len(method_grid('scaled')) == 3\n"

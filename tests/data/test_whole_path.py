@@ -19,7 +19,7 @@ from thresher.embeddings.pep import PepConfig
 from thresher.experiment.prune import prune
 from thresher.experiment.report import PruneResult
 from thresher.experiment.runs import RunConfig
-from thresher.search.config import SearchConfig
+from thresher.search.schedule import SearchConfig
 from thresher.serving.predictor import load_bundle
 from thresher.training.fit import TrainingConfig
 from thresher.training.optimizers import OptimizerConfig

@@ -11,19 +11,17 @@ import pytest
 import thresher.experiment.cell
 import thresher.experiment.choice
 import thresher.experiment.compare
-from thresher.baselines.darts_emb import DartsEmbConfig
+from thresher.baselines.candidate_sizes import DartsEmbConfig
 from thresher.baselines.magnitude import MagnitudeConfig
 from thresher.baselines.mde import MdeConfig
 from thresher.data.config import DataConfig, SyntheticConfig
-from thresher.embeddings.method_registry import registered_embeddings
+from thresher.embeddings.method_registry import describe_grid, frontier_points, method_grid, registered_embeddings
 from thresher.embeddings.pep import PepConfig
 from thresher.embeddings.uniform import UniformConfig
 from thresher.errors import ConfigError
 from thresher.experiment.compare import compare
 from thresher.experiment.compare_config import CompareConfig, with_epochs
-from thresher.experiment.describe import describe_grid
-from thresher.experiment.grids import POINTS_OF_THEIR_OWN, method_grid
-from thresher.search.config import SearchConfig
+from thresher.search.schedule import SearchConfig
 from thresher.search.ticket_files import load_ticket
 from thresher.training.fit import TrainingConfig
 from thresher.training.optimizers import OptimizerConfig
@@ -56,8 +54,8 @@ KEYS = {"source", "model", "method", "config", "seed", "budget", "num_parameters
 @pytest.fixture(autouse=True)
 def small_grids(monkeypatch):
     monkeypatch.setattr(thresher.experiment.compare, "method_grid", GRIDS.__getitem__)
-    own = {"uniform": [UniformConfig(embedding_dim=width) for width in (8, 2)]}
-    monkeypatch.setattr(thresher.experiment.compare, "POINTS_OF_THEIR_OWN", own)
+    points = {"uniform": [UniformConfig(embedding_dim=width) for width in (8, 2)]}
+    monkeypatch.setattr(thresher.experiment.compare, "frontier_points", lambda method: points.get(method, []))
 
 
 @pytest.fixture
@@ -328,7 +326,7 @@ def test_every_method_of_ours_states_a_grid_of_its_own_configs():
         assert grid
         assert all(type(config) is registered.config for config in grid)
         assert len(set(grid)) == len(grid)
-    assert [config.embedding_dim for config in POINTS_OF_THEIR_OWN["uniform"]] == [64, 32, 16, 8, 4]
+    assert [config.embedding_dim for config in frontier_points("uniform")] == [64, 32, 16, 8, 4]
 
 
 @pytest.mark.usefixtures("slow_clock")

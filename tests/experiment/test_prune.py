@@ -32,13 +32,13 @@ from thresher.models.autoint import AutoIntConfig
 from thresher.models.deepfm import DeepFmConfig
 from thresher.models.lr import LogisticRegressionConfig
 from thresher.search.budget import Budget
-from thresher.search.config import SearchConfig
 from thresher.search.find_tickets import find_tickets
+from thresher.search.schedule import SearchConfig
 from thresher.search.ticket_files import load_ticket
 from thresher.serving.predictor import load_bundle
+from thresher.training.checkpoint import read_history
 from thresher.training.distillation import choose_plan
 from thresher.training.fit import TrainingConfig
-from thresher.training.history import read_history
 from thresher.training.optimizers import OptimizerConfig
 from thresher.training.seeding import derive_seed
 

@@ -13,7 +13,7 @@ from thresher.compact.embedding import CompactEmbedding
 from thresher.data.batches.split_batches import SplitBatches
 from thresher.errors import AttachError, ConfigError, DataError
 from thresher.experiment.foreign import TensorBatches, prune_model
-from thresher.search.config import SearchConfig
+from thresher.search.schedule import SearchConfig
 from thresher.training.fit import TrainingConfig
 from thresher.training.optimizers import OptimizerConfig
 
@@ -210,7 +210,7 @@ def test_work_on_another_model_or_other_rows_is_not_taken_up(tmp_path):
         prune(Doubled(), replace(DATA, validation=batches(5)))
     weights = Doubled()
     weights.users.weight.data[3, 4] = 2.0
-    with pytest.raises(ConfigError, match="began with other weights"):
+    with pytest.raises(ConfigError, match="with other initial weights"):
         prune(weights)
 
 

@@ -61,7 +61,7 @@ from thresher.experiment.prune_model import prune_model
 from thresher.models.autoint import AutoIntConfig
 from thresher.models.deepfm import DeepFmConfig
 from thresher.models.fm import FmConfig
-from thresher.search.config import SearchConfig
+from thresher.search.schedule import SearchConfig
 from thresher.search.searcher import Searcher
 from thresher.search.ticket_files import load_ticket
 from thresher.serving.predictor import load_bundle

@@ -7,8 +7,8 @@ from thresher.data.encode.sources import build_source
 from thresher.embeddings.pep import PepConfig
 from thresher.experiment.fresh import new_model
 from thresher.experiment.runs import RunConfig
-from thresher.search.config import SearchConfig
 from thresher.search.find_tickets import find_tickets
+from thresher.search.schedule import SearchConfig
 from thresher.training.optimizers import OptimizerConfig
 
 

@@ -49,7 +49,7 @@ def test_tickets_come_largest_first_are_stored_and_retrained_at_their_own_width(
     tickets = find_tickets(deepfm(config, sizes), data, budgets, folder=tmp_path)
     assert [ticket.embedding.embedding_dim for ticket in tickets] == [5, 2]
     assert [load_ticket(tmp_path / ticket.budget.slug) for ticket in tickets] == list(tickets)
-    with pytest.raises(FormatError, match="not the mask of a search"):
+    with pytest.raises(FormatError, match="expected a MaskTicket"):
         load_mask_ticket(tmp_path / tickets[0].budget.slug)
 
     model = deepfm(tickets[1].embedding_config(config), sizes)

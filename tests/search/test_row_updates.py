@@ -16,8 +16,8 @@ from thresher.embeddings.uniform import UniformConfig, UniformEmbedding
 from thresher.errors import ConfigError
 from thresher.models.deepfm import DeepFm, DeepFmConfig
 from thresher.models.fm import Fm, FmConfig
-from thresher.search.config import SearchConfig
 from thresher.search.find_tickets import find_tickets
+from thresher.search.schedule import SearchConfig
 from thresher.search.searcher import Searcher
 from thresher.training import optimizers
 from thresher.training.optimizers import OptimizerConfig, build_optimizer

@@ -10,9 +10,8 @@ from thresher.compact import compact_bytes
 from thresher.embeddings.pep import PepConfig, PepEmbedding
 from thresher.errors import AttachError, BudgetError, ConfigError, NonFiniteError
 from thresher.search.budget import Budget
-from thresher.search.cutting import least_entries
-from thresher.search.pressure import clock_for
-from thresher.search.searcher import Searcher
+from thresher.search.cutting import planned_entries, top_entries
+from thresher.search.searcher import Searcher, clock_for
 
 
 class TwoTables(nn.Module):
@@ -66,9 +65,9 @@ def test_the_count_follows_the_plan_after_a_warm_up_that_prunes_nothing():
     searcher = Searcher(model, ["10"], steps=120, warmup_steps=40, every=1)
     counts = run(model, searcher, steps=120)
     assert set(counts[:39]) == {NUM_ENTRIES}
-    for pressed in range(0, 80, 10):
+    for step in range(0, 80, 10):
         # the forward before the next clock sees one more optimizer step, so the count may be off by a few entries
-        assert abs(counts[39 + pressed] - searcher.plan.num_kept(pressed)) <= 1
+        assert abs(counts[39 + step] - searcher.plan.num_kept(step)) <= 1
     assert searcher.finished
 
 
@@ -156,7 +155,7 @@ def test_a_third_of_the_steps_is_warm_up():
     assert warm == [True] * 10 + [False]
 
 
-def test_a_search_without_warm_up_presses_at_once():
+def test_a_search_without_warm_up_prunes_at_once():
     model = TwoTables()
     searcher = Searcher(model, ["10"], steps=4, warmup_steps=0, every=1)
     assert not searcher.warming_up
@@ -164,7 +163,7 @@ def test_a_search_without_warm_up_presses_at_once():
     assert searcher.finished
 
 
-def test_what_comes_before_a_cut_is_done_once_and_its_effect_is_cut():
+def test_before_cut_is_called_once_before_the_entries_are_scored():
     model, steps = TwoTables(), []
 
     def catch_up():
@@ -188,12 +187,12 @@ def test_a_byte_budget_holds_the_index_and_the_dearest_first_entry():
         costs.append(compact_bytes(mask) - alone)
     assert costs[0] != costs[1]
     least = empty + max(costs)
-    assert least_entries(Budget.parse(f"{least}B"), tables, num_entries=19_210) >= 1
+    assert planned_entries(Budget.parse(f"{least}B"), tables, num_entries=19_210) >= 1
     with pytest.raises(BudgetError, match=f"less than the {least} bytes of an index with one entry"):
-        least_entries(Budget.parse(f"{least - 1}B"), tables, num_entries=19_210)
+        planned_entries(Budget.parse(f"{least - 1}B"), tables, num_entries=19_210)
 
 
-def test_decay_pressure_watches_the_count_and_cuts_exactly():
+def test_decay_pressure_cuts_exactly():
     model = TwoTables(pressure="decay", raw_threshold_init=-6.0)
     searcher = Searcher(model, ["100", "20"], steps=400, every=1)
     counts = run(model, searcher, steps=400, lr=5e-2, threshold_decay=1e-3)
@@ -206,7 +205,7 @@ def test_impossible_searches_are_refused_before_they_start():
         Searcher(TwoTables(), ["1k"], steps=10)
     with pytest.raises(BudgetError, match="above the 1,280 bytes"):
         Searcher(TwoTables(), ["500 KB"], steps=10)
-    with pytest.raises(ConfigError, match="warm-up of 10 steps leaves nothing"):
+    with pytest.raises(ConfigError, match="warm-up of 10 steps leaves no step"):
         Searcher(TwoTables(), ["10"], steps=10, warmup_steps=10)
     with pytest.raises(BudgetError, match="index with one entry"):
         Searcher(TwoTables(), ["0.005KB"], steps=10)
@@ -216,8 +215,6 @@ def test_impossible_searches_are_refused_before_they_start():
 
 def test_ties_go_to_the_lower_index_and_the_clock_lies_below_the_kept():
     scores = {"a": torch.tensor([[1.0, 2.0], [2.0, -torch.inf]])}
-    from thresher.search.ticket import top_entries
-
     assert top_entries(scores, 1)["a"].tolist() == [[False, True], [False, False]]
     assert clock_for(scores, 2).item() == 1.0
     assert clock_for(scores, 4).item() == -torch.inf
@@ -251,13 +248,13 @@ def test_a_padding_row_does_not_disturb_the_clock(seed):
     assert (table.pruned_weight()[1:].abs() > 1e-7).sum() == 195
 
 
-def test_it_tells_where_it_stands():
+def test_repr_shows_progress():
     model = TwoTables()
     searcher = Searcher(model, ["100", "5"], steps=30, warmup_steps=10, every=5)
     start = "Searcher(step 0, warming up, 320 of 320 entries kept, next budget 100, tickets: none yet)"
     assert repr(searcher) == start
     run(model, searcher, steps=25)
-    assert "step 25, pressing" in repr(searcher)
+    assert "step 25, pruning" in repr(searcher)
     assert "next budget 5, tickets: 100)" in repr(searcher)
     run(model, searcher, steps=5)
     assert repr(searcher) == "Searcher(step 30, finished, 5 of 320 entries kept, tickets: 100, 5)"
@@ -270,10 +267,10 @@ def test_no_ticket_is_cut_of_a_table_that_diverged():
         model.right.weight[3, 1] = torch.nan
     model(torch.arange(30), torch.arange(30) % 20)  # all rows are seen
 
-    def go_on():
+    def search():
         for _ in range(40):
             searcher.step()
 
     with pytest.raises(NonFiniteError, match=r"table 'right' holds NaN or infinities at step \d+: training diverged"):
-        go_on()
+        search()
     assert not searcher.tickets

@@ -13,10 +13,10 @@ from thresher.baselines.magnitude import MagnitudeConfig
 from thresher.embeddings.pep import PepConfig
 from thresher.errors import BudgetError, ConfigError, TimeLimitReached
 from thresher.models.deepfm import DeepFmConfig
-from thresher.search.config import SearchConfig
 from thresher.search.find_tickets import find_tickets
+from thresher.search.schedule import SearchConfig
+from thresher.training.checkpoint import read_history
 from thresher.training.distillation import SoftLabels
-from thresher.training.history import read_history
 from thresher.training.optimizers import OptimizerConfig
 
 PLAN = PepConfig(embedding_dim=8)
@@ -31,7 +31,7 @@ def decaying(threshold_decay, *, max_epochs):
 
 
 def test_decay_without_decay_is_refused_before_it_starts(planted):
-    with pytest.raises(ConfigError, match=r"threshold_decay .*is 0.*the authors' value is 1e-5"):
+    with pytest.raises(ConfigError, match=r"threshold_decay .*is 0.*The authors' value is 1e-5"):
         planted.search(DECAY, ["500"], config=decaying(0.0, max_epochs=1))
 
 

@@ -92,7 +92,7 @@ def test_its_state_goes_on_where_it_stopped():
     walk(model, 1)
     average.after_step()
     again = WeightAverage(model, average_decay=0.9)
-    again.load(average.facts(), average.tensors())
+    again.load(average.state(), average.tensors())
     for one in (average, again):
         one.after_step()
     with average.in_place():

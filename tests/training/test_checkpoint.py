@@ -6,22 +6,20 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from training_toys import toy_model, toy_sources
 
+from thresher._internal.tensor_state import tensor_state
 from thresher.errors import FormatError, ThresherError
 from thresher.training.checkpoint import (
     Checkpoint,
-    pack_model,
     pack_optimizer,
-    pack_rng,
     unpack_model_,
     unpack_optimizer_,
-    unpack_rng_,
 )
 from thresher.training.loop import train_epoch
 from thresher.training.optimizers import OptimizerConfig, build_optimizer
-from thresher.training.seeding import isolated_rng, seed_all
+from thresher.training.seeding import capture_rng_state, isolated_rng, restore_rng_state, seed_all
 
 
-def test_tensors_and_facts_come_back_as_they_were(tmp_path):
+def test_tensors_and_metadata_are_restored_exactly(tmp_path):
     shared = torch.arange(6.0)
     tensors = {
         "float": torch.randn(3, 2),
@@ -35,10 +33,10 @@ def test_tensors_and_facts_come_back_as_they_were(tmp_path):
         "shared_too": shared,
         "view": shared[2:],
     }
-    facts = {"epoch": 3, "nested": {"x": [0.1, None, "ü"]}}
-    Checkpoint(tensors, facts).save(tmp_path / "new" / "c.safetensors")
+    metadata = {"epoch": 3, "nested": {"x": [0.1, None, "ü"]}}
+    Checkpoint(tensors, metadata).save(tmp_path / "new" / "c.safetensors")
     loaded = Checkpoint.load(tmp_path / "new" / "c.safetensors")
-    assert loaded.facts == facts
+    assert loaded.metadata == metadata
     assert loaded.tensors.keys() == tensors.keys()
     for name, tensor in tensors.items():
         assert loaded.tensors[name].dtype == tensor.dtype
@@ -46,7 +44,7 @@ def test_tensors_and_facts_come_back_as_they_were(tmp_path):
     assert [entry.name for entry in (tmp_path / "new").iterdir()] == ["c.safetensors"]
 
 
-def test_a_loaded_one_is_its_file_and_what_is_taken_from_it_is_not(tmp_path):
+def test_a_loaded_checkpoint_is_memory_mapped_and_unpacked_tensors_are_copies(tmp_path):
     weight = nn.Parameter(torch.ones(1000, 8))
     optimizer = torch.optim.Adam([weight])
     weight.grad = torch.ones_like(weight)
@@ -70,7 +68,7 @@ def test_a_loaded_one_is_its_file_and_what_is_taken_from_it_is_not(tmp_path):
         tensor.zero_()
         assert torch.equal(optimizer.state[weight][key], expected[key])
     again = Checkpoint.load(tmp_path / "c.safetensors")
-    assert torch.equal(again.tensors["twin/exp_avg"], expected["exp_avg"])  # not even then is the file changed
+    assert torch.equal(again.tensors["twin/exp_avg"], expected["exp_avg"])  # the file is not changed
 
 
 def test_prefixes_keep_names_apart():
@@ -82,7 +80,7 @@ def test_prefixes_keep_names_apart():
 
 
 @pytest.mark.parametrize("damage", ["cut", "empty", "header", "data", "text"])
-def test_damage_is_told_with_a_remedy(tmp_path, damage):
+def test_damage_is_an_error_with_a_remedy(tmp_path, damage):
     path = tmp_path / "c.safetensors"
     Checkpoint({"x": torch.zeros(100)}, {"epoch": 1}).save(path)
     whole = path.read_bytes()
@@ -94,22 +92,22 @@ def test_damage_is_told_with_a_remedy(tmp_path, damage):
         "text": b"no checkpoint at all",
     }
     path.write_bytes(damaged[damage])
-    with pytest.raises(FormatError, match="delete it to start anew"):
+    with pytest.raises(FormatError, match="Delete it to start again"):
         Checkpoint.load(path)
 
 
-def test_foreign_and_later_files_are_refused(tmp_path, monkeypatch):
+def test_other_files_and_later_versions_are_refused(tmp_path, monkeypatch):
     from safetensors.torch import save_file
 
-    save_file({"x": torch.zeros(1)}, tmp_path / "foreign.safetensors")
-    with pytest.raises(FormatError, match="no checkpoint of Thresher"):
-        Checkpoint.load(tmp_path / "foreign.safetensors")
+    save_file({"x": torch.zeros(1)}, tmp_path / "other.safetensors")
+    with pytest.raises(FormatError, match="not a Thresher checkpoint"):
+        Checkpoint.load(tmp_path / "other.safetensors")
     with pytest.raises(FormatError, match="does not exist"):
         Checkpoint.load(tmp_path / "none.safetensors")
     monkeypatch.setattr("thresher.training.checkpoint.VERSION", 2)
     Checkpoint().save(tmp_path / "later.safetensors")
     monkeypatch.undo()
-    with pytest.raises(FormatError, match="format version 2, this release reads up to 1"):
+    with pytest.raises(FormatError, match="format version 2; this release reads up to 1"):
         Checkpoint.load(tmp_path / "later.safetensors")
 
 
@@ -150,9 +148,9 @@ def test_a_training_goes_on_exactly(tmp_path, optimizer_class):
         model, optimizer = build()
         train_epoch(model, train, optimizer, 1)
         checkpoint = Checkpoint()
-        pack_model(checkpoint, model)
+        checkpoint.add("model", tensor_state(model))
         pack_optimizer(checkpoint, optimizer)
-        pack_rng(checkpoint)
+        checkpoint.add("rng", capture_rng_state())
         checkpoint.save(path)
         expected_loss = train_epoch(model, train, optimizer, 2)
 
@@ -161,7 +159,7 @@ def test_a_training_goes_on_exactly(tmp_path, optimizer_class):
         loaded = Checkpoint.load(path)
         unpack_model_(loaded, resumed)
         unpack_optimizer_(loaded, resumed_optimizer)
-        unpack_rng_(loaded)
+        restore_rng_state(loaded.under("rng"))
         assert train_epoch(resumed, train, resumed_optimizer, 2) == expected_loss
     for name, tensor in model.state_dict().items():
         assert torch.equal(resumed.state_dict()[name], tensor), name
@@ -188,7 +186,7 @@ def test_integer_state_and_group_settings_of_an_optimizer_survive(tmp_path):
 
 def test_another_model_is_told():
     checkpoint = Checkpoint()
-    pack_model(checkpoint, nn.Linear(2, 1))
+    checkpoint.add("model", tensor_state(nn.Linear(2, 1)))
     pack_optimizer(checkpoint, torch.optim.SGD(nn.Linear(2, 1).parameters()))
     with pytest.raises(FormatError, match="belongs to another model"):
         unpack_model_(checkpoint, nn.Linear(3, 1))

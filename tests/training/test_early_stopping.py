@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from thresher.errors import ConfigError
-from thresher.training.early_stopping import EarlyStopping
+from thresher.training.fit import EarlyStopping
 from thresher.training.metrics import Metrics
 
 
@@ -50,7 +50,7 @@ def test_goes_on_from_its_stored_state():
     first.update(1, metrics(0.7), model)
     first.update(2, metrics(0.6), model)
     second = EarlyStopping(patience=2)
-    second.load(first.facts(), first.tensors())
+    second.load(first.state(), first.tensors())
     assert not second.should_stop
     second.update(3, metrics(0.6), model)
     assert second.should_stop

@@ -8,13 +8,13 @@ from training_toys import toy_model, toy_sources
 
 from thresher.data.batches.split_batches import SplitBatches
 from thresher.errors import TimeLimitReached
+from thresher.training.checkpoint import read_history
 from thresher.training.epochs import run_epochs
-from thresher.training.history import read_history
 from thresher.training.optimizers import OptimizerConfig, build_optimizer
 
 
 class StepCounter:
-    """A judge that ends after two epochs, counts steps, and shrinks a weight at each: its state must survive."""
+    """A controller that ends after two epochs, counts steps, and shrinks a weight at each: its state must survive."""
 
     def __init__(self, model):
         self.model, self.steps, self.epochs = model, 0, 0
@@ -37,29 +37,29 @@ class StepCounter:
     def progress(self):
         return {"kept_parameters": 1000 - self.steps, "next_budget": "900"}
 
-    def facts(self):
+    def state(self):
         return {"steps": self.steps, "epochs": self.epochs}
 
     def tensors(self):
         return {"sum": self.sum}
 
-    def load(self, facts, tensors):
-        self.steps, self.epochs, self.sum = facts["steps"], facts["epochs"], tensors["sum"]
+    def load(self, state, tensors):
+        self.steps, self.epochs, self.sum = state["steps"], state["epochs"], tensors["sum"]
 
 
-def run(folder, *, press_at=None, progress=None, should_stop=None):
+def run(folder, *, interrupt_at=None, progress=None, should_stop=None):
     model, (train, validation) = toy_model(), toy_sources()
 
     def on_batch(epoch, batch):
-        if (epoch, batch) == press_at:
+        if (epoch, batch) == interrupt_at:
             os.kill(os.getpid(), signal.SIGINT)
 
     train.on_batch = on_batch
-    judge = StepCounter(model)
+    controller = StepCounter(model)
     result = run_epochs(
         model,
         build_optimizer(model, OptimizerConfig()),
-        judge,
+        controller,
         SplitBatches(train=train, validation=validation),
         folder=folder,
         stage="count",
@@ -69,20 +69,20 @@ def run(folder, *, press_at=None, progress=None, should_stop=None):
         progress=progress,
         should_stop=should_stop,
     )
-    return model, judge, result
+    return model, controller, result
 
 
-def test_a_judge_is_asked_after_each_step_and_its_state_goes_on_exactly(tmp_path):
+def test_a_controller_is_called_after_each_step_and_resumes_exactly(tmp_path):
     whole, halted = tmp_path / "whole", tmp_path / "halted"
-    model, judge, result = run(whole)
-    assert judge.steps == 40
+    model, controller, result = run(whole)
+    assert controller.steps == 40
     assert [record["steps"] for record in result.history] == [20, 40]
     with pytest.raises(KeyboardInterrupt):
-        run(halted, press_at=(2, 5))
+        run(halted, interrupt_at=(2, 5))
     assert [record["epoch"] for record in read_history(halted / "history.jsonl")] == [1]
-    resumed, resumed_judge, _ = run(halted)
-    assert resumed_judge.steps == 40
-    assert torch.equal(resumed_judge.sum, judge.sum)
+    resumed, resumed_controller, _ = run(halted)
+    assert resumed_controller.steps == 40
+    assert torch.equal(resumed_controller.sum, controller.sum)
     for name, tensor in model.state_dict().items():
         assert torch.equal(resumed.state_dict()[name], tensor), name
 
@@ -92,23 +92,23 @@ def test_should_stop_ends_a_training_after_a_step_and_it_resumes_exactly(tmp_pat
     calls = iter(range(100))
     with pytest.raises(TimeLimitReached, match="epoch 2, step 5"):
         run(tmp_path / "stopped", should_stop=lambda: next(calls) == 25)  # after 20 steps, the end of the epoch, 5 more
-    resumed, judge, _ = run(tmp_path / "stopped")
-    assert judge.steps == 40
+    resumed, controller, _ = run(tmp_path / "stopped")
+    assert controller.steps == 40
     assert all(torch.equal(resumed.state_dict()[name], tensor) for name, tensor in model.state_dict().items())
 
 
 def test_a_finished_training_is_not_stopped(tmp_path):
-    _, judge, _ = run(tmp_path)
+    _, controller, _ = run(tmp_path)
     _, again, result = run(tmp_path, should_stop=lambda: True)
-    assert (again.steps, len(result.history)) == (judge.steps, 2)
+    assert (again.steps, len(result.history)) == (controller.steps, 2)
 
 
 def test_seconds_add_up_over_epochs_and_leave_out_interruptions(tmp_path, monkeypatch):
     looks = itertools.count()
     monkeypatch.setattr("thresher.training.epochs.perf_counter", looks.__next__)  # a second passes at each look
     with pytest.raises(KeyboardInterrupt):
-        run(tmp_path, press_at=(2, 5))
-    next(itertools.islice(looks, 1000, None))  # nobody trains
+        run(tmp_path, interrupt_at=(2, 5))
+    next(itertools.islice(looks, 1000, None))  # the time of the interruption
     _, _, result = run(tmp_path)
     seconds = [record["seconds"] for record in result.history]
     assert min(seconds) > 0
@@ -117,13 +117,13 @@ def test_seconds_add_up_over_epochs_and_leave_out_interruptions(tmp_path, monkey
 
 def test_ctrl_c_in_the_last_step_of_an_epoch_is_a_plain_interrupt_with_its_checkpoint(tmp_path):
     with pytest.raises(KeyboardInterrupt) as raised:
-        run(tmp_path, press_at=(1, 19))
+        run(tmp_path, interrupt_at=(1, 19))
     assert raised.type is KeyboardInterrupt
-    _, judge, result = run(tmp_path)
-    assert (judge.steps, len(result.history)) == (40, 2)
+    _, controller, result = run(tmp_path)
+    assert (controller.steps, len(result.history)) == (40, 2)
 
 
-def test_what_the_judge_shows_reaches_the_progress(tmp_path):
+def test_progress_shows_the_fields_of_the_controller(tmp_path):
     states = []
 
     class Recorder:

@@ -14,9 +14,8 @@ from training_toys import TOY_CONFIG, fit_toy, toy_model, toy_sources
 from thresher._internal.settings import config_from_mapping, config_to_mapping
 from thresher.data.batches.split_batches import SplitBatches
 from thresher.errors import ConfigError, FormatError
-from thresher.training.checkpoint import Checkpoint
+from thresher.training.checkpoint import Checkpoint, read_history
 from thresher.training.fit import TrainingConfig, fit
-from thresher.training.history import read_history
 from thresher.training.loop import evaluate
 from thresher.training.seeding import capture_rng_state
 
@@ -102,7 +101,7 @@ def test_ctrl_c_in_the_middle_of_an_epoch_is_taken_up_exactly(tmp_path, uninterr
     with pytest.raises(KeyboardInterrupt):
         fit_toy(tmp_path, train)
     assert signal.getsignal(signal.SIGINT) is before
-    facts = Checkpoint.load(tmp_path / "checkpoint.safetensors").facts
+    facts = Checkpoint.load(tmp_path / "checkpoint.safetensors").metadata
     assert (facts["epoch"], facts["step"]) == (epoch, batch + 1)  # the step under way was completed
     assert_same_run(*fit_toy(tmp_path), *uninterrupted)
     assert [record["epoch"] for record in read_history(tmp_path / "history.jsonl")] == list(
@@ -121,7 +120,7 @@ def test_ctrl_c_while_evaluating_is_taken_up_exactly(tmp_path, uninterrupted):
     validation.on_batch = press
     with pytest.raises(KeyboardInterrupt):
         fit(model, SplitBatches(train=train, validation=validation), TOY_CONFIG, seed=3, folder=tmp_path)
-    assert Checkpoint.load(tmp_path / "checkpoint.safetensors").facts["step"] == len(train)
+    assert Checkpoint.load(tmp_path / "checkpoint.safetensors").metadata["step"] == len(train)
     assert_same_run(*fit_toy(tmp_path), *uninterrupted)
 
 
@@ -159,11 +158,11 @@ def test_a_process_killed_outright_is_taken_up_bit_for_bit(tmp_path, uninterrupt
     assert without_seconds(read_history(tmp_path / "history.jsonl")) == without_seconds(uninterrupted[1].history)
 
 
-def test_other_settings_or_a_foreign_checkpoint_are_told(tmp_path):
+def test_a_checkpoint_with_other_settings_or_of_another_stage_is_refused(tmp_path):
     path = tmp_path / "checkpoint.safetensors"
     fit_toy(tmp_path)
     train, validation = toy_sources()
-    with pytest.raises(ConfigError, match=r"other settings \(patience 2 → 1; seed 3 → 9\); use the same"):
+    with pytest.raises(ConfigError, match=r"other settings \(patience 2 → 1; seed 3 → 9\)\. Use the same"):
         fit(
             toy_model(),
             SplitBatches(train=train, validation=validation),
@@ -171,20 +170,11 @@ def test_other_settings_or_a_foreign_checkpoint_are_told(tmp_path):
             seed=9,
             folder=tmp_path,
         )
-    with pytest.raises(ConfigError, match=r"began with other weights.* delete the file to start anew"):
+    with pytest.raises(ConfigError, match=r"with other initial weights.* delete the file to start again"):
         fit_toy(tmp_path, model=toy_model(seed=1))
-    Checkpoint(facts={"stage": "search"}).save(path)
-    with pytest.raises(FormatError, match=r"another stage \(search, not fit\)"):
+    Checkpoint(metadata={"stage": "search"}).save(path)
+    with pytest.raises(FormatError, match=r"another stage \(search, expected fit\)"):
         fit_toy(tmp_path)
-
-
-def test_a_checkpoint_that_does_not_know_its_initial_weights_is_taken_up(tmp_path, uninterrupted):
-    """Those of the first versions."""
-    fit_toy(tmp_path)
-    checkpoint = Checkpoint.load(tmp_path / "checkpoint.safetensors")
-    assert checkpoint.facts["settings"].pop("initial_weights")
-    checkpoint.save(tmp_path / "checkpoint.safetensors")
-    assert_same_run(*fit_toy(tmp_path), *uninterrupted)
 
 
 def test_watched_splits_are_recorded_and_decide_nothing(uninterrupted):

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from thresher.errors import FormatError, ThresherError
-from thresher.training.history import History, read_history
+from thresher.training.checkpoint import History, read_history
 
 
 def test_records_are_lines_and_come_back(tmp_path):

@@ -3,7 +3,7 @@ import signal
 import threading
 from contextlib import nullcontext
 
-from thresher.training.interrupts import SafeInterrupt, deferred_interrupts
+from thresher.training.loop import SafeInterrupt, deferred_interrupts
 
 
 def press():

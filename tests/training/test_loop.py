@@ -62,7 +62,7 @@ def test_a_batch_of_weight_zero_changes_nothing():
     ids, labels = toy_rows(4, 0)
     model = toy_model(dropout=0.0)
     before = model.table.weight.clone()
-    with pytest.raises(ThresherError, match="none with a sample weight above 0"):
+    with pytest.raises(ThresherError, match="no row with a sample weight above 0"):
         train_epoch(model, ToySource(ids, labels, weights=torch.zeros(4)), sgd(model, lr=1.0), 1)
     assert torch.equal(model.table.weight, before)
 
@@ -111,9 +111,9 @@ def test_running_loss_does_not_depend_on_when_it_is_read():
 def test_no_rows_are_told():
     empty = ToySource(*toy_rows(0, 0))
     model = toy_model()
-    with pytest.raises(ThresherError, match="nothing to train on"):
+    with pytest.raises(ThresherError, match="the training split has no row"):
         train_epoch(model, empty, sgd(model), 1)
-    with pytest.raises(ThresherError, match="nothing to evaluate on"):
+    with pytest.raises(ThresherError, match="the split to evaluate on has no row"):
         evaluate(model, empty)
 
 
@@ -172,7 +172,7 @@ def test_counts_without_ids_are_told():
         def epoch(self, epoch, start=0):
             yield ToyBatch((torch.zeros(2, 3),), torch.tensor([0.0, 1.0]))
 
-    with pytest.raises(ThresherError, match="no tensor of feature ids"):
+    with pytest.raises(ThresherError, match="not an integer tensor"):
         evaluate(nn.Linear(3, 1), Dense(*toy_rows(2, 0)), feature_counts=[1, 2, 3])
 
 

@@ -1,25 +1,23 @@
-"""Bilevel search: weights learn on training batches, choices of sizes on validation batches, step by step in turn.
+"""Bilevel search: weights learn on training batches, choices of sizes on validation batches, in alternating steps.
 
-Serves DartsEmb and AutoDim, which end in sizes, and DNIS, which ends in masks. The gradient of the choices is that of
-the present weights (first order); it costs about one more training step per step, and the history shows it.
+Serves DartsEmb and AutoDim, which end in sizes, and DNIS, which ends in masks. The gradient of the choices is taken at
+the present weights (first order); it costs about one more training step per step, which the history shows.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from thresher._internal.mapped_tensors import copy_into_, copy_of
 from thresher._internal.tensor_state import tensor_state
-from thresher.baselines.endless_batches import EndlessBatches
-from thresher.baselines.size_choice import SizeDeriver
+from thresher.baselines.size_choice import SizeTickets
 from thresher.embeddings.base import FieldEmbedding
-from thresher.embeddings.method_registry import method_name
 from thresher.errors import AttachError, ConfigError
-from thresher.search.mask_judge import cutter_for
-from thresher.search.task import SearchTask, register_search
+from thresher.search.controller import TableSearch
+from thresher.search.find_tickets import SearchTask, register_search
 from thresher.search.ticket import Ticket
 from thresher.training.checkpoint import Checkpoint, load_optimizer_, packed_optimizer
 from thresher.training.epochs import run_epochs
@@ -27,20 +25,27 @@ from thresher.training.loop import lone_row, mean_loss
 from thresher.training.metrics import Metrics
 from thresher.training.optimizers import build_optimizer
 
+if TYPE_CHECKING:
+    from thresher.data.batches.batches import Batch, BatchSource
+
 STAGE = "bilevel search"
 
 
 @register_search("bilevel")
 def search_choices(task: SearchTask) -> Sequence[Ticket]:
-    """Learn the choices until validation stops improving, go back to the best epoch, and cut every budget there."""
-    tables = _choosing_tables(task.model)
-    deriver = _deriver(task, tables)  # before anything long, so that a budget no choice can meet is told at once
+    """Learn the choices until validation stops improving, restore the best epoch, and cut every budget there."""
+    tables = _tables_with_choices(task.model)
+    kinds = {table.derives for table in tables.values()}
+    if len(kinds) > 1:
+        raise ConfigError("some of the model's tables end in sizes, others in masks. Use one method for all of them")
+    # created before training, so that a budget that cannot be met is refused at once
+    tickets = SizeTickets(task, tables) if kinds == {"sizes"} else MaskTickets(task, tables)
     weights, choices = _two_optimizers(task)
-    judge = BilevelJudge(task, choices)
+    controller = BilevelController(task, choices)
     run_epochs(
         task.model,
         weights,
-        judge,
+        controller,
         task.data,
         stage=STAGE,
         settings={**asdict(task.config), **{name: asdict(table.config) for name, table in tables.items()}},
@@ -50,12 +55,33 @@ def search_choices(task: SearchTask) -> Sequence[Ticket]:
         progress=task.progress,
         should_stop=task.should_stop,
     )
-    judge.stopping.restore_best_(task.model)
-    return deriver.derive(judge.initial_state, step=judge.step, epoch=judge.epoch)
+    controller.stopping.restore_best_(task.model)
+    return tickets.cut(controller.initial_state, step=controller.step, epoch=controller.epoch)
 
 
-class BilevelJudge:
-    """After each training step takes a step of the choices; ends when validation no longer improves."""
+class EndlessBatches:
+    """Batches of a source, epoch after epoch; it can resume at any position."""
+
+    def __init__(self, source: "BatchSource") -> None:
+        self.source = source
+        self.go_to(1, 0)
+
+    def go_to(self, epoch: int, place: int) -> None:
+        self.epoch, self.place = epoch, place
+        self._iterator: Iterator[Batch] = iter(self.source.epoch(epoch, place))
+
+    def position(self) -> tuple[int, int]:
+        return self.epoch, self.place
+
+    def next(self) -> "Batch":
+        if self.place >= len(self.source):
+            self.go_to(self.epoch + 1, 0)
+        self.place += 1
+        return next(self._iterator)
+
+
+class BilevelController:
+    """A `TrainingController`: a step of the choices after each training step, until validation stops improving."""
 
     def __init__(self, task: SearchTask, optimizer: torch.optim.Optimizer) -> None:
         self.model, self.config, self.optimizer = task.model, task.config, optimizer
@@ -89,70 +115,60 @@ class BilevelJudge:
     def progress(self) -> Mapping[str, Any]:
         return {"metric": self.stopping.metric, "best": self.stopping.best}
 
-    def facts(self) -> dict[str, Any]:
+    def state(self) -> dict[str, Any]:
         return {
             "step": self.step,
             "epoch": self.epoch,
-            "stopping": self.stopping.facts(),
+            "stopping": self.stopping.state(),
             "batches": self.batches.position(),
-            "optimizer": packed_optimizer(self.optimizer).facts,
+            "optimizer": packed_optimizer(self.optimizer).metadata,
         }
 
     def tensors(self) -> dict[str, Tensor]:
-        held = {f"initial/{name}": value for name, value in self.initial_state.items()}
-        held |= {f"best/{name}": value for name, value in self.stopping.tensors().items()}
-        return held | {f"choices/{name}": value for name, value in packed_optimizer(self.optimizer).tensors.items()}
+        stored = Checkpoint()
+        stored.add("initial", self.initial_state)
+        stored.add("best", self.stopping.tensors())
+        stored.add("choices", packed_optimizer(self.optimizer).tensors)
+        return stored.tensors
 
-    def load(self, facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-        held = Checkpoint(tensors=dict(tensors))
-        self.step, self.epoch = facts["step"], facts["epoch"]
-        copy_into_(self.initial_state, held.under("initial"))
-        self.stopping.load(facts["stopping"], held.under("best"))
-        self.batches.go_to(*facts["batches"])
-        load_optimizer_(self.optimizer, facts["optimizer"], held.under("choices"))
+    def load(self, state: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+        stored = Checkpoint(tensors=dict(tensors))
+        self.step, self.epoch = state["step"], state["epoch"]
+        copy_into_(self.initial_state, stored.under("initial"))
+        self.stopping.load(state["stopping"], stored.under("best"))
+        self.batches.go_to(*state["batches"])
+        load_optimizer_(self.optimizer, state["optimizer"], stored.under("choices"))
+
+
+class MaskTickets:
+    """Cuts mask tickets by the tables' own scores."""
+
+    def __init__(self, task: SearchTask, tables: Mapping[str, Any]) -> None:
+        self.search = TableSearch(task, tables)
+
+    def cut(self, initial_state: Mapping[str, Tensor], *, step: int, epoch: int) -> Sequence[Ticket]:
+        cutter = self.search.cutter
+        cutter.initial_state = dict(initial_state)
+        cutter.cut_due(self.search.scores(), at_least=0, step=step, epoch=epoch)
+        return cutter.tickets
 
 
 def _two_optimizers(task: SearchTask) -> tuple[torch.optim.Optimizer, torch.optim.Optimizer]:
-    """One for the weights, which training steps use, and one for the choices, which only validation batches move."""
+    """One optimizer for the weights, stepped on training batches, and one for the choices, on validation batches."""
     weights = build_optimizer(task.model, task.config.optimizer)
     choices = [group for group in weights.param_groups if group["name"] == "choices"]
     weights.param_groups = [group for group in weights.param_groups if group["name"] != "choices"]
     return weights, torch.optim.Adam(choices[0]["params"], lr=choices[0]["lr"], weight_decay=choices[0]["weight_decay"])
 
 
-class Deriver(Protocol):
-    """Makes tickets of the choices a search has learned."""
-
-    def derive(self, initial_state: Mapping[str, Tensor], *, step: int, epoch: int) -> Sequence[Ticket]: ...
-
-
-class MaskDeriver:
-    """Cuts mask tickets by the tables' own scores."""
-
-    def __init__(self, task: SearchTask, tables: Mapping[str, Any]) -> None:
-        self.tables = tables
-        self.cutter = cutter_for(task, tables, method=method_name(next(iter(tables.values())).config))
-
-    def derive(self, initial_state: Mapping[str, Tensor], *, step: int, epoch: int) -> Sequence[Ticket]:
-        self.cutter.initial_state = dict(initial_state)
-        scores = {name: table.scores() for name, table in self.tables.items()}
-        self.cutter.cut_due(scores, at_least=0, step=step, epoch=epoch)
-        return self.cutter.tickets
-
-
-def _deriver(task: SearchTask, tables: Mapping[str, Any]) -> Deriver:
-    kinds = {table.derives for table in tables.values()}
-    if len(kinds) > 1:
-        raise ConfigError("some of the model's tables end in sizes, others in masks; give all the same method")
-    return SizeDeriver(task, tables) if kinds == {"sizes"} else MaskDeriver(task, tables)
-
-
-def _choosing_tables(model: nn.Module) -> dict[str, Any]:
+def _tables_with_choices(model: nn.Module) -> dict[str, Any]:
     tables = {
         name: module
         for name, module in model.named_modules()
         if isinstance(module, FieldEmbedding) and "choices" in module.parameter_groups()
     }
     if not tables:
-        raise AttachError("the model has no table that learns choices; build it with DartsEmbConfig or its kin")
+        raise AttachError(
+            "the model has no table that learns choices. Build it with DartsEmbConfig, AutoDimConfig or DnisConfig"
+        )
     return tables

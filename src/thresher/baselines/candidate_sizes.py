@@ -1,35 +1,46 @@
-"""CandidateSizes: every candidate width of a group of features at once, weighted by how likely it is to be chosen.
+"""DartsEmb (AutoEmb) and AutoDim: a differentiable choice among candidate sizes for each group of features.
 
     v_i = Σ_c p_gc · V[i, :d_c] · P_c,   p_g = softmax(size_logits_g),   P_c: d_c × D   (none where d_c = D)
 
-What DartsEmb and AutoDim search with; they differ in their groups and in how `p` is drawn. Candidates share the columns
-of one table, so a narrower one is the beginning of a wider. After the search each group has one width: `fixed`.
+Candidates share the columns of one table: a narrower one is the beginning of a wider one. Weights learn on training
+batches, `size_logits` on validation batches (`thresher.baselines.bilevel`), by the first-order approximation of DARTS
+(Liu et al., 2019). Then each group keeps its most likely size within the budget, and the model is retrained.
 
-Not here: learning `size_logits` on validation batches (`thresher.baselines.bilevel`). Unlike the authors of AutoEmb and
-AutoDim we do not normalise the candidates' vectors: their lengths tell which of them carries the signal.
+- `darts-emb`: groups are popularity blocks inside each field. Zhao et al., "AutoEmb: automated embedding dimensionality
+  search in streaming recommendations" (2020). Not streaming here: groups are made once, from the training split.
+- `autodim`: groups are fields, and `p` is drawn with Gumbel noise. Zhao et al., "Memory-efficient embedding for
+  recommendations" (2020).
+
+All budgets come from one search; the authors search once per candidate set. Unlike the authors we do not normalise the
+candidates' vectors: their lengths show which of them carries the signal.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from thresher.embeddings.base import EmbeddingConfig, FieldEmbedding, Role, new_table
-from thresher.embeddings.feature_groups import FeatureRuns, Integers
+from thresher.embeddings.feature_groups import FeatureRuns, Integers, field_groups, field_popularity_groups
+from thresher.embeddings.method_registry import register_embedding
 from thresher.embeddings.mixed_dimension import MixedDimensionEmbedding
 from thresher.errors import ConfigError
+
+MIN_TEMPERATURE = 0.01
+GRID_SIZES = ((2, 4, 16), (1, 2, 8), (4, 8, 32))
+"""The PEP paper's candidate sizes for DartsEmb."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CandidateSizesConfig(EmbeddingConfig):
-    """The widths to choose among.
+    """The sizes to choose from.
 
     Attributes:
-        candidate_sizes: widths to choose among, ascending. The PEP paper's: {1, 2, 8}, {2, 4, 16} and {4, 8, 32}.
-        embedding_dim: what all are projected to; no projection is needed where it is the largest candidate.
+        candidate_sizes: ascending. The PEP paper's: {1, 2, 8}, {2, 4, 16} and {4, 8, 32}.
+        embedding_dim: width to which all are projected; the largest candidate needs no projection if it is equal.
     """
 
     embedding_dim: int = 8
@@ -38,6 +49,10 @@ class CandidateSizesConfig(EmbeddingConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_candidate_sizes(self.candidate_sizes, self.embedding_dim)
+
+    @classmethod
+    def grid(cls) -> Sequence[Self]:
+        return [cls(candidate_sizes=sizes, embedding_dim=sizes[-1]) for sizes in GRID_SIZES]
 
 
 class CandidateSizesEmbedding(FieldEmbedding):
@@ -75,7 +90,7 @@ class CandidateSizesEmbedding(FieldEmbedding):
         return functional.embedding(places, (shares[..., None] * vectors).sum(1))  # [..., D]
 
     def shares(self) -> Tensor:
-        """How likely each candidate is, `[G, C]`."""
+        """The probability of each candidate, `[G, C]`."""
         return torch.softmax(self.size_logits, dim=1)
 
     def _project(self, rows: Tensor, size: int) -> Tensor:
@@ -83,15 +98,13 @@ class CandidateSizesEmbedding(FieldEmbedding):
         return rows @ self.projections[name] if name in self.projections else rows
 
     def chosen_sizes(self) -> tuple[int, ...]:
-        """The likeliest candidate of each group."""
+        """The most likely candidate of each group."""
         return tuple(self.config.candidate_sizes[choice] for choice in self.size_logits.argmax(1).tolist())
 
     @torch.no_grad()
     def fixed(self, sizes: Sequence[int]) -> MixedDimensionEmbedding:
-        """Each group with the width given to it, holding this table's present values."""
-        fixed = MixedDimensionEmbedding(
-            self.field_sizes, self.embedding_dim, self.runs, sizes, share_projections=True
-        )  # fmt: skip
+        """An embedding with one size per group, holding this table's present values."""
+        fixed = self._mixed_dimension(sizes)
         for group, table in fixed.tables.items():
             rows = self.weight[self.group_of_feature == int(group)]  # in the order of ids, as the runs number them
             table.copy_(rows[:, : table.shape[1]])
@@ -100,26 +113,92 @@ class CandidateSizesEmbedding(FieldEmbedding):
         return fixed
 
     def num_parameters(self) -> int:
-        """Of the widths that are likeliest now, as they would be retrained."""
-        return self._as_chosen().num_parameters()
+        """Of the sizes that are most likely now, as they would be retrained."""
+        return self._chosen().num_parameters()
 
     def storage_bytes(self) -> int:
-        return self._as_chosen().storage_bytes()
+        return self._chosen().storage_bytes()
 
-    def _as_chosen(self) -> MixedDimensionEmbedding:
-        """An embedding of the likeliest widths, to ask for its size."""
-        sizes = self.chosen_sizes()
+    def _chosen(self) -> MixedDimensionEmbedding:
+        """An embedding of the most likely sizes, without memory."""
         with torch.device("meta"):
-            return MixedDimensionEmbedding(
-                self.field_sizes, self.embedding_dim, self.runs, sizes, share_projections=True
-            )
+            return self._mixed_dimension(self.chosen_sizes())
+
+    def _mixed_dimension(self, sizes: Sequence[int]) -> MixedDimensionEmbedding:
+        return MixedDimensionEmbedding(self.field_sizes, self.embedding_dim, self.runs, sizes, share_projections=True)
 
     def parameter_groups(self) -> Mapping[Role, Sequence[nn.Parameter]]:
         return {"embeddings": [self.weight, *self.projections.values()], "choices": [self.size_logits]}
 
 
+@dataclass(frozen=True, kw_only=True)
+class DartsEmbConfig(CandidateSizesConfig):
+    """The candidates, and the groups that choose among them.
+
+    Attributes:
+        groups_per_field: popularity blocks of about equal total count in each field.
+    """
+
+    groups_per_field: int = 4
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.groups_per_field < 1:
+            raise ConfigError(f"groups_per_field is {self.groups_per_field}; it must be at least 1")
+
+
+@register_embedding("darts-emb", DartsEmbConfig)
+class DartsEmbedding(CandidateSizesEmbedding):
+    """One choice for each popularity block of each field."""
+
+    def __init__(
+        self, field_sizes: Sequence[int], config: DartsEmbConfig, *, feature_counts: Sequence[int] | None = None
+    ) -> None:
+        if feature_counts is None:
+            raise ConfigError("DartsEmb groups features by popularity and needs feature_counts")
+        groups = field_popularity_groups(field_sizes, feature_counts, config.groups_per_field)
+        super().__init__(field_sizes, config, groups)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AutoDimConfig(CandidateSizesConfig):
+    """The candidates, and how fast draws become choices.
+
+    Attributes:
+        temperature_decay: decrease of the temperature, which begins at 1, with each lookup in training.
+    """
+
+    temperature_decay: float = 5e-5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.temperature_decay <= 1:
+            raise ConfigError(f"temperature_decay is {self.temperature_decay}; it must lie between 0 and 1")
+
+
+@register_embedding("autodim", AutoDimConfig)
+class AutoDimEmbedding(CandidateSizesEmbedding):
+    """One choice for each field: `p = softmax((log softmax(size_logits) + Gumbel noise) / temperature)` in training."""
+
+    config: AutoDimConfig
+    num_draws: Tensor
+
+    def __init__(
+        self, field_sizes: Sequence[int], config: AutoDimConfig, *, feature_counts: Sequence[int] | None = None
+    ) -> None:
+        super().__init__(field_sizes, config, field_groups(field_sizes))
+        self.register_buffer("num_draws", torch.zeros((), dtype=torch.int64))
+
+    def shares(self) -> Tensor:
+        if not self.training:
+            return super().shares()
+        temperature = max(MIN_TEMPERATURE, 1 - self.config.temperature_decay * int(self.num_draws))
+        self.num_draws += 1
+        noise = -torch.log(-torch.log(torch.rand_like(self.size_logits).clamp(1e-9, 1 - 1e-7)))
+        return torch.softmax((torch.log_softmax(self.size_logits, dim=1) + noise) / temperature, dim=1)
+
+
 def check_candidate_sizes(sizes: Sequence[int], embedding_dim: int) -> None:
-    """Raise unless these are widths one may choose among in a table of this width."""
     if not sizes or list(sizes) != sorted(set(sizes)) or sizes[0] < 1 or sizes[-1] > embedding_dim:
         raise ConfigError(
             f"candidate_sizes are {list(sizes)}; they must be ascending, from 1 to embedding_dim ({embedding_dim})"

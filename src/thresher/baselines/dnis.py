@@ -1,16 +1,16 @@
-"""DNIS: a continuous mask over dimensions for each block of features of like popularity, no candidate sizes.
+"""DNIS: a continuous mask over dimensions for each block of features of similar popularity, without candidate sizes.
 
     v_i = soft_mask[block of i] ⊙ V[i]
 
 Weights learn on training batches, `soft_mask` on validation batches. Then the entries of largest |soft_mask ⊙ V| are
 kept, as many as the budget allows, and the model is retrained. Cheng, Shen, Huang, "Differentiable neural input search
 for recommender systems" (2020). The authors normalise the mask's gradient per block; here Adam scales it per entry.
-They keep what is above a threshold, and do not retrain; here the budget says how many, and retraining is as for all.
+They keep entries above a threshold and do not retrain; here the budget decides the number, and the ticket is retrained.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
 import torch
@@ -25,7 +25,7 @@ from thresher.errors import ConfigError
 
 @dataclass(frozen=True, kw_only=True)
 class DnisConfig(EmbeddingConfig):
-    """How features are grouped: each block has one mask.
+    """Settings of DNIS.
 
     Attributes:
         num_blocks: popularity blocks over all features, of about equal total count.
@@ -37,6 +37,10 @@ class DnisConfig(EmbeddingConfig):
         super().__post_init__()
         if self.num_blocks < 1:
             raise ConfigError(f"num_blocks is {self.num_blocks}; it must be at least 1")
+
+    @classmethod
+    def grid(cls) -> Sequence[Self]:
+        return [cls(embedding_dim=width) for width in (128, 64, 32, 16)]
 
 
 @register_embedding("dnis", DnisConfig, status="experimental")
@@ -57,7 +61,7 @@ class DnisEmbedding(FieldEmbedding):
             raise ConfigError("DNIS masks features by popularity and needs feature_counts")
         blocks = popularity_blocks(feature_counts, config.num_blocks)
         self.register_buffer("block_of_feature", torch.from_numpy(blocks), persistent=False)
-        # by their counts: the search looks up validation rows in training mode, too
+        # from the counts, because the search looks up validation rows in training mode too
         self.register_buffer("seen", torch.from_numpy(np.asarray(feature_counts) > 0), persistent=False)
         self.weight = new_table(self.num_features, self.embedding_dim)
         self.soft_mask = nn.Parameter(torch.ones(int(blocks.max()) + 1, self.embedding_dim))  # [blocks, D]
@@ -69,16 +73,16 @@ class DnisEmbedding(FieldEmbedding):
 
     @torch.no_grad()
     def scores(self) -> Tensor:
-        """`|soft_mask ⊙ V|` `[N, D]`; −∞ for rows training never saw."""
+        """`|soft_mask ⊙ V|` `[N, D]`; −∞ for rows never seen in training."""
         values = self.soft_mask[self.block_of_feature] * self.weight
         return values.abs().masked_fill(~self.seen[:, None], -torch.inf)
 
     def num_parameters(self) -> int:
-        """The search holds the whole table; what a ticket keeps is counted after retraining."""
+        """The search holds the whole table; a ticket is counted after retraining."""
         return self.weight.numel()
 
     def storage_bytes(self) -> int:
-        """Table, mask, and the block of each feature in a byte."""
+        """Table, mask, and one byte per feature for its block."""
         return (self.weight.numel() + self.soft_mask.numel()) * BYTES_PER_VALUE + self.num_features
 
     def parameter_groups(self) -> Mapping[Role, Sequence[nn.Parameter]]:

@@ -1,14 +1,15 @@
-"""Shared rows: hashing, and frequency-based double hashing.
+"""Methods whose features share rows: hashing, frequency-based double hashing, quotient–remainder.
 
-    hash         v_i = V[h(i)]
-    double-hash  v_i = V[h₁(i)] ∘ V[h₂(i)]  for rare features; frequent ones have a row of their own
+    hash                v_i = V[h(i)]
+    double-hash         v_i = V[h₁(i)] ∘ V[h₂(i)]  for rare features; frequent ones have a row of their own
+    quotient-remainder  v_i = R[i mod m] ∘ Q[i div m]: no two features of a field share both rows
 
 `∘` adds, multiplies or concatenates. `h(x) = ((a·x + b) mod p) mod m` with `p = 2³¹ − 1` and `a`, `b` drawn from the
 seed. Weinberger et al., "Feature hashing for large scale multitask learning" (2009); Zhang et al., "Model size
-reduction using frequency based double hashing for recommender systems" (2020).
+reduction using frequency based double hashing for recommender systems" (2020); Shi, Mudigere, Naumov, Yang,
+"Compositional embeddings using complementary partitions for memory-efficient recommendation systems" (2020).
 
-Nothing is learned about sizes. And nothing is gained for values never seen in training: the vocabulary gives them their
-field's unknown feature, which shares rows as any other does.
+Sizes are not learned. Values never seen in training are their field's unknown feature, which shares rows too.
 """
 
 from collections.abc import Sequence
@@ -41,7 +42,7 @@ PRIME = 2**31 - 1
 
 @dataclass(frozen=True, kw_only=True)
 class HashConfig(SharedRowsConfig):
-    """How many rows, and which hash.
+    """Number of rows, and the hash function.
 
     Attributes:
         seed: of the hash function.
@@ -49,15 +50,19 @@ class HashConfig(SharedRowsConfig):
 
     seed: int = 0
 
+    @classmethod
+    def grid(cls) -> Sequence[Self]:
+        return [cls(embedding_dim=width) for width in (16, 8, 32)]
+
 
 @dataclass(frozen=True, kw_only=True)
 class DoubleHashConfig(HashConfig):
-    """Who has a row of its own, and how the others share.
+    """Which features have a row of their own, and how the others share rows.
 
     Attributes:
-        frequent_share: of the `num_buckets` rows, the share that goes to the most frequent features, one each.
-        num_hashes: rows that make the vector of a rare feature.
-        combine: how they make it.
+        frequent_share: share of the `num_buckets` rows that belong to the most frequent features, one each.
+        num_hashes: rows combined to the vector of a rare feature.
+        combine: how they are combined.
     """
 
     frequent_share: float = 0.5
@@ -99,10 +104,10 @@ class HashEmbedding(SharedRows):
 @register_stored_form("DoubleHashEmbedding")
 @register_embedding("double-hash", DoubleHashConfig)
 class DoubleHashEmbedding(SharedRows):
-    """Own rows for the frequent, `num_hashes` shared rows for the others.
+    """A row of its own for each frequent feature, `num_hashes` shared rows for the others.
 
     Args:
-        runs: which features are frequent (group 0) and where; found from `feature_counts` when absent.
+        runs: which features are frequent (group 0); computed from `feature_counts` if absent.
     """
 
     config_type = DoubleHashConfig
@@ -126,13 +131,13 @@ class DoubleHashEmbedding(SharedRows):
         num_own = min(round(config.frequent_share * num_buckets), num_buckets - 1)
         if runs is None:
             if feature_counts is None:
-                raise ConfigError("double-hash gives frequent features rows of their own and needs feature_counts")
+                raise ConfigError("double-hash treats frequent features separately and needs feature_counts")
             frequent_first = np.argsort(-np.asarray(feature_counts), kind="stable")
             groups = np.ones(self.num_features, np.int64)
             groups[frequent_first[:num_own]] = 0
             runs = FeatureRuns.of(groups, 2)
         if runs.group_sizes[0] != num_own:
-            raise ValueError(f"{runs.group_sizes[0]} features are frequent, and there are {num_own} rows of their own")
+            raise ValueError(f"{runs.group_sizes[0]} frequent features, but {num_own} rows for them")
         self.group_sizes = runs.group_sizes
         for name, array in (("starts", runs.starts), ("groups", runs.groups), ("rows", runs.rows)):
             self.register_buffer(f"run_{name}", torch.from_numpy(array))
@@ -157,10 +162,67 @@ class DoubleHashEmbedding(SharedRows):
         return {"group_sizes": self.group_sizes}
 
     @classmethod
-    def _of_form(cls, field_sizes: Sequence[int], config: EmbeddingConfig, form: StoredForm) -> Self:
+    def _from_form(cls, field_sizes: Sequence[int], config: EmbeddingConfig, form: StoredForm) -> Self:
         assert isinstance(config, DoubleHashConfig)
         check_shape(form.tensors, "multipliers", (config.num_hashes, 2))
         return cls(field_sizes, config, runs=stored_runs(form, 2, sum(field_sizes)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuotientRemainderConfig(SharedRowsConfig):
+    """`num_buckets` is the number of rows of the remainder table; the size of the quotient table follows from it.
+
+    Attributes:
+        combine: how the two rows are combined.
+    """
+
+    combine: Combine = "multiply"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_pieces(self.embedding_dim, 2, self.combine)
+
+    def budget_values(self, field_sizes: Sequence[int]) -> Sequence[int]:
+        # below the root of the largest field the quotient table grows faster than the other shrinks
+        root = np.ceil(np.sqrt(max(field_sizes)))
+        return range(int(np.minimum(field_sizes, root).sum()), sum(field_sizes) + 1)
+
+    @classmethod
+    def grid(cls) -> Sequence[Self]:
+        return [cls(embedding_dim=16), cls(embedding_dim=8), cls(embedding_dim=16, combine="add")]
+
+
+@register_stored_form("QuotientRemainderEmbedding")
+@register_embedding("quotient-remainder", QuotientRemainderConfig)
+class QuotientRemainderEmbedding(SharedRows):
+    """`v_i = R[i mod m_f] ∘ Q[i div m_f]`, with `m_f` rows for field `f`."""
+
+    config_type = QuotientRemainderConfig
+    config: QuotientRemainderConfig
+
+    def __init__(
+        self,
+        field_sizes: Sequence[int],
+        config: QuotientRemainderConfig,
+        *,
+        feature_counts: Sequence[int] | None = None,
+    ) -> None:
+        super().__init__(field_sizes, config.embedding_dim)
+        self.config = config
+        remainders = capped_sizes(field_sizes, config.num_buckets)
+        quotients = [-(-size // rows) for size, rows in zip(field_sizes, remainders, strict=True)]
+        self.remainders, self.quotients = FieldRows(field_sizes, remainders), FieldRows(field_sizes, quotients)
+        width = config.embedding_dim // 2 if config.combine == "concatenate" else config.embedding_dim
+        num_factors = 2 if config.combine == "multiply" else 1
+        self.remainder = new_factor(sum(remainders), width, num_factors)
+        self.quotient = new_factor(sum(quotients), width, num_factors)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        field, local = self.remainders.split(ids)
+        num_rows = self.remainders.num_rows[field]
+        remainder = functional.embedding(local % num_rows + self.remainders.first_row[field], self.remainder)
+        quotient = functional.embedding(local // num_rows + self.quotients.first_row[field], self.quotient)
+        return combine([remainder, quotient], self.config.combine)  # [..., D]
 
 
 def hashed(values: Tensor, multiplier: Tensor, num_buckets: Tensor | int) -> Tensor:

@@ -1,15 +1,17 @@
-"""L1-ball projection: the convex relaxation the PEP paper's §4.1 names and sets aside for its cost.
+"""L1-ball projection: the convex relaxation that §4.1 of the PEP paper rejects for its cost.
 
     V ← argmin over ‖U‖₁ ≤ radius of ‖U − V‖₂   =   sign(V) · relu(|V| − θ)
 
-after each epoch, or every few steps, of ordinary training. The projection is exact: `θ` from the sorted magnitudes
-(Duchi, Shalev-Shwartz, Singer, Chandra, "Efficient projections onto the l1-ball", 2008). The radius is the one at which
-as many entries survive as the plan asks for, so every budget is met. Not learned thresholds: one `θ` for all, found by
-sorting the whole table each time; the search's history says what that cost.
+after each epoch, or every few steps, of ordinary training. The projection is exact: `θ` is computed from the sorted
+magnitudes (Duchi, Shalev-Shwartz, Singer, Chandra, "Efficient projections onto the l1-ball", 2008). The radius is
+chosen so that as many entries remain as planned, and every budget is met. One `θ` applies to all entries and needs a
+sort of the whole table each time; the search's history holds the seconds spent.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from time import perf_counter
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -17,7 +19,14 @@ from torch.nn import functional
 
 from thresher.embeddings.base import BYTES_PER_VALUE, EmbeddingConfig, FieldEmbedding, new_table
 from thresher.embeddings.method_registry import register_embedding
-from thresher.errors import ConfigError
+from thresher.errors import AttachError, ConfigError
+from thresher.search.controller import SearchController, TableSearch, run_mask_search
+from thresher.search.find_tickets import SearchTask, register_search
+from thresher.search.schedule import Plan, Schedule
+from thresher.search.ticket import MaskTicket
+from thresher.training.optimizers import build_optimizer
+
+STAGE = "projection search"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,12 +44,18 @@ class L1ProjectionConfig(EmbeddingConfig):
         if self.projection_steps is not None and self.projection_steps < 1:
             raise ConfigError(f"projection_steps is {self.projection_steps}; it must be at least 1")
 
+    @classmethod
+    def grid(cls) -> Sequence[Self]:
+        often = [cls(embedding_dim=width, projection_steps=100) for width in (128, 64)]
+        return [*often, cls(embedding_dim=128)]
+
 
 @register_embedding("l1-projection", L1ProjectionConfig)
 class L1ProjectionEmbedding(FieldEmbedding):
-    """`v_i = V[i]`: a plain table, projected from outside (`thresher.baselines.l1_projection_search`)."""
+    """`v_i = V[i]`: a plain table, projected by the search."""
 
     search_algorithm = "projection"
+    seen: Tensor  # rows looked up in training; the others carry no information
 
     def __init__(
         self, field_sizes: Sequence[int], config: L1ProjectionConfig, *, feature_counts: Sequence[int] | None = None
@@ -49,7 +64,6 @@ class L1ProjectionEmbedding(FieldEmbedding):
         self.config = config
         self.weight = new_table(self.num_features, self.embedding_dim)
         self.register_buffer("seen", torch.zeros(self.num_features, dtype=torch.bool))
-        self.seen: Tensor  # rows training has looked up; the others carry no information
 
     def forward(self, ids: Tensor) -> Tensor:
         if self.training:
@@ -58,15 +72,62 @@ class L1ProjectionEmbedding(FieldEmbedding):
 
     @torch.no_grad()
     def scores(self) -> Tensor:
-        """`|V|` `[N, D]`; −∞ for rows training never saw."""
+        """`|V|` `[N, D]`; −∞ for rows never seen in training."""
         return self.weight.abs().masked_fill(~self.seen[:, None], -torch.inf)
 
     def num_parameters(self) -> int:
         return int(self.weight.count_nonzero())
 
     def storage_bytes(self) -> int:
-        """The search holds the whole table; what a ticket saves shows after retraining."""
+        """The search holds the whole table; a ticket saves bytes only after retraining."""
         return self.weight.numel() * BYTES_PER_VALUE
+
+
+@register_search("projection")
+def search_projections(task: SearchTask) -> Sequence[MaskTicket]:
+    """Train and project all tables together onto a shrinking L1 ball; returns tickets, largest first."""
+    tables = {name: part for name, part in task.model.named_modules() if isinstance(part, L1ProjectionEmbedding)}
+    if not tables:
+        raise AttachError("the model has no table to project. Build it with L1ProjectionConfig")
+    config = next(iter(tables.values())).config
+    if any(table.config != config for table in tables.values()):
+        raise ConfigError("the model's tables have different settings of L1 projection. Use one for all of them")
+    steps_per_epoch = len(task.data.train)
+    schedule = Schedule.of(task.config, steps_per_epoch)
+    search = ProjectionSearch(task, tables, replace(schedule, every=config.projection_steps or steps_per_epoch))
+    controller = SearchController(task, search, max_epochs=schedule.num_epochs(steps_per_epoch))
+    optimizer = build_optimizer(task.model, task.config.optimizer)
+    return run_mask_search(controller, optimizer, stage=STAGE, configs=dict.fromkeys(tables, config))
+
+
+class ProjectionSearch(TableSearch):
+    """Projects at regular steps onto the ball whose radius keeps as many entries as planned."""
+
+    tables: Mapping[str, L1ProjectionEmbedding]
+
+    def __init__(self, task: SearchTask, tables: Mapping[str, L1ProjectionEmbedding], schedule: Schedule) -> None:
+        super().__init__(task, tables, schedule)
+        self.seconds = 0.0
+        self.plan = Plan(self.num_entries, self.cutter.smallest, schedule.plan_steps)
+
+    @torch.no_grad()
+    def prune(self, steps: int) -> None:
+        started = perf_counter()
+        num_kept, scores = self.plan.num_kept(steps), self.scores()
+        weights = [table.weight for table in self.tables.values()]
+        for table in self.tables.values():
+            table.weight[~table.seen] = 0
+        values = torch.cat([weight.reshape(-1) for weight in weights])
+        values = project_l1_ball(values, radius_keeping(values, num_kept))
+        for weight, part in zip(weights, torch.split(values, [weight.numel() for weight in weights]), strict=True):
+            weight.copy_(part.view_as(weight))
+        self.seconds += perf_counter() - started
+        self.num_kept = int(values.count_nonzero())
+        self.cut_due(scores, at_least=0 if self.at_end else num_kept)
+
+    def record(self) -> dict[str, Any]:
+        seconds, self.seconds = self.seconds, 0.0
+        return super().record() | {"projection_seconds": seconds}
 
 
 def project_l1_ball(values: Tensor, radius: float) -> Tensor:
@@ -81,7 +142,7 @@ def project_l1_ball(values: Tensor, radius: float) -> Tensor:
     descending = torch.sort(magnitudes, descending=True).values
     ranks = torch.arange(1, len(values) + 1, dtype=torch.float64)
     thetas = (descending.cumsum(0) - radius) / ranks
-    theta = thetas[max(1, int((descending > thetas).sum())) - 1]  # at least the largest survives, but for rounding
+    theta = thetas[max(1, int((descending > thetas).sum())) - 1]  # the largest entry remains, whatever the rounding
     return torch.sign(values) * (magnitudes - theta).clamp_min(0).to(values.dtype)
 
 

@@ -1,17 +1,18 @@
-"""Magnitude pruning: keep the entries of the largest |v|, no thresholds learned. Three schedules, one table.
+"""Magnitude pruning: keep the entries of largest |v|, without learned thresholds. Three schedules, one table.
 
     vector_i = m_i ⊙ V[i],   m = 1 for the k entries of largest |V|, k given by the schedule
 
-- `magnitude`, one-shot: train to the end with an L2 of its own, prune once (Han et al., 2015).
-- `gradual-magnitude`: prune while training, k falling by the cubic of Zhu & Gupta, "To prune, or not to prune" (2017).
-- `iterative-magnitude`: train, prune a share, rewind the whole model, again (Frankle & Carbin, 2019).
+- `magnitude`, one-shot: train to convergence with an L2 of its own, prune once (Han et al., 2015).
+- `gradual-magnitude`: prune while training, k falls along the cubic of Zhu & Gupta, "To prune, or not to prune" (2017).
+- `iterative-magnitude`: train, prune a share, rewind the whole model, repeat (Frankle & Carbin, 2019).
 
-The schedules are in `thresher.baselines.magnitude_search`.
+All three get the warm-up, the validation and the retraining that PEP gets, and meet every budget exactly in one run.
 """
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import ClassVar, Literal
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 from torch import Tensor, nn
@@ -19,9 +20,16 @@ from torch.nn import functional
 
 from thresher.embeddings.base import BYTES_PER_VALUE, EmbeddingConfig, FieldEmbedding, Role, new_table
 from thresher.embeddings.method_registry import register_embedding
-from thresher.errors import ConfigError
+from thresher.errors import AttachError, ConfigError
+from thresher.search.controller import SearchController, TableSearch, run_mask_search
+from thresher.search.cutting import Scores, top_entries
+from thresher.search.find_tickets import SearchTask, register_search
+from thresher.search.schedule import Schedule
+from thresher.search.ticket import MaskTicket
+from thresher.training.metrics import Metrics
+from thresher.training.optimizers import build_optimizer
 
-MagnitudeSchedule = Literal["one-shot", "gradual", "iterative"]
+STAGE = "magnitude search"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,8 +37,8 @@ class MagnitudeConfig(EmbeddingConfig):
     """Settings of all three schedules.
 
     Attributes:
-        search_weight_decay: L2 while searching, of table and network, which decides what is small; absent: that of
-            `search.optimizer`. A teacher's part in the labels lessens it for the table, as it does any.
+        search_weight_decay: L2 of table and network in the search, which decides which entries are small; absent: that
+            of `search.optimizer`. Distillation reduces it for the table, as it does for any method.
     """
 
     search_weight_decay: float | None = None
@@ -40,10 +48,19 @@ class MagnitudeConfig(EmbeddingConfig):
         if self.search_weight_decay is not None and not 0 <= self.search_weight_decay < float("inf"):
             raise ConfigError(f"search_weight_decay is {self.search_weight_decay}; it must be 0 or more, and finite")
 
+    @classmethod
+    def grid(cls) -> Sequence[Self]:
+        decays = [cls(embedding_dim=128, search_weight_decay=decay) for decay in (1e-4, 3e-5)]
+        return [cls(embedding_dim=128), cls(embedding_dim=64), *decays]
+
 
 @dataclass(frozen=True, kw_only=True)
 class GradualMagnitudeConfig(MagnitudeConfig):
-    """The warm-up and the length of the fall are those of `[search]`: `warmup_epochs`, `plan_epochs`."""
+    """Warm-up and length of the plan are those of `[search]`: `warmup_epochs`, `plan_epochs`."""
+
+    @classmethod
+    def grid(cls) -> Sequence[Self]:
+        return super().grid()[:3]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +68,7 @@ class IterativeMagnitudeConfig(MagnitudeConfig):
     """How fast the rounds prune.
 
     Attributes:
-        round_keep_share: the least share of the entries that a round keeps; smaller means fewer rounds.
+        round_keep_share: minimum share of the entries that a round keeps; smaller means fewer rounds.
         round_epochs: epochs of a round; absent: until validation stops improving.
     """
 
@@ -65,13 +82,19 @@ class IterativeMagnitudeConfig(MagnitudeConfig):
         if self.round_epochs is not None and self.round_epochs < 1:
             raise ConfigError(f"round_epochs is {self.round_epochs}; it must be at least 1")
 
+    @classmethod
+    def grid(cls) -> Sequence[Self]:
+        return [cls(embedding_dim=128), cls(embedding_dim=64), cls(embedding_dim=128, round_keep_share=0.7)]
+
 
 @register_embedding("magnitude", MagnitudeConfig)
 class MagnitudeEmbedding(FieldEmbedding):
     """Ids `[...]` → `m ⊙ V` `[..., D]`; the mask `m` `[N, D]` is set by the search and gets no gradient."""
 
     search_algorithm = "magnitude"
-    schedule: ClassVar[MagnitudeSchedule] = "one-shot"
+    schedule: ClassVar[Literal["one-shot", "gradual", "iterative"]] = "one-shot"
+    mask: Tensor
+    seen: Tensor  # rows looked up in training; the others carry no information
 
     def __init__(
         self, field_sizes: Sequence[int], config: MagnitudeConfig, *, feature_counts: Sequence[int] | None = None
@@ -81,8 +104,6 @@ class MagnitudeEmbedding(FieldEmbedding):
         self.weight = new_table(self.num_features, self.embedding_dim)
         self.register_buffer("mask", torch.ones(self.num_features, self.embedding_dim, dtype=torch.bool))
         self.register_buffer("seen", torch.zeros(self.num_features, dtype=torch.bool))
-        self.mask: Tensor
-        self.seen: Tensor  # rows training has looked up; the others carry no information
 
     def forward(self, ids: Tensor) -> Tensor:
         distinct, places = torch.unique(ids, return_inverse=True)  # [U], [...]
@@ -93,14 +114,14 @@ class MagnitudeEmbedding(FieldEmbedding):
 
     @torch.no_grad()
     def scores(self) -> Tensor:
-        """`|V|` `[N, D]`; −∞ for rows training never saw."""
+        """`|V|` `[N, D]`; −∞ for rows never seen in training."""
         return self.weight.abs().masked_fill(~self.seen[:, None], -torch.inf)
 
     def num_parameters(self) -> int:
         return int(self.mask.sum())
 
     def storage_bytes(self) -> int:
-        """The search holds the whole table and a bit per entry; what a ticket saves shows after retraining."""
+        """The search holds the whole table and a bit per entry; a ticket saves bytes only after retraining."""
         return self.weight.numel() * BYTES_PER_VALUE + -(-self.mask.numel() // 8)
 
     def parameter_groups(self) -> Mapping[Role, Sequence[nn.Parameter]]:
@@ -109,7 +130,7 @@ class MagnitudeEmbedding(FieldEmbedding):
 
 @register_embedding("gradual-magnitude", GradualMagnitudeConfig)
 class GradualMagnitudeEmbedding(MagnitudeEmbedding):
-    """The same table under the cubic schedule."""
+    """The same table, pruned along the cubic schedule."""
 
     schedule = "gradual"
 
@@ -119,3 +140,158 @@ class IterativeMagnitudeEmbedding(MagnitudeEmbedding):
     """The same table, pruned in rounds that each start from the initial weights."""
 
     schedule = "iterative"
+
+
+@register_search("magnitude")
+def search_magnitudes(task: SearchTask) -> Sequence[MaskTicket]:
+    """Run the schedule that the model's tables declare; returns a ticket for each budget, largest first."""
+    tables = {name: module for name, module in task.model.named_modules() if isinstance(module, MagnitudeEmbedding)}
+    if not tables:
+        raise AttachError(
+            "the model has no table for magnitude pruning. Build it with MagnitudeConfig, GradualMagnitudeConfig or "
+            "IterativeMagnitudeConfig"
+        )
+    if len({table.config for table in tables.values()}) > 1:
+        raise ConfigError("the model's tables have different settings of magnitude pruning. Use one for all of them")
+    first = next(iter(tables.values()))
+    optimizer_config, decay = task.config.optimizer, first.config.search_weight_decay
+    if decay is not None:
+        own = decay * task.decay_share
+        optimizer_config = replace(optimizer_config, weight_decay=decay, embedding_weight_decay=own)
+    optimizer = build_optimizer(task.model, optimizer_config)
+    controller: SearchController
+    match first.schedule:
+        case "one-shot":
+            controller = OneShotController(task, tables)
+        case "gradual":
+            schedule = Schedule.of(task.config, len(task.data.train))
+            search = GradualSearch(task, tables, schedule)
+            controller = SearchController(task, search, max_epochs=schedule.num_epochs(len(task.data.train)))
+        case "iterative":
+            controller = IterativeController(task, tables, optimizer)
+    configs = {name: table.config for name, table in tables.items()}
+    return run_mask_search(controller, optimizer, stage=STAGE, configs=configs)
+
+
+class MagnitudeSearch(TableSearch):
+    """A mask search that prunes by setting the tables' masks."""
+
+    tables: Mapping[str, MagnitudeEmbedding]
+
+    def keep(self, num_kept: int, scores: Scores) -> None:
+        """Mask all but the `num_kept` entries of highest score."""
+        for name, mask in top_entries(scores, num_kept).items():
+            self.tables[name].mask.copy_(mask)
+        self.num_kept = num_kept
+
+
+class GradualSearch(MagnitudeSearch):
+    """Prunes along the cubic while training."""
+
+    def __init__(self, task: SearchTask, tables: Mapping[str, MagnitudeEmbedding], schedule: Schedule) -> None:
+        super().__init__(task, tables, schedule)
+        self.plan = CubicPlan(self.num_entries, self.cutter.smallest, schedule.plan_steps)
+
+    def prune(self, steps: int) -> None:
+        scores = self.scores()
+        self.keep(self.plan.num_kept(steps), scores)
+        self.cut_due(scores, at_least=0 if self.at_end else self.num_kept)
+
+
+@dataclass(frozen=True)
+class CubicPlan:
+    """`k(t) = k_end + (N·D − k_end) · (1 − t/T)³`: fast at the beginning, slow at the end.
+
+    >>> plan = CubicPlan(num_entries=1_000, smallest=200, num_steps=10)
+    >>> [plan.num_kept(step) for step in (0, 5, 10, 11)]
+    [1000, 300, 200, 200]
+    """
+
+    num_entries: int
+    smallest: int
+    num_steps: int
+
+    def num_kept(self, step: int) -> int:
+        left = max(0.0, 1 - step / self.num_steps)
+        return self.smallest + round((self.num_entries - self.smallest) * left**3)
+
+
+class OneShotController(SearchController):
+    """Trains until validation stops improving, restores the best epoch, and prunes once for every budget."""
+
+    search: MagnitudeSearch
+
+    def __init__(self, task: SearchTask, tables: Mapping[str, MagnitudeEmbedding]) -> None:
+        super().__init__(task, MagnitudeSearch(task, tables), max_epochs=task.config.max_epochs)
+        self.stopping = task.config.stopping()
+
+    def end_epoch(self, metrics: Metrics) -> None:
+        search = self.search
+        self.stopping.update(search.epoch, metrics, self.task.model)
+        if self.stopping.should_stop or search.epoch >= self.max_epochs:
+            self.stopping.restore_best_(self.task.model)
+            search.cut_due(search.scores(), at_least=0)
+
+
+class IterativeController(SearchController):
+    """Trains a round, prunes to the next count, rewinds the whole model to its initial weights, and repeats.
+
+    A round keeps at least `round_keep_share` of the entries, and every budget ends a round: its ticket is scored by a
+    table that was trained with at most a few times as many entries.
+    """
+
+    search: MagnitudeSearch
+
+    def __init__(
+        self, task: SearchTask, tables: Mapping[str, MagnitudeEmbedding], optimizer: torch.optim.Optimizer
+    ) -> None:
+        self.tables, self.optimizer = tables, optimizer
+        search = MagnitudeSearch(task, tables)
+        config = next(iter(tables.values())).config
+        assert isinstance(config, IterativeMagnitudeConfig)
+        stops = sorted(set(search.cutter.planned.values()), reverse=True)
+        self.round_counts = round_counts(search.num_entries, stops, config.round_keep_share)
+        self.round_epochs, self.round_start = config.round_epochs, 0
+        self.max_round_epochs = config.round_epochs or task.config.max_warmup_epochs
+        super().__init__(task, search, max_epochs=len(self.round_counts) * self.max_round_epochs)
+
+    def end_epoch(self, metrics: Metrics) -> None:
+        self.stopping.update(self.search.epoch, metrics, self.task.model)
+        at_end = self.search.epoch - self.round_start >= self.max_round_epochs
+        if at_end or (self.round_epochs is None and self.stopping.should_stop):
+            self._end_round()
+
+    @torch.no_grad()
+    def _end_round(self) -> None:
+        search, model, last = self.search, self.task.model, self.round_counts[-1]
+        self.stopping.restore_best_(model)
+        scores = {name: table.scores().masked_fill(~table.mask, -torch.inf) for name, table in self.tables.items()}
+        count = next(count for count in self.round_counts if count < search.num_kept or count == last)
+        search.cut_due(scores, at_least=0 if count == last else count)
+        if not search.finished:
+            model.load_state_dict(search.initial_state)
+            search.keep(count, scores)
+            self.optimizer.state.clear()  # moments of the last round
+            self.stopping, self.round_start = self.task.config.warmup_stopping(), search.epoch
+
+    def state(self) -> dict[str, Any]:
+        return super().state() | {"round_start": self.round_start}
+
+    def load(self, state: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+        super().load(state, tensors)
+        self.round_start = state["round_start"]
+
+
+def round_counts(num_entries: int, stops: Sequence[int], keep_share: float) -> list[int]:
+    """Entries kept after each round, down through all `stops`, each at least `keep_share` of the one before.
+
+    >>> round_counts(1_000, [400, 100], keep_share=0.5)
+    [632, 400, 200, 100]
+    """
+    counts: list[int] = []
+    high = num_entries
+    for low in stops:
+        num_rounds = max(1, math.ceil(math.log(low / high) / math.log(keep_share) - 1e-9))
+        counts += [round(high * (low / high) ** (at / num_rounds)) for at in range(1, num_rounds + 1)]
+        high = low
+    return counts

@@ -1,15 +1,16 @@
-"""MDE, mixed dimension embeddings: a block of features gets a width by its popularity, and a projection.
+"""MDE, mixed dimension embeddings: the size of a block of features follows from its popularity.
 
     d_k = base_dim · (p_k / max p)^temperature
 
-`p_k` is how often a feature of block `k` occurs on average; for blocks that are fields, one over the field's size.
+`p_k` is the mean count of the features of block `k`; for blocks that are fields, one over the field's size. A
+projection maps each block to the common width.
 Ginart, Naumov, Mudigere, Yang, Zou, "Mixed Dimension Embeddings with Application to Memory-Efficient Recommendation
-Systems" (2019). A rule, not a search: nothing about sizes is learned, so a rare feature that matters gets little.
+Systems" (2019). Sizes are not learned: a rare feature that matters gets a small one.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
 
@@ -22,7 +23,7 @@ from thresher.errors import ConfigError
 
 @dataclass(frozen=True, kw_only=True)
 class MdeConfig(EmbeddingConfig):
-    """The rule's numbers. The PEP paper's grid: base_dim 4, 8, 16, 32; num_blocks 8, 16; temperature 0.1, 0.2, 0.3.
+    """Settings of the rule. The PEP paper's grid: base_dim 4, 8, 16, 32; num_blocks 8, 16; temperature 0.1, 0.2, 0.3.
 
     Attributes:
         base_dim: width of the most popular block; absent: `embedding_dim`, the width all are projected to.
@@ -44,6 +45,11 @@ class MdeConfig(EmbeddingConfig):
         if not 0 <= self.temperature <= 1:
             raise ConfigError(f"temperature is {self.temperature}; it must lie between 0 and 1")
 
+    @classmethod
+    def grid(cls) -> Sequence[Self]:
+        settings = ((8, 0.3), (16, 0.1), (8, 0.2), (16, 0.3), (8, 0.1), (16, 0.2))
+        return [cls(embedding_dim=32, num_blocks=blocks, temperature=temperature) for blocks, temperature in settings]
+
     def budget_values(self, field_sizes: Sequence[int]) -> Sequence[int]:
         return range(self.base_dim or 1, self.embedding_dim + 1)
 
@@ -59,7 +65,9 @@ class MdeEmbedding(MixedDimensionEmbedding):
             groups = field_groups(field_sizes)
             popularity = 1 / np.asarray(field_sizes, np.float64)
         elif feature_counts is None:
-            raise ConfigError('MDE goes by popularity and was given no feature_counts; pass them, or blocks = "field"')
+            raise ConfigError(
+                'MDE sizes features by popularity and needs feature_counts; pass them, or set blocks = "field"'
+            )
         else:
             groups = popularity_blocks(feature_counts, config.num_blocks)
             popularity = np.bincount(groups, weights=np.asarray(feature_counts)) / np.bincount(groups)

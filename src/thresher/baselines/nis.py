@@ -1,24 +1,26 @@
-"""NIS: a controller, taught by reward, chooses for each field how many features get a vector, and how wide.
+"""NIS: a policy, trained by reward, chooses for each field how many features get a vector, and how wide.
 
     v_i = active[group of i] ⊙ V[i],   groups are popularity blocks inside fields, active ∈ {0, 1}
 
-A field's features in order of popularity and its dimensions make a grid of blocks. `single`: one rectangle of it, so
-many features by so many dimensions. `multiple`: for each slice of dimensions its own number of features, so that
+A field's features in order of popularity and its dimensions form a grid of blocks. `single`: one rectangle of the grid,
+a number of features by a number of dimensions. `multiple`: a number of features for each slice of dimensions, so that
 popular features get wide vectors and others narrow ones. Joglekar et al., "Neural input search for large scale
-recommendation models" (2019). Features left out are zeros and narrow ones are padded with zeros; the authors project.
+recommendation models" (2019). Dropped features are zeros and narrow ones are padded with zeros; the authors project.
 
-Not here: the controller (`thresher.baselines.nis_controller`); this is the table it tries its choices on.
+The search is in `nis_search`; here are the table on which it tries its choices, and the policy that draws them.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Self
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from thresher.baselines.candidate_sizes import check_candidate_sizes
+from thresher.baselines.size_choice import Choice, choose_within, raise_within
 from thresher.embeddings.base import BYTES_PER_VALUE, EmbeddingConfig, FieldEmbedding, Role, new_table
 from thresher.embeddings.feature_groups import FeatureRuns, field_popularity_groups
 from thresher.embeddings.method_registry import register_embedding
@@ -31,10 +33,10 @@ class NisConfig(EmbeddingConfig):
 
     Attributes:
         mode: `single` size per field, or `multiple`.
-        candidate_sizes: widths to choose among, ascending.
+        candidate_sizes: sizes to choose from, ascending.
         num_blocks: popularity blocks of about equal total count in each field.
-        num_samples: choices compared on each validation batch; the reward of each is measured against the others'.
-        cost_weight: logloss that twice the budget is made to cost.
+        num_samples: choices compared on each validation batch; the reward of each is relative to the others'.
+        cost_weight: cost, in logloss, of exceeding the budget by 100 %.
     """
 
     embedding_dim: int = 8
@@ -50,13 +52,21 @@ class NisConfig(EmbeddingConfig):
         if self.num_blocks < 1 or self.num_samples < 2 or self.cost_weight < 0:
             raise ConfigError("num_blocks must be at least 1, num_samples at least 2, and cost_weight 0 or more")
 
+    @classmethod
+    def grid(cls) -> Sequence[Self]:
+        return [
+            cls(candidate_sizes=(4, 8, 16), embedding_dim=16),
+            cls(candidate_sizes=(4, 8, 16), embedding_dim=16, mode="multiple"),
+            cls(candidate_sizes=(8, 16, 32), embedding_dim=32, mode="multiple"),
+        ]
+
 
 @register_embedding("nis", NisConfig, status="experimental")
 class NisEmbedding(FieldEmbedding):
-    """Ids `[...]` → rows of which only active dimensions are left `[..., D]`."""
+    """Ids `[...]` → rows whose inactive dimensions are 0 `[..., D]`."""
 
     search_algorithm = "controller"
-    active: Tensor  # bool [G, D], set by the controller
+    active: Tensor  # bool [G, D], set by the search
     group_of_feature: Tensor
 
     def __init__(
@@ -69,7 +79,7 @@ class NisEmbedding(FieldEmbedding):
         groups = field_popularity_groups(field_sizes, feature_counts, config.num_blocks)
         self.group_sizes = FeatureRuns.of(groups, int(groups.max()) + 1).group_sizes
         # groups are numbered field by field, popular ones first
-        first = [int(groups[start : start + size].min()) for start, size in _slices(field_sizes)]
+        first = [int(part.min()) for part in np.split(groups, np.cumsum(field_sizes)[:-1])]
         self.groups_of_field = [range(a, b) for a, b in zip(first, [*first[1:], len(self.group_sizes)], strict=True)]
         self.register_buffer("group_of_feature", torch.from_numpy(groups), persistent=False)
         self.weight = new_table(self.num_features, self.embedding_dim)
@@ -95,6 +105,80 @@ class NisEmbedding(FieldEmbedding):
         return {"embeddings": [self.weight]}
 
 
-def _slices(field_sizes: Sequence[int]) -> list[tuple[int, int]]:
-    starts = [sum(field_sizes[:field]) for field in range(len(field_sizes))]
-    return list(zip(starts, field_sizes, strict=True))
+class SizePolicy:
+    """Independent random choices of sizes within one budget, one softmax each, trained by REINFORCE.
+
+    In `single` mode a field chooses one rectangle of blocks; in `multiple` mode each slice of a field's dimensions
+    chooses how many of the field's popularity blocks have it. Option 0 keeps nothing.
+
+    Attributes:
+        logits: `[choices, options]`, the trained parameters.
+        limit: entries the budget allows.
+    """
+
+    def __init__(self, table: NisEmbedding, limit: int) -> None:
+        self.table, self.limit = table, limit
+        options = _options_of_field(table.config)
+        num_fields = len(table.groups_of_field)
+        self.fields = [field for field in range(num_fields) for _ in options]
+        options = options * num_fields
+        self.blocks = torch.tensor([[blocks for blocks, _, _ in choice] for choice in options])  # [choices, options]
+        self.spans = [[(first, last) for _, first, last in choice] for choice in options]
+        self.costs = np.array([[self._cost(at, o) for o in range(self.blocks.shape[1])] for at in range(len(options))])
+        self.logits = nn.Parameter(torch.zeros(self.blocks.shape))
+
+    def sample(self) -> Tensor:
+        """Draw a choice, `[choices]`."""
+        return torch.multinomial(torch.softmax(self.logits.detach(), dim=1), 1).squeeze(1)
+
+    def log_probability(self, choice: Tensor) -> Tensor:
+        return torch.log_softmax(self.logits, dim=1).gather(1, choice[:, None]).sum()
+
+    def cost(self, choice: Tensor) -> int:
+        """Entries that a choice keeps."""
+        return int(self.costs[np.arange(len(choice)), choice.numpy()].sum())
+
+    def activate_(self, choice: Tensor) -> None:
+        """Set the table's active blocks to those of the choice."""
+        active = torch.zeros_like(self.table.active)
+        for at, option in enumerate(choice.tolist()):
+            groups = self._groups(at, option)
+            first, last = self.spans[at][option]
+            active[groups.start : groups.stop, first:last] = True
+        self.table.active.copy_(active)
+
+    def best(self) -> Tensor:
+        """The most likely choice within the limit, reduced where the least is lost per entry."""
+        shares = torch.softmax(self.logits.detach().double(), dim=1).numpy()
+        widths = np.array([[last - first for first, last in choice] for choice in self.spans])
+        blocks = self.blocks.numpy()
+        # value of an option: the part of the rectangle it shares with each other option, times that one's probability
+        common = np.minimum(blocks[:, :, None], blocks[:, None]) * np.minimum(widths[:, :, None], widths[:, None])
+        values = np.einsum("coi,ci->co", common, shares)
+        likeliest = self.costs[np.arange(len(shares)), shares.argmax(1)]
+        wanted = np.where(self.costs > likeliest[:, None], -np.inf, values)
+
+        def total(choice: Choice) -> int:
+            return self.cost(torch.from_numpy(choice))
+
+        costs = self.costs.astype(np.float64)
+        choice = choose_within(wanted, costs, self.limit, total)
+        return torch.from_numpy(raise_within(choice, values, costs, self.limit, total))
+
+    def _groups(self, at: int, option: int) -> range:
+        """The popularity blocks, most popular first, to which an option gives a vector."""
+        groups = self.table.groups_of_field[self.fields[at]]
+        return groups[: int(self.blocks[at, option])]
+
+    def _cost(self, at: int, option: int) -> int:
+        first, last = self.spans[at][option]
+        return sum(self.table.group_sizes[group] for group in self._groups(at, option)) * (last - first)
+
+
+def _options_of_field(config: NisConfig) -> list[list[tuple[int, int, int]]]:
+    """For each choice of a field its options: (number of popularity blocks, first dimension, last dimension)."""
+    sizes, counts = config.candidate_sizes, range(1, config.num_blocks + 1)
+    if config.mode == "single":
+        return [[(0, 0, 0), *((count, 0, size) for count in counts for size in sizes)]]
+    slices = zip((0, *sizes), sizes, strict=False)
+    return [[(0, first, last), *((count, first, last) for count in counts)] for first, last in slices]

@@ -1,15 +1,21 @@
-"""Quantised dense table: train in float32, store every number in two bytes or one. What industry would do instead.
+"""Quantised dense table: trained in float32, stored as fp16 or int8. The common alternative to pruning.
 
     fp16:  v = half(V)          int8:  v = scale · round(V / scale),  scale = max |V| / 127 over a block of 64 numbers
 
+<<<<<<< HEAD
 Rounding happens after training; in evaluation mode lookups are already rounded, so validation chooses the epoch that is
 best as stored. Not pruning: every number stays, and `num_parameters` is `N·D`; what it saves shows in `storage_bytes`.
 Training that knows it will be rounded is for pruned tables (`thresher.compact.embedding`).
+=======
+Rounding happens after training. In evaluation mode lookups are rounded, so validation chooses the best epoch as stored.
+Nothing is pruned: `num_parameters` is `N·D`, and the saving shows in `storage_bytes`. Quantisation-aware training of
+pruned tables is in `thresher.compact`.
+>>>>>>> baac404 (Search: one controller for all mask searches; each method in one place)
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Self
 
 import torch
 from torch import Tensor
@@ -26,13 +32,22 @@ MAX_CODE = 127
 
 @dataclass(frozen=True, kw_only=True)
 class QuantisedConfig(EmbeddingConfig):
-    """How numbers are stored.
+    """Settings of a quantised table.
 
     Attributes:
-        value_type: what a number is stored as.
+        value_type: type of the stored numbers.
     """
 
     value_type: Literal["int8", "fp16"] = "int8"
+
+    @classmethod
+    def grid(cls) -> Sequence[Self]:
+        return [cls(value_type="int8"), cls(value_type="fp16")]
+
+    @classmethod
+    def frontier_points(cls) -> Sequence[Self]:
+        # small in bytes at full width, where a budget of parameters would make the table narrow
+        return [cls(embedding_dim=width) for width in (64, 32, 16)]
 
 
 @register_embedding("quantised", QuantisedConfig)
@@ -45,7 +60,7 @@ class QuantisedTable(FieldEmbedding):
         super().__init__(field_sizes, config.embedding_dim)
         self.config = config
         self.weight = new_table(self.num_features, self.embedding_dim)
-        self._rounded: tuple[int, Tensor] | None = None  # of which version of the weights
+        self._rounded: tuple[int, Tensor] | None = None  # version of the weights, rounded weights
 
     def forward(self, ids: Tensor) -> Tensor:
         if self.training:
@@ -55,7 +70,7 @@ class QuantisedTable(FieldEmbedding):
 
     @torch.no_grad()
     def rounded_weight(self) -> Tensor:
-        """The table as it is stored `[N, D]`; rounded once for as long as the weights stay."""
+        """The table as stored `[N, D]`; rounded again only if the weights changed."""
         if self._rounded is None or self._rounded[0] != self.weight._version:
             rounded = self.weight.half().float() if self.config.value_type == "fp16" else round_to_int8(self.weight)
             self._rounded = (self.weight._version, rounded)

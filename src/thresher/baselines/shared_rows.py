@@ -1,4 +1,4 @@
-"""What methods share whose features share rows: rows per field, ways to combine rows, and how they are stored."""
+"""Common parts of the methods in `hashing`: rows per field, ways to combine rows, and the stored form."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,10 +18,10 @@ Combine = Literal["add", "multiply", "concatenate"]
 
 @dataclass(frozen=True, kw_only=True)
 class SharedRowsConfig(EmbeddingConfig):
-    """How many rows there are to share.
+    """Settings of all methods with shared rows.
 
     Attributes:
-        num_buckets: rows, given to the fields so that each has the same most: small fields keep all their rows.
+        num_buckets: rows of all fields; every field gets the same maximum, small fields keep all their rows.
     """
 
     budget_setting: ClassVar[str] = "num_buckets"
@@ -37,7 +37,7 @@ class SharedRowsConfig(EmbeddingConfig):
 
 
 class SharedRows(FieldEmbedding):
-    """What the three share: a config, and a stored form that is their whole state."""
+    """Base of the three methods; the stored form is the whole `state_dict`."""
 
     config_type: ClassVar[type[SharedRowsConfig]]
     config: EmbeddingConfig
@@ -46,7 +46,7 @@ class SharedRows(FieldEmbedding):
         return sum(parameter.numel() for parameter in self.parameters())
 
     def storage_bytes(self) -> int:
-        """Rows, hash functions, and where fields begin: the whole state."""
+        """Rows, hash functions and field offsets: the whole state."""
         return sum(tensor.nbytes for tensor in self.state_dict().values())
 
     def to_stored(self) -> StoredForm:
@@ -59,10 +59,10 @@ class SharedRows(FieldEmbedding):
     @classmethod
     def from_stored(cls, field_sizes: Sequence[int], form: StoredForm) -> Self:
         if not isinstance(form.metadata["config"], Mapping):
-            raise ValueError("config should be settings by name")
+            raise ValueError("config is not a mapping")
         config = config_from_mapping(cls.config_type, form.metadata["config"], where="stored form")
-        with torch.device("meta"):  # the settings may claim any size
-            embedding = cls._of_form(field_sizes, config, form)
+        with torch.device("meta"):  # the file may claim any size
+            embedding = cls._from_form(field_sizes, config, form)
         for name, rows in embedding.named_children():
             if isinstance(rows, FieldRows):
                 rows.check(form.tensors, name)
@@ -70,14 +70,14 @@ class SharedRows(FieldEmbedding):
         return embedding
 
     @classmethod
-    def _of_form(cls, field_sizes: Sequence[int], config: EmbeddingConfig, form: StoredForm) -> Self:
+    def _from_form(cls, field_sizes: Sequence[int], config: EmbeddingConfig, form: StoredForm) -> Self:
         build: Any = cls
         made: Self = build(field_sizes, config)
         return made
 
 
 class FieldRows(nn.Module):
-    """Where fields begin among the features, and how many rows each has: int32 `[F]` each."""
+    """First feature id, number of rows and first row of each field: int32 `[F]` each."""
 
     first_id: Tensor
     num_rows: Tensor
@@ -96,14 +96,14 @@ class FieldRows(nn.Module):
         self.register_buffer("whole", whole, persistent=False)
 
     def check(self, tensors: Mapping[str, Tensor], name: str) -> None:
-        """Raise ValueError unless the tensors stored under this name are these, which settings and fields decide."""
+        """Raise ValueError unless the tensors stored under `name` are equal to these."""
         for key, expected in self.state_dict(prefix=f"{name}.").items():
             check_shape(tensors, key, expected.shape)
             if not torch.equal(tensors[key], expected):
-                raise ValueError(f"{key} is not what the settings and the fields give")
+                raise ValueError(f"{key} does not match the settings and the fields")
 
     def split(self, ids: Tensor) -> tuple[Tensor, Tensor]:
-        """Ids `[...]` → the field of each, and its number inside the field, both int64 `[...]`."""
+        """Ids `[...]` → field and local id of each, both int64 `[...]`."""
         ids = ids.long().contiguous()
         field = torch.searchsorted(self.first_id.long(), ids, right=True) - 1
         return field, ids - self.first_id[field]
@@ -136,7 +136,7 @@ def combine(pieces: Sequence[Tensor], how: Combine) -> Tensor:
 
 
 def new_factor(num_rows: int, width: int, num_factors: int = 1) -> nn.Parameter:
-    """A fresh table whose rows, `num_factors` of them multiplied, are as large as those of a plain one."""
+    """A fresh table; the product of `num_factors` of its rows is as large as a row of a plain table."""
     if num_rows == 0:
         return nn.Parameter(torch.empty(0, width))
     table = new_table(num_rows, width)

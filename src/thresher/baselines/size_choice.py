@@ -1,10 +1,10 @@
-"""From learned choices to tickets: the likeliest sizes, and less where a budget asks for it.
+"""Size tickets from learned probabilities: the most likely sizes, smaller ones if the budget requires it.
 
     maximise Σ_g Σ_c p_gc · min(size_g, d_c)   subject to   tables and projections of those sizes ≤ budget
 
-Each group gets its likeliest size. If that is too much, sizes give way where the least is lost per parameter saved:
-what a size is worth to a group are the dimensions it would have used, on average over its choices. Lagrange's
-multiplier by bisection, then whatever still fits is given back, best first.
+Each group gets its most likely size. If the budget is exceeded, sizes are reduced where the least value is lost per
+parameter saved; the value of a size to a group is the expected number of dimensions it uses. Lagrange multiplier by
+bisection; then groups are raised again while they fit, best first.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,17 +21,17 @@ from thresher.embeddings.base import BYTES_PER_VALUE
 from thresher.embeddings.method_registry import method_name
 from thresher.errors import BudgetError
 from thresher.search.budget import Budget
-from thresher.search.size_ticket import SizeTicket, TableSizes
-from thresher.search.task import SearchTask
-from thresher.search.ticket import Provenance
+from thresher.search.find_tickets import SearchTask
+from thresher.search.ticket import Provenance, SizeTicket, TableSizes
 
 Floats = npt.NDArray[np.float64]
-Choice = npt.NDArray[np.int64]  # of each group, over all tables, which of its candidates
+Choice = npt.NDArray[np.int64]
+"""For each group, over all tables, the index of its candidate."""
 BISECTIONS = 60
 
 
 @dataclass(frozen=True)
-class SizeDeriver:
+class SizeTickets:
     """Cuts size tickets over all tables of a model together."""
 
     task: SearchTask
@@ -42,28 +42,24 @@ class SizeDeriver:
             least = self._num_parameters(np.zeros(self._num_groups, np.int64))
             if least > self._limit(budget):
                 raise BudgetError(
-                    f"budget {budget} is below the {least:,} parameters of the smallest candidate sizes; raise it, or "
-                    "search among smaller candidate_sizes",
+                    f"budget {budget} is below the {least:,} parameters of the smallest candidate sizes. Raise it, or "
+                    "use smaller candidate_sizes",
                     budget=budget.text,
                 )
 
-    def derive(self, initial_state: Mapping[str, Tensor], *, step: int, epoch: int) -> list[SizeTicket]:
-        """A ticket for each budget from the present choices, largest first."""
+    def cut(self, initial_state: Mapping[str, Tensor], *, step: int, epoch: int) -> list[SizeTicket]:
+        """A ticket for each budget from the present probabilities, largest first."""
+        method = method_name(next(iter(self.tables.values())).config)
         tickets = []
         for budget in self.task.budgets:
-            chosen = self._by_table(self.choose(self._limit(budget)))
-            final = self.task.model.state_dict()
-            initial_states = self._fixed_state(chosen, initial_state)
-            tables = {
-                name: TableSizes(table.embedding_dim, chosen[name], table.runs) for name, table in self.tables.items()
-            }
-            method = method_name(next(iter(self.tables.values())).config)
+            choice = self.choose(self._limit(budget))
+            sizes = self._by_table(choice)
             ticket = SizeTicket(
                 budget=budget,
-                tables=tables,
-                initial=initial_states,
-                final=self._fixed_state(chosen, final),
-                num_parameters=sum(table.fixed(chosen[name]).num_parameters() for name, table in self.tables.items()),
+                tables={name: TableSizes(t.embedding_dim, sizes[name], t.runs) for name, t in self.tables.items()},
+                initial=self._fixed_state(sizes, initial_state),
+                final=self._fixed_state(sizes, self.task.model.state_dict()),
+                num_parameters=self._num_parameters(choice),
                 provenance=Provenance(method=method, seed=self.task.seed, step=step, epoch=epoch),
             )
             tickets.append(ticket)
@@ -71,7 +67,7 @@ class SizeDeriver:
         return sorted(tickets, key=lambda ticket: -ticket.num_parameters)
 
     def choose(self, limit: int) -> Choice:
-        """The candidates worth most that together have at most `limit` parameters."""
+        """The candidates of highest value with at most `limit` parameters together."""
         widest = max(len(table.config.candidate_sizes) for table in self.tables.values())
         values = np.concatenate([_padded(_size_values(table), widest, -np.inf) for table in self.tables.values()])
         costs = np.concatenate([_padded(_table_costs(table), widest, np.inf) for table in self.tables.values()])
@@ -82,7 +78,7 @@ class SizeDeriver:
         return sum(len(table.size_logits) for table in self.tables.values())
 
     def _limit(self, budget: Budget) -> int:
-        """The parameters `budget` allows."""
+        """The number of parameters that `budget` allows."""
         if budget.unit == "bytes":
             runs = sum(table.runs.storage_bytes for table in self.tables.values())
             return (int(budget.amount) - runs) // BYTES_PER_VALUE
@@ -97,7 +93,7 @@ class SizeDeriver:
         return sizes
 
     def _num_parameters(self, choice: Choice) -> int:
-        """Tables and the projections of the sizes in use."""
+        """Parameters of tables and of the projections in use."""
         total = 0
         for name, sizes in self._by_table(choice).items():
             table = self.tables[name]
@@ -106,7 +102,7 @@ class SizeDeriver:
         return total
 
     def _fixed_state(self, chosen: Mapping[str, Sequence[int]], state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """A state of the searched model as one of a model whose tables have the chosen sizes."""
+        """Convert a state of the searched model to one of a model whose tables have the chosen sizes."""
         owned = tuple(f"{name}." for name in self.tables)
         found = {key: value.clone() for key, value in state.items() if not key.startswith(owned)}
         for name, table in self.tables.items():
@@ -119,7 +115,7 @@ class SizeDeriver:
 
 
 def choose_within(values: Floats, costs: Floats, limit: int, total: Callable[[Choice], int]) -> Choice:
-    """The choice `[G]` of most value whose `total` is within `limit`; the first candidate costs least."""
+    """The choice `[G]` of highest value whose `total` is within `limit`; the first candidate costs least."""
 
     def at(price: float) -> Choice:
         found: Choice = np.argmax(values - price * np.where(np.isfinite(costs), costs, 0), axis=1)
@@ -135,13 +131,13 @@ def choose_within(values: Floats, costs: Floats, limit: int, total: Callable[[Ch
         middle = (low + high) / 2
         low, high = (low, middle) if total(at(middle)) <= limit else (middle, high)
     choice = at(high)
-    if total(choice) > limit:  # projections in use may stand in the way of any price
+    if total(choice) > limit:  # projections may exceed the limit at any price
         choice = np.zeros_like(choice)
-    return give_back(choice, values, costs, limit, total)
+    return raise_within(choice, values, costs, limit, total)
 
 
-def give_back(choice: Choice, values: Floats, costs: Floats, limit: int, total: Callable[[Choice], int]) -> Choice:
-    """Raise groups to candidates of more value, most per parameter first, while they fit."""
+def raise_within(choice: Choice, values: Floats, costs: Floats, limit: int, total: Callable[[Choice], int]) -> Choice:
+    """Raise groups to candidates of higher value, most value per parameter first, while `total` is within `limit`."""
     groups = np.arange(len(choice))
     while True:
         gains = values - values[groups, choice][:, None]
@@ -159,7 +155,7 @@ def give_back(choice: Choice, values: Floats, costs: Floats, limit: int, total: 
 
 
 def _size_values(table: CandidateSizesEmbedding) -> Floats:
-    """What each candidate is worth to each group, `[G, C]`; −∞ beyond its likeliest."""
+    """The value of each candidate to each group, `[G, C]`; −∞ above the most likely one."""
     shares = torch.softmax(table.size_logits.detach().double(), dim=1).cpu().numpy()  # [G, C]
     sizes = np.asarray(table.config.candidate_sizes)
     values = shares @ np.minimum(sizes[:, None], sizes[None, :])

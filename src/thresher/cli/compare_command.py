@@ -206,7 +206,7 @@ def _refuse_what_is_not_shared(run: "RunConfig", config: "CompareConfig") -> Non
 
 def _say_grids(config: "CompareConfig") -> None:
     """What the grids fix, so that nobody waits for a width that was asked for and is not tried."""
-    from thresher.experiment.describe import describe_grid
+    from thresher.embeddings.method_registry import describe_grid
 
     say(
         f"Tried on seed {config.first_seed}, the best on validation kept, 'more' are left out by --trials "

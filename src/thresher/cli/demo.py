@@ -42,7 +42,7 @@ def demo_config() -> "RunConfig":
     from thresher.data.config import DataConfig, SyntheticConfig
     from thresher.embeddings.pep import PepConfig
     from thresher.experiment.runs import RunConfig
-    from thresher.search.config import SearchConfig
+    from thresher.search.schedule import SearchConfig
 
     return RunConfig(
         data=DataConfig(source="synthetic", synthetic=SyntheticConfig(num_rows=60_000, field_size=500)),

@@ -137,9 +137,7 @@ def _look_at_ticket(folder: Path) -> Shown:
     from thresher._internal.settings import config_to_mapping
     from thresher.data.schema import Schema
     from thresher.report.field_plots import KeptField, plot_kept_fields
-    from thresher.search.settings_ticket import SettingsTicket
-    from thresher.search.size_ticket import SizeTicket
-    from thresher.search.ticket import MaskTicket
+    from thresher.search.ticket import MaskTicket, SettingsTicket, SizeTicket
     from thresher.search.ticket_files import load_ticket
 
     ticket = load_ticket(folder)

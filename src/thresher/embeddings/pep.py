@@ -9,7 +9,7 @@ threshold is `g(raw_threshold)`, and weight decay on `raw_threshold` raises it.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Self
 
 import torch
 from torch import Tensor, nn
@@ -65,6 +65,10 @@ class PepConfig(EmbeddingConfig):
             raise ConfigError(
                 'learn_deviation = false requires pressure = "plan", got "decay". A "decay" search has no deviation.'
             )
+
+    @classmethod
+    def grid(cls) -> Sequence[Self]:
+        return [cls(embedding_dim=width) for width in (128, 64, 32)]
 
 
 @register_embedding("pep", PepConfig)

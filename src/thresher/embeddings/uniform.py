@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from torch import Tensor
 from torch.nn import functional
@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, kw_only=True)
 class UniformConfig(EmbeddingConfig):
     """Has no settings but `embedding_dim`."""
+
+    @classmethod
+    def frontier_points(cls) -> Sequence[Self]:
+        return [cls(embedding_dim=width) for width in (64, 32, 16, 8, 4)]
 
 
 @register_embedding("uniform", UniformConfig)

@@ -23,12 +23,11 @@ from thresher.experiment.retrain import Trained, retrain_ticket, train_model
 from thresher.experiment.runs import RunConfig
 from thresher.search.budget import Budget, parse_budgets
 from thresher.search.find_tickets import find_tickets
-from thresher.search.settings_ticket import SettingsTicket
-from thresher.search.ticket import Ticket
+from thresher.search.ticket import SettingsTicket, Ticket
 from thresher.search.ticket_files import load_ticket
+from thresher.training.checkpoint import read_history
 from thresher.training.distillation import SoftLabels
 from thresher.training.epochs import CHECKPOINT, HISTORY
-from thresher.training.history import read_history
 from thresher.training.metrics import Metrics
 from thresher.training.seeding import derive_seed
 

@@ -20,6 +20,7 @@ from thresher.data.encode.encode import encode
 from thresher.data.encode.sources import build_source
 from thresher.data.table import EncodedTable
 from thresher.embeddings.base import EmbeddingConfig
+from thresher.embeddings.method_registry import describe_settings, frontier_points, method_grid
 from thresher.embeddings.uniform import UniformConfig
 from thresher.experiment.cell import Cell, searched_together
 from thresher.experiment.choice import Choice
@@ -27,8 +28,6 @@ from thresher.experiment.compare_config import SETTINGS, CompareConfig, check_co
 from thresher.experiment.compare_figures import draw_comparison
 from thresher.experiment.compared_points import FLOOR, ComparedPoint, load_points, machine, versions
 from thresher.experiment.deadline import Deadline, TimeIsUpError
-from thresher.experiment.describe import describe_settings
-from thresher.experiment.grids import POINTS_OF_THEIR_OWN, method_grid
 from thresher.experiment.runs import RunConfig
 from thresher.models.model_registry import model_config
 from thresher.search.budget import Budget
@@ -123,7 +122,7 @@ class _Sweep:
             self._write({None: path}, cell, FLOOR, FLOOR)
 
     def _own_points(self, table: EncodedTable, model: str, method: str, seed: int) -> None:
-        for embedding in POINTS_OF_THEIR_OWN.get(method, ()):
+        for embedding in frontier_points(method):
             path = self._point(model, method, f"d{embedding.embedding_dim}", seed)
             if not path.exists():
                 self._tell(model, method, seed, f"width {embedding.embedding_dim}")

@@ -11,7 +11,7 @@ from thresher.experiment.compared_points import FLOOR
 from thresher.experiment.runs import what_differs
 from thresher.models.model_registry import has_embedding, model_config
 from thresher.search.budget import Budget, parse_budgets
-from thresher.search.config import SearchConfig
+from thresher.search.schedule import SearchConfig
 from thresher.training.distillation import check_teacher_share
 from thresher.training.fit import TrainingConfig
 

@@ -13,7 +13,7 @@ from thresher.errors import ConfigError
 from thresher.models.base import ModelConfig
 from thresher.models.fm import FmConfig
 from thresher.search.budget import Budget, parse_budgets
-from thresher.search.config import SearchConfig
+from thresher.search.schedule import SearchConfig
 from thresher.search.ticket import Rewind
 from thresher.training.distillation import DistillationPlan, candidate_plans, check_distillation
 from thresher.training.fit import TrainingConfig

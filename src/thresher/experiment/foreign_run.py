@@ -13,8 +13,8 @@ from thresher.embeddings.base import BYTES_PER_VALUE
 from thresher.experiment.retrain import Trained, retrain_ticket, train_model
 from thresher.experiment.run import tickets_folder
 from thresher.search.budget import Budget
-from thresher.search.config import SearchConfig
 from thresher.search.find_tickets import find_tickets
+from thresher.search.schedule import SearchConfig
 from thresher.search.ticket import Ticket
 from thresher.training.distillation import DistillationPlan, SoftLabels
 from thresher.training.fit import TrainingConfig

@@ -21,7 +21,7 @@ from thresher.experiment.given_model import check_given, check_runs_compact, war
 from thresher.experiment.retrain import Trained, tested
 from thresher.experiment.run import tickets_folder
 from thresher.search.budget import Budget, parse_budgets
-from thresher.search.config import SearchConfig
+from thresher.search.schedule import SearchConfig
 from thresher.search.ticket import Ticket
 from thresher.training.distillation import (
     DistillationPlan,

@@ -12,8 +12,8 @@ from thresher.experiment.run import Run
 from thresher.models.model_registry import model_name
 from thresher.report.frontier import Frontier, FrontierPoint
 from thresher.report.plots import plot_frontier, plot_kept
+from thresher.training.checkpoint import read_history
 from thresher.training.epochs import HISTORY
-from thresher.training.history import read_history
 
 
 @dataclass(frozen=True)

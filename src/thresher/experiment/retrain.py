@@ -14,8 +14,7 @@ from thresher.compact.layouts import ValueType
 from thresher.embeddings.base import FieldEmbedding
 from thresher.search.ticket import Rewind, Ticket
 from thresher.training.distillation import SoftLabels
-from thresher.training.early_stopping import EarlyStopping
-from thresher.training.fit import FitResult, TrainingConfig, fit
+from thresher.training.fit import EarlyStopping, FitResult, TrainingConfig, fit
 from thresher.training.loop import evaluate
 from thresher.training.metrics import Metrics
 from thresher.training.progress import Progress

@@ -1,22 +1,88 @@
-"""find_tickets(): one search, a ticket for every budget."""
+"""find_tickets(): one search, a ticket for every budget. Also the registry of search algorithms.
+
+A method names its algorithm in `FieldEmbedding.search_algorithm`; other packages may register further ones.
+"""
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from torch import nn
 
+from thresher._internal.registry import Registry
 from thresher.embeddings.base import FieldEmbedding
 from thresher.errors import AttachError, ConfigError
 from thresher.search.budget import Budget, parse_budgets
-from thresher.search.config import SearchConfig
-from thresher.search.task import SearchTask, search_algorithm
-from thresher.search.ticket import Ticket
+from thresher.search.schedule import SearchConfig
+from thresher.search.ticket import MaskTicket, Ticket
+from thresher.search.ticket_files import load_mask_ticket, save_ticket
 from thresher.training.distillation import SoftLabels
 from thresher.training.progress import Progress, Renamed
 
 if TYPE_CHECKING:
     from thresher.data.batches.split_batches import SplitBatches
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchTask:
+    """The input of a search algorithm.
+
+    Attributes:
+        model: the model to search; the search trains and changes it.
+        decay_share: factor by which distillation reduces the embeddings' weight decay. It is applied to `config`
+            already; a method with a weight decay of its own must apply it.
+        folder: where tickets, history and checkpoint are written; an unfinished search found there is resumed. None
+            writes nothing.
+        should_stop: as for `find_tickets`.
+    """
+
+    model: nn.Module
+    data: "SplitBatches"
+    budgets: tuple[Budget, ...]
+    config: SearchConfig
+    seed: int
+    decay_share: float = 1.0
+    folder: Path | None = None
+    progress: Progress | None = None
+    should_stop: Callable[[], bool] | None = None
+
+    def save(self, ticket: Ticket) -> None:
+        """Write a ticket into a subfolder named after its budget, if there is a folder."""
+        if self.folder is not None:
+            save_ticket(ticket, self.folder / ticket.budget.slug)
+
+    def load_mask_tickets(self, slugs: Iterable[str]) -> list[MaskTicket]:
+        """Load saved tickets by the names of their budgets."""
+        assert self.folder is not None, "only a search with a folder can be resumed"
+        return [load_mask_ticket(self.folder / slug) for slug in slugs]
+
+
+SearchAlgorithm = Callable[[SearchTask], Sequence[Ticket]]
+_MODULES = (
+    "thresher.search.immediate",
+    "thresher.search.searcher",
+    "thresher.baselines.bilevel",
+    "thresher.baselines.l1_projection",
+    "thresher.baselines.magnitude",
+    "thresher.baselines.nis_search",
+)
+_registry: Registry[SearchAlgorithm] = Registry("search algorithm", _MODULES)
+
+
+def register_search(name: str) -> Callable[[SearchAlgorithm], SearchAlgorithm]:
+    """Function decorator: make an algorithm available to methods that declare its name."""
+
+    def register(algorithm: SearchAlgorithm) -> SearchAlgorithm:
+        _registry.add(name, algorithm)
+        return algorithm
+
+    return register
+
+
+def search_algorithm(name: str) -> SearchAlgorithm:
+    """Return the algorithm registered under a name."""
+    return _registry.find(name)
 
 
 def find_tickets(
@@ -31,15 +97,15 @@ def find_tickets(
     progress: Progress | None = None,
     should_stop: Callable[[], bool] | None = None,
 ) -> Sequence[Ticket]:
-    """Search `model` once and cut a ticket for each budget, largest first.
+    """Search `model` once and return a ticket for each budget, largest first.
 
-    The model is trained and pruned on the way; its state when this is called is what the tickets rewind to.
+    The search trains and prunes the model. Tickets rewind to the state it has when this function is called.
 
     Args:
-        data: its training and validation splits; the test split is not touched.
+        data: its training and validation splits; the test split is not read.
         budgets: `"50k,2%,1MB"` or a list; parameters, shares or bytes over all searched tables together.
-        seed: of the randomness inside training; initial weights and batch order are the caller's.
-        folder: tickets, history and a checkpoint go there as they come; a search found there is taken up again.
+        seed: of the randomness inside training; the caller decides initial weights and batch order.
+        folder: where tickets, history and a checkpoint are written; an unfinished search found there is resumed.
         soft_labels: targets of the training rows that replace their labels.
         should_stop: called after every step; when it returns True, the checkpoint is written and `TimeLimitReached` is
             raised.
@@ -65,7 +131,10 @@ def find_tickets(
 def _declared_algorithm(model: nn.Module) -> str:
     declared = {module.search_algorithm for module in model.modules() if isinstance(module, FieldEmbedding)}
     if not declared:
-        raise AttachError("the model has no embedding to search; build it with PepConfig or call attach_ on it first")
+        raise AttachError("the model has no embedding to search. Build it with PepConfig or call attach_ on it first")
     if len(declared) > 1:
-        raise ConfigError(f"the model's tables ask for different searches: {', '.join(sorted(declared))}")
+        raise ConfigError(
+            f"the model's embeddings need different search algorithms: {', '.join(sorted(declared))}. Use one method "
+            "for all of them"
+        )
     return declared.pop()

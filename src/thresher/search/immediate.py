@@ -16,9 +16,8 @@ from thresher.embeddings.base import EmbeddingConfig, FieldEmbedding
 from thresher.embeddings.method_registry import build_embedding, method_name
 from thresher.errors import BudgetError, ConfigError
 from thresher.search.budget import Budget
-from thresher.search.settings_ticket import SettingsTicket
-from thresher.search.task import SearchTask, register_search
-from thresher.search.ticket import Provenance
+from thresher.search.find_tickets import SearchTask, register_search
+from thresher.search.ticket import Provenance, SettingsTicket
 from thresher.training.seeding import isolated_rng
 
 

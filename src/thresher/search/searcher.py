@@ -1,39 +1,90 @@
-"""Searcher: the threshold search as an object one steps, in our loop or in anybody's.
+"""Searcher: PEP's threshold search as an object that a training loop steps.
 
     searcher = Searcher(model, budgets=["50k", "2%"], steps=20_000)
     ...
     loss.backward(); optimizer.step(); searcher.step()
 
-It never sees a batch: it looks at the tables, moves their clock, and cuts a ticket when the count falls to a budget.
+It never sees a batch: it reads the tables, sets their clock, and cuts a ticket when the number of kept entries falls to
+a budget. This is Algorithm 1 of the paper up to line 4, for all budgets in one run.
 """
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from thresher.attach.untrained import UntrainedCheck
-from thresher.errors import ConfigError
+from thresher.embeddings.pep import PepEmbedding
+from thresher.errors import AttachError, BudgetError, ConfigError
+from thresher.kernels.scores import (
+    ScoredTable,
+    ScoresInMemory,
+    clock_from_counts,
+    count_above,
+    kth_score,
+    sum_of_counts,
+)
 from thresher.search.budget import Budget, parse_budgets
-from thresher.search.cutting import Cutter
-from thresher.search.plan import Plan
-from thresher.search.pressure import DecayPressure, PlanPressure, PressureOn, searched_tables
+from thresher.search.controller import MaskSearch, SearchController, run_mask_search
+from thresher.search.cutting import Cutter, Scores, scored_tables
+from thresher.search.find_tickets import SearchTask, register_search
+from thresher.search.schedule import Plan, Schedule
 from thresher.search.ticket import MaskTicket
-from thresher.search.ticket_state import ticket_from_state, ticket_state
+from thresher.search.ticket_files import mask_ticket_from_state, mask_ticket_state
+from thresher.training.optimizers import OptimizerConfig, build_optimizer
+from thresher.training.row_adam import RowAdam
+
+STAGE = "search"
+IN_MEMORY_ENTRIES = 1 << 22
+"""Tables up to this size are scored at once; larger ones a few rows at a time, at each use of their scores."""
 
 
-class Searcher:
-    """Presses a model's PEP tables towards a list of budgets, one search for all of them.
+@dataclass(frozen=True)
+class SearchedTable:
+    """A table of a threshold search with every module that looks it up: a table may be shared or tied."""
+
+    holders: tuple[PepEmbedding, ...]
+
+    def num_entries(self) -> int:
+        return self.holders[0].num_entries()
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        num_rows, width = self.holders[0].weight.shape
+        return num_rows, width
+
+    @property
+    def padding_id(self) -> int | None:
+        return self.holders[0].padding_id
+
+    def scores(self, start: int = 0, stop: int | None = None) -> Tensor:
+        """Its scores `[N, D]`, or those of some rows; a row is seen if any holder looked it up."""
+        first, *others = self.holders
+        for other in others:
+            first.seen |= other.seen
+        return first.scores(start, stop)
+
+    def scored(self) -> ScoredTable:
+        """Its present scores, for repeated use."""
+        return ScoresInMemory(self.scores(), self.padding_id) if math.prod(self.shape) <= IN_MEMORY_ENTRIES else self
+
+
+class Searcher(MaskSearch):
+    """Raises the thresholds of a model's PEP tables towards a list of budgets, one search for all of them.
 
     Args:
-        model: a model with PEP tables; its state at this moment is what tickets rewind to.
+        model: a model with PEP tables; tickets rewind to its present state.
         budgets: sizes to cut tickets for, over all searched tables together.
         steps: optimizer steps of the whole search.
-        warmup_steps: how many of them leave everything kept (a third by default); `end_warmup` ends it earlier.
-        every: steps between two looks at the tables.
-        seed: written into the tickets.
-        on_ticket: called with each ticket as it is cut.
-        before_cut: called before entries are scored for a ticket, e.g. `RowAdam.catch_up`, since all rows are compared.
+        warmup_steps: steps in which nothing is pruned (default: a third of `steps`); `end_warmup` ends them earlier.
+        every: steps between two settings of the clock.
+        seed: stored in the tickets.
+        on_ticket: called with each ticket when it is cut.
+        before_cut: called before entries are scored for a ticket, e.g. `RowAdam.catch_up`: scores of all rows are
+            compared.
     """
 
     def __init__(
@@ -49,148 +100,164 @@ class Searcher:
         before_cut: Callable[[], None] | None = None,
     ) -> None:
         if every < 1:
-            raise ConfigError(f"every is {every}; the clock is set each so many steps, at least 1")
-        self.model = model
-        self.tables = searched_tables(model)
-        self.budgets = parse_budgets(budgets)
-        self.num_entries = sum(table.num_entries() for table in self.tables.values())
-        self.warmup_steps = steps // 3 if warmup_steps is None else warmup_steps
-        self.every, self.seed = every, seed
-        self.on_ticket, self.before_cut = on_ticket, before_cut
-        self.num_kept = self.num_entries
-        self.current_step = 0
-        self.epoch = 0  # for whoever counts in epochs: written into tickets and histories, never decides anything
-        self._steps = steps
-        self._pressing_since: int | None = None if self.warmup_steps else 0
-        self._cutter = Cutter(
+            raise ConfigError(f"every must be at least 1, got {every}")
+        warmup_steps = steps // 3 if warmup_steps is None else warmup_steps
+        self.tables = _searched_tables(model)
+        cutter = Cutter(
             model,
             {name: table.holders[0].weight for name, table in self.tables.items()},
-            self.budgets,
-            num_entries=self.num_entries,
+            parse_budgets(budgets),
+            num_entries=sum(table.num_entries() for table in self.tables.values()),
             method="pep",
             seed=seed,
-            on_ticket=self._tell,
+            on_ticket=on_ticket,
         )
+        self._holders = [holder for table in self.tables.values() for holder in table.holders]
+        self.planned = self._holders[0].config.pressure == "plan"
+        if self.planned and warmup_steps >= steps:
+            raise ConfigError(
+                f"a warm-up of {warmup_steps} steps leaves no step for pruning: the search has {steps} steps. Make the "
+                "search longer or the warm-up shorter"
+            )
+        super().__init__(cutter, Schedule(warmup_steps=warmup_steps, plan_steps=steps - warmup_steps, every=every))
+        self.model, self.before_cut, self._num_steps = model, before_cut, steps
+        self.plan = Plan(self.num_entries, cutter.smallest, steps - warmup_steps)
         self._untrained = UntrainedCheck(model, self.initial_state)
 
-        holders = [holder for table in self.tables.values() for holder in table.holders]
-        self.planned = holders[0].config.pressure == "plan"
-        if self.planned and self.warmup_steps >= steps:
-            raise ConfigError(
-                f"the warm-up of {self.warmup_steps} steps leaves nothing of the search's {steps}: no budget would be "
-                "reached; make the search longer or the warm-up shorter"
-            )
-        self.plan = Plan(self.num_entries, self._cutter.smallest, steps - self.warmup_steps)
-        self._pressure: PressureOn = PlanPressure(holders, self.plan) if self.planned else DecayPressure()
-
     def __repr__(self) -> str:
-        stage = "finished" if self.finished else "warming up" if self.warming_up else "pressing"
+        stage = "finished" if self.finished else "warming up" if self.warming_up else "pruning"
         kept = f"{self.num_kept:,} of {self.num_entries:,} entries kept"
         following = [] if self.next_budget is None else [f"next budget {self.next_budget}"]
         cut = ", ".join(str(ticket.budget) for ticket in self.tickets) or "none yet"
         return f"Searcher({', '.join([f'step {self.current_step:,}', stage, kept, *following])}, tickets: {cut})"
 
-    @property
-    def tickets(self) -> list[MaskTicket]:
-        """Those cut so far, largest first."""
-        return self._cutter.tickets
+    def prune(self, steps: int) -> None:
+        self._untrained.check()
+        scores = self._scores()
+        self.num_kept = self._raise_thresholds(steps, scores)
+        if self.before_cut is not None and self.cutter.may_be_due(self.num_kept):
+            self.before_cut()
+            scores = self._scores()
+        self.cut_due(scores, at_least=0 if self.planned and self.at_end else self.num_kept)
 
-    @property
-    def initial_state(self) -> dict[str, Tensor]:
-        """The model's state before the search, to which tickets rewind."""
-        return self._cutter.initial_state
+    def _scores(self) -> dict[str, ScoredTable]:
+        return {name: table.scored() for name, table in self.tables.items()}
 
-    @property
-    def finished(self) -> bool:
-        """Every budget has its ticket."""
-        return self._cutter.finished
+    def _raise_thresholds(self, steps: int, scores: Scores) -> int:
+        """Set the clock as planned and return the number of entries kept.
 
-    @property
-    def warming_up(self) -> bool:
-        return self._pressing_since is None
+        With row updates the clock is read from histograms that the lookups keep up to date, exact to a small part of a
+        bin; with dense updates, which change every row, from all scores. Tickets are cut by exact scores either way.
+        """
+        if not self.planned:  # weight decay raises the raw thresholds, inside the optimizer; scores above 0 are kept
+            return count_above(scored_tables(scores), 0.0)
+        num_kept = self.plan.num_kept(steps)
+        if all(table.row_gradients for table in self._holders):
+            histograms = [table.score_histogram() for table in self._holders]
+            clock = torch.tensor(clock_from_counts(sum_of_counts(histograms), num_kept))
+        else:
+            clock = clock_for(scores, num_kept)
+        for table in self._holders:
+            table.clock.copy_(clock)
+        return num_kept
 
-    @property
-    def next_budget(self) -> Budget | None:
-        """The largest budget still without a ticket."""
-        return next(iter(self._cutter.open_budgets()), None)
-
-    def end_warmup(self) -> None:
-        """Start pressing now; the plan keeps its own length."""
-        if self._pressing_since is None:
-            self._pressing_since = self.current_step
-
-    def step(self) -> None:
-        """To be called after each `optimizer.step()`."""
-        self.current_step += 1
-        if self.current_step >= self.warmup_steps:
-            self.end_warmup()
-        if self._pressing_since is None or self.finished:
-            return
-        pressed_steps = self.current_step - self._pressing_since
-        if pressed_steps % self.every == 0 or pressed_steps == self.plan.num_steps:
-            self._untrained.check()
-            scores = {name: table.scored() for name, table in self.tables.items()}
-            self.num_kept = self._pressure.press(pressed_steps, scores)
-            if self.before_cut is not None and self._cutter.may_be_due(self.num_kept):
-                self.before_cut()
-                scores = {name: table.scored() for name, table in self.tables.items()}
-            at_end = self.planned and pressed_steps >= self.plan.num_steps
-            at_least = 0 if at_end else self.num_kept
-            self._cutter.cut_due(scores, at_least=at_least, step=self.current_step, epoch=self.epoch)
-
-    def _tell(self, ticket: MaskTicket) -> None:
-        if self.on_ticket is not None:
-            self.on_ticket(ticket)
+    def record(self) -> dict[str, Any]:
+        tables = [table.holders[0] for table in self.tables.values()]
+        lowest, highest = zip(*(table.threshold_range() for table in tables), strict=True)
+        return super().record() | {
+            "num_kept": sum(table.num_parameters() for table in tables),
+            "warming_up": self.warming_up,
+            "threshold_min": min(lowest),
+            "threshold_max": max(highest),
+        }
 
     def state_dict(self) -> dict[str, Any]:
-        """Plain data and tensors: with the model's and the optimizer's own state, all that a resumed loop needs."""
-        tickets = [ticket_state(ticket) for ticket in self.tickets]
+        """Plain data and tensors from which a search resumes, together with the state of model and optimizer."""
         return {
             "budgets": [str(budget) for budget in self.budgets],
-            "steps": self._steps,
+            "steps": self._num_steps,
             "position": self.position(),
-            "initial_state": dict(self.initial_state),
-            "tickets": tickets,
+            "tensors": self.tensors(),
+            "tickets": [mask_ticket_state(ticket) for ticket in self.tickets],
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where `state_dict` was taken; load the model's and the optimizer's state too."""
-        tickets = [ticket_from_state(ticket) for ticket in state["tickets"]]
-        if "budgets" in state:
-            theirs = [Budget.parse(text) for text in state["budgets"]]
-            fits = set(theirs) == set(self.budgets)
-        else:  # an early state tells those it has tickets for
-            theirs = [ticket.budget for ticket in tickets]
-            fits = set(theirs) <= set(self.budgets)
-        if not fits:
-            of_state, asked = (", ".join(map(str, budgets)) for budgets in (theirs, self.budgets))
+        """Resume from `state_dict`; the state of model and optimizer must be loaded too."""
+        stored = [Budget.parse(text) for text in state["budgets"]]
+        if set(stored) != set(self.budgets):
             raise ConfigError(
-                f"the state is of a search for {of_state}, this one has the budgets {asked}; make the searcher with "
-                "the budgets it had"
+                f"the state is of a search with the budgets {', '.join(map(str, stored))}; this search has "
+                f"{', '.join(map(str, self.budgets))}. Create the searcher with the same budgets"
             )
-        if state.get("steps", self._steps) != self._steps:
+        if state["steps"] != self._num_steps:
             raise ConfigError(
-                f"the state is of a search of {state['steps']:,} steps, this one has {self._steps:,}: its plan would "
-                "jump; make the searcher with as many"
+                f"the state is of a search of {state['steps']:,} steps; this search has {self._num_steps:,}. Create "
+                "the searcher with the same number of steps"
             )
-        stored, own = (
-            {(name, value.shape) for name, value in initial.items()}
-            for initial in (state["initial_state"], self.initial_state)
+        shapes, own = ({(name, value.shape) for name, value in t.items()} for t in (state["tensors"], self.tensors()))
+        if different := sorted({name.removeprefix("initial/") for name, _ in shapes ^ own}):
+            raise ConfigError(f"the state is of a search of another model: {', '.join(different[:3])} differ")
+        tickets = [mask_ticket_from_state(ticket) for ticket in state["tickets"]]
+        self.restore(state["position"], state["tensors"], tickets)
+
+
+@register_search("threshold")
+def search_thresholds(task: SearchTask) -> Sequence[MaskTicket]:
+    """Run PEP's search in Thresher's training loop; returns tickets in the order they were cut, largest first."""
+    config, schedule = task.config, Schedule.of(task.config, len(task.data.train))
+    optimizer = build_optimizer(task.model, config.optimizer)
+    searcher = Searcher(
+        task.model,
+        task.budgets,
+        steps=schedule.num_steps,
+        warmup_steps=schedule.warmup_steps,
+        every=schedule.every,
+        seed=task.seed,
+        on_ticket=task.save,
+        before_cut=optimizer.catch_up if isinstance(optimizer, RowAdam) else None,
+    )
+    max_epochs = schedule.num_epochs(len(task.data.train))
+    if not searcher.planned:
+        _check_thresholds_rise(config.optimizer)
+        searcher.end_warmup()
+        max_epochs = config.max_epochs
+    controller = SearchController(task, searcher, max_epochs=max_epochs)
+    configs = {name: table.holders[0].config for name, table in searcher.tables.items()}
+    tickets = run_mask_search(controller, optimizer, stage=STAGE, configs=configs)
+    if not searcher.finished:
+        missing = ", ".join(map(str, searcher.cutter.open_budgets()))
+        raise BudgetError(
+            f"after {max_epochs} epochs {searcher.num_kept:,} parameters are kept, and budget {missing} was not "
+            'reached: decay stalls as thresholds approach 0. Use pressure = "plan", or a larger budget'
         )
-        if mismatched := sorted({name for name, _ in stored ^ own}):
-            raise ConfigError(f"the state is of a search of another model: {', '.join(mismatched[:3])} differ")
-        self.restore(state["position"], state["initial_state"], tickets)
+    return tickets
 
-    def position(self) -> dict[str, int | None]:
-        """Where the search stands, as plain data; with the tables' own state it is all a resumed search needs."""
-        return {"step": self.current_step, "epoch": self.epoch, "pressing_since": self._pressing_since,
-                "num_kept": self.num_kept}  # fmt: skip
 
-    def restore(
-        self, position: Mapping[str, int | None], initial_state: Mapping[str, Tensor], tickets: Sequence[MaskTicket]
-    ) -> None:
-        """Go on from `position`; the model's own state must have been loaded by the caller."""
-        self.current_step, self.epoch = int(position["step"] or 0), int(position["epoch"] or 0)
-        self._pressing_since = position["pressing_since"]
-        self.num_kept = int(position["num_kept"] or 0)
-        self._cutter.restore(initial_state, tickets)
+def clock_for(scores: Scores, num_kept: int) -> Tensor:
+    """The clock above which exactly `num_kept` scores lie, except for ties: the next lower score."""
+    tables = scored_tables(scores)
+    if num_kept >= sum(math.prod(table.shape) for table in tables):
+        return torch.tensor(-torch.inf)
+    return torch.tensor(kth_score(tables, num_kept + 1))
+
+
+def _searched_tables(model: nn.Module) -> dict[str, SearchedTable]:
+    """The PEP tables of `model`, each once, under its first name."""
+    holders: dict[nn.Parameter, dict[str, PepEmbedding]] = {}
+    for name, module in model.named_modules():
+        if isinstance(module, PepEmbedding):
+            holders.setdefault(module.weight, {})[name] = module
+    if not holders:
+        raise AttachError("the model has no PEP table to search. Build it with PepConfig or call attach_ on it first")
+    tables = {next(iter(named)): SearchedTable(tuple(named.values())) for named in holders.values()}
+    if len({holder.config.pressure for table in tables.values() for holder in table.holders}) > 1:
+        raise ConfigError('some tables have pressure = "plan", others "decay". Use one pressure for all tables')
+    return tables
+
+
+def _check_thresholds_rise(optimizer: OptimizerConfig) -> None:
+    if optimizer.threshold_decay * optimizer.threshold_learning_rate == 0:
+        raise ConfigError(
+            'pressure = "decay" raises thresholds by their weight decay, but search.optimizer.threshold_decay (or '
+            "threshold_learning_rate) is 0: no budget would be reached. The authors' value is 1e-5"
+        )

@@ -1,11 +1,14 @@
-"""Ticket: what a search found for one budget, and all that is needed to train it from the start.
+"""Ticket: what a search found for one budget, with the weights to train it from.
 
-Three kinds: a mask ticket (here), sizes (`sizes`), or settings under which an unsearched method fits (`settings`).
-A mask ticket says which entries of which tables stay, with the whole model's state before the first step of the search
-(to rewind to) and at the moment the mask was cut (for the ablation that goes on from there).
+- `MaskTicket`: which entries of which tables are kept.
+- `SizeTicket`: an embedding size for each group of features.
+- `SettingsTicket`: settings under which a method without a search meets the budget.
+
+Mask and size tickets hold the state of the whole model before the first step of the search (to rewind to) and when the
+ticket was cut (to continue from).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, get_args
 
@@ -16,25 +19,53 @@ from thresher._internal.text import list_first
 from thresher.attach.compact_tables import put_compact_
 from thresher.compact.embedding import CompactEmbedding
 from thresher.embeddings.base import EmbeddingConfig, FieldEmbedding
+from thresher.embeddings.feature_groups import FeatureRuns
+from thresher.embeddings.mixed_dimension import MixedDimensionEmbedding
 from thresher.errors import ConfigError, ThresherError
-from thresher.kernels.scores import ScoredTable, ScoresInMemory, top_masks
 from thresher.search.budget import Budget
 
 TABLE_STATE = ("weight", "deviation", "raw_threshold", "clock", "seen")
-"""What a searched table has in the model's `state_dict`; of these a ticket holds the kept weights alone."""
-
-Scores = Mapping[str, Tensor | ScoredTable]
-"""Table name → its scores `[N, D]`, in memory or a few rows at a time."""
+"""Keys of a searched table in the model's `state_dict`; a ticket holds only the kept weights of them."""
 
 SHOWN_TABLES = 4
 
 Rewind = Literal["initial", "random", "final"]
-"""Where retraining starts: the weights before the search, the model's own fresh ones, or those at the cut."""
+"""Weights to retrain from: those before the search, the model's own fresh ones, or those when the ticket was cut."""
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """The search a ticket comes from."""
+
+    method: str
+    seed: int
+    step: int
+    epoch: int
+    config: Mapping[str, object] = field(default_factory=dict)
+
+
+class Ticket(Protocol):
+    """Interface of all tickets, for retraining, storing and reporting."""
+
+    @property
+    def budget(self) -> Budget: ...
+    @property
+    def provenance(self) -> Provenance: ...
+    @property
+    def num_parameters(self) -> int: ...
+
+    def embedding_config(self, searched: EmbeddingConfig) -> EmbeddingConfig:
+        """The config to build a model with that this ticket is applied to, given the config of the search."""
+        ...
+
+    def apply_(self, model: nn.Module, *, rewind: Rewind = "initial") -> Sequence[str]:
+        """Replace the tables of `model`, rewind the whole model, and return the names of the tables."""
+        ...
 
 
 @dataclass(frozen=True)
 class Weights:
-    """A model's weights as a ticket keeps them: the kept values of searched tables, and the rest of the state.
+    """A model's weights in a mask ticket.
 
     Attributes:
         values: table name → its kept values `[K]`, in row-major order of the mask.
@@ -50,43 +81,13 @@ class Weights:
 
 
 @dataclass(frozen=True)
-class Provenance:
-    """Where a ticket comes from, for whoever finds the file."""
-
-    method: str
-    seed: int
-    step: int
-    epoch: int
-    config: Mapping[str, object] = field(default_factory=dict)
-
-
-class Ticket(Protocol):
-    """What retraining, storing and reporting need of any ticket."""
-
-    @property
-    def budget(self) -> Budget: ...
-    @property
-    def provenance(self) -> Provenance: ...
-    @property
-    def num_parameters(self) -> int: ...
-
-    def embedding_config(self, searched: EmbeddingConfig) -> EmbeddingConfig:
-        """What a model is built with to take this ticket, given what the search was built with."""
-        ...
-
-    def apply_(self, model: nn.Module, *, rewind: Rewind = "initial") -> Sequence[str]:
-        """Put what was found into `model` and rewind the whole of it; returns the names of the tables touched."""
-        ...
-
-
-@dataclass(frozen=True)
 class MaskTicket:
-    """The entries that stay, over all searched tables together.
+    """The kept entries of all searched tables.
 
     Attributes:
         masks: table name → bool `[N, D]`, True = kept.
         initial: weights before the first step of the search.
-        final: weights when the mask was cut.
+        final: weights when the ticket was cut.
     """
 
     budget: Budget
@@ -97,7 +98,7 @@ class MaskTicket:
 
     @property
     def num_parameters(self) -> int:
-        # not sum(), for which torch makes whole numbers of all entries first: twice the memory of the table
+        # sum() would convert all entries to integers first: twice the memory of the table
         return sum(int(mask.count_nonzero()) for mask in self.masks.values())
 
     def __repr__(self) -> str:
@@ -105,22 +106,22 @@ class MaskTicket:
             name: f"{int(mask.count_nonzero()):,} of {mask.shape[0]:,} × {mask.shape[1]}"
             for name, mask in self.masks.items()
         }
-        return ticket_text(self, tables)
+        return _ticket_text(self, tables)
 
     def embedding_config(self, searched: EmbeddingConfig) -> EmbeddingConfig:
         return searched
 
     def sizes(self) -> Mapping[str, Tensor]:
-        """Kept dimensions per feature, `[N]` per table: the embedding sizes the paper speaks of."""
+        """Kept dimensions per feature, `[N]` per table: the embedding sizes of the paper."""
         return {name: mask.sum(dim=1) for name, mask in self.masks.items()}
 
     def apply_(self, model: nn.Module, *, rewind: Rewind = "initial") -> Sequence[str]:
-        """Put compact tables that hold just the kept entries into `model`, and rewind the whole of it.
+        """Replace the tables of `model` by compact ones with the kept entries, and rewind the whole model.
 
-        With `rewind="random"` the model's own present weights are kept (masked): build it anew with another seed.
-        Returns the names of the tables it replaced.
+        With `rewind="random"` the model keeps its present weights (masked): build it with another seed.
+        Returns the names of the replaced tables.
         """
-        check_rewind(rewind)
+        _check_rewind(rewind)
         for name, mask in self.masks.items():
             _check_table(model, name, mask)
         present = kept_weights(model, self.masks)
@@ -132,85 +133,174 @@ class MaskTicket:
         return list(self.masks)
 
 
-def check_rewind(rewind: str) -> None:
-    """Refuse a misspelled rewind, which would start from other weights than were asked for."""
-    if rewind not in get_args(Rewind):
-        raise ConfigError(f"rewind is {rewind!r}; it must be one of {', '.join(get_args(Rewind))}")
+@dataclass(frozen=True)
+class TableSizes:
+    """The embedding sizes of one table.
 
-
-def ticket_text(ticket: Ticket, tables: Mapping[str, str]) -> str:
-    """A ticket in a line: its sizes and where it comes from, none of its tensors.
-
-    Args:
-        tables: table name → what is kept of it; a few are shown.
+    Attributes:
+        embedding_dim: width to which all groups are projected.
+        sizes: embedding size of each group.
+        runs: the group of each feature.
     """
-    shown = list_first((f"{name}: {kept}" for name, kept in tables.items()), SHOWN_TABLES)
-    about = [f"budget={str(ticket.budget)!r}", f"method={ticket.provenance.method!r}"]
-    about += [f"num_parameters={ticket.num_parameters:,}", f"tables=[{shown}]"]
-    return f"{type(ticket).__name__}({', '.join(about)})"
+
+    embedding_dim: int
+    sizes: tuple[int, ...]
+    runs: FeatureRuns = field(repr=False)
+
+    def build(self, field_sizes: Sequence[int]) -> MixedDimensionEmbedding:
+        return MixedDimensionEmbedding(field_sizes, self.embedding_dim, self.runs, self.sizes, share_projections=True)
+
+
+@dataclass(frozen=True)
+class SizeTicket:
+    """The embedding sizes a search chose for one budget.
+
+    Attributes:
+        tables: table name → its sizes.
+        initial: `state_dict` of the whole model before the search, its tables reduced to these sizes.
+        final: the same at the end of the search.
+        num_parameters: of tables and projections.
+    """
+
+    budget: Budget
+    tables: Mapping[str, TableSizes]
+    initial: Mapping[str, Tensor]
+    final: Mapping[str, Tensor]
+    num_parameters: int
+    provenance: Provenance
+
+    def __repr__(self) -> str:
+        tables = {
+            name: ", ".join(f"{table.sizes.count(size)} groups of width {size}" for size in sorted(set(table.sizes)))
+            for name, table in self.tables.items()
+        }
+        return _ticket_text(self, tables)
+
+    def embedding_config(self, searched: EmbeddingConfig) -> EmbeddingConfig:
+        return searched
+
+    def sizes(self) -> Mapping[str, Tensor]:
+        """The size of each feature, `[N]` per table."""
+        tables = {name: table.build([sum(table.runs.group_sizes)]) for name, table in self.tables.items()}
+        return {name: table.size_of_feature() for name, table in tables.items()}
+
+    def apply_(self, model: nn.Module, *, rewind: Rewind = "initial") -> Sequence[str]:
+        """Replace the tables of `model` by ones of these sizes and rewind the model; `random` keeps its weights."""
+        _check_rewind(rewind)
+        for name, sizes in self.tables.items():
+            table = dict(model.named_modules()).get(name)
+            if not isinstance(table, FieldEmbedding) or table.num_features != sum(sizes.runs.group_sizes):
+                raise ThresherError(
+                    f"the model has no table {name!r} of {sum(sizes.runs.group_sizes)} features, which the ticket "
+                    "replaces. Build the model as for the search"
+                )
+            model.set_submodule(name, sizes.build(table.field_sizes))
+        if rewind != "random":
+            try:
+                model.load_state_dict(dict(self.initial if rewind == "initial" else self.final))
+            except RuntimeError as error:
+                raise ThresherError(
+                    f"the ticket is for another model ({error}). Build the model with the settings of the search"
+                ) from None
+        return list(self.tables)
+
+
+@dataclass(frozen=True)
+class SettingsTicket:
+    """The largest settings of a method that fit a budget. Retraining starts from a fresh model with these settings.
+
+    Attributes:
+        embedding: to build the model with.
+        num_parameters: of an embedding with these settings, as its paper counts them.
+        storage_bytes: of an embedding with these settings.
+    """
+
+    budget: Budget
+    embedding: EmbeddingConfig
+    num_parameters: int
+    storage_bytes: int
+    provenance: Provenance
+
+    def __repr__(self) -> str:
+        about = f"budget={str(self.budget)!r}, method={self.provenance.method!r}"
+        return f"SettingsTicket({about}, num_parameters={self.num_parameters:,}, embedding={self.embedding})"
+
+    def embedding_config(self, searched: EmbeddingConfig) -> EmbeddingConfig:
+        return self.embedding
+
+    def apply_(self, model: nn.Module, *, rewind: Rewind = "initial") -> Sequence[str]:
+        """Check that `model` was built with these settings; it keeps its fresh weights."""
+        _check_rewind(rewind)
+        if rewind == "final":
+            raise ConfigError(
+                f'rewind = "final" continues from a search, but method {self.provenance.method!r} has none. Use '
+                'rewind = "initial"'
+            )
+        tables = {name: module for name, module in model.named_modules() if isinstance(module, FieldEmbedding)}
+        if self.embedding not in [getattr(table, "config", None) for table in tables.values()]:
+            raise ThresherError(
+                f"the model has no embedding with the ticket's settings {self.embedding}. Build the model with "
+                "ticket.embedding_config(…)"
+            )
+        return list(tables)
 
 
 def kept_weights(model: nn.Module, masks: Mapping[str, Tensor], state: Mapping[str, Tensor] | None = None) -> Weights:
-    """The weights of `model` (or of a `state_dict` of it) in the form a ticket keeps."""
+    """The weights of `model`, or of a `state_dict` of it, as a mask ticket holds them."""
     state = tensor_state(model) if state is None else state
     tables = [model.get_submodule(name).get_parameter("weight") for name in masks]
-    holders = _names(model, lambda module: any(module._parameters.get("weight") is table for table in tables))
-    # of a holder only what is the table's: a tied linear layer keeps its bias
+    modules = dict(model.named_modules(remove_duplicate=False))
+    holders = [name for name, part in modules.items() if any(part._parameters.get("weight") is t for t in tables)]
+    # a linear layer tied to a table keeps its bias; of an embedding nothing else is kept
     owned = {f"{holder}.{key}" for holder in holders for key in TABLE_STATE}
-    wholly = tuple(f"{holder}." for holder in holders if _is_table_alone(model.get_submodule(holder)))
+    plain = [name for name in holders if isinstance(modules[name], FieldEmbedding)]
+    embeddings = tuple(f"{name}." for name in plain if not isinstance(modules[name], nn.Linear))
     return Weights(
         values={name: state[f"{name}.weight"][mask].clone() for name, mask in masks.items()},
-        state={key: value.clone() for key, value in state.items() if key not in owned and not key.startswith(wholly)},
+        state={key: t.clone() for key, t in state.items() if key not in owned and not key.startswith(embeddings)},
     )
 
 
-def _is_table_alone(holder: nn.Module) -> bool:
-    return isinstance(holder, FieldEmbedding) and not isinstance(holder, nn.Linear)
-
-
 def _check_table(model: nn.Module, name: str, mask: Tensor) -> None:
-    try:
-        table: nn.Module | None = model.get_submodule(name)
-    except AttributeError:
-        table = None
+    table = dict(model.named_modules(remove_duplicate=False)).get(name)
     if isinstance(table, CompactEmbedding):
         raise ThresherError(
-            f"table {name!r} of this model is compact: a ticket has been applied to it already, or compact_; apply "
-            "this one to a fresh model"
+            f"table {name!r} of the model is already compact: a ticket or compact_ was applied before. Apply the "
+            "ticket to a fresh model"
         )
     weight = getattr(table, "weight", None)
     if not isinstance(weight, Tensor) or weight.shape != mask.shape:
         raise ThresherError(
-            f"the ticket prunes a table {name!r} of {mask.shape[0]} × {mask.shape[1]}, which this model does not have; "
-            "build the model as the search did"
+            f"the model has no table {name!r} of {mask.shape[0]} × {mask.shape[1]}, which the ticket prunes. Build the "
+            "model as for the search"
         )
 
 
 def _check_state(present: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> None:
-    """Raise unless a ticket's weights are those of the model, before anything of it is changed."""
+    """Check that the ticket's weights match the model, before the model is changed."""
     missing, unexpected = sorted(present.keys() - weights.keys()), sorted(weights.keys() - present.keys())
+    remedy = "Build the model with the settings of the search"
     if missing or unexpected:
         raise ThresherError(
-            f"the ticket is for another model: missing {missing[:3]}, unexpected {unexpected[:3]}; "
-            "build the model with the settings the search had"
+            f"the ticket is for another model: missing {missing[:3]}, unexpected {unexpected[:3]}. {remedy}"
         )
     for name, value in present.items():
         if value.shape != weights[name].shape:
             raise ThresherError(
-                f"the ticket is for another model: its {name} is {list(weights[name].shape)}, the model's is "
-                f"{list(value.shape)}; build the model with the settings the search had"
+                f"the ticket is for another model: its {name} has shape {list(weights[name].shape)}, the model's has "
+                f"{list(value.shape)}. {remedy}"
             )
 
 
-def _names(model: nn.Module, chosen: Callable[[nn.Module], bool]) -> list[str]:
-    """Every name the model has for the chosen modules."""
-    return [name for name, module in model.named_modules(remove_duplicate=False) if chosen(module)]
+def _check_rewind(rewind: str) -> None:
+    if rewind not in get_args(Rewind):
+        raise ConfigError(f"rewind is {rewind!r}; it must be one of {', '.join(get_args(Rewind))}")
 
 
-def top_entries(scores: Scores, num_kept: int) -> dict[str, Tensor]:
-    """Masks `[N, D]` of the `num_kept` highest scores over all tables together; ties go to the lower index."""
-    return dict(zip(scores, top_masks(as_tables(scores), num_kept), strict=True))
-
-
-def as_tables(scores: Scores) -> list[ScoredTable]:
-    return [ScoresInMemory(table) if isinstance(table, Tensor) else table for table in scores.values()]
+def _ticket_text(ticket: Ticket, tables: Mapping[str, str]) -> str:
+    """One-line summary of a ticket; `tables`: table name → what is kept of it."""
+    shown = list_first((f"{name}: {kept}" for name, kept in tables.items()), SHOWN_TABLES)
+    return (
+        f"{type(ticket).__name__}(budget={str(ticket.budget)!r}, method={ticket.provenance.method!r}, "
+        f"num_parameters={ticket.num_parameters:,}, tables=[{shown}])"
+    )

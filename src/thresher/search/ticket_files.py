@@ -1,7 +1,7 @@
-"""The ticket folder: `ticket.json`, and what its kind of ticket needs beside it.
+"""Tickets as folders, and mask tickets as a `state_dict`.
 
-A mask ticket has `mask.safetensors` (a bit an entry), a size ticket `groups.safetensors`; both have weights to start
-from, `initial.safetensors` and `final.safetensors`. The `format` in `ticket.json` says which kind it is.
+A ticket folder holds `ticket.json`, whose `format` names the kind of ticket. A mask ticket adds `mask.safetensors` (one
+bit per entry), a size ticket `groups.safetensors`; both add weights, `initial.safetensors` and `final.safetensors`.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,18 +21,24 @@ from thresher.embeddings.base import EmbeddingConfig
 from thresher.embeddings.feature_groups import FeatureRuns
 from thresher.errors import FormatError
 from thresher.search.budget import Budget
-from thresher.search.settings_ticket import SettingsTicket
-from thresher.search.size_ticket import SizeTicket, TableSizes
-from thresher.search.ticket import MaskTicket, Provenance, Ticket, Weights
+from thresher.search.ticket import (
+    MaskTicket,
+    Provenance,
+    SettingsTicket,
+    SizeTicket,
+    TableSizes,
+    Ticket,
+    Weights,
+)
 
 VERSION = 1
-Facts = dict[str, Any]
+Metadata = dict[str, Any]
 
 
 def save_ticket(ticket: Ticket, folder: str | Path) -> None:
-    """Write a ticket; an older one at the same place is replaced as a whole."""
+    """Write a ticket; an existing folder is replaced as a whole."""
     with atomic_folder(Path(folder)) as beside:
-        kind, facts = _write(ticket, beside)
+        kind, metadata = _write(ticket, beside)
         write_json(
             beside / "ticket.json",
             {
@@ -40,86 +46,88 @@ def save_ticket(ticket: Ticket, folder: str | Path) -> None:
                 "version": VERSION,
                 "budget": str(ticket.budget),
                 "num_parameters": ticket.num_parameters,
-                **facts,
+                **metadata,
                 "provenance": vars(ticket.provenance),
             },
         )
 
 
 def load_ticket(folder: str | Path) -> Ticket:
-    """Read a ticket back; a damaged or foreign folder is a `FormatError`."""
+    """Read a ticket; raises `FormatError` if the folder is damaged or is not a ticket."""
     folder = Path(folder)
-    facts = read_json(folder / "ticket.json")
-    read = _READERS.get(facts.get("format", ""))
-    if read is None or facts.get("version") != VERSION:
+    metadata = read_json(folder / "ticket.json")
+    read = _READERS.get(metadata.get("format", ""))
+    if read is None or metadata.get("version") != VERSION:
         raise FormatError(
-            f"{folder} holds {facts.get('format')!r} version {facts.get('version')!r}; "
+            f"{folder} holds {metadata.get('format')!r} version {metadata.get('version')!r}; "
             f"this release reads {', '.join(_READERS)} version {VERSION}"
         )
     try:
-        ticket = read(folder, facts)
+        ticket = read(folder, metadata)
     except (SafetensorError, OSError, KeyError, ValueError, TypeError) as error:
-        raise FormatError(f"ticket {folder} is damaged ({error}); search again to write it anew") from None
-    if ticket.num_parameters != facts["num_parameters"]:
-        raise FormatError(f"ticket {folder} is damaged: its mask keeps {ticket.num_parameters} entries, "
-                          f"not {facts['num_parameters']}; search again to write it anew")  # fmt: skip
+        raise FormatError(f"ticket {folder} is damaged ({error}). Delete it and search again") from None
+    if ticket.num_parameters != metadata["num_parameters"]:
+        raise FormatError(
+            f"ticket {folder} is damaged: its mask keeps {ticket.num_parameters} entries, ticket.json says "
+            f"{metadata['num_parameters']}. Delete it and search again"
+        )
     return ticket
 
 
 def load_mask_ticket(folder: Path) -> MaskTicket:
-    """Read a ticket that must be a mask ticket, as a search that cuts masks does with its own."""
+    """Read a ticket and check that it is a mask ticket."""
     ticket = load_ticket(folder)
     if not isinstance(ticket, MaskTicket):
-        raise FormatError(f"{folder} holds a {type(ticket).__name__}, not the mask of a search; choose another folder")
+        raise FormatError(f"{folder} holds a {type(ticket).__name__}; expected a MaskTicket. Choose another folder")
     return ticket
 
 
 @singledispatch
-def _write(ticket: object, folder: Path) -> tuple[str, Facts]:
-    """Write what a kind of ticket needs beside `ticket.json`; returns its kind and its facts."""
-    raise TypeError(f"{type(ticket).__qualname__} is no kind of ticket that can be stored")
+def _write(ticket: object, folder: Path) -> tuple[str, Metadata]:
+    """Write the files beside `ticket.json`; returns the kind of ticket and its metadata."""
+    raise TypeError(f"{type(ticket).__qualname__} is not a kind of ticket that can be stored")
 
 
 @_write.register
-def _(ticket: MaskTicket, folder: Path) -> tuple[str, Facts]:
+def _(ticket: MaskTicket, folder: Path) -> tuple[str, Metadata]:
     save_file({name: _pack(mask) for name, mask in ticket.masks.items()}, folder / "mask.safetensors")
     save_file(_flat(ticket.initial), folder / "initial.safetensors")
     save_file(_flat(ticket.final), folder / "final.safetensors")
     return "mask", {"tables": {name: list(mask.shape) for name, mask in ticket.masks.items()}}
 
 
-def _read_mask(folder: Path, facts: Facts) -> MaskTicket:
+def _read_mask(folder: Path, metadata: Metadata) -> MaskTicket:
     bits = load_file(folder / "mask.safetensors")
-    masks = {name: _unpack(bits[name], shape) for name, shape in facts["tables"].items()}
+    masks = {name: _unpack(bits[name], shape) for name, shape in metadata["tables"].items()}
     return MaskTicket(
-        budget=Budget.parse(facts["budget"]),
+        budget=Budget.parse(metadata["budget"]),
         masks=masks,
         initial=_weights(load_file(folder / "initial.safetensors"), masks),
         final=_weights(load_file(folder / "final.safetensors"), masks),
-        provenance=Provenance(**facts["provenance"]),
+        provenance=Provenance(**metadata["provenance"]),
     )
 
 
 @_write.register
-def _(ticket: SettingsTicket, folder: Path) -> tuple[str, Facts]:
+def _(ticket: SettingsTicket, folder: Path) -> tuple[str, Metadata]:
     return "settings", {
         "storage_bytes": ticket.storage_bytes,
         "embedding": config_to_mapping(ticket.embedding),
     }
 
 
-def _read_settings(folder: Path, facts: Facts) -> SettingsTicket:
+def _read_settings(folder: Path, metadata: Metadata) -> SettingsTicket:
     return SettingsTicket(
-        budget=Budget.parse(facts["budget"]),
-        embedding=config_from_mapping(EmbeddingConfig, facts["embedding"], where=str(folder / "ticket.json")),
-        num_parameters=int(facts["num_parameters"]),
-        storage_bytes=int(facts["storage_bytes"]),
-        provenance=Provenance(**facts["provenance"]),
+        budget=Budget.parse(metadata["budget"]),
+        embedding=config_from_mapping(EmbeddingConfig, metadata["embedding"], where=str(folder / "ticket.json")),
+        num_parameters=int(metadata["num_parameters"]),
+        storage_bytes=int(metadata["storage_bytes"]),
+        provenance=Provenance(**metadata["provenance"]),
     )
 
 
 @_write.register
-def _(ticket: SizeTicket, folder: Path) -> tuple[str, Facts]:
+def _(ticket: SizeTicket, folder: Path) -> tuple[str, Metadata]:
     runs = {}
     for name, table in ticket.tables.items():
         for part in ("starts", "groups", "rows"):
@@ -128,18 +136,18 @@ def _(ticket: SizeTicket, folder: Path) -> tuple[str, Facts]:
     for which, state in (("initial", ticket.initial), ("final", ticket.final)):
         tensors = {name: value.detach().cpu().contiguous() for name, value in state.items()}
         save_file(tensors, folder / f"{which}.safetensors")
-    facts = {
+    tables = {
         name: {"embedding_dim": table.embedding_dim, "sizes": table.sizes, "group_sizes": table.runs.group_sizes}
         for name, table in ticket.tables.items()
     }
-    return "size", {"tables": facts}
+    return "size", {"tables": tables}
 
 
-def _read_sizes(folder: Path, facts: Facts) -> SizeTicket:
+def _read_sizes(folder: Path, metadata: Metadata) -> SizeTicket:
     runs = load_file(folder / "groups.safetensors")
     tables = {}
-    for name, about in facts["tables"].items():
-        group_sizes = tuple(int(size) for size in about["group_sizes"])
+    for name, table in metadata["tables"].items():
+        group_sizes = tuple(int(size) for size in table["group_sizes"])
         found = FeatureRuns.from_arrays(
             *(runs[f"{name}/{part}"].numpy() for part in ("starts", "groups", "rows")),
             num_groups=len(group_sizes),
@@ -147,18 +155,18 @@ def _read_sizes(folder: Path, facts: Facts) -> SizeTicket:
         )
         if found.group_sizes != group_sizes:
             raise ValueError(f"the groups of {name} have {found.group_sizes} features, not {group_sizes}")
-        tables[name] = TableSizes(about["embedding_dim"], tuple(about["sizes"]), found)
+        tables[name] = TableSizes(table["embedding_dim"], tuple(table["sizes"]), found)
     return SizeTicket(
-        budget=Budget.parse(facts["budget"]),
+        budget=Budget.parse(metadata["budget"]),
         tables=tables,
         initial=load_file(folder / "initial.safetensors"),
         final=load_file(folder / "final.safetensors"),
-        num_parameters=int(facts["num_parameters"]),
-        provenance=Provenance(**facts["provenance"]),
+        num_parameters=int(metadata["num_parameters"]),
+        provenance=Provenance(**metadata["provenance"]),
     )
 
 
-_READERS: Mapping[str, Callable[[Path, Facts], Ticket]] = {
+_READERS: Mapping[str, Callable[[Path, Metadata], Ticket]] = {
     "thresher.mask-ticket": _read_mask,
     "thresher.settings-ticket": _read_settings,
     "thresher.size-ticket": _read_sizes,
@@ -191,3 +199,24 @@ def _weights(tensors: Mapping[str, Tensor], masks: Mapping[str, Tensor]) -> Weig
             raise ValueError(f"{values[name].numel()} values for {num_kept} kept entries of {name!r}")
     state = {name.removeprefix("state/"): value for name, value in tensors.items() if name.startswith("state/")}
     return Weights(values, state)
+
+
+def mask_ticket_state(ticket: MaskTicket) -> dict[str, Any]:
+    """Nested dicts of tensors and plain data, readable by `torch.load(…, weights_only=True)`."""
+    return {
+        "budget": str(ticket.budget),
+        "masks": dict(ticket.masks),
+        "initial": {"values": dict(ticket.initial.values), "state": dict(ticket.initial.state)},
+        "final": {"values": dict(ticket.final.values), "state": dict(ticket.final.state)},
+        "provenance": {**vars(ticket.provenance), "config": dict(ticket.provenance.config)},
+    }
+
+
+def mask_ticket_from_state(state: Mapping[str, Any]) -> MaskTicket:
+    return MaskTicket(
+        budget=Budget.parse(state["budget"]),
+        masks=state["masks"],
+        initial=Weights(**state["initial"]),
+        final=Weights(**state["final"]),
+        provenance=Provenance(**state["provenance"]),
+    )

@@ -1,7 +1,7 @@
-"""Epoch after epoch until a judge says enough; killed at any moment, go on bit for bit.
+"""The training loop: epochs until a controller has finished, with checkpoints from which it resumes bit for bit.
 
-Fitting and searching are this loop with different judges: one watches validation and keeps the best weights, the other
-presses thresholds and cuts tickets.
+Fitting and searching are this loop with different controllers: one stops early and keeps the best weights, the other
+raises thresholds and cuts tickets.
 """
 
 import json
@@ -15,24 +15,22 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from thresher._internal.tensor_state import tensor_state
 from thresher.errors import ConfigError, FormatError, TimeLimitReached
 from thresher.training.averaging import WeightAverage
 from thresher.training.checkpoint import (
     Checkpoint,
-    pack_model,
+    History,
+    Record,
     pack_optimizer,
-    pack_rng,
     unpack_model_,
     unpack_optimizer_,
-    unpack_rng_,
     weights_digest,
 )
-from thresher.training.history import History, Record
-from thresher.training.interrupts import SafeInterrupt, deferred_interrupts
-from thresher.training.loop import RunningLoss, evaluate, train_epoch
+from thresher.training.loop import RunningLoss, SafeInterrupt, deferred_interrupts, evaluate, train_epoch
 from thresher.training.metrics import Metrics
 from thresher.training.progress import Progress, StageProgress
-from thresher.training.seeding import derive_seed, isolated_rng, seed_all
+from thresher.training.seeding import capture_rng_state, derive_seed, isolated_rng, restore_rng_state, seed_all
 
 if TYPE_CHECKING:
     from thresher.data.batches.batches import BatchSource
@@ -43,8 +41,8 @@ HISTORY = "history.jsonl"
 INITIAL_WEIGHTS = "initial_weights"
 
 
-class Judge(Protocol):
-    """Follows a training and decides when it ends. Its own state goes into the checkpoint."""
+class TrainingController(Protocol):
+    """Follows a training and decides when it ends. Its state is part of the checkpoint."""
 
     @property
     def finished(self) -> bool: ...
@@ -53,23 +51,23 @@ class Judge(Protocol):
         """Called after every optimizer step."""
 
     def after_epoch(self, epoch: int, metrics: Metrics) -> Mapping[str, Any]:
-        """Take in an epoch's validation metrics; what it returns goes into the history beside them."""
+        """Called with an epoch's validation metrics; the result is added to the epoch's record in the history."""
 
     def progress(self) -> Mapping[str, Any]:
-        """Fields of `ProgressState` worth showing now."""
+        """Fields of `ProgressState` to display now."""
 
-    def facts(self) -> dict[str, Any]:
-        """Its state but for tensors, as plain data."""
+    def state(self) -> dict[str, Any]:
+        """Its state except for tensors, as plain data."""
 
     def tensors(self) -> dict[str, Tensor]: ...
 
-    def load(self, facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-        """Go on from what `facts()` and `tensors()` gave."""
+    def load(self, state: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+        """Resume from the results of `state()` and `tensors()`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EpochsResult:
-    """What happened: one record per epoch, and the seconds spent, interruptions not counted."""
+    """One record per epoch, and the seconds spent, without interruptions."""
 
     history: tuple[Record, ...]
     seconds: float
@@ -78,7 +76,7 @@ class EpochsResult:
 def run_epochs(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
-    judge: Judge,
+    controller: TrainingController,
     data: "SplitBatches",
     *,
     stage: str,
@@ -92,52 +90,51 @@ def run_epochs(
     progress: Progress | None = None,
     should_stop: Callable[[], bool] | None = None,
 ) -> EpochsResult:
-    """Train until the judge has finished.
+    """Train until the controller has finished.
 
     Args:
-        stage: what kind of training this is; a checkpoint of another stage is refused.
-        settings: plain data that must be the same for a checkpoint to be taken up again.
-        seed: of the randomness inside training (dropout). The global generators are left as they were found.
-        max_epochs: for the progress display; the judge decides.
-        title: what to call this training in the progress display, where not by its stage.
-        average: what is evaluated, and what the judge sees after an epoch, in place of the last weights.
+        stage: kind of training; a checkpoint of another stage is refused.
+        settings: plain data; a checkpoint with other settings is refused.
+        seed: of the randomness inside training (dropout). The state of the global generators is restored afterwards.
+        max_epochs: for the progress display; the controller decides.
+        title: name of this training in the progress display; default: its stage.
+        average: weights that are evaluated, and that the controller sees after an epoch, instead of the last ones.
         folder: where `checkpoint.safetensors` is written after each epoch and on Ctrl-C, and `history.jsonl`, one
-            record per epoch. If the checkpoint exists, training goes on from it; one of a model that began with other
-            weights is refused.
-        watch: further splits to evaluate after each epoch, only for the record; no decision sees them.
+            record per epoch. Training resumes from an existing checkpoint; one of a model with other initial weights is
+            refused.
+        watch: further splits to evaluate after each epoch, for the record only.
         should_stop: called after every step; when it returns True, the checkpoint is written and training ends.
 
     Raises:
         TimeLimitReached: `should_stop` returned True before training had finished.
-        KeyboardInterrupt: Ctrl-C was pressed; the step under way was completed and the checkpoint holds it.
+        KeyboardInterrupt: Ctrl-C was pressed; the checkpoint holds the last completed step.
     """
-    same = {**settings, "seed": seed, "num_steps": len(data.train), "num_rows": data.train.num_rows}
-    same = json.loads(json.dumps(same, default=str))  # tuples and paths as a checkpoint will give them back
-    checkpoint, history = (None, None) if folder is None else (folder / CHECKPOINT, folder / HISTORY)
-    if folder is not None:  # settings do not tell one ticket, or one model, from another of the same size
-        same[INITIAL_WEIGHTS] = weights_digest(model)
-    run = _Run(model, optimizer, judge, average, stage, same, checkpoint, History(history))
+    run_settings = {**settings, "seed": seed, "num_steps": len(data.train), "num_rows": data.train.num_rows}
+    run_settings = json.loads(json.dumps(run_settings, default=str))  # tuples and paths as read from a checkpoint
+    if folder is not None:  # settings do not distinguish two models or tickets of the same size
+        run_settings[INITIAL_WEIGHTS] = weights_digest(model)
+    run = _Run(model, optimizer, controller, average, stage, run_settings, folder)
     show = StageProgress(progress, stage=title or stage, max_epochs=max_epochs, num_steps=len(data.train))
     with isolated_rng(), deferred_interrupts() as interrupts:
         run.start(seed)
-        show.report(epoch=run.epoch, step=run.step, **judge.progress())
+        show.report(epoch=run.epoch, step=run.step, **controller.progress())
 
         def stop_if_requested() -> None:
             interrupts.raise_if_pending()
-            if should_stop is not None and not judge.finished and should_stop():
+            if should_stop is not None and not controller.finished and should_stop():
                 raise TimeLimitReached(f"time limit reached in epoch {run.epoch}, step {run.step} ({title or stage})")
 
         def on_step(step: int, loss: Tensor) -> None:
             run.step = step + 1
             if average is not None:
                 average.after_step()
-            judge.after_step()
+            controller.after_step()
             if show.due():
-                show.note(**judge.progress())
+                show.note(**controller.progress())
             stop_if_requested()
 
         try:
-            while not judge.finished:
+            while not controller.finished:
                 loss = train_epoch(
                     model, data.train, optimizer, run.epoch,
                     start=run.step, on_step=on_step, progress=show, running=run.loss,
@@ -151,7 +148,7 @@ def run_epochs(
                         }
                     run.end_epoch(loss, metrics, watched)
                 run.save()
-                show.report(**judge.progress())
+                show.report(**controller.progress())
                 stop_if_requested()
         except TimeLimitReached:
             run.save()
@@ -159,27 +156,28 @@ def run_epochs(
         except SafeInterrupt:
             run.save()
             raise KeyboardInterrupt from None
-        show.report(epoch=run.epoch - 1, step=len(data.train), finished=True)  # the last that was trained
+        show.report(epoch=run.epoch - 1, step=len(data.train), finished=True)
         return EpochsResult(history=tuple(run.history.records), seconds=run.seconds)
 
 
 @dataclass
 class _Run:
-    """A training on its way: everything that a checkpoint holds, and the reading and writing of it."""
+    """A running training: everything that a checkpoint holds, and how it is saved and resumed."""
 
     model: nn.Module
     optimizer: torch.optim.Optimizer
-    judge: Judge
+    controller: TrainingController
     average: WeightAverage | None
     stage: str
     settings: dict[str, Any]
-    path: Path | None
-    history: History
+    folder: Path | None
 
     def __post_init__(self) -> None:
-        self.epoch, self.step, self.seconds = 1, 0, 0.0  # the epoch under way, from 1
+        self.path = None if self.folder is None else self.folder / CHECKPOINT
+        self.history = History(None if self.folder is None else self.folder / HISTORY)
+        self.epoch, self.step, self.seconds = 1, 0, 0.0  # the running epoch, from 1
         self.loss = RunningLoss()
-        self._clock = perf_counter()
+        self._last_time = perf_counter()
 
     def start(self, seed: int) -> None:
         if self.path is not None and self.path.exists():
@@ -189,11 +187,11 @@ class _Run:
             self.history.restore([])
 
     def end_epoch(self, loss: float, metrics: Metrics, watched: Mapping[str, Any]) -> None:
-        judged = self.judge.after_epoch(self.epoch, metrics)
+        further = self.controller.after_epoch(self.epoch, metrics)
         self._count_time()
         spent = self.seconds - sum(record["seconds"] for record in self.history.records)
         record: Record = {"epoch": self.epoch, "train_loss": loss, "validation": metrics.to_json(), "seconds": spent}
-        self.history.append(record | dict(judged) | ({"watch": dict(watched)} if watched else {}))
+        self.history.append(record | dict(further) | ({"watch": dict(watched)} if watched else {}))
         self.epoch, self.step, self.loss = self.epoch + 1, 0, RunningLoss()
 
     def save(self) -> None:
@@ -201,60 +199,64 @@ class _Run:
             return
         self._count_time()
         checkpoint = Checkpoint(
-            facts={
+            metadata={
                 "stage": self.stage,
                 "settings": self.settings,
                 "epoch": self.epoch,
                 "step": self.step,
                 "loss": self.loss.state(self.epoch),
                 "seconds": self.seconds,
-                "judge": self.judge.facts(),
+                "controller": self.controller.state(),
                 "history": self.history.records,
             }
         )
-        checkpoint.add("judge", self.judge.tensors())
+        checkpoint.add("controller", self.controller.tensors())
         if self.average is not None:
-            checkpoint.facts["average"] = self.average.facts()
+            checkpoint.metadata["average"] = self.average.state()
             checkpoint.add("average", self.average.tensors())
-        pack_model(checkpoint, self.model)
+        checkpoint.add("model", tensor_state(self.model))
         pack_optimizer(checkpoint, self.optimizer)
-        pack_rng(checkpoint)
+        checkpoint.add("rng", capture_rng_state())
         checkpoint.save(self.path)
 
     def _count_time(self) -> None:
         now = perf_counter()
-        self.seconds, self._clock = self.seconds + now - self._clock, now
+        self.seconds, self._last_time = self.seconds + now - self._last_time, now
 
     def _resume(self, checkpoint: Checkpoint, path: Path) -> None:
-        facts = checkpoint.facts
-        if facts.get("stage") != self.stage:
+        stored = checkpoint.metadata
+        self._check(stored, path)
+        unpack_model_(checkpoint, self.model)
+        unpack_optimizer_(checkpoint, self.optimizer)
+        restore_rng_state(checkpoint.under("rng"))
+        self.controller.load(stored["controller"], checkpoint.under("controller"))
+        if self.average is not None:
+            self.average.load(stored["average"], checkpoint.under("average"))
+        self.epoch, self.step, self.seconds = stored["epoch"], stored["step"], stored["seconds"]
+        self.loss = RunningLoss(**stored["loss"])
+        self.history.restore(stored["history"])
+
+    def _check(self, stored: Mapping[str, Any], path: Path) -> None:
+        """Raise unless the checkpoint belongs to this training."""
+        if stored.get("stage") != self.stage:
             raise FormatError(
-                f"{path} is the checkpoint of another stage ({facts.get('stage')}, not {self.stage}); "
-                "choose another file"
+                f"{path} is the checkpoint of another stage ({stored.get('stage')}, expected {self.stage}). Choose "
+                "another folder"
             )
-        stored = facts["settings"]
+        settings = dict(stored["settings"])
+        weights, own_weights = settings.get(INITIAL_WEIGHTS), self.settings[INITIAL_WEIGHTS]
         changed = [
-            f"{name} {stored.get(name)!r} → {value!r}"
+            f"{name} {settings.get(name)!r} → {value!r}"
             for name, value in self.settings.items()
-            if name != INITIAL_WEIGHTS and stored.get(name) != value
+            if name != INITIAL_WEIGHTS and settings.get(name) != value
         ]
         if changed:
             raise ConfigError(
-                f"{path} was written with other settings ({'; '.join(changed)}); "
-                "use the same settings, or delete it to start anew"
+                f"{path} was written with other settings ({'; '.join(changed)}). Use the same settings, or delete it "
+                "to start again"
             )
-        began = self.settings[INITIAL_WEIGHTS]
-        if stored.get(INITIAL_WEIGHTS, began) != began:  # absent in files of earlier versions
+        if weights != own_weights:
             raise ConfigError(
-                f"{path} was written for a model that began with other weights: another model, another ticket, or one "
-                "whose making was not seeded; give that one, or delete the file to start anew"
+                f"{path} was written for a model with other initial weights: another model or ticket, or one built "
+                "without a seed. Pass the same model, or delete the file to start again"
             )
-        unpack_model_(checkpoint, self.model)
-        unpack_optimizer_(checkpoint, self.optimizer)
-        unpack_rng_(checkpoint)
-        self.judge.load(facts["judge"], checkpoint.under("judge"))
-        if self.average is not None:
-            self.average.load(facts["average"], checkpoint.under("average"))
-        self.epoch, self.step, self.seconds = facts["epoch"], facts["step"], facts["seconds"]
-        self.loss = RunningLoss(**facts["loss"])
-        self.history.restore(facts["history"])

@@ -1,21 +1,19 @@
-"""Train until validation stops improving, restore the best weights; killed at any moment, go on bit for bit.
-
-Not here: what is trained (any model that maps a batch's inputs to logits), nor the test split, which is read once, by
-the caller, after this.
-"""
+"""fit(): train until validation stops improving and restore the best weights. Resumes bit for bit from a checkpoint."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
+import torch
 from torch import Tensor, nn
 
-from thresher.errors import ConfigError
+from thresher._internal.mapped_tensors import copy_of
+from thresher._internal.tensor_state import load_tensor_state_, tensor_state
+from thresher.errors import ConfigError, FormatError
 from thresher.training.averaging import WeightAverage
-from thresher.training.early_stopping import EarlyStopping, StoppingMetric
+from thresher.training.checkpoint import Record
 from thresher.training.epochs import run_epochs
-from thresher.training.history import Record
 from thresher.training.metrics import Metrics
 from thresher.training.optimizers import OptimizerConfig, build_optimizer
 from thresher.training.progress import Progress
@@ -25,22 +23,118 @@ if TYPE_CHECKING:
     from thresher.data.batches.split_batches import SplitBatches
 
 STAGE = "fit"
+StoppingMetric = Literal["auc", "logloss"]
+
+
+class EarlyStopping:
+    """Stops a training when a validation metric no longer improves, and keeps the best weights.
+
+    Args:
+        metric: `auc` (higher is better) or `logloss` (lower is better).
+        patience: stop after this many epochs in a row without an improvement.
+        min_delta: an improvement must be *larger* than this.
+    """
+
+    def __init__(self, *, metric: StoppingMetric = "auc", patience: int = 3, min_delta: float = 0.0) -> None:
+        if metric not in get_args(StoppingMetric):
+            raise ConfigError(f"early stopping on {metric!r}: known metrics are {', '.join(get_args(StoppingMetric))}")
+        if patience < 1:
+            raise ConfigError(f"patience is {patience}; it must be at least 1 epoch")
+        if not 0.0 <= min_delta < float("inf"):
+            raise ConfigError(f"min_delta is {min_delta}; it must be 0 or more, and finite")
+        self.metric: StoppingMetric = metric
+        self.patience = patience
+        self.min_delta = min_delta
+        self.best_epoch: int | None = None
+        self.best_metrics: Metrics | None = None
+        self.epochs_since_best = 0
+        self._best_weights: dict[str, Tensor] = {}
+
+    @property
+    def best(self) -> float | None:
+        """The best value of the metric so far."""
+        return None if self.best_metrics is None else self._value(self.best_metrics)
+
+    @property
+    def should_stop(self) -> bool:
+        return self.epochs_since_best >= self.patience
+
+    def update(self, epoch: int, metrics: Metrics, model: nn.Module | None = None) -> bool:
+        """Add an epoch's validation metrics; if they are the best so far, copy the weights of `model`, if given.
+
+        Returns:
+            Whether they improved.
+        """
+        gain = float("inf") if self.best is None else self._value(metrics) - self.best
+        if self.metric == "logloss" and self.best is not None:
+            gain = -gain
+        if not gain > self.min_delta:
+            self.epochs_since_best += 1
+            return False
+        self.best_epoch, self.best_metrics, self.epochs_since_best = epoch, metrics, 0
+        if model is not None:
+            self._keep(model)
+        return True
+
+    @torch.no_grad()
+    def restore_best_(self, model: nn.Module) -> None:
+        """Load the best weights (parameters and buffers) into the model."""
+        if not self._best_weights:
+            raise ConfigError("no weights were kept yet. Call update(epoch, metrics, model) after an epoch first")
+        load_tensor_state_(model, self._best_weights)
+
+    def state(self) -> dict[str, Any]:
+        """Its state except for the weights, as plain data."""
+        return {
+            "best_epoch": self.best_epoch,
+            "best_metrics": None if self.best_metrics is None else self.best_metrics.to_json(),
+            "epochs_since_best": self.epochs_since_best,
+        }
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The best weights, by their names in the model's `state_dict`."""
+        return dict(self._best_weights)
+
+    def load(self, state: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+        """Resume from the results of `state()` and `tensors()`."""
+        try:
+            metrics = state["best_metrics"]
+            self.best_epoch = state["best_epoch"]
+            self.best_metrics = None if metrics is None else Metrics.from_json(metrics)
+            self.epochs_since_best = int(state["epochs_since_best"])
+        except (KeyError, TypeError) as error:
+            raise FormatError(
+                f"the stored state of early stopping is incomplete ({error}). Start the run again"
+            ) from None
+        self._best_weights = {name: copy_of(tensor) for name, tensor in tensors.items()}
+
+    def _value(self, metrics: Metrics) -> float:
+        value: float = getattr(metrics, self.metric)
+        return value
+
+    @torch.no_grad()
+    def _keep(self, model: nn.Module) -> None:
+        for name, tensor in tensor_state(model).items():
+            kept = self._best_weights.get(name)
+            if kept is not None and kept.shape == tensor.shape and kept.dtype == tensor.dtype:
+                kept.copy_(tensor)  # reuses the memory of the last copy: allocating pages is the main cost
+            else:
+                self._best_weights[name] = copy_of(tensor)
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingConfig:
-    """How a model is trained. In TOML: `[training]`."""
+    """Settings of a training. In TOML: `[training]`."""
 
     max_epochs: int = 60
     batch_size: int = 1024
     patience: int = 3
     """Epochs without improvement after which training stops."""
     early_stopping_metric: StoppingMetric = "auc"
-    """Judged on validation: `auc`, or `logloss` as in the paper."""
+    """Validation metric: `auc`, or `logloss` as in the paper."""
     min_delta: float = 0.0
     average_decay: float = 0.999
-    """What is evaluated and kept is a running mean of the weights, which holds this share of itself from one step to
-    the next; 0 takes the weights themselves."""
+    """Decay of the moving average of the weights, which is evaluated and kept; 0 uses the weights themselves."""
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
 
     def __post_init__(self) -> None:
@@ -52,20 +146,20 @@ class TrainingConfig:
         self.early_stopping()
 
     def early_stopping(self) -> EarlyStopping:
-        """A fresh one with these settings, which it checks."""
+        """Early stopping with these settings."""
         return EarlyStopping(metric=self.early_stopping_metric, patience=self.patience, min_delta=self.min_delta)
 
 
 @dataclass(frozen=True, kw_only=True)
 class FitResult:
-    """What a training came to; the model itself holds the best weights."""
+    """Result of a training; the model itself holds the best weights."""
 
     best_epoch: int
     num_epochs: int
     validation: Metrics
     """Of the best epoch."""
     seconds: float
-    """Time spent, interruptions not counted."""
+    """Training time without interruptions."""
     history: tuple[Record, ...]
 
 
@@ -84,21 +178,21 @@ def fit(
     """Train a model with early stopping on validation; afterwards it holds the weights of the best epoch.
 
     Args:
-        data: its training and validation splits; the test split is not touched.
-        seed: of the randomness inside training (dropout); initial weights and batch order are the caller's. The global
-            generators are left as they were found.
-        folder: checkpoint and history go there. If it holds a checkpoint, training goes on from it, and ends with the
-            very weights and metrics of an uninterrupted run; if that run had ended, its result is returned at once.
-        stage: what to call this training in the progress display.
-        watch: further splits to evaluate after each epoch, only for the record; no decision sees them.
+        data: its training and validation splits; the test split is not read.
+        seed: of the randomness inside training (dropout); the caller decides initial weights and batch order. The state
+            of the global generators is restored afterwards.
+        folder: where checkpoint and history are written. Training resumes from an existing checkpoint and ends with
+            exactly the weights and metrics of an uninterrupted run; a finished run returns its result at once.
+        stage: name of this training in the progress display.
+        watch: further splits to evaluate after each epoch, for the record only.
         should_stop: called after every step; when it returns True, the checkpoint is written and `TimeLimitReached` is
             raised.
     """
-    judge = _FitJudge(model, config)
+    controller = _FitController(model, config)
     epochs = run_epochs(
         model,
         build_optimizer(model, config.optimizer),
-        judge,
+        controller,
         data,
         stage=STAGE,
         settings=asdict(config),
@@ -111,20 +205,21 @@ def fit(
         progress=progress,
         should_stop=should_stop,
     )
-    judge.stopping.restore_best_(model)
-    assert judge.stopping.best_epoch is not None
-    assert judge.stopping.best_metrics is not None
+    stopping = controller.stopping
+    stopping.restore_best_(model)
+    assert stopping.best_epoch is not None
+    assert stopping.best_metrics is not None
     return FitResult(
-        best_epoch=judge.stopping.best_epoch,
+        best_epoch=stopping.best_epoch,
         num_epochs=len(epochs.history),
-        validation=judge.stopping.best_metrics,
+        validation=stopping.best_metrics,
         seconds=epochs.seconds,
         history=epochs.history,
     )
 
 
-class _FitJudge:
-    """Ends a training when validation no longer improves, or at `max_epochs`; keeps the best weights."""
+class _FitController:
+    """A `TrainingController`: early stopping on validation, or the end at `max_epochs`."""
 
     def __init__(self, model: nn.Module, config: TrainingConfig) -> None:
         self.model, self.max_epochs, self.stopping = model, config.max_epochs, config.early_stopping()
@@ -145,12 +240,12 @@ class _FitJudge:
     def progress(self) -> Mapping[str, Any]:
         return {"metric": self.stopping.metric, "best": self.stopping.best}
 
-    def facts(self) -> dict[str, Any]:
-        return {**self.stopping.facts(), "epoch": self.epoch}
+    def state(self) -> dict[str, Any]:
+        return {**self.stopping.state(), "epoch": self.epoch}
 
     def tensors(self) -> dict[str, Tensor]:
         return self.stopping.tensors()
 
-    def load(self, facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-        self.epoch = facts["epoch"]
-        self.stopping.load(facts, tensors)
+    def load(self, state: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+        self.epoch = state["epoch"]
+        self.stopping.load(state, tensors)

@@ -1,8 +1,11 @@
-"""One epoch of training, one evaluation. What is trained, and for how long, others decide (`fit`, the search)."""
+"""One epoch of training, one evaluation, and Ctrl-C deferred to the end of a step."""
 
 import math
-from collections.abc import Callable, Sequence
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from types import FrameType
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -17,27 +20,24 @@ from thresher.training.metrics import Metrics, compute_metrics
 from thresher.training.progress import StageProgress
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from thresher.data.batches.batches import Batch, BatchSource
 
 
 @runtime_checkable
 class CatchesUp(Protocol):
-    """An optimizer that puts work off, and can be asked to do it (`RowAdam`)."""
+    """An optimizer that defers updates of absent rows (`RowAdam`)."""
 
     def catch_up(self) -> None: ...
 
 
 OnStep = Callable[[int, Tensor], None]
-STEPS_BETWEEN_CHECKS = 128  # reading a loss waits for the device, so it is done in lots
+STEPS_BETWEEN_CHECKS = 128  # reading a loss waits for the device
 
 
 class RunningLoss:
-    """The mean training loss of an epoch, collected without waiting for any step's result.
+    """The mean training loss of an epoch, collected without waiting for the device at each step.
 
-    The sum is taken step by step in float64, so it does not depend on when it is read: an interrupted epoch that goes
-    on from `state` ends with the very same mean.
+    The sum is taken step by step in float64, so that a resumed epoch ends with exactly the same mean.
     """
 
     def __init__(self, *, total: float = 0.0, weight: float = 0.0) -> None:
@@ -46,7 +46,7 @@ class RunningLoss:
         self._pending: list[tuple[int, Tensor, float | Tensor]] = []
 
     def add(self, epoch: int, step: int, loss: Tensor, weight: float | Tensor) -> None:
-        """Take in one step's mean loss; `weight` is its number of rows, or the sum of their sample weights."""
+        """Add one step's mean loss; `weight` is its number of rows, or the sum of their sample weights."""
         self._pending.append((step, loss, weight))
         if len(self._pending) >= STEPS_BETWEEN_CHECKS:
             self.read(epoch)
@@ -71,7 +71,7 @@ class RunningLoss:
         return self.total / self.weight if self.weight else 0.0
 
     def state(self, epoch: int) -> dict[str, float]:
-        """Plain data from which `RunningLoss(**state)` goes on."""
+        """Plain data from which `RunningLoss(**state)` resumes."""
         self.read(epoch)
         return {"total": self.total, "weight": self.weight}
 
@@ -91,10 +91,10 @@ def train_epoch(
 
     Args:
         epoch: number of the epoch, from 1; with the source's seed it fixes the order of the batches.
-        start: batches of this epoch already trained on; they are skipped.
+        start: number of batches to skip: those trained on before the epoch was resumed.
         on_step: called after each optimizer step with the step's index in the epoch (from 0) and its loss, a tensor
             without graph.
-        running: the loss of the batches before `start`, when an epoch is taken up again.
+        running: the loss of the batches before `start`.
 
     Raises:
         ThresherError: the loss is not finite, or there is no row to train on.
@@ -117,30 +117,30 @@ def train_epoch(
         if progress is not None and progress.due():
             progress.report(epoch=epoch, step=step + 1, loss=running.read(epoch))
     if isinstance(optimizer, CatchesUp):
-        optimizer.catch_up()  # rows absent from the last batches still owe what dense updates have done already
+        optimizer.catch_up()  # apply the updates deferred for rows absent from the last batches
     mean = running.read(epoch)
     if not running.weight:
-        raise ThresherError("there is nothing to train on: no row, or none with a sample weight above 0")
+        raise ThresherError("the training split has no row with a sample weight above 0")
     if progress is not None:
         progress.report(epoch=epoch, step=len(batches), loss=mean)
     return mean
 
 
 def lone_row(model: nn.Module, batch: "Batch") -> AbstractContextManager[None]:
-    """For the last batch: a row left alone there has no spread, so batch norm takes the statistics it has."""
+    """For a batch of one row, which has no variance: batch norm uses its running statistics inside."""
     if len(batch.labels) != 1:
         return nullcontext()
     return _evaluation_mode(nn.ModuleList(module for module in model.modules() if isinstance(module, _BatchNorm)))
 
 
 @torch.no_grad()
-def predict(model: nn.Module, batches: "BatchSource") -> "Iterator[tuple[Batch, Tensor]]":
+def predict(model: nn.Module, batches: "BatchSource") -> Iterator[tuple["Batch", Tensor]]:
     """Each batch of a split, in order, with the model's logits `[B]`, in evaluation mode; modes are restored."""
     device, moves = _device(model)
     with _evaluation_mode(model):
         for batch in batches.epoch(0):
             moved = batch.to(device) if moves else batch
-            yield moved, _fitting(model(*moved.inputs), moved.labels)
+            yield moved, _as_labels(model(*moved.inputs), moved.labels)
 
 
 @torch.no_grad()
@@ -163,7 +163,7 @@ def evaluate(
         if batch.weights is not None:
             weights.append(batch.weights)
     if not labels:
-        raise ThresherError("there is nothing to evaluate on: the split has no row")
+        raise ThresherError("the split to evaluate on has no row")
     return compute_metrics(
         _to_numpy(labels),
         _to_numpy(logits),
@@ -173,9 +173,9 @@ def evaluate(
 
 
 def mean_loss(logits: Tensor, batch: "Batch") -> tuple[Tensor, float | Tensor]:
-    """A batch's mean loss, and its weight in the mean over batches. Scaling all sample weights changes nothing."""
+    """A batch's mean loss, and its weight in the mean over batches. Independent of the scale of the sample weights."""
     labels = batch.labels.to(logits.dtype)
-    logits = _fitting(logits, labels)
+    logits = _as_labels(logits, labels)
     if batch.weights is None:
         return binary_cross_entropy_with_logits(logits, labels), float(len(labels))
     total = batch.weights.sum()
@@ -183,14 +183,14 @@ def mean_loss(logits: Tensor, batch: "Batch") -> tuple[Tensor, float | Tensor]:
     return losses / total.clamp_min(torch.finfo(losses.dtype).tiny), total.detach()
 
 
-def _fitting(logits: Tensor, labels: Tensor) -> Tensor:
-    """Logits `[B]`; foreign models may give `[B, 1]`."""
+def _as_labels(logits: Tensor, labels: Tensor) -> Tensor:
+    """Logits `[B]`; user-defined models may return `[B, 1]`."""
     if logits.shape == labels.shape:
         return logits
     if logits.numel() != labels.numel():
         raise ThresherError(
-            f"the model returned logits of shape {list(logits.shape)} for labels of shape {list(labels.shape)}; "
-            "it must return one logit per row"
+            f"the model returned logits of shape {list(logits.shape)} for labels of shape {list(labels.shape)}. It "
+            "must return one logit per row"
         )
     return logits.reshape(labels.shape)
 
@@ -200,8 +200,8 @@ def _rarest_counts(batch: "Batch", counts: NDArray[Any]) -> NDArray[Any] | None:
     ids = batch.inputs[0] if batch.inputs else None
     if not isinstance(ids, Tensor) or ids.is_floating_point():
         raise ThresherError(
-            "feature_counts were given, but the batches' first input is no tensor of feature ids; "
-            "leave feature_counts out for such a model"
+            "feature_counts need feature ids, but the batches' first input is not an integer tensor. Leave "
+            "feature_counts out for this model"
         )
     if not ids.numel():
         return None
@@ -210,7 +210,7 @@ def _rarest_counts(batch: "Batch", counts: NDArray[Any]) -> NDArray[Any] | None:
 
 
 @contextmanager
-def _evaluation_mode(model: nn.Module) -> "Iterator[None]":
+def _evaluation_mode(model: nn.Module) -> Iterator[None]:
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
@@ -221,7 +221,7 @@ def _evaluation_mode(model: nn.Module) -> "Iterator[None]":
 
 
 def _device(model: nn.Module) -> tuple[torch.device, bool]:
-    """Where the model lives, and whether batches (made on the CPU) must be moved there."""
+    """The model's device, and whether batches (made on the CPU) must be moved there."""
     parameter = next(model.parameters(), None)
     device = torch.device("cpu") if parameter is None else parameter.device
     return device, device.type != "cpu"
@@ -229,3 +229,58 @@ def _device(model: nn.Module) -> tuple[torch.device, bool]:
 
 def _to_numpy(parts: list[Tensor]) -> NDArray[Any]:
     return torch.cat(parts).float().cpu().numpy()
+
+
+class SafeInterrupt(KeyboardInterrupt):
+    """Ctrl-C, raised between two steps, when a checkpoint is consistent."""
+
+
+class Interrupts:
+    """Records Ctrl-C until `raise_if_pending()` is called. A second Ctrl-C raises `KeyboardInterrupt` at once."""
+
+    def __init__(self) -> None:
+        self.pending = False
+        self._immediate = False
+
+    def raise_if_pending(self) -> None:
+        """Call this between steps."""
+        if self.pending:
+            self.pending = False
+            raise SafeInterrupt
+
+    @contextmanager
+    def immediate(self) -> Iterator[None]:
+        """Inside, Ctrl-C is raised at once: nothing changes that a checkpoint holds (e.g. an evaluation)."""
+        self.raise_if_pending()
+        self._immediate = True
+        try:
+            yield
+        finally:
+            self._immediate = False
+
+    def handle(self, signum: int, frame: FrameType | None) -> None:
+        if self.pending:
+            raise KeyboardInterrupt
+        self.pending = True
+        if self._immediate:
+            self.raise_if_pending()
+
+
+@contextmanager
+def deferred_interrupts() -> Iterator[Interrupts]:
+    """Defer Ctrl-C until `raise_if_pending()`, or to the end of the block.
+
+    Does nothing outside the main thread, or if SIGINT is ignored.
+    """
+    interrupts = Interrupts()
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or before in (signal.SIG_IGN, None):
+        yield interrupts
+        return
+    signal.signal(signal.SIGINT, interrupts.handle)
+    try:
+        yield interrupts
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if interrupts.pending:
+        raise KeyboardInterrupt

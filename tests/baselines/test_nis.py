@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from thresher.baselines.nis import NisConfig, NisEmbedding
-from thresher.baselines.nis_policy import SizePolicy
+from thresher.baselines.nis import NisConfig, NisEmbedding, SizePolicy
 from thresher.errors import ConfigError
-from thresher.search.config import SearchConfig
+from thresher.search.schedule import SearchConfig
 from thresher.training.optimizers import OptimizerConfig
 
 SINGLE = NisConfig(candidate_sizes=(2, 4, 8), num_blocks=2)

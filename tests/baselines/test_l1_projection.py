@@ -1,4 +1,6 @@
-"""L1 projection: exact against a quadratic solver, budgets met, its cost told, kills without a trace."""
+"""L1 projection: exact against a quadratic solver, budgets met, its cost recorded, resume."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,13 +11,14 @@ from hypothesis import strategies as st
 from thresher.baselines.l1_projection import (
     L1ProjectionConfig,
     L1ProjectionEmbedding,
+    ProjectionSearch,
     project_l1_ball,
     radius_keeping,
 )
-from thresher.baselines.l1_projection_search import Projecting
 from thresher.compact import compact_bytes
 from thresher.errors import ConfigError
-from thresher.training.history import read_history
+from thresher.search.schedule import Schedule
+from thresher.training.checkpoint import read_history
 
 CONFIG = L1ProjectionConfig(embedding_dim=8, projection_steps=10)
 vectors = st.lists(st.floats(-10, 10, width=32), min_size=1, max_size=40).map(lambda v: torch.tensor(v))
@@ -58,16 +61,16 @@ def test_the_radius_leaves_as_many_entries_as_asked(values, num_kept):
     assert kept == min(num_kept, len(values))
 
 
-def test_budgets_are_met_noise_is_pruned_and_the_cost_is_told(planted, tmp_path):
+def test_budgets_are_met_noise_is_pruned_and_the_cost_is_recorded(planted, tmp_path):
     tickets = planted.search(CONFIG, ["20%", "100", "1KB"], folder=tmp_path)
     found = {str(ticket.budget): ticket for ticket in tickets}
     assert found["20%"].num_parameters == int(0.2 * planted.num_features * 8)
     assert found["100"].num_parameters == 100
     signal, noise = planted.kept_by_kind(found["20%"].sizes()["embedding"])
     assert signal > 2 * noise
-    pressed = [record for record in read_history(tmp_path / "history.jsonl") if record["num_kept"] < 1_000]
-    assert pressed
-    assert all(record["projection_seconds"] > 0 for record in pressed)
+    pruned = [record for record in read_history(tmp_path / "history.jsonl") if record["num_kept"] < 1_000]
+    assert pruned
+    assert all(record["projection_seconds"] > 0 for record in pruned)
 
 
 def test_a_search_killed_in_an_epoch_ends_the_same(planted, killed_and_resumed):
@@ -78,14 +81,19 @@ def test_a_search_killed_in_an_epoch_ends_the_same(planted, killed_and_resumed):
         assert torch.equal(one.final.values["embedding"], other.final.values["embedding"])
 
 
+def projection_search(search, *, every):
+    schedule = Schedule.of(search.task.config, 10)
+    return ProjectionSearch(search.task, search.tables, replace(schedule, every=every))
+
+
 def test_a_projection_is_written_into_the_table_and_unseen_rows_use_up_nothing(untrained):
     search = untrained(L1ProjectionConfig(embedding_dim=4), warmup_epochs=0)
     table = search.table
     table.seen[0] = False
     table.weight.data[0] = 100.0
-    judge = Projecting(search.task, search.tables, every=20)
+    projection = projection_search(search, every=20)
     for _ in range(20):
-        judge.after_step()
+        projection.step()
     assert table.weight[0].count_nonzero() == 0
     assert table.weight[1:].count_nonzero() == 8
 
@@ -95,13 +103,13 @@ def test_a_byte_budgets_ticket_keeps_nothing_that_was_projected_away_before(untr
     search = untrained(
         L1ProjectionConfig(embedding_dim=16), budgets="1500B,600B,200B", num_rows=50, warmup_epochs=0, plan_epochs=4
     )
-    judge, held = Projecting(search.task, search.tables, every=2), {}
+    projection, held = projection_search(search, every=2), {}
     for _ in range(40):
-        before, num_tickets = search.table.weight != 0, len(judge.cutter.tickets)
-        judge.after_step()
-        held.update({str(ticket.budget): before for ticket in judge.cutter.tickets[num_tickets:]})
-    assert judge.finished
-    for ticket in judge.cutter.tickets:
+        before, num_tickets = search.table.weight != 0, len(projection.tickets)
+        projection.step()
+        held.update({str(ticket.budget): before for ticket in projection.tickets[num_tickets:]})
+    assert projection.finished
+    for ticket in projection.tickets:
         mask = ticket.masks["table"]
         assert not (mask & ~held[str(ticket.budget)]).any()
         assert 0.95 * ticket.budget.amount < compact_bytes(mask) <= ticket.budget.amount

@@ -2,8 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from thresher.search.config import SearchConfig
-from thresher.search.plan import Plan, Schedule
+from thresher.search.schedule import Plan, Schedule, SearchConfig
 
 
 @given(st.integers(2, 10**8), st.integers(1, 10**4), st.data())
@@ -22,16 +21,17 @@ def test_equal_ratios():
 
 
 @pytest.mark.parametrize(
-    ("settings", "warmup_steps", "plan_steps", "every", "max_epochs"),
+    ("settings", "warmup_steps", "plan_steps", "every", "num_epochs"),
     [
         ({"warmup_epochs": 2, "plan_epochs": 3}, 20, 30, 7, 5),
         ({"warmup_epochs": 0, "plan_epochs": 0.26}, 0, 3, 7, 1),
         ({"plan_epochs": 1.5}, 90, 15, 7, 11),  # validation may end the warm-up before its ninth epoch
         ({"warmup_epochs": 1, "plan_epochs": 0.01}, 10, 1, 7, 2),
-        ({"warmup_epochs": 1, "plan_epochs": 2000}, 10, 20_000, 20, 2001),  # looked at a thousand times
+        ({"warmup_epochs": 1, "plan_epochs": 2000}, 10, 20_000, 20, 2001),  # pruned a thousand times
     ],
 )
-def test_epochs_in_steps(settings, warmup_steps, plan_steps, every, max_epochs):
+def test_epochs_in_steps(settings, warmup_steps, plan_steps, every, num_epochs):
     found = Schedule.of(SearchConfig(clock_steps=7, max_warmup_epochs=9, **settings), steps_per_epoch=10)
-    assert found == Schedule(warmup_steps=warmup_steps, plan_steps=plan_steps, every=every, max_epochs=max_epochs)
+    assert found == Schedule(warmup_steps=warmup_steps, plan_steps=plan_steps, every=every)
     assert found.num_steps == warmup_steps + plan_steps
+    assert found.num_epochs(10) == num_epochs

@@ -1,7 +1,8 @@
-"""Magnitude pruning: the three schedules, exact counts, and kills that leave no trace."""
+"""Magnitude pruning: three schedules, exact counts, resume."""
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,18 +11,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-import thresher.baselines.magnitude_search
+import thresher.baselines.magnitude
+from search_toys import SEARCH
 from thresher.baselines.magnitude import (
+    CubicPlan,
     GradualMagnitudeConfig,
+    GradualSearch,
+    IterativeController,
     IterativeMagnitudeConfig,
     MagnitudeConfig,
     MagnitudeEmbedding,
+    OneShotController,
+    round_counts,
 )
-from thresher.baselines.magnitude_search import CubicPlan, Gradual, Iterative, OneShot, rungs
 from thresher.compact import compact_bytes
 from thresher.errors import BudgetError, ConfigError
-from thresher.search.config import SearchConfig
+from thresher.search.controller import SearchController
 from thresher.search.find_tickets import find_tickets
+from thresher.search.schedule import Schedule, SearchConfig
 from thresher.training.distillation import SoftLabels
 from thresher.training.optimizers import OptimizerConfig, build_optimizer
 
@@ -74,6 +81,20 @@ def test_a_search_killed_in_an_epoch_ends_the_same(method, planted, killed_and_r
         assert torch.equal(one.initial.values["embedding"], other.initial.values["embedding"])
 
 
+def controller_of(search):
+    """The controller of a search whose training the test plays."""
+    match search.table.schedule:
+        case "one-shot":
+            return OneShotController(search.task, search.tables)
+        case "gradual":
+            schedule = Schedule.of(search.task.config, 10)
+            gradual = GradualSearch(search.task, search.tables, schedule)
+            return SearchController(search.task, gradual, max_epochs=schedule.num_epochs(10))
+        case "iterative":
+            optimizer = torch.optim.Adam(search.task.model.parameters())
+            return IterativeController(search.task, search.tables, optimizer)
+
+
 def test_one_shot_keeps_the_largest_of_the_trained_table(planted):
     (ticket,) = planted.search(ONE_SHOT, ["100"])
     mask = ticket.masks["embedding"]
@@ -84,46 +105,45 @@ def test_one_shot_keeps_the_largest_of_the_trained_table(planted):
     assert smallest_kept > 0.1  # fresh weights reach 0.15 at most, and are mostly below 0.1: it was trained
 
 
-def test_one_shot_prunes_the_weights_of_the_best_epoch(untrained, metrics):
-    search = untrained(MagnitudeConfig(embedding_dim=4))
-    judge = OneShot(search.task, search.tables, "magnitude")
-    for epoch, auc in enumerate([0.6, 0.8, 0.7], 1):
-        nn.init.constant_(search.table.weight, epoch)
-        judge.after_epoch(epoch, metrics(auc))
-    (ticket,) = judge.cutter.tickets
-    assert ticket.final.values["table"].tolist() == [2.0] * 8
+def test_one_shot_prunes_the_weights_of_the_best_epoch(planted, metrics, monkeypatch):
+    (first,) = planted.search(ONE_SHOT, ["100"], config=replace(SEARCH, max_epochs=1))
+    aucs = iter([0.8, 0.7, 0.6])
+    monkeypatch.setattr("thresher.training.epochs.evaluate", lambda *_, **__: metrics(next(aucs)))
+    (best,) = planted.search(ONE_SHOT, ["100"], config=replace(SEARCH, max_epochs=3))
+    assert torch.equal(best.masks["embedding"], first.masks["embedding"])
+    assert torch.equal(best.final.values["embedding"], first.final.values["embedding"])
 
 
-def test_gradual_pruning_masks_the_table_while_it_trains_to_the_plans_very_last_step(untrained):
+def test_gradual_pruning_masks_the_table_up_to_the_last_step_of_the_plan(untrained):
     search = untrained(GradualMagnitudeConfig(embedding_dim=4))
-    judge, kept = Gradual(search.task, search.tables, "gradual-magnitude"), []
+    controller, kept = controller_of(search), []
     for _ in range(30):
-        judge.after_step()
+        controller.after_step()
         kept.append(search.table.num_parameters())
-    # pressed after 0, 7 and 14 of the plan's 20 steps, and at its end
+    # pruned after 0, 7 and 14 of the plan's 20 steps, and at its end
     assert kept == [40] * 16 + [8 + round(32 * 0.65**3)] * 7 + [8 + round(32 * 0.3**3)] * 6 + [8]
-    assert judge.finished
+    assert controller.finished
 
 
 def test_a_long_gradual_plan_prunes_a_thousand_times(untrained, monkeypatch):
     search = untrained(GradualMagnitudeConfig(embedding_dim=4), warmup_epochs=0, plan_epochs=1000)
-    judge, pressed = Gradual(search.task, search.tables, "gradual-magnitude"), []
-    monkeypatch.setattr(judge, "press", pressed.append)
+    controller, pruned = controller_of(search), []
+    monkeypatch.setattr(controller.search, "prune", pruned.append)
     for _ in range(10_000):
-        judge.after_step()
-    assert pressed == list(range(10, 10_001, 10))
+        controller.after_step()
+    assert pruned == list(range(10, 10_001, 10))
 
 
-@pytest.mark.parametrize(("told", "since"), [(None, 30), (5, None)])
-def test_a_warm_up_ends_when_validation_stops_improving_unless_its_length_was_told(untrained, metrics, told, since):
-    search = untrained(GradualMagnitudeConfig(embedding_dim=4), warmup_epochs=told, max_warmup_epochs=9)
-    judge = Gradual(search.task, search.tables, "gradual-magnitude")
+@pytest.mark.parametrize(("warmup_epochs", "pruning"), [(None, True), (5, False)])
+def test_a_warm_up_without_fixed_length_ends_on_validation(untrained, metrics, warmup_epochs, pruning):
+    search = untrained(GradualMagnitudeConfig(embedding_dim=4), warmup_epochs=warmup_epochs, max_warmup_epochs=9)
+    controller = controller_of(search)
     for epoch, auc in enumerate([0.6, 0.7, 0.7], 1):
-        assert judge.pressing_since is None
+        assert controller.search.warming_up
         for _ in range(10):
-            judge.after_step()
-        judge.after_epoch(epoch, metrics(auc))
-    assert judge.pressing_since == since
+            controller.after_step()
+        controller.after_epoch(epoch, metrics(auc))
+    assert controller.search.warming_up is not pruning
 
 
 @pytest.mark.parametrize("round_epochs", [2, None])
@@ -132,45 +152,33 @@ def test_a_round_prunes_its_best_epoch_and_the_next_begins_with_the_initial_weig
     search = untrained(config)
     table, start = search.table, search.table.weight.detach().clone()
     optimizer = torch.optim.Adam(table.parameters())
-    judge = Iterative(search.task, search.tables, "iterative-magnitude", optimizer)
+    controller = IterativeController(search.task, search.tables, optimizer)
     best = torch.arange(1.0, 41).view(10, 4)
 
     def train_a_round(*epochs):
         for weight, auc in epochs:
             table.weight.data.copy_(weight)
             optimizer.state[table.weight] = {"step": 1}
-            judge.after_epoch(judge.epoch + 1, metrics(auc))
+            controller.after_epoch(controller.search.epoch + 1, metrics(auc))
 
     train_a_round((best, 0.8), (best.flip(0), 0.7))  # it ends by count, or because validation got no better
-    assert judge.num_kept == judge.rungs[0] < 40
-    assert torch.equal(table.mask, best > 40 - judge.rungs[0])
+    assert controller.search.num_kept == controller.round_counts[0] < 40
+    assert torch.equal(table.mask, best > 40 - controller.round_counts[0])
     assert torch.equal(table.weight, start)
     assert not optimizer.state
     first = table.mask.clone()
     train_a_round((best.flip(0), 0.6), (best, 0.5))  # what was pruned is the largest now, and stays pruned
-    assert table.num_parameters() == judge.rungs[1]
+    assert table.num_parameters() == controller.round_counts[1]
     assert not (table.mask & ~first).any()
 
 
 def test_budgets_are_cut_largest_first(untrained, metrics):
     search = untrained(MagnitudeConfig(embedding_dim=4), budgets="4,50%,12,90B", max_epochs=1)
-    judge = OneShot(search.task, search.tables, "magnitude")
-    assert [str(budget) for budget in judge.cutter.open_budgets()] == ["90B", "50%", "12", "4"]
-    judge.after_epoch(1, metrics(0.5))
+    controller = controller_of(search)
+    assert str(controller.search.next_budget) == "90B"
+    controller.after_epoch(1, metrics(0.5))
     # 90 bytes would be 22 values; the index leaves 19
-    assert [ticket.num_parameters for ticket in judge.cutter.tickets] == [20, 19, 12, 4]
-
-
-def judge_of(search):
-    match search.table.schedule:
-        case "one-shot":
-            return OneShot(search.task, search.tables, "magnitude")
-        case "gradual":
-            return Gradual(search.task, search.tables, "gradual-magnitude")
-        case "iterative":
-            return Iterative(
-                search.task, search.tables, "iterative-magnitude", torch.optim.Adam(search.task.model.parameters())
-            )
+    assert [ticket.num_parameters for ticket in controller.search.tickets] == [20, 19, 12, 4]
 
 
 @pytest.mark.parametrize(
@@ -185,20 +193,20 @@ def judge_of(search):
 def test_a_byte_budgets_ticket_keeps_nothing_that_was_pruned_before(config, untrained, metrics):
     """An entry takes fewer bytes than the plan guesses, so that what was pruned would fit, too."""
     search = untrained(config, budgets="1500B,600B,200B", num_rows=50, plan_epochs=4, clock_steps=2)
-    table, judge = search.table, judge_of(search)
+    table, controller = search.table, controller_of(search)
     held = {}
 
     def watched(what, *arguments):
-        before, num_tickets = table.mask.clone(), len(judge.cutter.tickets)
+        before, num_tickets = table.mask.clone(), len(controller.search.tickets)
         what(*arguments)
-        held.update({str(ticket.budget): before for ticket in judge.cutter.tickets[num_tickets:]})
+        held.update({str(ticket.budget): before for ticket in controller.search.tickets[num_tickets:]})
 
-    while not judge.finished:
+    while not controller.finished:
         for _ in range(10):
             table.weight.data[table.mask] *= 1.01
-            watched(judge.after_step)
-        watched(judge.after_epoch, judge.epoch + 1, metrics(0.5))
-    for ticket in judge.cutter.tickets:
+            watched(controller.after_step)
+        watched(controller.after_epoch, controller.search.epoch + 1, metrics(0.5))
+    for ticket in controller.search.tickets:
         mask = ticket.masks["table"]
         assert not (mask & ~held[str(ticket.budget)]).any()
         assert 0.95 * ticket.budget.amount < compact_bytes(mask) <= ticket.budget.amount
@@ -215,14 +223,14 @@ def test_a_byte_budget_is_met_at_the_latest_by_the_plans_end(config, untrained, 
     nn.init.constant_(search.table.weight, 0.01)
     with torch.no_grad():
         search.table.weight[torch.arange(1000), torch.arange(1000) % 64] = torch.linspace(1, 2, 1000)
-    start, judge = search.table.weight.clone(), judge_of(search)
-    while judge.epoch < judge.max_epochs:
+    start, controller = search.table.weight.clone(), controller_of(search)
+    while controller.search.epoch < controller.max_epochs:
         for _ in range(10):
-            judge.after_step()
+            controller.after_step()
         search.table.weight.data.copy_(start)
-        judge.after_epoch(judge.epoch + 1, metrics(0.5))
-    assert judge.finished
-    for ticket in judge.cutter.tickets:
+        controller.after_epoch(controller.search.epoch + 1, metrics(0.5))
+    assert controller.finished
+    for ticket in controller.search.tickets:
         assert 0.95 * ticket.budget.amount < compact_bytes(ticket.masks["table"]) <= ticket.budget.amount
 
 
@@ -254,12 +262,12 @@ def test_the_cubic_falls_from_all_to_the_smallest_ever_slower(num_entries, share
     st.lists(st.floats(0.001, 1.0), min_size=1, max_size=4),
     st.floats(0.1, 0.9),
 )
-def test_rungs_pass_every_budget_and_never_prune_too_much_at_once(num_entries, shares, keep_share):
+def test_rounds_reach_every_budget_and_prune_at_most_the_given_share(num_entries, shares, keep_share):
     stops = sorted({math.ceil(share * num_entries) for share in shares}, reverse=True)
-    ladder = rungs(num_entries, stops, keep_share)
-    assert set(stops) <= set(ladder)
-    assert ladder[-1] == stops[-1]
-    for high, low in zip([num_entries, *ladder], ladder, strict=False):
+    counts = round_counts(num_entries, stops, keep_share)
+    assert set(stops) <= set(counts)
+    assert counts[-1] == stops[-1]
+    for high, low in zip([num_entries, *counts], counts, strict=False):
         assert low <= high
         assert low >= keep_share * high - 1
 
@@ -270,7 +278,7 @@ def test_a_methods_own_decay_reaches_its_table(planted, monkeypatch, told, share
     """Whatever `search.optimizer` says of tables; a soft_labels lessens it as it lessens any."""
     built = []
     monkeypatch.setattr(
-        thresher.baselines.magnitude_search,
+        thresher.baselines.magnitude,
         "build_optimizer",
         lambda model, config: built.append(build_optimizer(model, config)) or built[-1],
     )

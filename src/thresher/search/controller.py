@@ -1,0 +1,243 @@
+"""The search controller: warm-up, pruning at regular steps and cutting tickets, written once for all mask searches.
+
+`MaskSearch` is stepped after each optimizer step, by any loop. `SearchController` steps it in Thresher's training loop,
+where validation ends the warm-up and a checkpoint makes it resumable.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from thresher.embeddings.base import EmbeddingConfig
+from thresher.embeddings.method_registry import method_name
+from thresher.search.budget import Budget
+from thresher.search.cutting import Cutter, Scores
+from thresher.search.find_tickets import SearchTask
+from thresher.search.schedule import Schedule
+from thresher.search.ticket import MaskTicket
+from thresher.training.checkpoint import Checkpoint
+from thresher.training.epochs import run_epochs
+from thresher.training.metrics import Metrics
+
+
+class MaskSearch:
+    """Prunes tables towards a list of budgets, one search for all of them. Subclasses implement `prune`.
+
+    Args:
+        cutter: cuts the tickets; it holds the budgets and the state that tickets rewind to.
+        schedule: warm-up, length and interval of pruning; None: nothing is pruned between steps.
+
+    Attributes:
+        num_kept: entries kept now.
+        current_step: steps so far.
+        epoch: epochs so far, set by the training loop; written into tickets and records.
+    """
+
+    def __init__(self, cutter: Cutter, schedule: Schedule | None) -> None:
+        self.cutter, self.schedule = cutter, schedule
+        self.num_kept = self.num_entries
+        self.current_step = self.epoch = 0
+        self._pruning_since = 0 if schedule is not None and schedule.warmup_steps == 0 else None
+
+    @property
+    def budgets(self) -> Sequence[Budget]:
+        return self.cutter.budgets
+
+    @property
+    def num_entries(self) -> int:
+        """`N·D` over all searched tables, without padding rows."""
+        return self.cutter.num_entries
+
+    @property
+    def tickets(self) -> list[MaskTicket]:
+        """The tickets cut so far, largest first."""
+        return self.cutter.tickets
+
+    @property
+    def initial_state(self) -> dict[str, Tensor]:
+        """The model's state before the search, to which tickets rewind."""
+        return self.cutter.initial_state
+
+    @property
+    def finished(self) -> bool:
+        """Whether every budget has its ticket."""
+        return self.cutter.finished
+
+    @property
+    def warming_up(self) -> bool:
+        return self._pruning_since is None
+
+    @property
+    def at_end(self) -> bool:
+        """Whether the plan has ended; all open budgets must be cut now."""
+        if self.schedule is None or self._pruning_since is None:
+            return False
+        return self.current_step - self._pruning_since >= self.schedule.plan_steps
+
+    @property
+    def next_budget(self) -> Budget | None:
+        """The largest budget without a ticket."""
+        return next(iter(self.cutter.open_budgets()), None)
+
+    def end_warmup(self) -> None:
+        """Start pruning now; the length of the plan does not change."""
+        if self._pruning_since is None:
+            self._pruning_since = self.current_step
+
+    def step(self) -> None:
+        """Call this after each `optimizer.step()`."""
+        self.current_step += 1
+        if self.schedule is None:
+            return
+        if self.current_step >= self.schedule.warmup_steps:
+            self.end_warmup()
+        if self._pruning_since is None or self.finished:
+            return
+        steps = self.current_step - self._pruning_since
+        if steps % self.schedule.every == 0 or steps == self.schedule.plan_steps:
+            self.prune(steps)
+
+    def prune(self, steps: int) -> None:
+        """Prune the tables `steps` steps after the warm-up, and cut the tickets that are due."""
+        raise NotImplementedError
+
+    def cut_due(self, scores: Scores, *, at_least: int) -> None:
+        """Cut the tickets that are due, as `Cutter.cut_due` does."""
+        self.cutter.cut_due(scores, at_least=at_least, step=self.current_step, epoch=self.epoch)
+
+    def record(self) -> dict[str, Any]:
+        """Fields for the training history."""
+        tickets = [str(ticket.budget) for ticket in self.tickets]
+        return {"step": self.current_step, "num_kept": self.num_kept, "tickets": tickets}
+
+    def position(self) -> dict[str, Any]:
+        """The progress of the search as plain data."""
+        return {
+            "step": self.current_step,
+            "epoch": self.epoch,
+            "pruning_since": self._pruning_since,
+            "num_kept": self.num_kept,
+        }
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The tensors of the search besides the model's own."""
+        return {f"initial/{name}": value for name, value in self.initial_state.items()}
+
+    def restore(
+        self, position: Mapping[str, Any], tensors: Mapping[str, Tensor], tickets: Iterable[MaskTicket]
+    ) -> None:
+        """Resume from `position()` and `tensors()`; the caller must load the model's own state."""
+        self.current_step, self.epoch = position["step"], position["epoch"]
+        self._pruning_since, self.num_kept = position["pruning_since"], position["num_kept"]
+        self.cutter.restore(Checkpoint(tensors=dict(tensors)).under("initial"), tickets)
+
+
+class TableSearch(MaskSearch):
+    """A mask search of embeddings that have a `weight` `[N, D]`, a `config` and `scores()`.
+
+    Args:
+        tables: name in the model → embedding; all have the same config.
+    """
+
+    def __init__(self, task: SearchTask, tables: Mapping[str, Any], schedule: Schedule | None = None) -> None:
+        self.tables = tables
+        weights = {name: table.get_parameter("weight") for name, table in tables.items()}
+        cutter = Cutter(
+            task.model,
+            weights,
+            task.budgets,
+            num_entries=sum(weight.numel() for weight in weights.values()),
+            method=method_name(next(iter(tables.values())).config),
+            seed=task.seed,
+            on_ticket=task.save,
+        )
+        super().__init__(cutter, schedule)
+
+    def scores(self) -> dict[str, Tensor]:
+        return {name: table.scores() for name, table in self.tables.items()}
+
+
+class SearchController:
+    """A `TrainingController` that steps a mask search; validation ends its warm-up.
+
+    Args:
+        max_epochs: maximum length of the training.
+    """
+
+    def __init__(self, task: SearchTask, search: MaskSearch, *, max_epochs: int) -> None:
+        self.task, self.search, self.max_epochs = task, search, max_epochs
+        self.stopping = task.config.warmup_stopping()
+
+    @property
+    def finished(self) -> bool:
+        return self.search.finished or self.search.epoch >= self.max_epochs
+
+    def after_step(self) -> None:
+        self.search.step()
+
+    def after_epoch(self, epoch: int, metrics: Metrics) -> Mapping[str, Any]:
+        self.search.epoch = epoch
+        self.end_epoch(metrics)
+        return self.search.record()
+
+    def end_epoch(self, metrics: Metrics) -> None:
+        """Decide on validation metrics: by default, end a warm-up without a fixed length if they no longer improve."""
+        if self.search.warming_up and self.task.config.warmup_epochs is None:
+            self.stopping.update(self.search.epoch, metrics)
+            if self.stopping.should_stop:
+                self.search.end_warmup()
+
+    def progress(self) -> Mapping[str, Any]:
+        budget = self.search.next_budget
+        return {"kept_parameters": self.search.num_kept, "next_budget": None if budget is None else str(budget)}
+
+    def state(self) -> dict[str, Any]:
+        tickets = [ticket.budget.slug for ticket in self.search.tickets]
+        return {"position": self.search.position(), "tickets": tickets, "stopping": self.stopping.state()}
+
+    def tensors(self) -> dict[str, Tensor]:
+        best = {f"best/{name}": value for name, value in self.stopping.tensors().items()}
+        return best | {f"search/{name}": value for name, value in self.search.tensors().items()}
+
+    def load(self, state: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+        stored = Checkpoint(tensors=dict(tensors))
+        tickets = self.task.load_mask_tickets(state["tickets"])
+        self.search.restore(state["position"], stored.under("search"), tickets)
+        self.stopping.load(state["stopping"], stored.under("best"))
+
+
+def run_mask_search(
+    controller: SearchController,
+    optimizer: torch.optim.Optimizer,
+    *,
+    stage: str,
+    configs: Mapping[str, EmbeddingConfig],
+) -> Sequence[MaskTicket]:
+    """Train until every budget has its ticket; returns them largest first.
+
+    Args:
+        stage: name of the search in progress display and checkpoint.
+        configs: table name → its config; a search is resumed only with the same ones.
+    """
+    task = controller.task
+    run_epochs(
+        task.model,
+        optimizer,
+        controller,
+        task.data,
+        stage=stage,
+        settings={
+            **asdict(task.config),
+            "budgets": [str(budget) for budget in task.budgets],
+            "tables": {name: asdict(config) for name, config in configs.items()},
+        },
+        seed=task.seed,
+        max_epochs=controller.max_epochs,
+        folder=task.folder,
+        progress=task.progress,
+        should_stop=task.should_stop,
+    )
+    return controller.search.tickets
