@@ -3,13 +3,8 @@
 import pytest
 import torch
 
-<<<<<<< HEAD
 from thresher.baselines.candidate_sizes import AutoDimConfig, AutoDimEmbedding
 from thresher.compact.stored import to_table
-=======
-from thresher.baselines.candidate_sizes import AutoDimConfig, AutoDimEmbedding
-from thresher.compact.method_table import to_table
->>>>>>> baac404 (Search: one controller for all mask searches; each method in one place)
 
 RUNS = 2 * (4 + 1 + 4)  # one run per field: first id int32, group uint8, first row int32
 

@@ -6,14 +6,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-<<<<<<< HEAD
-from thresher.baselines.mgqe import MgqeConfig, MgqeEmbedding
-from thresher.baselines.mgqe import MgqeCodes, code_bits, pack_codes, unpack_codes
-from thresher.compact.stored import load_any_table, to_table
-=======
 from thresher.baselines.mgqe import MgqeCodes, MgqeConfig, MgqeEmbedding, code_bits, pack_codes, unpack_codes
-from thresher.compact.method_table import load_any_table, to_table
->>>>>>> baac404 (Search: one controller for all mask searches; each method in one place)
+from thresher.compact.stored import load_any_table, to_table
 from thresher.errors import ConfigError
 
 SIZES = (4, 6)

@@ -2,15 +2,9 @@
 
     fp16:  v = half(V)          int8:  v = scale · round(V / scale),  scale = max |V| / 127 over a block of 64 numbers
 
-<<<<<<< HEAD
-Rounding happens after training; in evaluation mode lookups are already rounded, so validation chooses the epoch that is
-best as stored. Not pruning: every number stays, and `num_parameters` is `N·D`; what it saves shows in `storage_bytes`.
-Training that knows it will be rounded is for pruned tables (`thresher.compact.embedding`).
-=======
 Rounding happens after training. In evaluation mode lookups are rounded, so validation chooses the best epoch as stored.
 Nothing is pruned: `num_parameters` is `N·D`, and the saving shows in `storage_bytes`. Quantisation-aware training of
 pruned tables is in `thresher.compact`.
->>>>>>> baac404 (Search: one controller for all mask searches; each method in one place)
 """
 
 from collections.abc import Sequence
