@@ -1,4 +1,4 @@
-"""Files as they come in real life: each gives the right table or the right message, and never half a table."""
+"""Unusual and damaged files: each gives the right table or the right message, and never a part of a table."""
 
 import gzip
 from collections.abc import Iterator, Mapping
@@ -87,7 +87,7 @@ def test_a_field_with_one_value(tmp_path: Path) -> None:
 
 @dataclass(frozen=True)
 class ManyValues:
-    """Ten million rows, each with a user of its own but for a few."""
+    """Ten million rows, nearly all with a different user."""
 
     num_rows: int = 10_000_000
     chunk_rows: int = 500_000
@@ -111,8 +111,8 @@ class ManyValues:
             yield RawChunk(pl.DataFrame({"user": users, "click": clicks}))
 
 
-def test_a_large_vocabulary_goes_through_files_and_back(tmp_path: Path) -> None:
-    """Every value is seen once or twice and all are kept: written, read again, and each found at its own id."""
+def test_a_large_vocabulary_is_saved_and_loaded(tmp_path: Path) -> None:
+    """Every value occurs once or twice and all are kept."""
     num_values = 300_000
     numbers = np.random.default_rng(0).permutation(num_values * 5 // 4) * 7919 % num_values  # a quarter of them twice
     users = pl.Series("user", numbers).cast(pl.String).str.zfill(6).str.replace("^", "ü")

@@ -25,7 +25,7 @@ def test_json_round_trip() -> None:
     assert Schema.from_json(schema().to_json()) == schema()
 
 
-def test_damaged_or_newer_json_is_refused() -> None:
+def test_damaged_or_newer_json_raises() -> None:
     with pytest.raises(FormatError, match="damaged"):
         Schema.from_json("{")
     newer = json.loads(schema().to_json()) | {"version": 99}
@@ -37,6 +37,6 @@ def test_damaged_or_newer_json_is_refused() -> None:
         Schema.from_json(json.dumps(odd))
 
 
-def test_two_fields_of_one_name_are_refused() -> None:
+def test_two_fields_with_one_name_raise() -> None:
     with pytest.raises(DataError, match="'a'"):
         Schema(fields=(Field(name="a", size=1), Field(name="a", size=1)), label=Label(column="y"))

@@ -1,4 +1,4 @@
-"""Every kind of data goes the whole path: encoded, searched, retrained, and predicted from raw rows."""
+"""Every kind of data is encoded, searched, retrained, and predicted from raw rows."""
 
 import random
 from itertools import islice
@@ -38,7 +38,7 @@ def prune_quickly(data: DataConfig, out: Path) -> PruneResult:
 
 
 def check_predictions(result: PruneResult, raw: pl.DataFrame) -> None:
-    """The bundle gives raw test rows the probabilities its model gives the stored rows."""
+    """The bundle's probabilities of raw test rows equal the model's of the stored rows."""
     bundle = load_bundle(next(path.parent for path in result.run.folder.rglob("bundles/*/schema.json")))
     table = EncodedTable.open(result.run.encoded)
     test = RandomSplit(0).assign(table.num_rows) == 2

@@ -43,7 +43,7 @@ def encode(
 ) -> None:
     """Read raw files once: feature ids, labels, vocabularies and the split, memory-mapped in a folder.
 
-    Memory stays bounded whatever the number of rows; interrupted, it goes on where it was.
+    Memory stays bounded whatever the number of rows. An interrupted encoding starts again.
     prune, search and compare encode by themselves, or take the folder made here.
     """
     from thresher.cli.run_settings import Flags, run_config, show_guess

@@ -1,4 +1,4 @@
-"""The real raw rows (small samples of them), and made-up ones of the same shape, against a naive counter."""
+"""Small samples of the real logs, and generated rows, against a naive counter."""
 
 import gzip
 import math
@@ -80,7 +80,7 @@ def test_real_rows(tmp_path: Path, data_dir: Path, source: str, file: str, posit
 
 
 @pytest.mark.parametrize("everything", [False, True])
-def test_shaped_criteo_rows(tmp_path: Path, everything: bool) -> None:
+def test_generated_criteo_rows(tmp_path: Path, everything: bool) -> None:
     path = write_criteo_like(tmp_path / "train.txt", 3_000)
     config = DataConfig(source="criteo", data_dir=str(tmp_path), vocabulary_from="all" if everything else "train")
     table = encode(build_source(config), tmp_path / "out")
@@ -93,7 +93,7 @@ def test_shaped_criteo_rows(tmp_path: Path, everything: bool) -> None:
         assert np.array_equal(ids[split == part], table.split(name).ids)
 
 
-def test_shaped_avazu_rows_packed_and_in_parts(tmp_path: Path) -> None:
+def test_generated_avazu_rows_compressed_and_in_parts(tmp_path: Path) -> None:
     path = write_avazu_like(tmp_path / "train.csv", 3_000)
     table = encode(build_source(DataConfig(source="avazu", data_dir=str(tmp_path))), tmp_path / "out")
     assert table.schema.field_names == AVAZU_FIELDS
@@ -106,7 +106,7 @@ def test_shaped_avazu_rows_packed_and_in_parts(tmp_path: Path) -> None:
         assert np.array_equal(parts.split(name).ids, table.split(name).ids)
 
 
-def test_a_longer_file_begins_like_a_shorter_one_and_carries_signal(tmp_path: Path) -> None:
+def test_a_longer_generated_file_starts_like_a_shorter_one_and_has_signal(tmp_path: Path) -> None:
     long = write_criteo_like(tmp_path / "long.txt", 60_000).read_bytes()
     assert long.startswith(write_criteo_like(tmp_path / "short.txt", 2_000).read_bytes())
     assert long != write_criteo_like(tmp_path / "other.txt", 60_000, seed=1).read_bytes()
@@ -120,7 +120,7 @@ def test_a_longer_file_begins_like_a_shorter_one_and_carries_signal(tmp_path: Pa
 
 
 @pytest.mark.parametrize(("source", "name"), [("criteo", "train.txt"), ("avazu", "train.csv"), ("avazu", "train")])
-def test_a_file_that_lies_there_plain_and_packed_is_read_once(tmp_path: Path, source: str, name: str) -> None:
+def test_a_file_that_exists_plain_and_compressed_is_read_once(tmp_path: Path, source: str, name: str) -> None:
     plain = (write_criteo_like if source == "criteo" else write_avazu_like)(tmp_path / name, 50)
     (tmp_path / f"{name}.zst").write_bytes(b"never opened")
     (tmp_path / f"{name}.gz").write_bytes(gzip.compress(plain.read_bytes()))
@@ -135,7 +135,7 @@ def test_a_file_that_lies_there_plain_and_packed_is_read_once(tmp_path: Path, so
     assert sum(len(chunk.frame) for chunk in packed.chunks()) == 50
 
 
-def test_days_come_in_the_order_of_their_numbers_each_in_one_packing(tmp_path: Path) -> None:
+def test_days_are_sorted_by_number_and_read_once(tmp_path: Path) -> None:
     for name in ("day_10", "day_2.gz", "day_0.zst", "day_10.gz", "day_0.gz", "day_1"):
         (tmp_path / name).touch()
     source = build_source(DataConfig(source="criteo", data_dir=str(tmp_path)))
@@ -143,7 +143,7 @@ def test_days_come_in_the_order_of_their_numbers_each_in_one_packing(tmp_path: P
     assert [path.name for path in source.paths] == ["day_0.gz", "day_1", "day_2.gz", "day_10"]
 
 
-def test_missing_files_are_told(tmp_path: Path) -> None:
+def test_missing_files_raise(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="criteo needs data_dir"):
         build_source(DataConfig(source="criteo"))
     with pytest.raises(DataError, match=r"contains none of train\.csv"):

@@ -48,7 +48,7 @@ def test_label_year_and_timestamp_rules(tmp_path: Path) -> None:
     assert encode(source, tmp_path / "out").num_rows == 160
 
 
-def test_damaged_files_are_named(tmp_path: Path) -> None:
+def test_errors_name_the_damaged_file(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"ratings\.dat:2: expected 4 parts"):
         build_source(DataConfig(source="movielens-1m", data_dir=str(write(tmp_path / "a", "1::1::3::1000\n1::1\n"))))
     with pytest.raises(DataError, match="is missing in"):

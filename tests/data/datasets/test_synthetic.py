@@ -38,7 +38,7 @@ def test_frequencies_follow_zipf() -> None:
     assert np.isclose(counts[0] / counts[9], 10, rtol=0.15)
 
 
-def test_it_encodes(tmp_path: Path) -> None:
+def test_a_synthetic_source_encodes(tmp_path: Path) -> None:
     made = source(num_rows=3_000, num_signal_fields=2, num_noise_fields=1, field_size=50)
     table = encode(made, tmp_path / "out")
     assert table.num_rows == 3_000

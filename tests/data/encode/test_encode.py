@@ -104,7 +104,7 @@ def test_every_file_kind_gives_the_same_table(tmp_path: Path, kind: str) -> None
         assert np.array_equal(table.split(name).labels, expected.split(name).labels)
 
 
-def test_same_data_is_reopened_and_changed_data_is_refused(tmp_path: Path) -> None:
+def test_a_table_of_the_same_data_is_opened_and_of_changed_data_raises(tmp_path: Path) -> None:
     path, out = csv(tmp_path / "a.csv", rows()), tmp_path / "out"
     first = encode(build_source(config(path)), out)
     stamp = (out / "table.json").stat().st_mtime_ns
@@ -124,8 +124,10 @@ def test_same_data_is_reopened_and_changed_data_is_refused(tmp_path: Path) -> No
     assert second.fingerprint != first.fingerprint
 
 
-def test_of_a_large_file_the_time_of_change_counts_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its middle is not read."""
+def test_the_fingerprint_of_a_large_file_includes_its_modification_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The middle of the file is not hashed."""
     monkeypatch.setattr(sources, "MAX_HASHED_BYTES", 100)
     monkeypatch.setattr(sources, "_END_BYTES", 50)
     path = csv(tmp_path / "a.csv", rows())
@@ -149,14 +151,14 @@ def test_of_a_large_file_the_time_of_change_counts_too(tmp_path: Path, monkeypat
         ("click,sites,count\n0,x,1\n", "no column 'site'; did you mean 'sites'"),
     ],
 )
-def test_bad_files_are_named_and_leave_nothing(tmp_path: Path, text: str, message: str) -> None:
+def test_errors_name_the_file_and_leave_no_table(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "a.csv").write_text(text)
     with pytest.raises(DataError, match=message):
         encode(build_source(config(tmp_path / "a.csv")), tmp_path / "out")
     assert [path.name for path in tmp_path.iterdir()] == ["a.csv"]
 
 
-def test_labels_by_positive_values_and_words(tmp_path: Path) -> None:
+def test_labels_by_positive_values_and_true_false(tmp_path: Path) -> None:
     data = rows()
     expected = encode(build_source(config(csv(tmp_path / "a.csv", data))), tmp_path / "a").split("train").labels
     for words, positive in ((("False", "TRUE"), ()), (("0.0", "1.0"), ()), (("no", "yes"), ("yes", "maybe"))):
@@ -165,7 +167,7 @@ def test_labels_by_positive_values_and_words(tmp_path: Path) -> None:
         assert np.array_equal(table.split("train").labels, expected)
 
 
-def test_a_foreign_folder_is_never_touched(tmp_path: Path) -> None:
+def test_a_folder_of_other_files_is_not_changed(tmp_path: Path) -> None:
     path, out = csv(tmp_path / "a.csv", rows()), tmp_path / "out"
     out.mkdir()
     (out / "precious.txt").write_text("mine")
@@ -177,7 +179,7 @@ def test_a_foreign_folder_is_never_touched(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("place", ["out/raw.csv", "out/train/notes.txt", "out.partial/deep/a.txt"])
-def test_what_encoding_did_not_write_is_not_replaced_with_a_table(tmp_path: Path, place: str) -> None:
+def test_other_files_in_the_folder_are_not_replaced(tmp_path: Path, place: str) -> None:
     path, out = csv(tmp_path / "a.csv", rows()), tmp_path / "out"
     encode(build_source(config(path)), out)
     (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
@@ -188,7 +190,7 @@ def test_what_encoding_did_not_write_is_not_replaced_with_a_table(tmp_path: Path
     assert EncodedTable.open(out).split("train").num_rows
 
 
-def test_damaged_tables_are_refused(tmp_path: Path) -> None:
+def test_damaged_tables_raise(tmp_path: Path) -> None:
     out = tmp_path / "out"
     encode(build_source(config(csv(tmp_path / "a.csv", rows()))), out)
     ids = (out / "test" / "ids.npy").read_bytes()
@@ -207,7 +209,7 @@ def test_sources_by_name() -> None:
         build_source(DataConfig(source="movielens-1m"))
 
 
-def test_progress_is_told(tmp_path: Path) -> None:
+def test_progress_is_reported(tmp_path: Path) -> None:
     seen: list[tuple[int, int | None, str]] = []
     path = csv(tmp_path / "a.csv", rows())
     encode(build_source(config(path)), tmp_path / "out", progress=lambda *step: seen.append(step))

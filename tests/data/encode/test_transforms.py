@@ -21,7 +21,7 @@ def test_small_values_do_not_collide_with_buckets() -> None:
     assert not set(small.tolist()) & set(large.tolist())
 
 
-def test_missing_is_its_own_value_and_broken_is_marked() -> None:
+def test_missing_values_are_a_category_and_invalid_values_are_marked() -> None:
     field = Field(name="n", size=1, transform="log2", shift=1.0)
     values = field_values(field, pl.Series(["1", "", " 4 ", "x", None, "inf"]))
     assert values.to_list() == ["-2", "", "1", BROKEN, "", BROKEN]
@@ -34,8 +34,8 @@ def test_typed_columns_give_the_same_values_as_text() -> None:
         assert field_values(field, typed).to_list() == field_values(field, text).to_list()
 
 
-def test_whole_numbers_that_became_floats_are_the_same_values() -> None:
-    """A column of ids with a gap comes as floats out of pandas, Parquet or JSON."""
+def test_integers_stored_as_floats_have_the_same_values() -> None:
+    """pandas, Parquet and JSON store integer ids with missing values as floats."""
     plain = Field(name="n", size=1)
     floats = pl.Series([3.0, 2.5, float("nan"), None, -0.0, 1e300, float("inf"), 2.0**53 - 1])
     assert field_values(plain, floats).to_list() == ["3", "2.5", "", "", "0", "1e+300", "inf", "9007199254740991"]

@@ -1,4 +1,4 @@
-"""Options of one's own data: each is checked against a few lines that say what it must mean."""
+"""Each setting of users' files is checked against a naive implementation."""
 
 import gzip
 import json
@@ -56,14 +56,14 @@ def values_of(table: EncodedTable, at: int = 0) -> list[str]:
 
 
 def check_same_as_encoder(table: EncodedTable, data: pl.DataFrame) -> None:
-    """Every stored row equals what the row encoder makes of the raw row (rows are in file order inside a split)."""
+    """Every stored row equals the encoded raw row; rows of a split are in file order."""
     encoded = RowEncoder.load(table.folder).encode_frame(data)
     stored = np.concatenate([table.split(name).ids for name in SPLITS])
     order = np.lexsort(encoded.ids.T), np.lexsort(stored.T)
     assert np.array_equal(encoded.ids[order[0]], stored[order[1]])
 
 
-def test_quantiles_cut_the_training_rows_evenly(tmp_path: Path) -> None:
+def test_quantile_buckets_have_equally_many_training_rows(tmp_path: Path) -> None:
     table = make(tmp_path, frame(), FieldConfig(name="price", transform="quantiles", num_buckets=4))
     field = table.schema.fields[0]
     assert len(field.edges) == 3
@@ -73,7 +73,7 @@ def test_quantiles_cut_the_training_rows_evenly(tmp_path: Path) -> None:
     check_same_as_encoder(table, frame())
 
 
-def test_hashed_ids_have_at_most_so_many_features(tmp_path: Path) -> None:
+def test_a_hashed_field_has_at_most_num_buckets_values(tmp_path: Path) -> None:
     data = frame().with_columns(site=pl.Series([f"user{at}" for at in range(ROWS)]))
     table = make(tmp_path, data, FieldConfig(name="site", transform="hash", num_buckets=16))
     assert table.schema.fields[0].size <= 17
@@ -110,7 +110,7 @@ def test_a_shared_vocabulary_is_counted_together(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["text", "lists"])
-def test_bags_hold_each_rows_values(tmp_path: Path, kind: str) -> None:
+def test_bags_contain_the_values_of_each_row(tmp_path: Path, kind: str) -> None:
     tags = FieldConfig(name="tags", separator="|" if kind == "text" else "", pooling="sum", min_count=2)
     data = frame()
     if kind == "lists":
@@ -158,7 +158,7 @@ def test_dense_columns_and_weights(tmp_path: Path) -> None:
         make(tmp_path, frame().with_columns(weight=pl.Series(["1", "-1"] * (ROWS // 2))), weight="weight")
 
 
-def test_a_log_scaled_column_has_its_sign_and_is_standardised_after_the_logarithm(tmp_path: Path) -> None:
+def test_log_scaling_keeps_the_sign_and_standardises_after_the_logarithm(tmp_path: Path) -> None:
     data = frame().with_columns(balance=pl.Series([str(at - 200) for at in range(ROWS)]))
     table = make(tmp_path, data, dense=(DenseConfig(name="balance", scaling="log"),))
     (column,) = table.schema.dense
@@ -172,7 +172,7 @@ def test_a_log_scaled_column_has_its_sign_and_is_standardised_after_the_logarith
 
 
 @pytest.mark.parametrize("value", ["12,5", "inf", [1.0], b"x"])
-def test_a_broken_dense_value_is_no_average_one(tmp_path: Path, value: Any) -> None:
+def test_a_dense_value_that_is_not_a_number_raises(tmp_path: Path, value: Any) -> None:
     table = make(tmp_path, frame(), dense=(DenseConfig(name="cost", column="price"),))
     prices = [None, None, value] if not isinstance(value, str) else ["1.5", None, value]
     rows = pl.DataFrame({"site": ["a", "b", "c"], "price": prices})
@@ -211,7 +211,7 @@ def test_split_by_time(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("said", [{}, {"validation_from": "480", "test_from": "540"}])
-def test_a_broken_moment_costs_its_own_row_and_no_other(tmp_path: Path, said: dict[str, str]) -> None:
+def test_an_invalid_time_skips_only_its_own_row(tmp_path: Path, said: dict[str, str]) -> None:
     moments = [str(at) for at in range(ROWS)]
     moments.insert(300, "soon")
     data = pl.DataFrame({"click": ["0", "1"] * (ROWS // 2) + ["1"], "site": "a", "moment": moments})
@@ -265,8 +265,8 @@ def test_bad_rows_are_skipped_counted_and_shown(tmp_path: Path) -> None:
         assert np.array_equal(tables["good"].split(name).ids, tables["bad"].split(name).ids)
 
 
-def test_rows_left_out_take_their_bags_and_their_split_with_them(tmp_path: Path) -> None:
-    """A bad number, a bad value in a bag, a split nobody knows: what is left is as if they had never been."""
+def test_skipped_rows_have_no_bags_and_no_split(tmp_path: Path) -> None:
+    """An invalid number, an invalid value in a bag and an unknown split do not change the other rows."""
     columns = ["click", "n", "tags", "part"]
     tags = ["", "0", "0|1", "0|1|2"]
     rows = [(str(at % 2), str(at % 5), tags[at % 4], ("train", "valid", "test")[at % 3]) for at in range(90)]
@@ -292,7 +292,7 @@ def test_rows_left_out_take_their_bags_and_their_split_with_them(tmp_path: Path)
 
 
 @pytest.mark.parametrize("new_values", ["unknown", "append"])
-def test_tomorrows_file_with_yesterdays_vocabulary(tmp_path: Path, new_values: str) -> None:
+def test_a_newer_file_with_an_earlier_vocabulary(tmp_path: Path, new_values: str) -> None:
     fields = (
         FieldConfig(name="site"),
         FieldConfig(name="price", transform="quantiles", num_buckets=4),
@@ -317,7 +317,7 @@ def test_tomorrows_file_with_yesterdays_vocabulary(tmp_path: Path, new_values: s
     check_same_as_encoder(table, later)
 
 
-def test_packed_files_are_read_without_unpacking(tmp_path: Path) -> None:
+def test_compressed_files_are_read_directly(tmp_path: Path) -> None:
     table = make(tmp_path, frame())
     expected = {name: np.array(table.split(name).ids) for name in SPLITS}
     (tmp_path / "rows.csv.gz").write_bytes(gzip.compress((tmp_path / "rows.csv").read_bytes()))
@@ -341,14 +341,14 @@ def test_summary_is_plain_json(tmp_path: Path) -> None:
         ({"weight": "click"}, "the sample weight"),
     ],
 )
-def test_the_label_is_no_input(tmp_path: Path, settings: dict[str, Any], told: str) -> None:
+def test_the_label_cannot_be_an_input(tmp_path: Path, settings: dict[str, Any], told: str) -> None:
     frame().write_csv(tmp_path / "rows.csv")
     fields = settings.pop("fields", (FieldConfig(name="site"),))
     with pytest.raises(ConfigError, match=f"column 'click' is both the label and {told}"):
         build_source(DataConfig(paths=(str(tmp_path / "rows.csv"),), label="click", fields=fields, **settings))
 
 
-def test_two_fields_of_one_name_are_told_before_anything_is_read(tmp_path: Path) -> None:
+def test_two_fields_with_one_name_raise_before_reading(tmp_path: Path) -> None:
     frame().write_csv(tmp_path / "rows.csv")
     fields = (FieldConfig(name="price", transform="log2"), FieldConfig(name="price", transform="quantiles"))
     with pytest.raises(DataError, match="two fields are called 'price'"):
@@ -364,24 +364,24 @@ def test_two_fields_of_one_name_are_told_before_anything_is_read(tmp_path: Path)
         ({"positive": (1,)}, r"DataConfig: positive\[0\]: expected a string, got 1"),
     ],
 )
-def test_settings_of_the_wrong_kind_are_told_as_those_of_a_file_are(settings: dict[str, Any], told: str) -> None:
+def test_settings_of_the_wrong_type_raise(settings: dict[str, Any], told: str) -> None:
     with pytest.raises(ConfigError, match=told):
         build_source(DataConfig(**{"paths": ("rows.csv",), "label": "click", **settings}))
 
 
-def test_values_are_appended_to_a_table_that_is_named() -> None:
+def test_append_needs_an_earlier_table() -> None:
     with pytest.raises(ConfigError, match=r"needs data\.vocabulary_like"):
         DataConfig(paths=("rows.csv",), new_values="append")
 
 
-def test_a_split_by_time_needs_moments(tmp_path: Path) -> None:
+def test_a_split_by_time_needs_enough_distinct_times(tmp_path: Path) -> None:
     data = frame().with_columns(when=pl.lit("2024-03-01"))
     with pytest.raises(DataError, match="too many rows have the same time for a split by time"):
         make(tmp_path, data, split=SplitConfig(by="time", column="when"))
 
 
 @pytest.mark.parametrize(("name", "part"), [("validation", "valid"), ("test", "TEST")])
-def test_a_split_of_one_class_is_told_before_anything_is_trained(tmp_path: Path, name: str, part: str) -> None:
+def test_a_split_with_one_class_raises_before_training(tmp_path: Path, name: str, part: str) -> None:
     negative = pl.when(pl.col("part") == part).then(pl.lit("0")).otherwise(pl.col("click"))
     table = make(tmp_path, frame().with_columns(click=negative), split=SplitConfig(by="column", column="part"))
     with pytest.raises(DataError, match=f"labels of the {name} split are 0, but AUC needs both classes"):

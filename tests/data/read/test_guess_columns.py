@@ -21,7 +21,7 @@ def guess(path: Path, frame: pl.DataFrame, config: DataConfig | None = None) -> 
     return {"label": result.label} | {field.name: field.transform for field in result.fields}
 
 
-def test_columns_are_taken_for_what_they_look_like(tmp_path: Path) -> None:
+def test_columns_are_guessed_by_their_values(tmp_path: Path) -> None:
     rows = 1000
     frame = pl.DataFrame(
         {
@@ -64,7 +64,7 @@ def test_label_by_name_then_only_then_place(tmp_path: Path) -> None:
         (["0", "0", "0", "0"], r"0 \(4\)"),
     ],
 )
-def test_no_other_column_takes_the_place_of_one_called_like_a_label(tmp_path: Path, values, held) -> None:
+def test_a_column_named_like_a_label_must_be_binary(tmp_path: Path, values, held) -> None:
     path = tmp_path / "a.csv"
     frame = pl.DataFrame({"member": [0, 1, 1, 0], "clicked": values, "site": ["a", "b", "a", "b"]})
     with pytest.raises(DataError, match=rf"column 'clicked': .*0 and 1: {held}. .*data.label"):
@@ -78,13 +78,13 @@ def test_no_other_column_takes_the_place_of_one_called_like_a_label(tmp_path: Pa
     assert guess(path, named)["label"] == "label"
 
 
-def test_what_is_said_is_kept(tmp_path: Path) -> None:
+def test_settings_override_guesses(tmp_path: Path) -> None:
     frame = pl.DataFrame({"stars": ["1", "5", "4"], "click": [0, 1, 0], "c": ["x", "y", "z"]})
     config = DataConfig(label="stars", positive=("4", "5"), drop=("click",))
     assert guess(tmp_path / "a.csv", frame, config) == {"label": "stars", "c": "none"}
 
 
-def test_lists_are_bags_and_spoken_for_columns_are_left_alone(tmp_path: Path) -> None:
+def test_lists_are_bags_and_columns_with_another_role_are_not_guessed(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     columns = {
         "click": [0, 1],
@@ -103,7 +103,7 @@ def test_lists_are_bags_and_spoken_for_columns_are_left_alone(tmp_path: Path) ->
     assert set(dict(result.reasons)) == set(columns)
 
 
-def test_text_that_is_no_category_is_noticed(tmp_path: Path) -> None:
+def test_hints_for_text_that_is_not_a_category(tmp_path: Path) -> None:
     rows = range(200)
     frame = pl.DataFrame(
         {
@@ -127,7 +127,7 @@ def test_text_that_is_no_category_is_noticed(tmp_path: Path) -> None:
     assert "numbers with commas? Use a decimal point" in reasons["euros"]
     assert "numbers with commas? Use a decimal point" in reasons["dollars"]
     assert "several values separated by ','?" in reasons["pair"]
-    assert 'dates? Use "often:weekday"' in reasons["often"]  # the hour of a day is no news
+    assert 'dates? Use "often:weekday"' in reasons["often"]  # all times are midnight
     assert reasons["note"] == "categorical: text, 3 distinct values in 200 rows"
     assert "separator = '|'" in reasons["tags"]
     assert "numbers except for 'NA'?" in reasons["price"]
@@ -135,7 +135,7 @@ def test_text_that_is_no_category_is_noticed(tmp_path: Path) -> None:
     assert reasons["city"] == "categorical: text, 9 distinct values in 200 rows"
 
 
-def test_dates_in_parquet_are_dates_and_seconds_since_1970_are_noticed(tmp_path: Path) -> None:
+def test_dates_in_parquet_and_unix_seconds_are_guessed(tmp_path: Path) -> None:
     rows = range(400)
     moments = [datetime(2024, 3, 5) + timedelta(hours=5 * row) for row in rows]
     frame = pl.DataFrame(
@@ -167,7 +167,7 @@ def test_dates_in_parquet_are_dates_and_seconds_since_1970_are_noticed(tmp_path:
     assert (sizes["at"], sizes["there"], sizes["day"]) == (25, 24, 7)
 
 
-def test_a_last_line_without_its_end_is_looked_at(tmp_path: Path) -> None:
+def test_a_last_line_without_a_line_end_is_used_for_guessing(tmp_path: Path) -> None:
     (path := tmp_path / "rows.csv").write_text("click,site\n0,a\n1,b\n0,c")
     found = guess_columns(path, resolve_format(path, FileFormat()))
     assert dict(found.reasons)["site"] == "categorical: text, 3 distinct values in 3 rows"
@@ -202,7 +202,7 @@ def test_categories_and_times_of_day_in_parquet_are_texts(tmp_path: Path) -> Non
     assert set(RowEncoder.load(table.folder).vocabularies[0].values) == {str(hour) for hour in range(24)}
 
 
-def test_a_column_without_a_name_is_left_out_for_what_it_is(tmp_path: Path) -> None:
+def test_a_column_without_a_name_is_not_used(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     for first, reason in (range(4), "a row number, different in every row"), ([1, 1, 2, 2], "it has no name"):
         path.write_text(",click,site\n" + "".join(f"{number},{row % 2},a\n" for row, number in enumerate(first)))
@@ -212,18 +212,27 @@ def test_a_column_without_a_name_is_left_out_for_what_it_is(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("name", ["item", "user", "Movie", "shown-ad", "targetItem", "STORE", "device_2", "user_id"])
-def test_numbers_that_say_which_are_categories(tmp_path: Path, name: str) -> None:
+def test_integers_named_like_identifiers_are_categories(tmp_path: Path, name: str) -> None:
     frame = pl.DataFrame({"click": [row % 2 for row in range(1000)], name: range(1000)})
     assert guess(tmp_path / "a.csv", frame)[name] == "none"
 
 
 @pytest.mark.parametrize("name", ["user_visits", "itemCount", "load", "number", "visits_per_user"])
-def test_numbers_that_say_how_many_are_not(tmp_path: Path, name: str) -> None:
+def test_integers_named_like_quantities_are_numeric(tmp_path: Path, name: str) -> None:
     frame = pl.DataFrame({"click": [row % 2 for row in range(1000)], name: range(1000)})
     assert guess(tmp_path / "a.csv", frame)[name] == "log2"
 
 
 @pytest.mark.parametrize("name", ["price_per_item", "time_on_page", "item"])
-def test_fractions_are_no_codes_whatever_their_name(tmp_path: Path, name: str) -> None:
+def test_fractions_are_never_identifiers(tmp_path: Path, name: str) -> None:
     frame = pl.DataFrame({"click": [row % 2 for row in range(1000)], name: [row / 7 for row in range(1000)]})
     assert guess(tmp_path / "a.csv", frame)[name] == "quantiles"
+
+
+def test_a_changed_file_is_guessed_again(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("click,site\n0,a\n1,b\n")
+    first = guess_columns(path, FileFormat())
+    assert guess_columns(path, FileFormat()) is first
+    path.write_text("click,city\n0,a\n1,b\n1,c\n")
+    assert [field.name for field in guess_columns(path, FileFormat()).fields] == ["city"]

@@ -42,7 +42,7 @@ def write(path: Path, data: bytes) -> Path:
     ],
 )
 @pytest.mark.parametrize("block_bytes", [4, 1 << 20])
-def test_same_rows_in_every_dress(tmp_path: Path, name: str, data: bytes, block_bytes: int) -> None:
+def test_the_same_rows_from_every_file_format(tmp_path: Path, name: str, data: bytes, block_bytes: int) -> None:
     assert rows_of(write(tmp_path / name, data), block_bytes) == ROWS
 
 
@@ -56,7 +56,7 @@ def test_gzip_and_zstd(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["a.csv", "a.csv.gz", "a.csv.zst"])
 @pytest.mark.parametrize("compression", ["gzip", "zstd"])
-def test_a_packed_file_is_known_by_its_first_bytes_whatever_its_name(
+def test_compression_is_detected_by_the_first_bytes(
     tmp_path: Path, name: str, compression: Literal["gzip", "zstd"]
 ) -> None:
     path, frame = tmp_path / name, pl.DataFrame(ROWS, schema=["label", "a", "b"], orient="row")
@@ -71,7 +71,7 @@ def test_a_packed_file_is_known_by_its_first_bytes_whatever_its_name(
 @pytest.mark.parametrize("columns", [(), ("label", "a", "b")])
 @pytest.mark.parametrize("data", [PLAIN, PLAIN.replace(b"x", b'"x"'), b"\xef\xbb\xbf" + PLAIN])
 @pytest.mark.parametrize("packed", [False, True])
-def test_lines_that_end_with_cr_alone_are_told(
+def test_lines_that_end_with_cr_alone_raise(
     tmp_path: Path, data: bytes, columns: tuple[str, ...], block_bytes: int, packed: bool
 ) -> None:
     data = data.replace(b"\n", b"\r")
@@ -86,7 +86,7 @@ def test_a_long_file_of_lines_that_end_with_cr_is_not_read_to_its_end(tmp_path: 
         next(read_blocks(path, block_bytes=1 << 16))
 
 
-def test_cr_inside_a_value_is_no_line_end(tmp_path: Path) -> None:
+def test_cr_inside_a_quoted_value_is_not_a_line_end(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", b'0,"x\ry"\n')
     assert rows_of(path, columns=("label", "a")) == [("0", "x\ry")]
     path = write(tmp_path / "a.csv", b"label,a\n0,x\ry\n")
@@ -110,7 +110,7 @@ def test_quoted_separators_and_line_breaks(tmp_path: Path) -> None:
     assert [chunk.line_of(row) for row in range(4)] == [2, 3, 5, 6]
 
 
-def test_quotes_may_be_ordinary_text(tmp_path: Path) -> None:
+def test_quotes_may_be_ordinary_characters(tmp_path: Path) -> None:
     path = write(tmp_path / "q.csv", b'label,a\n0,5" pipe\n')
     assert rows_of(path, quote="") == [("0", '5" pipe')]
     assert rows_of(path) == [("0", '5" pipe')]
@@ -162,7 +162,7 @@ def test_parquet_keeps_types_and_rows(tmp_path: Path) -> None:
     assert rows_of(tmp_path / "a.parquet") == frame.rows()
 
 
-def test_globs_come_in_name_order_and_must_match(tmp_path: Path) -> None:
+def test_globs_are_sorted_by_name_and_must_match(tmp_path: Path) -> None:
     for name in ("b.csv", "a.csv"):
         write(tmp_path / name, PLAIN)
     assert [path.name for path in expand_paths([str(tmp_path / "*.csv")])] == ["a.csv", "b.csv"]
@@ -174,7 +174,7 @@ def test_globs_come_in_name_order_and_must_match(tmp_path: Path) -> None:
         expand_paths([tmp_path])
 
 
-def test_blocks_hold_whole_lines_and_count_them(tmp_path: Path) -> None:
+def test_blocks_contain_complete_lines_with_line_numbers(tmp_path: Path) -> None:
     path = write(tmp_path / "a.txt", b"one\ntwo\nthree\nfour")
     blocks = list(read_blocks(path, block_bytes=5))
     assert b"".join(block.data for block in blocks) == b"one\ntwo\nthree\nfour"
@@ -182,7 +182,7 @@ def test_blocks_hold_whole_lines_and_count_them(tmp_path: Path) -> None:
         assert b"one\ntwo\nthree\nfour".split(b"\n")[block.first_line - 1] == block.data.split(b"\n")[0]
 
 
-def test_truncated_zstd_is_noticed(tmp_path: Path) -> None:
+def test_truncated_zstd_raises(tmp_path: Path) -> None:
     path = tmp_path / "a.csv.zst"
     pl.DataFrame({"label": range(100_000), "a": range(100_000)}).lazy().sink_csv(path, compression="zstd")
     path.write_bytes(path.read_bytes()[:-1000])
@@ -192,7 +192,7 @@ def test_truncated_zstd_is_noticed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["csv", "csv.zst", "parquet"])
 @pytest.mark.parametrize("cell_bytes", [20, 1000])
-def test_memory_mb_says_how_much_a_chunk_holds(tmp_path: Path, kind: str, cell_bytes: int) -> None:
+def test_memory_mb_sets_the_size_of_a_chunk(tmp_path: Path, kind: str, cell_bytes: int) -> None:
     rows, path = 12_000_000 // (2 * cell_bytes), tmp_path / f"a.{kind}"
     text = pl.Series(range(rows)).cast(pl.String).str.zfill(cell_bytes)
     frame = pl.DataFrame({"label": pl.Series(range(rows)) % 2, "a": text, "b": text})
@@ -216,7 +216,7 @@ def test_zstd_lines_that_grow_longer_do_not_make_longer_chunks(tmp_path: Path) -
     assert b"".join(block.data for block in blocks).split() == [b"a", *(cell.encode() for cell in cells)]
 
 
-def test_a_name_with_brackets_is_no_pattern(tmp_path: Path) -> None:
+def test_brackets_in_a_file_name_are_not_a_glob(tmp_path: Path) -> None:
     for name, label in (("o[1].parquet", "1"), ("o1.parquet", "0")):
         pl.DataFrame({"label": [label], "a": ["x"]}).write_parquet(tmp_path / name)
     assert rows_of(tmp_path / "o[1].parquet") == [("1", "x")]
@@ -224,7 +224,7 @@ def test_a_name_with_brackets_is_no_pattern(tmp_path: Path) -> None:
     assert rows_of(tmp_path / "o[1].parquet") == [("1", "x")]
 
 
-def test_a_quote_left_open_costs_its_own_line_when_bad_rows_are_skipped(tmp_path: Path) -> None:
+def test_an_open_quote_skips_only_its_own_line(tmp_path: Path) -> None:
     good = b"0,x\n1,y\n"
     path = write(tmp_path / "open.csv", b"label,a\n" + good + b'1,"open\n' + good + b'0,"q,r"\n' + good)
     resolved = resolve_format(path, FileFormat())
@@ -237,7 +237,7 @@ def test_a_quote_left_open_costs_its_own_line_when_bad_rows_are_skipped(tmp_path
         rows_of(path)
 
 
-def test_lines_of_a_broken_quoted_value_are_no_rows(tmp_path: Path) -> None:
+def test_lines_of_a_broken_quoted_value_are_not_rows(tmp_path: Path) -> None:
     path = write(tmp_path / "broken.csv", b'label,a\n0,"p\nq"x,1\n1,y\n')
     chunks = list(read_chunks(path, resolve_format(path, FileFormat()), bad_rows="skip"))
     assert [row for chunk in chunks for row in chunk.frame.rows()] == [("1", "y")]
