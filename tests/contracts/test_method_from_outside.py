@@ -1,4 +1,4 @@
-"""A method from another package appears everywhere without a change in ours: the one of docs/adding_a_method.md."""
+"""A method of another package (the one in docs/adding_a_method.md) works everywhere without changes to Thresher."""
 
 import json
 import os
@@ -18,11 +18,11 @@ CODE = re.search(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)[1]
 def site(tmp_path):
     """A folder with an installed package that has the method of the page."""
     site = tmp_path / "site"
-    announced = site / "outside_method-1.0.dist-info"
-    announced.mkdir(parents=True)
+    metadata = site / "outside_method-1.0.dist-info"
+    metadata.mkdir(parents=True)
     (site / "outside_method.py").write_text(CODE)
-    (announced / "METADATA").write_text("Metadata-Version: 2.1\nName: outside-method\nVersion: 1.0\n")
-    (announced / "entry_points.txt").write_text("[thresher.embeddings]\nscaled = outside_method:ScaledEmbedding\n")
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: outside-method\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text("[thresher.embeddings]\nscaled = outside_method:ScaledEmbedding\n")
     return site
 
 
@@ -60,7 +60,7 @@ def test_by_entry_point_it_is_compared_on_the_command_line(python, tmp_path):
     assert 0 < point["num_parameters"] <= 0.5 * 4 * 8 * 21
 
 
-def test_by_entry_point_it_is_in_the_contract_suite_and_goes_the_whole_path(python):
+def test_by_entry_point_it_passes_the_contract_tests(python):
     suite = [ROOT / "tests" / "contracts" / name for name in ("test_every_embedding.py", "test_every_method_path.py")]
     pytest_words = ["-m", "pytest", "-p", "no:cacheprovider", "-c", ROOT / "pyproject.toml"]
     result = python(*pytest_words, *suite, "-k", "scaled")
@@ -68,7 +68,7 @@ def test_by_entry_point_it_is_in_the_contract_suite_and_goes_the_whole_path(pyth
     assert " passed" in result.stdout
 
 
-def test_by_decorator_it_is_there_at_once(python):
+def test_by_decorator_it_is_available(python):
     script = (
         "import outside_method\n"
         "from thresher.embeddings.method_registry import registered_embeddings\n"
@@ -82,18 +82,18 @@ def test_by_decorator_it_is_there_at_once(python):
     assert result.returncode == 0, result.stderr
 
 
-def test_one_that_cannot_be_imported_is_told_when_asked_for_and_harms_no_other(python, site, tmp_path):
+def test_a_method_that_cannot_be_imported_is_reported_when_used_and_others_still_work(python, site, tmp_path):
     (site / "outside_method.py").write_text("import no_such_module\n")
     words = [
         "-m", "thresher", "prune", "synthetic", "--budgets", "200", "--out", tmp_path / "r", "-q",
         "--set", "data.synthetic.num_rows=2000", "--set", "data.synthetic.field_size=20",
         "--set", "training.max_epochs=1",
     ]  # fmt: skip
-    asked = python(*words, "--method", "scaled")
-    assert asked.returncode == 2
-    assert "package 'outside-method' declares 'scaled' as 'outside_method:ScaledEmbedding'" in asked.stderr
-    assert "No module named 'no_such_module'" in asked.stderr
-    assert "Traceback" not in asked.stderr
+    result = python(*words, "--method", "scaled")
+    assert result.returncode == 2
+    assert "package 'outside-method' declares 'scaled' as 'outside_method:ScaledEmbedding'" in result.stderr
+    assert "No module named 'no_such_module'" in result.stderr
+    assert "Traceback" not in result.stderr
     other = python(*words, "--method", "uniform", "--set", "embedding.embedding_dim=4")
     assert other.returncode == 0, other.stderr
 
@@ -103,9 +103,9 @@ def test_every_method_has_its_row_in_the_docs():
 
     page = (ROOT / "docs" / "methods.md").read_text(encoding="utf-8")
     rows = dict(re.findall(r"^\| `([a-z0-9-]+)` \| (stable|experimental) \|", page, re.MULTILINE))
-    ours = {
+    own_methods = {
         name: registered.status
         for name, registered in registered_embeddings().items()
         if registered.embedding.__module__.startswith("thresher.")
     }
-    assert rows == ours
+    assert rows == own_methods

@@ -85,22 +85,22 @@ def torchfm():
 def test_fm_equals_torchfm(torchfm):
     from torchfm.model.fm import FactorizationMachineModel
 
-    theirs, ours = FactorizationMachineModel(FIELD_SIZES, 4), Fm(embedding(), FmConfig())
-    set_rows(ours.embedding.weight, theirs.embedding.embedding.weight)
-    set_rows(ours.linear_term.weights.weight, theirs.linear.fc.weight)
-    torch.testing.assert_close(ours(IDS).sigmoid(), theirs(LOCAL_IDS))
+    reference, model = FactorizationMachineModel(FIELD_SIZES, 4), Fm(embedding(), FmConfig())
+    set_rows(model.embedding.weight, reference.embedding.embedding.weight)
+    set_rows(model.linear_term.weights.weight, reference.linear.fc.weight)
+    torch.testing.assert_close(model(IDS).sigmoid(), reference(LOCAL_IDS))
 
 
 def test_deepfm_equals_torchfm_in_training_and_in_evaluation(torchfm):
     from torchfm.model.dfm import DeepFactorizationMachineModel
 
-    theirs = DeepFactorizationMachineModel(FIELD_SIZES, 4, (6, 5), dropout=0.0)
-    ours = DeepFm(embedding(), DeepFmConfig(hidden_sizes=(6, 5), dropout=0.0))
-    set_rows(ours.embedding.weight, theirs.embedding.embedding.weight)
-    set_rows(ours.linear_term.weights.weight, theirs.linear.fc.weight)
-    ours.deep_term.layers.load_state_dict(theirs.mlp.mlp.state_dict())
-    torch.testing.assert_close(ours(IDS).sigmoid(), theirs(LOCAL_IDS))
-    torch.testing.assert_close(ours.eval()(IDS).sigmoid(), theirs.eval()(LOCAL_IDS))
+    reference = DeepFactorizationMachineModel(FIELD_SIZES, 4, (6, 5), dropout=0.0)
+    model = DeepFm(embedding(), DeepFmConfig(hidden_sizes=(6, 5), dropout=0.0))
+    set_rows(model.embedding.weight, reference.embedding.embedding.weight)
+    set_rows(model.linear_term.weights.weight, reference.linear.fc.weight)
+    model.deep_term.layers.load_state_dict(reference.mlp.mlp.state_dict())
+    torch.testing.assert_close(model(IDS).sigmoid(), reference(LOCAL_IDS))
+    torch.testing.assert_close(model.eval()(IDS).sigmoid(), reference.eval()(LOCAL_IDS))
 
 
 def test_deepfm_equals_deepctr_torch():
@@ -108,27 +108,27 @@ def test_deepfm_equals_deepctr_torch():
     from deepctr_torch.inputs import SparseFeat
 
     columns = [SparseFeat(f"f{k}", size, embedding_dim=4) for k, size in enumerate(FIELD_SIZES)]
-    theirs = deepctr.DeepFM(columns, columns, dnn_hidden_units=(6, 5), dnn_use_bn=False, device="cpu").eval()
-    ours = DeepFm(embedding(), DeepFmConfig(hidden_sizes=(6, 5), dropout=0.0, batch_norm=False)).eval()
-    set_rows(ours.embedding.weight, torch.cat([theirs.embedding_dict[c.name].weight for c in columns]))
-    linear = torch.cat([theirs.linear_model.embedding_dict[c.name].weight for c in columns])
-    set_rows(ours.linear_term.weights.weight, linear)
-    set_rows(ours.linear_term.bias, theirs.out.bias)
-    for own, other in zip(ours.deep_term.layers[::3], [*theirs.dnn.linears, theirs.dnn_linear], strict=True):
+    reference = deepctr.DeepFM(columns, columns, dnn_hidden_units=(6, 5), dnn_use_bn=False, device="cpu").eval()
+    model = DeepFm(embedding(), DeepFmConfig(hidden_sizes=(6, 5), dropout=0.0, batch_norm=False)).eval()
+    set_rows(model.embedding.weight, torch.cat([reference.embedding_dict[c.name].weight for c in columns]))
+    linear = torch.cat([reference.linear_model.embedding_dict[c.name].weight for c in columns])
+    set_rows(model.linear_term.weights.weight, linear)
+    set_rows(model.linear_term.bias, reference.out.bias)
+    for own, other in zip(model.deep_term.layers[::3], [*reference.dnn.linears, reference.dnn_linear], strict=True):
         own.weight.data.copy_(other.weight)
         own.bias.data.copy_(other.bias if other.bias is not None else torch.zeros(1))
-    torch.testing.assert_close(ours(IDS).sigmoid(), theirs(LOCAL_IDS.float())[:, 0])
+    torch.testing.assert_close(model(IDS).sigmoid(), reference(LOCAL_IDS.float())[:, 0])
 
 
 def test_self_attention_equals_deepctr_torch():
     layers = pytest.importorskip("deepctr_torch.layers", reason="deepctr-torch is not installed (extra: peers)")
-    ours = AutoInt(embedding(), AutoIntConfig(attention_dim=4, num_layers=1, deep_term=False)).attention[0]
-    theirs = layers.InteractingLayer(4, head_num=2, use_res=True, scaling=False, device="cpu")
-    pairs = ((ours.query, theirs.W_Query), (ours.key, theirs.W_key), (ours.value, theirs.W_Value))
-    for own, other in (*pairs, (ours.residual, theirs.W_Res)):
+    model = AutoInt(embedding(), AutoIntConfig(attention_dim=4, num_layers=1, deep_term=False)).attention[0]
+    reference = layers.InteractingLayer(4, head_num=2, use_res=True, scaling=False, device="cpu")
+    pairs = ((model.query, reference.W_Query), (model.key, reference.W_key), (model.value, reference.W_Value))
+    for own, other in (*pairs, (model.residual, reference.W_Res)):
         own.weight.data.copy_(other.T)
     vectors = torch.randn(5, 3, 4)
-    torch.testing.assert_close(ours(vectors), theirs(vectors))
+    torch.testing.assert_close(model(vectors), reference(vectors))
 
 
 def test_deepfm_is_fm_plus_its_deep_term():

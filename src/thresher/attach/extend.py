@@ -27,7 +27,7 @@ class Growth:
     """Features per field before and after new ones are added.
 
     Attributes:
-        has_unknown: whether the first feature of each field stands for unknown values.
+        has_unknown: whether the first feature of each field represents unknown values.
 
     >>> growth = Growth((3, 2), (4, 2))
     >>> growth.moved_rows().tolist(), growth.new_rows().tolist()
