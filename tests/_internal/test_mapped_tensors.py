@@ -25,7 +25,7 @@ def test_only_large_tables_are_mapped_and_leave_no_file(tmp_path):
     assert list((tmp_path / "tables").iterdir()) == []
 
 
-def test_a_copy_is_a_copy(tmp_path):
+def test_copies_are_independent(tmp_path):
     values = torch.randn(LARGE_BYTES // 4 // 16, 16)
     with mapped_tables(tmp_path, over_bytes=1000):
         copies = [copy_of(values), copy_of(values[:3])]
@@ -52,7 +52,7 @@ def test_training_with_mapped_state_takes_the_same_steps(tmp_path):
     assert torch.equal(*results)
 
 
-def test_a_table_that_is_only_described_takes_no_room(tmp_path):
+def test_a_table_on_the_meta_device_uses_no_memory(tmp_path):
     with torch.device("meta"), mapped_tables(tmp_path / "tables", over_bytes=1000):
         table = new_zeros(10**9, 64)
     assert table.is_meta

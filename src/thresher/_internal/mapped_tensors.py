@@ -1,7 +1,7 @@
-"""Memory for large tables: in huge pages where the system has them, or in a file when they would not fit.
+"""Memory for large tables: huge pages where the system has them, or a memory-mapped file.
 
-Rows of a batch lie far apart, and with small pages finding a row's page costs as much as reading it. A mapped table
-may be larger than the memory: the system keeps the rows in use and writes the others out.
+The rows of a batch are far apart, and with small pages the page lookup costs as much as reading a row. A mapped table
+may be larger than the memory: the system keeps the rows in use and writes the others to disk.
 """
 
 import mmap
@@ -25,7 +25,7 @@ CHUNK_ENTRIES = 1 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class MappedTables:
-    """Tables of more than `over_bytes` live in files in `folder`, which vanish with the last use of the table."""
+    """Tables larger than `over_bytes` are files in `folder`, which disappear when the table is freed."""
 
     folder: Path
     over_bytes: int
@@ -36,10 +36,10 @@ _mapped: ContextVar[MappedTables | None] = ContextVar("mapped_tables", default=N
 
 @contextmanager
 def mapped_tables(folder: Path, over_bytes: int) -> Iterator[None]:
-    """Tables and optimizer states made inside are memory maps where they are larger than `over_bytes`.
+    """Tables and optimizer states created inside are memory-mapped files if they are larger than `over_bytes`.
 
-    The disk must hold them all: 6 tables of `N · D` float32, and the initial one, for a search with a threshold each,
-    and a byte an entry for each ticket's mask.
+    A search with one threshold per entry needs disk space for 7 tables of `N · D` float32, and one byte per entry for
+    the mask of each ticket.
     """
     token = _mapped.set(MappedTables(folder=folder, over_bytes=over_bytes))
     try:
@@ -49,7 +49,7 @@ def mapped_tables(folder: Path, over_bytes: int) -> Iterator[None]:
 
 
 def new_zeros(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
-    """A table of zeros on the CPU; no page of it is touched before it is used."""
+    """A table of zeros on the default device; on the CPU, large tables use memory only for pages that are written."""
     num_bytes = torch.Size(shape).numel() * dtype.itemsize
     mapped, on_cpu = _mapped.get(), torch.get_default_device().type == "cpu"
     if mapped is not None and on_cpu and num_bytes > mapped.over_bytes:
@@ -60,7 +60,7 @@ def new_zeros(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
 
 
 def copy_of(values: Tensor) -> Tensor:
-    """A copy kept the way a new table of its size would be."""
+    """A detached copy, allocated like `new_zeros`."""
     if values.device.type != "cpu" or values.numel() * values.element_size() < LARGE_BYTES:
         return values.detach().clone()
     return new_zeros(*values.shape, dtype=values.dtype).copy_(values.detach())
@@ -68,7 +68,7 @@ def copy_of(values: Tensor) -> Tensor:
 
 @torch.no_grad()
 def copy_into_(targets: Mapping[str, Tensor], sources: Mapping[str, Tensor]) -> None:
-    """Write every source into the target of its name, one after the other; the memory of the targets stays theirs."""
+    """Copy each source into the target with the same name, in place."""
     for name, target in targets.items():
         target.copy_(sources[name])
 
@@ -80,19 +80,19 @@ def _in_file(folder: Path, shape: torch.Size, dtype: torch.dtype) -> Tensor:
     try:
         return torch.from_file(str(path), shared=True, size=shape.numel(), dtype=dtype).view(shape)
     finally:
-        path.unlink()  # the map keeps the content alive, and nothing is left behind by a killed process
+        path.unlink()  # the map keeps the content, and a killed process leaves no file
 
 
 def _in_huge_pages(shape: torch.Size, dtype: torch.dtype) -> Tensor:
-    """Fresh pages of the system's, zero until they are written; torch's own zeros touch every page, as small ones."""
+    """Zeros in fresh pages of the system; torch.zeros would write every page, as small pages."""
     num_bytes = shape.numel() * dtype.itemsize
     try:
         memory = mmap.mmap(-1, num_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except OSError as error:
         raise ThresherError(
-            f"there is no memory for a table of {num_bytes:,} bytes ({error.strerror}); make it narrower, or keep "
-            "large tables in files with map_tables_over_mb"
+            f"not enough memory for a table of {num_bytes:,} bytes ({error.strerror}). Use a smaller embedding_dim, or "
+            "set map_tables_over_mb to keep large tables in files."
         ) from None
-    with suppress(OSError):  # only advice: a system without huge pages refuses it, and nothing else changes
+    with suppress(OSError):  # a hint, which systems without huge pages refuse
         memory.madvise(mmap.MADV_HUGEPAGE)
     return torch.frombuffer(memory, dtype=dtype).view(shape)

@@ -121,7 +121,7 @@ class ScoreHistogram:
 
 
 def clock_from_counts(counts: Tensor, num_kept: int) -> float:
-    """The clock above which about `num_kept` scores lie; scores within a bin are taken as evenly spread.
+    """The clock above which about `num_kept` scores are; scores within a bin are taken as evenly spread.
 
     −∞ if there are no more than `num_kept` scores, or if the clock would be below every bin.
     """
