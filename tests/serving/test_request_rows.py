@@ -143,7 +143,7 @@ def test_values_of_other_libraries(value, text):
     ("cell", "what"),
     [
         (object(), "a object"), (1j, "a complex"), ({"a": 1}, "a dict"), (b"\xff", "not UTF-8"), ([[1]], "a list"),
-        (["a"], r"\['a'\], where one value is expected"),
+        (["a"], r"\['a'\]; expected one value"),
     ],
 )  # fmt: skip
 def test_invalid_cells_are_reported_with_row_and_column(cell, what):

@@ -55,9 +55,7 @@ def rows_to_frame(rows: Rows, schema: Schema, *, also: Sequence[str] = ()) -> pl
             raise DataError(f"{names.count(repeated[0])} columns are called {repeated[0]!r}; keep one of them")
         labels = dict(zip(names, rows.columns, strict=True))
         return pl.DataFrame([_pandas_to_series(name, rows[labels[name]], schema) for name in columns])
-    raise DataError(
-        f"rows must be a dict, a list of dicts, a polars or a pandas frame; this is a {type(rows).__name__}"
-    )
+    raise DataError(f"rows must be a dict, a list of dicts, a polars or a pandas frame; got a {type(rows).__name__}")
 
 
 def read_frames(path: str | Path, schema: Schema, *, also: Sequence[str] = ()) -> Iterator[pl.DataFrame]:
@@ -137,10 +135,10 @@ def _plain_value(value: Any) -> Plain:
             try:
                 return bytes(value).decode()
             except UnicodeDecodeError:
-                raise TypeError(f"{bytes(value)!r}, bytes that are not UTF-8") from None
+                raise TypeError(f"bytes that are not UTF-8, {bytes(value)!r}") from None
         case date() | time() | UUID():
             return str(value)
-    raise TypeError(f"a {type(value).__name__}, where a text, a number or a date is expected")
+    raise TypeError(f"a {type(value).__name__}; expected a text, a number or a date")
 
 
 def _is_collection(value: Any) -> bool:
@@ -207,7 +205,7 @@ def _lists_to_series(name: str, cells: Sequence[Any], schema: Schema) -> pl.Seri
     single = {field.column for field in schema.single_fields} | {column.column for column in schema.dense}
     if name in single:
         row = next(at for at, cell in enumerate(cells) if isinstance(cell, list))
-        raise DataError(f"row {row} holds {cells[row]!r}, where one value is expected", column=name)
+        raise DataError(f"row {row} holds {cells[row]!r}; expected one value", column=name)
     separator = next((field.separator for field in schema.bag_fields if field.column == name), "")
     lists: list[Any] = []
     for cell in cells:
@@ -225,9 +223,9 @@ def _pandas_to_series(name: str, column: Any, schema: Schema) -> pl.Series:
     if not (isinstance(kind, np.dtype) and kind.kind in "iuf" and kind.itemsize <= 8):
         return _values_to_series(name, column, schema)
     numbers = pl.Series(name, column.to_numpy(), nan_to_null=True)
-    whole = numbers.cast(pl.Int64, strict=False)
+    integers = numbers.cast(pl.Int64, strict=False)
     exact = numbers.has_nulls() and bool((numbers.abs() < EXACT_INTEGERS).all())
-    return whole if exact and numbers.eq_missing(whole).all() else numbers
+    return integers if exact and numbers.eq_missing(integers).all() else numbers
 
 
 def _parse_json(line: str, number: int, name: str) -> Any:
