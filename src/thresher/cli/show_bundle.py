@@ -11,7 +11,7 @@ from thresher.cli.console import Facts, Shown, bar, shorten, show_facts, show_ro
 
 if TYPE_CHECKING:
     from thresher.serving.bundle import Bundle
-    from thresher.serving.summary import BundleSummary
+    from thresher.serving.bundle_summary import BundleSummary
 
 NAME_WIDTH = 20
 
@@ -20,7 +20,7 @@ def look_at_bundle(folder: Path) -> Shown:
     """A bundle's facts, tables and fields."""
     from thresher.report.field_plots import KeptField, plot_kept_fields
     from thresher.serving.bundle import open_bundle
-    from thresher.serving.summary import summarise
+    from thresher.serving.bundle_summary import summarise
 
     bundle = open_bundle(folder)
     summary = summarise(bundle)

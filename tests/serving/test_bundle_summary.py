@@ -1,7 +1,7 @@
 import pytest
 
 from thresher.serving.bundle import open_bundle, save_bundle
-from thresher.serving.summary import summarise
+from thresher.serving.bundle_summary import summarise
 
 
 @pytest.fixture
