@@ -10,9 +10,8 @@ import torch
 from numba import prange
 from numpy import float32
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
-from thresher.kernels.compiling import parallel_kernel, runs_on_kernels, serial_kernel
+from thresher.kernels.compiling import parallel_kernel, runs_on_kernels
 from thresher.kernels.distinct import DistinctIds
 from thresher.kernels.rows import CHUNKS_PER_THREAD, collect_rows, expand_rows, first_row_of_chunk
 
@@ -132,45 +131,5 @@ def _sum_rows(rows, places, joined):  # type: ignore[no-untyped-def]
 
 
 def sum_from_rows(rows: Tensor, distinct: DistinctIds) -> Tensor:
-    """The sum of a sample's weights: rows `[U, 1]` at places `[B, F]` → `[B]`."""
-    if runs_on_kernels(rows, distinct.places):
-        total: Tensor = _SumFromRows.apply(rows, distinct)  # type: ignore[no-untyped-call]
-        return total
-    return expand_rows(rows, distinct).sum((1, 2))
-
-
-class _SumFromRows(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, rows, distinct):  # type: ignore[no-untyped-def]
-        total = torch.empty(distinct.places.shape[0])
-        _sum_weights(rows.detach().numpy(), distinct.places.numpy(), total.numpy())
-        ctx.distinct = distinct
-        return total
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, grad):  # type: ignore[no-untyped-def]
-        row_grads = torch.zeros(ctx.distinct.num_ids, 1)
-        _add_weight_gradients(grad.contiguous().numpy(), ctx.distinct.places.numpy(), row_grads.numpy())
-        return row_grads, None
-
-
-# Serial: one number per place of the batch is too little work for a second thread.
-
-
-@serial_kernel
-def _sum_weights(rows, places, total):  # type: ignore[no-untyped-def]
-    for b in range(places.shape[0]):
-        sum_ = float32(0.0)
-        for f in range(places.shape[1]):
-            if places[b, f] < rows.shape[0]:
-                sum_ += rows[places[b, f], 0]
-        total[b] = sum_
-
-
-@serial_kernel
-def _add_weight_gradients(grad, places, row_grads):  # type: ignore[no-untyped-def]
-    for b in range(places.shape[0]):
-        for f in range(places.shape[1]):
-            if places[b, f] < row_grads.shape[0]:
-                row_grads[places[b, f], 0] += grad[b]
+    """The sum of the weights of a sample: rows `[U, 1]` at places `[B, F]` → `[B]`."""
+    return join_rows(rows, distinct).squeeze(1)
