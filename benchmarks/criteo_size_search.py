@@ -1,9 +1,9 @@
-"""One whole search at Criteo's size on an ordinary machine: 1.09 million features, D = 64, 39 fields, several budgets.
+"""One search at Criteo's size on an ordinary machine: 1.09 million features, D = 64, 39 fields, several budgets.
 
     python benchmarks/criteo_size_search.py runs/criteo-size [--rows 5000000] [--threads 2] [--retrain]
 
-Rows are made up with planted truth: 20 fields carry the label, 19 are noise. Encodes (or reopens) them, searches once
-for all budgets, and says for each how much of it went to noise fields. Time and peak memory go into the results.
+Rows are synthetic: 20 fields determine the label, 19 are noise. The script encodes the rows (or reopens them), searches
+once for all budgets, and reports the share of each ticket in noise fields, the time and the peak memory.
 """
 
 import argparse
@@ -32,7 +32,7 @@ from thresher.search.ticket import MaskTicket
 from thresher.training.optimizers import OptimizerConfig
 
 sys.path.insert(0, str(Path(__file__).parent / "speed"))
-from sides import RESULTS, machine, peak_bytes
+from measure import RESULTS, machine, peak_bytes
 
 NUM_SIGNAL_FIELDS, NUM_NOISE_FIELDS, NUM_FEATURES = 20, 19, 1_086_810
 

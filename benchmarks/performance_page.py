@@ -1,4 +1,4 @@
-"""Result files → docs/performance.md: what encoding, search, retraining and serving cost here, and how to measure it.
+"""Write docs/performance.md from the result files: the cost of encoding, search, retraining and serving.
 
 python benchmarks/performance_page.py
 """
@@ -32,67 +32,68 @@ def page() -> str:
         for budget, found in whole["tickets"].items()
     )
     widths = ", ".join(f"{side['milliseconds']:.1f} ms at {name}" for name, side in scaling["sides"].items())
-    return f"""# What it costs
+    return f"""# Performance
 
-Measured on {machine["cpus"]} cores ({machine["cpu"]}) without a GPU, each side in turn in one run, medians; Python {machine["python"]},
-torch {machine["versions"]["torch"]}. Timings of a shared machine are noisy: trust ratios more than milliseconds. This page is made by
-`python benchmarks/performance_page.py` from [benchmarks/results](../benchmarks/results); the scripts named below make those.
+All numbers were measured on {machine["cpus"]} cores ({machine["cpu"]}) without a GPU, with Python {machine["python"]} and torch {machine["versions"]["torch"]}. The variants of
+a table are run in turn, and the table shows medians. The machine was shared, so ratios are more reliable than
+milliseconds. `python benchmarks/performance_page.py` writes this page from [benchmarks/results](../benchmarks/results). Each
+section names the script that produces its results.
 
 ## Encoding
 
-`benchmarks/speed/encode.py`, raw rows in Criteo's shape, 39 fields, values seen ten times or more.
+`benchmarks/speed/encode.py`: raw rows in Criteo's shape, 39 fields, values seen at least ten times.
 
 | 5,000,000 rows | seconds | peak memory |
 | --- | --- | --- |
 | Thresher | {encode["sides"]["ours"]["seconds"]:.1f} | {encode["sides"]["ours"]["peak_bytes"] / 1e9:.2f} GB |
-| two passes in pure Python, row by row, as the PEP authors do | {encode["sides"]["python"]["seconds"]:.0f} | {encode["sides"]["python"]["peak_bytes"] / 1e9:.2f} GB |
+| pure Python, two passes row by row, like the authors of PEP | {encode["sides"]["python"]["seconds"]:.0f} | {encode["sides"]["python"]["peak_bytes"] / 1e9:.2f} GB |
 | pandas in chunks | {encode["sides"]["pandas"]["seconds"]:.0f} | {encode["sides"]["pandas"]["peak_bytes"] / 1e9:.2f} GB |
 
-So {encode["ratios"]["python_over_ours"]:.0f} times as fast as the one and {encode["ratios"]["pandas_over_ours"]:.0f} times as the other. As many rows as Criteo has, 45,840,617, take
-{growth["ratios"]["minutes_last"]:.1f} minutes and {growth["ratios"]["peak_gigabytes_last"]:.1f} GB (`--growth`); a row costs {growth["ratios"]["seconds_per_row_last_over_first"]:.2f} times what it costs in a million rows.
+Thresher is {encode["ratios"]["python_over_ours"]:.0f} times as fast as pure Python and {encode["ratios"]["pandas_over_ours"]:.0f} times as fast as pandas. 45,840,617 rows, the size of Criteo, take
+{growth["ratios"]["minutes_last"]:.1f} minutes and {growth["ratios"]["peak_gigabytes_last"]:.1f} GB (`--growth`). The time per row is then {growth["ratios"]["seconds_per_row_last_over_first"]:.2f} times that of a file with a million rows.
 
-Shuffled batches of 1,024 from the encoded table come at {batches["ratios"]["million_rows_per_second"]:.1f} million rows a second, {batches["ratios"]["ours_over_dataloader"]:.0f} times a
+Shuffled batches of 1,024 rows are read from the encoded table at {batches["ratios"]["million_rows_per_second"]:.1f} million rows per second, {batches["ratios"]["ours_over_dataloader"]:.0f} times the rate of a
 `DataLoader` over samples (`benchmarks/speed/batches.py`).
 
-## A step of search
+## Search step
 
-`benchmarks/speed/search_step.py`: FM over N = 1,086,810 features, D = 64, 39 fields, batches of 1,024, a threshold per entry.
+`benchmarks/speed/search_step.py`: FM with N = 1,086,810 features, D = 64, 39 fields, batches of 1,024, one threshold per entry.
 
-| step | milliseconds | over ours |
+| step | milliseconds | multiple of Thresher |
 | --- | --- | --- |
-| **ours**: the mean over a whole search, clock included | {steps["ours"]:.1f} | 1 |
-| the published step, as its authors run it | {steps["published"]:.0f} | {ratio["published_over_ours"]:.0f} |
-| the same with fused Adam, one pass over the table less, and a count that lists nothing | {steps["published_lean"]:.0f} | {ratio["published_lean_over_ours"]:.0f} |
-| PEP done well the dense way: look up, then threshold | {steps["dense"]:.0f} | {ratio["dense_over_ours"]:.1f} |
+| **Thresher**: mean over a whole search, clock included | {steps["ours"]:.1f} | 1 |
+| published step, as in the authors' code | {steps["published"]:.0f} | {ratio["published_over_ours"]:.0f} |
+| published step with fused Adam, one pass over the table fewer, and a cheaper count | {steps["published_lean"]:.0f} | {ratio["published_lean_over_ours"]:.0f} |
+| PEP with dense updates: look up, then threshold | {steps["dense"]:.0f} | {ratio["dense_over_ours"]:.1f} |
 | no pruning: `nn.Embedding`, fused Adam | {steps["unpruned_dense"]:.0f} | {ratio["unpruned_dense_over_ours"]:.1f} |
 | no pruning: `nn.Embedding(sparse=True)`, SparseAdam | {steps["sparse_adam"]:.1f} | {ratio["sparse_adam_over_ours"]:.1f} |
-| no pruning: our own row updates | {steps["unpruned"]:.1f} | {1 / ratio["ours_over_unpruned"]:.2f} |
+| no pruning: Thresher's row updates | {steps["unpruned"]:.1f} | {1 / ratio["ours_over_unpruned"]:.2f} |
 
-The search costs {ratio["ours_over_unpruned"]:.2f} times training without pruning for FM, {ratio["ours_over_unpruned_deepfm"]:.2f} for DeepFM and {ratio["ours_over_unpruned_autoint"]:.2f} for AutoInt (the
-paper: 1.24). Where pressing begins, before rows are gone, a step is dearest: {ratio["ours_dearest_over_unpruned"]:.2f} times for FM.
+A search step takes {ratio["ours_over_unpruned"]:.2f} times as long as a training step without pruning for FM, {ratio["ours_over_unpruned_deepfm"]:.2f} times for DeepFM and {ratio["ours_over_unpruned_autoint"]:.2f} times
+for AutoInt (paper: 1.24). Steps are slowest when pruning starts, before rows are removed: {ratio["ours_dearest_over_unpruned"]:.2f} times for FM.
 
-![Milliseconds a step against rows of the table](../benchmarks/results/scaling.svg)
+![Milliseconds per step against rows of the table](../benchmarks/results/scaling.svg)
 
-The step does not grow with the table but for cache misses: {widths} (`benchmarks/speed/scaling.py`).
+The time of a step grows with the table only through cache misses: {widths} (`benchmarks/speed/scaling.py`).
 
-Deep models multiply each distinct vector of a batch once, where at least four places share one on average and vectors
-have 32 numbers or more. MovieLens-1M's shape has {once["places_over_distinct_movielens-1m"]:.1f} places to a vector: there a training step of DeepFM is {once["everywhere_over_once_deepfm_movielens-1m"]:.2f} times
-as fast as with all places multiplied, one of AutoInt {once["everywhere_over_once_autoint_movielens-1m"]:.2f} times; with vectors of 128 numbers {once["everywhere_over_once_deepfm_movielens-1m-wide"]:.2f} and {once["everywhere_over_once_autoint_movielens-1m-wide"]:.2f} times.
-Criteo's has {once["places_over_distinct_criteo"]:.1f} places to a vector, and nothing is done (`benchmarks/speed/distinct_vectors.py`).
+Deep models multiply each distinct vector of a batch once if a vector occurs at four or more positions on average and D is
+at least 32. In MovieLens-1M's shape a vector occurs at {once["places_over_distinct_movielens-1m"]:.1f} positions: a training step is then {once["everywhere_over_once_deepfm_movielens-1m"]:.2f} times as fast for DeepFM and {once["everywhere_over_once_autoint_movielens-1m"]:.2f}
+times for AutoInt, and with D = 128 {once["everywhere_over_once_deepfm_movielens-1m-wide"]:.2f} and {once["everywhere_over_once_autoint_movielens-1m-wide"]:.2f} times. In Criteo's shape a vector occurs at {once["places_over_distinct_criteo"]:.1f} positions, so every
+position is multiplied (`benchmarks/speed/distinct_vectors.py`).
 
-## A whole search at Criteo's size
+## Whole search at Criteo's size
 
-`benchmarks/criteo_size_search.py`: {whole["settings"]["rows"]:,} made-up rows, {whole["num_features"]:,} features, D = {whole["settings"]["dim"]}, 20 fields that carry the label and 19 that
-are noise. One pass of warm-up and one of pressing, {whole["search_steps"]:,} steps, took {whole["search_seconds"] / 60:.1f} minutes and {whole["peak_bytes"] / 1e9:.1f} GB, for all budgets:
+`benchmarks/criteo_size_search.py`: {whole["settings"]["rows"]:,} synthetic rows, {whole["num_features"]:,} features, D = {whole["settings"]["dim"]}, 20 fields that determine the label and 19 noise
+fields. One epoch of warm-up and one epoch of pruning, {whole["search_steps"]:,} steps, took {whole["search_seconds"] / 60:.1f} minutes and {whole["peak_bytes"] / 1e9:.1f} GB for all budgets:
 
-| budget | parameters | features kept | share that went to noise fields |
+| budget | parameters | features kept | share in noise fields |
 | --- | --- | --- | --- |
 {tickets}
 
 ## Retraining
 
-`benchmarks/speed/retrain_step.py`: at 1 % density a step on the kept values alone is {retrain["ratios"]["masked_dense_over_compact_time"]:.1f} times as fast as on the masked dense table with fused
-Adam, and holds {retrain["ratios"]["masked_dense_over_compact_bytes"]:.0f} times fewer bytes of parameters, gradients, optimizer state and index.
+`benchmarks/speed/retrain_step.py`: at 1 % density, a step on the compact values is {retrain["ratios"]["masked_dense_over_compact_time"]:.1f} times as fast as on the masked dense table with
+fused Adam, and needs {retrain["ratios"]["masked_dense_over_compact_bytes"]:.0f} times fewer bytes for parameters, gradients, optimizer state and index.
 
 ## Serving
 
@@ -102,13 +103,13 @@ Adam, and holds {retrain["ratios"]["masked_dense_over_compact_bytes"]:.0f} times
 | --- | --- |
 | bytes on disk, share of dense float32 | {memory["ratios"]["share_of_dense_on_disk_fp32"]:.2%} in fp32, {memory["ratios"]["share_of_dense_on_disk_fp16"]:.2%} in fp16 |
 | resident memory, share of dense float32 | {memory["ratios"]["share_of_dense_resident_fp32"]:.2%} in fp32, {memory["ratios"]["share_of_dense_resident_fp16"]:.2%} in fp16 |
-| bytes over values plus the entropy of the mask | {memory["ratios"]["times_bound_at_0.01"]:.2f} at 1 %, {memory["ratios"]["times_bound_at_0.2"]:.2f} at 20 %, {memory["ratios"]["times_bound_at_0.001"]:.2f} at 0.1 % |
+| bytes, multiple of the lower bound (values plus entropy of the mask) | {memory["ratios"]["times_bound_at_0.01"]:.2f} at 1 %, {memory["ratios"]["times_bound_at_0.2"]:.2f} at 20 %, {memory["ratios"]["times_bound_at_0.001"]:.2f} at 0.1 % |
 | lookup of 1,024 × 39 ids | {lookup["ratios"]["dense_over_compact_time"]:.2f} times as fast as `nn.Embedding` |
-| loading the table; a bundle with its vocabularies | {memory["ratios"]["compact_load_seconds"] * 1e3:.0f} ms; {bundle["ratios"]["load_seconds"] * 1e3:.0f} ms |
-| one row from raw values to probability | {bundle["ratios"]["single_row_milliseconds"]:.1f} ms |
-| ONNX file over the bundle without vocabularies | {bundle["ratios"]["onnx_over_bundle_bytes"]:.2f} |
+| load time of the table; of a bundle with vocabularies | {memory["ratios"]["compact_load_seconds"] * 1e3:.0f} ms; {bundle["ratios"]["load_seconds"] * 1e3:.0f} ms |
+| one row, from raw values to probability | {bundle["ratios"]["single_row_milliseconds"]:.1f} ms |
+| size of the ONNX file, multiple of the bundle without vocabularies | {bundle["ratios"]["onnx_over_bundle_bytes"]:.2f} |
 
-From 5 % density on, lookups from compact tables are slower than from a dense one: memory is what they save.
+At 5 % density and above, lookups in a compact table are slower than in a dense table; compact tables then save memory only.
 """
 
 

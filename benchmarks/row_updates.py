@@ -1,11 +1,10 @@
-"""What row updates cost in accuracy: RowAdam against dense Adam on long-tailed data, by its cap and its moments.
+"""Accuracy of row updates: RowAdam against dense Adam on long-tailed data, for several caps and kinds of moments.
 
     python benchmarks/row_updates.py [--steps 3000] [--seeds 3] [--out benchmarks/results/row_updates_long_tail.json]
 
-Ids are drawn by Zipf's law from `N` features; most features come once in thousands of steps. Labels follow a planted
-factorization machine. Each variant trains an FM for one pass and is measured on fresh rows: over all of them, and over
-those that hold a feature seen at most ten times. Differences within two standard errors are noise.
-"""
+Ids follow Zipf's law over `N` features; most features occur once in thousands of steps. Labels follow a planted
+factorization machine. Each variant trains an FM for one pass and is evaluated on new rows: all of them, and those with
+a feature seen at most ten times. Differences within two standard errors are noise."""
 
 import argparse
 import json

@@ -2,8 +2,8 @@
 
     python benchmarks/row_updates_movielens.py data/ml-1m [--seeds 3] [--only rows]
 
-Each variant differs in the optimizer of the search (and of the unpruned training) alone; retraining is the same dense
-Adam over the kept values for all. Differences of test AUC under 0.001 are noise unless the seeds say otherwise.
+Variants differ only in the optimizer of the search and of the unpruned training. Retraining uses dense Adam over the
+kept values for all. Differences of test AUC below 0.001 are noise unless the seeds agree.
 """
 
 import argparse
@@ -62,7 +62,7 @@ def run(name: str, folder: Path, data_dir: Path, arguments: argparse.Namespace, 
 
 
 def training(optimizer: OptimizerConfig | None = None) -> TrainingConfig:
-    """Without a running mean of weights, which would even out differences between optimizers, and takes longer."""
+    """Return settings without a weight average, which would hide differences between optimizers."""
     return TrainingConfig(average_decay=0.0, optimizer=optimizer or OptimizerConfig(updates="dense"))
 
 

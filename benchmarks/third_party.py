@@ -1,11 +1,10 @@
-"""Models from PyPI, attached, searched, retrained at 5 % of their embedding parameters and compacted, on MovieLens-1M.
+"""Third-party models from PyPI, attached, searched, retrained at 5 % of their embedding parameters and compacted.
 
     THRESHER_DATA_DIR=… python benchmarks/third_party.py [--models deepctr-deepfm,…] [--seeds 0,1,2]
 
-Writes benchmarks/results/third_party.json; a model and seed found there is passed over, an interrupted one is taken up
-again. Their code is not touched: an adapter gives each its own form of batch and turns its probability into a logit.
-`--rows 2000 --plan-epochs 1 --max-epochs 1 --out /tmp/tiny.json` tries the script on a few rows.
-"""
+Trains on MovieLens-1M and writes benchmarks/results/third_party.json. Finished models and seeds are skipped,
+interrupted ones are resumed. The models' code is not changed: an adapter converts the batches and turns probabilities
+into logits. `--rows 2000 --plan-epochs 1 --max-epochs 1 --out /tmp/tiny.json` tests the script on a few rows."""
 
 import argparse
 import os
@@ -34,12 +33,12 @@ from thresher.training.optimizers import OptimizerConfig
 
 HERE = Path(__file__).parent
 EMBEDDING_DIM, HIDDEN_SIZES, BUDGET = 64, (100, 100), "5%"
-PLAN_EPOCHS, PATIENCE, MIN_DELTA = 10.0, 2, 0.0001  # shorter than the defaults: seven models, and none is fast
-TEACHER_SHARE = 1.0  # each is retrained on what its dense self predicts
+PLAN_EPOCHS, PATIENCE, MIN_DELTA = 10.0, 2, 0.0001  # shorter than the defaults, because there are seven slow models
+TEACHER_SHARE = 1.0  # retraining uses only soft labels of the model's dense version
 
 
 class Logits(nn.Module):
-    """Global ids `[B, F]` → what the model takes → its probability as a logit `[B]`."""
+    """Converts global ids `[B, F]` to the model's input and its probability to a logit `[B]`."""
 
     def __init__(self, model: nn.Module, field_sizes: tuple[int, ...], inputs: Callable[[Tensor], object]) -> None:
         super().__init__()
@@ -109,7 +108,7 @@ def splits(table: EncodedTable, batch_size: int, seed: int, rows: int | None) ->
     )  # fmt: skip
 
 
-def facts_of(trained: Trained) -> dict[str, object]:
+def result_of(trained: Trained) -> dict[str, object]:
     assert trained.test is not None
     return {
         "num_parameters": trained.num_parameters,
@@ -125,7 +124,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", default=",".join(MODELS))
     parser.add_argument("--seeds", default="0")
-    parser.add_argument("--rows", type=int, help="of each split; all by default")
+    parser.add_argument("--rows", type=int, help="rows of each split; default: all")
     parser.add_argument("--plan-epochs", type=float, default=PLAN_EPOCHS)
     parser.add_argument("--max-epochs", type=int, default=TrainingConfig().max_epochs)
     parser.add_argument("--learning-rate", type=float, default=OptimizerConfig().learning_rate, help="after the search")
@@ -166,12 +165,12 @@ def main() -> None:
                 distill_search=False,
                 seed=seed, folder=folder,
             )  # fmt: skip
-            facts = {"dense": facts_of(pruned.dense), BUDGET: facts_of(pruned.pruned[BUDGET])}
-            gain = facts[BUDGET]["test_auc"] - facts["dense"]["test_auc"]
+            measured = {"dense": result_of(pruned.dense), BUDGET: result_of(pruned.pruned[BUDGET])}
+            gain = measured[BUDGET]["test_auc"] - measured["dense"]["test_auc"]
             seconds = round(perf_counter() - started)
-            found[str(seed)] = facts | {"test_auc_gain": gain, "seconds": seconds, "settings": settings}
+            found[str(seed)] = measured | {"test_auc_gain": gain, "seconds": seconds, "settings": settings}
             write_json(arguments.out, results)
-            print(f"{name} seed {seed}: dense {facts['dense']['test_auc']:.4f}, {BUDGET} {gain:+.4f}", flush=True)
+            print(f"{name} seed {seed}: dense {measured['dense']['test_auc']:.4f}, {BUDGET} {gain:+.4f}", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,10 @@
-"""A bundle of Criteo's size in service: time to load it, latency of a row, rows a second, resident memory.
+"""Serving a bundle of Criteo's size: load time, latency of one row, rows per second, resident memory.
 
     python benchmarks/memory/bundle.py [--quick] [--rows 1086810] [--repeats 5]
 
-FM over 39 fields and 1,086,810 features, D = 64, 1 % kept, vocabularies of eight hexadecimal digits as in Criteo. Every
-figure is from fresh processes with one thread: torch `Predictor`, `NumpyPredictor` without torch, and (without
---quick) onnxruntime on the exported file. Raw rows in, probabilities out, but for ONNX, which starts at ids.
-"""
+FM with 39 fields and 1,086,810 features, D = 64, 1 % kept, vocabularies of eight hexadecimal digits as in Criteo. Every
+number comes from new processes with one thread: torch `Predictor`, `NumpyPredictor` without torch, and (without
+--quick) onnxruntime on the exported file. Input are raw rows and output are probabilities; ONNX starts at ids."""
 
 import argparse
 import json
@@ -22,15 +21,14 @@ import polars as pl
 from table import NUM_FEATURES, random_entries, resident_bytes
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "speed"))
-from sides import result_path, write_result
-from turns import print_table
+from measure import print_table, result_path, write_result
 
 NUM_FIELDS, EMBEDDING_DIM, DENSITY = 39, 64, 0.01
 ROW_COUNTS = (1, 100, 10_000)
 
 
 def make_bundle(folder: Path, num_features: int) -> None:
-    """A bundle of random weights, and raw rows to ask it about."""
+    """Save a bundle with random weights, and raw rows to predict."""
     import torch
 
     from thresher.compact.embedding import CompactEmbedding
@@ -63,11 +61,11 @@ def make_bundle(folder: Path, num_features: int) -> None:
     pl.DataFrame(columns).write_parquet(folder / "rows.parquet")
 
 
-def child(side: str, folder: Path) -> dict[str, float]:
+def child(variant: str, folder: Path) -> dict[str, float]:
     rows = pl.read_parquet(folder / "rows.parquet")
-    if side == "torch":
+    if variant == "torch":
         from thresher.serving.predictor import load_bundle as load
-    elif side == "numpy":
+    elif variant == "numpy":
         from thresher.serving.numpy_predictor import NumpyPredictor
 
         load = NumpyPredictor.load
@@ -76,12 +74,12 @@ def child(side: str, folder: Path) -> dict[str, float]:
     before = resident_bytes()
     started = perf_counter()
     predictor: Any = load(folder / "bundle")
-    if side == "numpy":
+    if variant == "numpy":
         _ = predictor.encoder  # vocabularies included
     figures = {"load_seconds": perf_counter() - started}
     for count in ROW_COUNTS:
-        asked: Any = rows.row(0, named=True) if count == 1 else rows.head(count)
-        seconds = timed(lambda asked=asked: predictor.predict(asked))
+        inputs: Any = rows.row(0, named=True) if count == 1 else rows.head(count)
+        seconds = timed(lambda inputs=inputs: predictor.predict(inputs))
         figures |= {f"milliseconds_{count}": seconds * 1e3, f"rows_per_second_{count}": count / seconds}
     return figures | {"resident_bytes": resident_bytes() - before}
 
@@ -103,7 +101,7 @@ def onnx_child(folder: Path, rows: pl.DataFrame) -> dict[str, float]:
 
 
 def timed(run: Any) -> float:
-    """Median seconds after two runs to warm up, within about a second."""
+    """Return the median seconds after two warm-up runs, within about a second."""
     times = []
     while len(times) < 5 or (sum(times) < 1 and len(times) < 200):
         started = perf_counter()
@@ -128,24 +126,24 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         make_bundle(folder, arguments.rows)
-        sides = ["torch", "numpy"] if arguments.quick else ["torch", "numpy", "onnx"]
-        if "onnx" in sides:
+        variants = ["torch", "numpy"] if arguments.quick else ["torch", "numpy", "onnx"]
+        if "onnx" in variants:
             make_onnx(folder)
-        runs: dict[str, list[dict[str, float]]] = {side: [] for side in sides}
+        runs: dict[str, list[dict[str, float]]] = {variant: [] for variant in variants}
         for _ in range(repeats):
-            for side in sides:
-                command = [sys.executable, __file__, "--child", side, name]
+            for variant in variants:
+                command = [sys.executable, __file__, "--child", variant, name]
                 done = subprocess.run(command, check=True, capture_output=True, text=True)
-                runs[side].append(json.loads(done.stdout.splitlines()[-1]))
+                runs[variant].append(json.loads(done.stdout.splitlines()[-1]))
         files = {path.relative_to(folder).as_posix(): path.stat().st_size for path in folder.rglob("*.*")}
-    figures = {side: {key: median(run[key] for run in found) for key in found[0]} for side, found in runs.items()}
+    figures = {variant: {key: median(run[key] for run in found) for key in found[0]} for variant, found in runs.items()}
     print_table(figures)
     tables = sum(size for file, size in files.items() if file.endswith(".safetensors"))
     ratios = {
         "load_seconds": figures["torch"]["load_seconds"],
         "single_row_milliseconds": figures["torch"]["milliseconds_1"],
     }
-    if "onnx" in sides:
+    if "onnx" in variants:
         ratios["onnx_over_bundle_bytes"] = files["model.onnx"] / tables
         ratios["onnx_session_over_file_bytes"] = figures["onnx"]["session_bytes"] / files["model.onnx"]
     settings = {"num_features": arguments.rows, "embedding_dim": EMBEDDING_DIM, "density": DENSITY, "files": files}

@@ -1,11 +1,10 @@
-"""What fewer bits cost: AUC and bytes of a run's bundles in every value type, rounded and retrained.
+"""Cost of quantisation: AUC and bytes of a run's bundles in every value type, with and without retraining.
 
     python benchmarks/memory/quantised.py RUN [--budgets 25k 6500] [--epochs 5]
 
-RUN is the folder of a finished `thresher prune`. Each bundle is stored again in two bytes, eight bits and four; int8
-and int4 also go on training for a few epochs in those bits. Choices are made on validation; the test split is read once
-for each model that is reported.
-"""
+RUN is the folder of a finished `thresher prune`. Each bundle is converted to fp16, bf16, int8 and int4; int8 and int4
+are also retrained for a few quantisation-aware epochs. Choices are made on validation; the test split is read once for
+each reported model."""
 
 import argparse
 import sys
@@ -27,11 +26,10 @@ from thresher.training.loop import evaluate
 from thresher.training.optimizers import OptimizerConfig
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "speed"))
-from sides import result_path, write_result
-from turns import print_table
+from measure import print_table, result_path, write_result
 
 
-def judged(model: nn.Module, data: SplitBatches, storage_bytes: int) -> dict[str, float]:
+def evaluated(model: nn.Module, data: SplitBatches, storage_bytes: int) -> dict[str, float]:
     assert data.test is not None
     validation, test = (evaluate(model, split) for split in (data.validation, data.test))
     return {"storage_bytes": storage_bytes, "validation_auc": validation.auc, "test_auc": test.auc,
@@ -40,11 +38,11 @@ def judged(model: nn.Module, data: SplitBatches, storage_bytes: int) -> dict[str
 
 def measure(folder: Path, data: SplitBatches, config: TrainingConfig, seed: int) -> dict[str, dict[str, float]]:
     fp32 = open_bundle(folder)
-    figures = {"fp32": judged(fp32.model, data, fp32.tables["embedding"].storage_bytes)}
+    figures = {"fp32": evaluated(fp32.model, data, fp32.tables["embedding"].storage_bytes)}
     with tempfile.TemporaryDirectory() as name:
         for value_type in ("fp16", "bf16", "int8", "int4"):
             bundle = open_bundle(convert_bundle(folder, Path(name) / value_type, value_type))  # type: ignore[arg-type]
-            figures[value_type] = judged(bundle.model, data, bundle.tables["embedding"].storage_bytes)
+            figures[value_type] = evaluated(bundle.model, data, bundle.tables["embedding"].storage_bytes)
     for value_type in ("int8", "int4"):
         model = open_bundle(folder).model
         make_trainable_(model)
@@ -63,7 +61,7 @@ def measure(folder: Path, data: SplitBatches, config: TrainingConfig, seed: int)
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path)
-    parser.add_argument("--budgets", nargs="+", help="which bundles; all of the run without it")
+    parser.add_argument("--budgets", nargs="+", help="budgets of the bundles; default: all")
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--learning-rate", type=float, default=1e-4)
     parser.add_argument("--quick", action="store_true", help="one epoch of the smallest budget only")
@@ -85,13 +83,13 @@ def main() -> None:
     ratios: dict[str, float] = {}
     for budget in budgets:
         measured = measure(run.bundle(budget), data, config, run.config.seed)
-        figures |= {f"{budget}, {name}": side for name, side in measured.items()}
-        for name, side in measured.items():
+        figures |= {f"{budget}, {name}": variant for name, variant in measured.items()}
+        for name, variant in measured.items():
             key = name.replace(", ", "_")
-            ratios[f"auc_lost_{budget}_{key}"] = measured["fp32"]["test_auc"] - side["test_auc"]
+            ratios[f"auc_lost_{budget}_{key}"] = measured["fp32"]["test_auc"] - variant["test_auc"]
     print_table(figures)
-    of_run = {"source": run.config.data.source, "model": model_name(run.config.model), "seed": run.config.seed}
-    settings = {**of_run, "epochs": config.max_epochs, "learning_rate": arguments.learning_rate}
+    run_settings = {"source": run.config.data.source, "model": model_name(run.config.model), "seed": run.config.seed}
+    settings = {**run_settings, "epochs": config.max_epochs, "learning_rate": arguments.learning_rate}
     ratios = {name: round(ratio, 6) for name, ratio in ratios.items()}
     write_result("quantised", settings, figures, ratios, out)
 

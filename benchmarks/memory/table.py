@@ -1,11 +1,11 @@
-"""Bytes of a pruned table on disk and in memory: compact tables in each value type against the other ways to hold one.
+"""Bytes of a pruned table on disk and in memory: compact tables in each value type against other formats.
 
     python benchmarks/memory/table.py [--quick] [--densities 0.5 0.2 0.05 0.01 0.001] [--repeats 3]
 
-Resident is the proportional set size of a fresh process that loads the table and looks up every row once, minus that of
-the same process without a table, shared libraries aside; so memory-mapped pages count as soon as they are read. The
-bound is the bytes of the values plus the entropy of an independent mask of that density. `1,067 kept` is the smallest
-ticket of the paper.
+Resident memory is the proportional set size of a new process that loads the table and looks up every row once, minus
+that of the same process without a table. Shared libraries are excluded; memory-mapped pages count once they are read.
+The lower bound is the bytes of the values plus the entropy of an independent mask of that density. `1,067 kept` is the
+paper's smallest ticket.
 """
 
 import argparse
@@ -25,18 +25,17 @@ from typing import Any
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "speed"))
-from sides import result_path, write_result
-from tables import SIDES, Entries, disk_bytes, random_entries
-from turns import print_table
+from measure import print_table, result_path, write_result
+from table_formats import FORMATS, Entries, disk_bytes, random_entries
 
 NUM_FEATURES, EMBEDDING_DIM, BATCH = 1_086_810, 64, 1024 * 39
 SMALLEST = 1067
 
 
 def resident_bytes() -> int:
-    """Proportional set size, shared libraries left out: their part depends on what else runs on the machine."""
+    """Return the proportional set size without shared libraries, which depend on other processes."""
     gc.collect()
-    ctypes.CDLL("libc.so.6").malloc_trim(0)  # memory already given back is not the table's
+    ctypes.CDLL("libc.so.6").malloc_trim(0)  # freed memory must not count
     total, counted = 0, True
     for line in Path("/proc/self/smaps").read_text().splitlines():
         words = line.split()
@@ -47,18 +46,18 @@ def resident_bytes() -> int:
     return total
 
 
-def child(side: str, folder: Path, num_features: int) -> dict[str, float]:
-    """Load and sweep, or only what is around it; the same modules, kernels and output in every case."""
+def child(variant: str, folder: Path, num_features: int) -> dict[str, float]:
+    """Load the table and look up every row, or do the same without a table (`none`) as a baseline."""
     import torch
 
     from thresher.compact.table import CompactTable
 
     torch.set_num_threads(1)
-    with tempfile.TemporaryDirectory() as tiny:  # kernel and reader are loaded
+    with tempfile.TemporaryDirectory() as tiny:  # load kernel and reader
         CompactTable.from_mask(np.ones((2, 2), bool), np.ones((2, 2))).save(f"{tiny}/table.safetensors")
         CompactTable.load(f"{tiny}/table.safetensors").lookup(np.arange(2))
     started = perf_counter()
-    table = None if side == "none" else SIDES[side](folder)
+    table = None if variant == "none" else FORMATS[variant](folder)
     load_seconds = perf_counter() - started
     vectors = torch.zeros(BATCH, EMBEDDING_DIM)
     lookups = 0
@@ -73,8 +72,8 @@ def child(side: str, folder: Path, num_features: int) -> dict[str, float]:
     return {"resident": resident_bytes(), "load_seconds": load_seconds, "lookups_per_second": lookups / seconds}
 
 
-def run_child(side: str, folder: Path, num_features: int, repeats: int) -> dict[str, float]:
-    command = [sys.executable, __file__, "--child", side, "--folder", str(folder), "--rows", str(num_features)]
+def run_child(variant: str, folder: Path, num_features: int, repeats: int) -> dict[str, float]:
+    command = [sys.executable, __file__, "--child", variant, "--folder", str(folder), "--rows", str(num_features)]
     runs = []
     for _ in range(repeats):
         done = subprocess.run(command, check=True, capture_output=True, text=True)
@@ -83,7 +82,7 @@ def run_child(side: str, folder: Path, num_features: int, repeats: int) -> dict[
 
 
 def bound_bytes(entries: Entries, value_bytes: int) -> float:
-    """Values, and the entropy of a mask whose cells are kept independently."""
+    """Return the bytes of the values plus the entropy of an independent mask."""
     shape, positions, _ = entries
     cells = shape[0] * shape[1]
     share = len(positions) / cells
@@ -97,12 +96,12 @@ def measure(names: Sequence[str], entries: Entries, repeats: int, where: Path | 
     with tempfile.TemporaryDirectory(dir=where) as folder:
         without = run_child("none", Path(folder), num_features, repeats)["resident"]
         for name in names:
-            place = Path(folder) / name.replace(" ", "-")
-            place.mkdir()
-            SIDES[name].save(entries, place)
-            measured = run_child(name, place, num_features, repeats)
+            target = Path(folder) / name.replace(" ", "-")
+            target.mkdir()
+            FORMATS[name].save(entries, target)
+            measured = run_child(name, target, num_features, repeats)
             figures[name] = {
-                "disk_bytes": disk_bytes(place),
+                "disk_bytes": disk_bytes(target),
                 "resident_bytes": measured["resident"] - without,
                 "load_seconds": measured["load_seconds"],
                 "lookups_per_second": measured["lookups_per_second"],
@@ -117,7 +116,7 @@ def main() -> None:
     parser.add_argument("--densities", type=float, nargs="+", default=[0.5, 0.2, 0.05, 0.01, 0.001])
     parser.add_argument("--rows", type=int, default=NUM_FEATURES)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--folder", type=Path, help="where tables are written; a temporary folder without it")
+    parser.add_argument("--folder", type=Path, help="folder for the tables; default: a temporary folder")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--child", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -126,21 +125,21 @@ def main() -> None:
         print(json.dumps(child(arguments.child, arguments.folder, arguments.rows)))
         return
     densities = [0.01] if arguments.quick else sorted({*arguments.densities, 0.01}, reverse=True)
-    names = [name for name in SIDES if not arguments.quick or name in ("dense fp32", "compact fp32", "compact fp16")]
+    names = [name for name in FORMATS if not arguments.quick or name in ("dense fp32", "compact fp32", "compact fp16")]
     dense_bytes = 4 * arguments.rows * EMBEDDING_DIM
     figures: dict[str, dict[str, float]] = {}
     ratios: dict[str, float] = {}
     for density in densities:
         entries = random_entries(arguments.rows, EMBEDDING_DIM, density)
         measured = measure(names, entries, arguments.repeats, arguments.folder)
-        figures |= {f"{density:.1%} kept, {name}": side for name, side in measured.items()}
+        figures |= {f"{density:.1%} kept, {name}": variant for name, variant in measured.items()}
         compact = measured["compact fp32"]
         ratios[f"times_bound_at_{density:g}"] = compact["disk_bytes"] / bound_bytes(entries, 4)
         if density == 0.01:
             for kind in ("fp32", "fp16"):
-                side = measured[f"compact {kind}"]
-                ratios[f"share_of_dense_on_disk_{kind}"] = side["disk_bytes"] / dense_bytes
-                ratios[f"share_of_dense_resident_{kind}"] = side["resident_bytes"] / dense_bytes
+                variant = measured[f"compact {kind}"]
+                ratios[f"share_of_dense_on_disk_{kind}"] = variant["disk_bytes"] / dense_bytes
+                ratios[f"share_of_dense_resident_{kind}"] = variant["resident_bytes"] / dense_bytes
             ratios["compact_load_seconds"] = compact["load_seconds"]
     generator = np.random.default_rng(0)
     positions = np.sort(generator.choice(arguments.rows * EMBEDDING_DIM, SMALLEST, replace=False))

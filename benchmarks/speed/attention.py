@@ -1,19 +1,17 @@
-"""A layer of AutoInt's attention, forward and backward: the kernel for few fields against torch's general attention.
+"""One layer of AutoInt's attention, forward and backward: the kernel for few fields against torch's attention.
 
     python benchmarks/speed/attention.py [--rounds 20] [--dropout 0.4]
 
-Batches of 1,024 rows, 64 wide, two heads. The numbers of fields: MovieLens-1M's, a usual one, and the most the kernel
-takes. Both sides get the same projections and the same gradient, and are checked to agree first.
-"""
+Batches of 1,024 rows, dimension 64, two heads. Numbers of fields: that of MovieLens-1M, a common one, and the maximum
+of the kernel. Both variants get the same projections and gradient; the script first checks that they agree."""
 
 import argparse
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from sides import RESULTS, keep_pages, write_result
+from measure import RESULTS, Variant, print_table, restart_with_malloc_settings, run_in_turns, warm_up, write_result
 from torch import Tensor
-from turns import Side, print_table, take_turns, warm_up
 
 from thresher.kernels.attention import FEW_FIELDS, attend, attend_by_torch
 
@@ -40,14 +38,16 @@ def main() -> None:
         torch.testing.assert_close(
             step(attend, inputs, grad, 0.0), step(attend_by_torch, inputs, grad, 0.0), rtol=1e-3, atol=1e-3
         )
-        sides = {
-            f"{num_fields} fields, {name}": Side(lambda run=run, x=inputs, g=grad: step(run, x, g, arguments.dropout))
+        variants = {
+            f"{num_fields} fields, {name}": Variant(
+                lambda run=run, x=inputs, g=grad: step(run, x, g, arguments.dropout)
+            )
             for name, run in (("torch", attend_by_torch), ("kernel", attend))
         }
-        warm_up(*sides.values())
-        take_turns(sides, arguments.rounds)
-        figures |= {name: {"milliseconds": side.median_seconds * 1e3} for name, side in sides.items()}
-        torch_ms, kernel_ms = (side.median_seconds for side in sides.values())
+        warm_up(*variants.values())
+        run_in_turns(variants, arguments.rounds)
+        figures |= {name: {"milliseconds": variant.median_seconds * 1e3} for name, variant in variants.items()}
+        torch_ms, kernel_ms = (variant.median_seconds for variant in variants.values())
         ratios[f"torch_over_kernel_{num_fields}_fields"] = round(torch_ms / kernel_ms, 3)
     print_table(figures)
     settings = {
@@ -58,5 +58,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    keep_pages()
+    restart_with_malloc_settings()
     main()

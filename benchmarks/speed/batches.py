@@ -1,9 +1,9 @@
-"""Shuffled batches of 1,024 from an encoded table, 39 fields: ours against a `DataLoader` over samples.
+"""Shuffled batches of 1,024 rows from an encoded table with 39 fields: Thresher against a `DataLoader` over samples.
 
     python benchmarks/speed/batches.py [--quick] [--rows 5000000] [--repeats 5]
 
-The DataLoader side is what the authors do: a data set that gives one sample at a time, collated in Python. It runs over
-fewer rows, its rate does not depend on them. The map is warm: every page is read once before the clock starts.
+The DataLoader variant does what the authors do: a data set that returns one sample at a time, collated in Python. It
+runs over fewer rows; its rate does not depend on them. Every page of the memory map is read once before timing.
 """
 
 import argparse
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from sides import interleave, keep_pages, result_path, timed, write_result
+from measure import repeat_in_turns, restart_with_malloc_settings, result_path, timed, write_result
 from torch.utils.data import DataLoader, Dataset, Subset
 
 from thresher.data.batches.batches import Batches
@@ -24,7 +24,7 @@ NUM_FIELDS, NUM_FEATURES, BATCH_SIZE = 39, 1_086_810, 1024
 
 
 class Samples(Dataset[tuple[Any, Any]]):
-    """One row at a time."""
+    """A data set that returns one row at a time."""
 
     def __init__(self, split: EncodedSplit) -> None:
         self.ids, self.labels = split.ids, split.labels
@@ -68,7 +68,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="1,000,000 rows, under two minutes")
     parser.add_argument("--rows", type=int, default=5_000_000)
-    parser.add_argument("--samples", type=int, default=200_000, help="rows of the DataLoader side")
+    parser.add_argument("--samples", type=int, default=200_000, help="rows of the DataLoader variant")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--folder", type=Path)
@@ -82,16 +82,16 @@ def main() -> None:
         loader = DataLoader(Subset(Samples(split), range(samples)), BATCH_SIZE, shuffle=True)
         whole = Batches(split, BATCH_SIZE, seed=0, window=rows)
         window = Batches(split, BATCH_SIZE, seed=0, window=max(rows // 8, 4096))
-        ahead = Batches(split, BATCH_SIZE, seed=0, window=rows, prefetch=4)
+        prefetched = Batches(split, BATCH_SIZE, seed=0, window=rows, prefetch=4)
         epochs = iter(range(1_000_000))
-        sides = {
+        variants = {
             "ours": lambda: measured(whole.epoch(next(epochs))),
             "ours_in_windows": lambda: measured(window.epoch(next(epochs))),
-            "ours_prefetched": lambda: measured(ahead.epoch(next(epochs))),
+            "ours_prefetched": lambda: measured(prefetched.epoch(next(epochs))),
             "dataloader": lambda: measured(iter(loader)),
         }
-        found = interleave(sides, arguments.repeats)
-    rate = {name: side["rows_per_second"] for name, side in found.items()}
+        found = repeat_in_turns(variants, arguments.repeats)
+    rate = {name: variant["rows_per_second"] for name, variant in found.items()}
     ratios = {
         "ours_over_dataloader": rate["ours"] / rate["dataloader"],
         "windows_over_dataloader": rate["ours_in_windows"] / rate["dataloader"],
@@ -102,5 +102,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    keep_pages()
+    restart_with_malloc_settings()
     main()

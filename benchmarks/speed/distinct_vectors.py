@@ -1,12 +1,11 @@
-"""A training step of DeepFM and AutoInt: each distinct vector of a batch multiplied once, or at every place it stands.
+"""A training step of DeepFM and AutoInt that multiplies each distinct vector of a batch once, or at every position.
 
     python benchmarks/speed/distinct_vectors.py [--quick]
 
-Batches of 1,024 rows in these shapes: MovieLens-1M's seven small fields, vectors of 64 numbers and of 128; Criteo's 39
-with ids of a long tail, where most vectors of a batch stand in one place, and a model takes all place by place of its
-own accord, so that both sides should be equal; and 39 small fields with vectors of 32 numbers and Criteo's large
-network, which just come to each vector once, and gain least by it. Networks as recorded for the data sets; row updates.
-"""
+Batches of 1,024 rows in these shapes: the seven small fields of MovieLens-1M with D = 64 and 128; Criteo's 39 fields
+with long-tailed ids, where most vectors occur once, so that models use every position anyway and both variants should
+be equal; and 39 small fields with D = 32 and Criteo's large network, which just reach the limit and gain least.
+Networks as recorded for the data sets; row updates."""
 
 import argparse
 from collections.abc import Sequence
@@ -15,11 +14,10 @@ from pathlib import Path
 from types import MethodType
 
 import torch
-from search_step import field_sizes
-from sides import keep_pages, result_path, write_result
+from measure import Variant, print_table, restart_with_malloc_settings, result_path, run_in_turns, warm_up, write_result
+from search_step import field_sizes, touch_state
 from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits
-from turns import Side, print_table, take_turns, touch_state, warm_up
 
 from thresher.data.batches.batches import Bag
 from thresher.embeddings.method_registry import build_embedding
@@ -34,7 +32,7 @@ ONCE, EVERYWHERE = "once", "at every place"
 
 @dataclass(frozen=True)
 class Shape:
-    """Fields, how far their ids crowd at a field's start, and the data set whose networks read them."""
+    """Field sizes, skew of the ids within a field, and the data set whose networks are used."""
 
     name: str
     dataset: str
@@ -56,18 +54,18 @@ SHAPES = (
 )
 
 
-def place_by_place(model: CtrModel, ids: torch.Tensor, bags: Sequence[Bag], *blocks: nn.Module | None) -> torch.Tensor:
+def every_position(model: CtrModel, ids: torch.Tensor, bags: Sequence[Bag], *blocks: nn.Module | None) -> torch.Tensor:
     return model.vectors(ids, bags)
 
 
 class Training:
-    """A model that takes a step on one batch after another."""
+    """A model trained step by step."""
 
-    def __init__(self, shape: Shape, model_name: str, way: str) -> None:
+    def __init__(self, shape: Shape, model_name: str, mode: str) -> None:
         embedding = build_embedding(shape.field_sizes, UniformConfig(embedding_dim=shape.embedding_dim))
         self.model = build_model(embedding, model_config(model_name, shape.dataset)).train()
-        if way == EVERYWHERE:
-            self.model.distinct_vectors = MethodType(place_by_place, self.model)  # type: ignore[method-assign]
+        if mode == EVERYWHERE:
+            self.model.distinct_vectors = MethodType(every_position, self.model)  # type: ignore[method-assign]
         self.optimizer = build_optimizer(self.model, OptimizerConfig(updates="rows"))
         self.shape, self.generator = shape, torch.Generator().manual_seed(0)
         self.labels = torch.rand(BATCH_SIZE, generator=self.generator).round()
@@ -94,16 +92,16 @@ def main() -> None:
         distinct = len(shape.draw(torch.Generator().manual_seed(0)).unique())
         ratios[f"places_over_distinct_{shape.name}"] = round(BATCH_SIZE * len(shape.field_sizes) / distinct, 3)
         for model_name in ("deepfm", "autoint"):
-            sides = {}
-            for way in (EVERYWHERE, ONCE):
-                training = Training(shape, model_name, way)
-                side = Side(training.step, training.draw, runs_per_turn=3)
-                warm_up(side)
+            variants = {}
+            for mode in (EVERYWHERE, ONCE):
+                training = Training(shape, model_name, mode)
+                variant = Variant(training.step, training.draw, runs_per_turn=3)
+                warm_up(variant)
                 touch_state(training.optimizer)
-                sides[f"{shape.name}, {model_name}, {way}"] = side
-            take_turns(sides, num_rounds)
-            figures |= {name: {"milliseconds": side.median_seconds * 1e3} for name, side in sides.items()}
-            everywhere, once = (side.median_seconds for side in sides.values())
+                variants[f"{shape.name}, {model_name}, {mode}"] = variant
+            run_in_turns(variants, num_rounds)
+            figures |= {name: {"milliseconds": variant.median_seconds * 1e3} for name, variant in variants.items()}
+            everywhere, once = (variant.median_seconds for variant in variants.values())
             ratios[f"everywhere_over_once_{model_name}_{shape.name}"] = round(everywhere / once, 3)
     print_table(figures)
     settings = {
@@ -113,5 +111,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    keep_pages()
+    restart_with_malloc_settings()
     main()

@@ -1,12 +1,11 @@
-"""Encoding Criteo-shaped rows, 39 fields: ours, a two-pass pure-Python encoder in the authors' manner, and pandas.
+"""Encoding of rows in Criteo's shape, 39 fields: Thresher, pure Python in two passes like the authors, and pandas.
 
     python benchmarks/speed/encode.py [--quick] [--rows 5000000] [--repeats 3]
-    python benchmarks/speed/encode.py --growth 1000000,5000000,45840617     # ours alone: time and memory over rows
+    python benchmarks/speed/encode.py --growth 1000000,5000000,45840617     # Thresher only: time and memory over rows
 
-All sides read the same file, keep values seen at least ten times anywhere, and must find the same number of features.
-Each run is a process of its own, so that peak memory is its own; seconds are without starting Python. The pure-Python
-side stores plain bytes row by row, which is cheaper than the authors' database.
-"""
+All variants read the same file, keep values seen at least ten times, and must find the same number of features. Each
+run is a separate process, so that peak memory is its own; seconds exclude the start of Python. The pure-Python variant
+stores plain bytes row by row, which is cheaper than the authors' database."""
 
 import argparse
 import json
@@ -18,7 +17,15 @@ from array import array
 from collections import Counter
 from pathlib import Path
 
-from sides import in_subprocess, interleave, keep_pages, peak_bytes, result_path, timed, write_result
+from measure import (
+    peak_bytes,
+    repeat_in_turns,
+    restart_with_malloc_settings,
+    result_path,
+    run_in_subprocess,
+    timed,
+    write_result,
+)
 
 MIN_COUNT = 10
 NUM_INTEGERS, NUM_FIELDS = 13, 39
@@ -34,7 +41,7 @@ def thresher_encode(raw: Path, out: Path) -> int:
 
 
 def python(raw: Path, out: Path) -> int:
-    """Two passes, row by row; numbers by the winners' rule."""
+    """Two passes, row by row; numbers are transformed by the Kaggle winners' rule."""
 
     def values(line: str) -> list[str]:
         cells = line.rstrip("\n").split("\t")[1:]
@@ -62,7 +69,7 @@ def python(raw: Path, out: Path) -> int:
 
 
 def pandas(raw: Path, out: Path) -> int:
-    """Two passes over chunks, a column at a time."""
+    """Two passes over chunks, column by column."""
     import numpy as np
     import pandas as pd
 
@@ -97,12 +104,12 @@ def pandas(raw: Path, out: Path) -> int:
     return sum(len(index) + 1 for index in indexes)
 
 
-SIDES = {"ours": thresher_encode, "python": python, "pandas": pandas}
+VARIANTS = {"ours": thresher_encode, "python": python, "pandas": pandas}
 
 
-def run_side(name: str, raw: Path) -> None:
-    """One side, once, in this process."""
-    if name == "ours":  # compile the kernels before the clock starts
+def run_variant(name: str, raw: Path) -> None:
+    """Run one variant once in this process."""
+    if name == "ours":  # compile the kernels before timing
         warm = Path(tempfile.mkdtemp(dir=raw.parent))
         with raw.open() as lines:
             head = [next(lines) for _ in range(2_000)]
@@ -111,7 +118,7 @@ def run_side(name: str, raw: Path) -> None:
         shutil.rmtree(warm)
     out = Path(tempfile.mkdtemp(dir=raw.parent))
     try:
-        features, seconds = timed(lambda: SIDES[name](raw, out))
+        features, seconds = timed(lambda: VARIANTS[name](raw, out))
     finally:
         shutil.rmtree(out)
     print(json.dumps({"seconds": seconds, "peak_bytes": peak_bytes(), "num_features": features}))
@@ -119,24 +126,26 @@ def run_side(name: str, raw: Path) -> None:
 
 def compare(rows: int, repeats: int, python_repeats: int, out: Path, folder: Path) -> None:
     raw = make_raw(folder, rows)
-    sides = {name: (lambda name=name: in_subprocess(__file__, "--side", name, "--raw", str(raw))) for name in SIDES}
-    found = interleave(sides, repeats, {"python": python_repeats})
-    features = {name: side["num_features"] for name, side in found.items()}
-    assert len(set(features.values())) == 1, f"the sides disagree: {features}"
-    for side in found.values():
-        side["rows_per_second"] = rows / side["seconds"]
+    variants = {
+        name: (lambda name=name: run_in_subprocess(__file__, "--variant", name, "--raw", str(raw))) for name in VARIANTS
+    }
+    found = repeat_in_turns(variants, repeats, {"python": python_repeats})
+    features = {name: variant["num_features"] for name, variant in found.items()}
+    assert len(set(features.values())) == 1, f"variants find different numbers of features: {features}"
+    for variant in found.values():
+        variant["rows_per_second"] = rows / variant["seconds"]
     ratios = {f"{name}_over_ours": found[name]["seconds"] / found["ours"]["seconds"] for name in ("python", "pandas")}
     settings = {"rows": rows, "fields": NUM_FIELDS, "raw_bytes": raw.stat().st_size, "repeats": repeats}
     write_result("encode", settings | {"python_repeats": python_repeats}, found, ratios, out)
 
 
 def growth(sizes: list[int], out: Path, folder: Path) -> None:
-    """Ours alone over the number of rows: linear in time, flat in memory beyond the vocabulary."""
+    """Measure Thresher for several numbers of rows: time is linear, memory grows only with the vocabulary."""
     found = {}
     for rows in sizes:
         raw = make_raw(folder, rows)
-        side = in_subprocess(__file__, "--side", "ours", "--raw", str(raw))
-        found[str(rows)] = side | {"rows_per_second": rows / side["seconds"], "raw_bytes": raw.stat().st_size}
+        variant = run_in_subprocess(__file__, "--variant", "ours", "--raw", str(raw))
+        found[str(rows)] = variant | {"rows_per_second": rows / variant["seconds"], "raw_bytes": raw.stat().st_size}
         print(rows, found[str(rows)], flush=True)
         raw.unlink()
     first, last = found[str(sizes[0])], found[str(sizes[-1])]
@@ -153,7 +162,7 @@ def make_raw(folder: Path, rows: int) -> Path:
     from generated_data import write_criteo_like
 
     _, seconds = timed(lambda: write_criteo_like(folder / f"criteo_{rows}.txt", rows))
-    print(f"  {rows:,} rows made in {seconds:.0f} s", flush=True)
+    print(f"  {rows:,} rows written in {seconds:.0f} s", flush=True)
     return folder / f"criteo_{rows}.txt"
 
 
@@ -162,15 +171,15 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="300,000 rows, under two minutes")
     parser.add_argument("--rows", type=int, default=5_000_000)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--python-repeats", type=int, default=1, help="the pure-Python side takes minutes")
-    parser.add_argument("--growth", help="comma-separated numbers of rows: measure ours alone")
-    parser.add_argument("--folder", type=Path, help="where the raw file is made and deleted; needs room")
+    parser.add_argument("--python-repeats", type=int, default=1, help="the pure-Python variant takes minutes")
+    parser.add_argument("--growth", help="comma-separated numbers of rows; measure Thresher only")
+    parser.add_argument("--folder", type=Path, help="folder for the temporary raw file; needs disk space")
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--side", choices=tuple(SIDES), help=argparse.SUPPRESS)
+    parser.add_argument("--variant", choices=tuple(VARIANTS), help=argparse.SUPPRESS)
     parser.add_argument("--raw", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.side:
-        run_side(arguments.side, arguments.raw)
+    if arguments.variant:
+        run_variant(arguments.variant, arguments.raw)
         return
     out = result_path("encode_growth" if arguments.growth else "encode", arguments.out, quick=arguments.quick)
     with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
@@ -183,5 +192,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    keep_pages()
+    restart_with_malloc_settings()
     sys.exit(main())

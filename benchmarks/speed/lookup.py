@@ -1,10 +1,10 @@
-"""Lookup of 1,024 × 39 ids: compact tables in each value type against `nn.Embedding` and other ways to hold a table.
+"""Lookup of 1,024 × 39 ids: compact tables in each value type against `nn.Embedding` and other table formats.
 
     python benchmarks/speed/lookup.py [--quick] [--densities 0.5 0.2 0.05 0.01 0.001] [--rounds 20]
 
-Ids are drawn at random over the whole table, every lookup makes a fresh output tensor, all sides take turns. The named
-ratios are those at 1 % density. Without --quick also: every density, batches of 1, 100 and 10⁵ ids, and tables of
-10⁵, 10⁶ and 10⁷ rows, where time should follow the batch and not the table.
+Ids are random over the whole table and every lookup allocates a new output tensor. The named ratios are those at 1 %
+density. Without --quick also: every density, batches of 1, 100 and 10⁵ ids, and tables of 10⁵, 10⁶ and 10⁷ rows, where
+time should depend on the batch and not on the table.
 """
 
 import argparse
@@ -14,10 +14,9 @@ from itertools import cycle
 from pathlib import Path
 
 import torch
-from sides import keep_pages, result_path, write_result
-from tables import SIDES, TableSide, disk_bytes, random_entries
+from measure import Variant, print_table, restart_with_malloc_settings, result_path, run_in_turns, warm_up, write_result
+from table_formats import FORMATS, TableFormat, disk_bytes, random_entries
 from torch import Tensor
-from turns import Side, print_table, take_turns, warm_up
 
 NUM_FEATURES, EMBEDDING_DIM, BATCH_SIZE, NUM_FIELDS = 1_086_810, 64, 1024, 39
 
@@ -25,38 +24,38 @@ NUM_FEATURES, EMBEDDING_DIM, BATCH_SIZE, NUM_FIELDS = 1_086_810, 64, 1024, 39
 def measure(
     names: Sequence[str], num_features: int, density: float, batch: int, rounds: int, folder: Path
 ) -> dict[str, dict[str, float]]:
-    """Median milliseconds of a lookup, lookups a second and bytes on disk, per side; checked to agree first."""
+    """Return median milliseconds, lookups per second and bytes on disk of each format; check first that they agree."""
     entries = random_entries(num_features, EMBEDDING_DIM, density)
     generator = torch.Generator().manual_seed(0)
     batches = [torch.randint(num_features, (batch,), generator=generator) for _ in range(8)]
-    tables: dict[str, TableSide] = {}
+    tables: dict[str, TableFormat] = {}
     sizes = {}
     for name in names:
-        place = folder / name.replace(" ", "-")
-        place.mkdir()
-        SIDES[name].save(entries, place)
-        tables[name], sizes[name] = SIDES[name](place), disk_bytes(place)
+        target = folder / name.replace(" ", "-")
+        target.mkdir()
+        FORMATS[name].save(entries, target)
+        tables[name], sizes[name] = FORMATS[name](target), disk_bytes(target)
     _check(tables, batches[0])
     runs_per_turn = max(5, min(50, 40_000 // batch))
-    sides = {name: Side(_run(table, batches), runs_per_turn=runs_per_turn) for name, table in tables.items()}
-    warm_up(*sides.values())
-    take_turns(sides, rounds)
+    variants = {name: Variant(_run(table, batches), runs_per_turn=runs_per_turn) for name, table in tables.items()}
+    warm_up(*variants.values())
+    run_in_turns(variants, rounds)
     return {
         name: {
-            "milliseconds": side.median_seconds * 1e3,
-            "lookups_per_second": batch / side.median_seconds,
+            "milliseconds": variant.median_seconds * 1e3,
+            "lookups_per_second": batch / variant.median_seconds,
             "disk_bytes": float(sizes[name]),
         }
-        for name, side in sides.items()
+        for name, variant in variants.items()
     }
 
 
-def _run(table: TableSide, batches: Sequence[Tensor]) -> Callable[[], Tensor]:
+def _run(table: TableFormat, batches: Sequence[Tensor]) -> Callable[[], Tensor]:
     endless = cycle(batches)
     return lambda: table.look_up(next(endless))
 
 
-def _check(tables: Mapping[str, TableSide], ids: Tensor) -> None:
+def _check(tables: Mapping[str, TableFormat], ids: Tensor) -> None:
     expected = tables["compact fp32"].look_up(ids)
     for name, table in tables.items():
         tolerance = 2.0 if "int4" in name else 0.1 if name != "compact fp32" else 0
@@ -69,7 +68,7 @@ def main() -> None:
     parser.add_argument("--densities", type=float, nargs="+", default=[0.5, 0.2, 0.05, 0.01, 0.001])
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--rows", type=int, default=NUM_FEATURES)
-    parser.add_argument("--folder", type=Path, help="where tables are written; a temporary folder without it")
+    parser.add_argument("--folder", type=Path, help="folder for the tables; default: a temporary folder")
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     out = result_path("lookup", arguments.out, quick=arguments.quick)
@@ -80,12 +79,12 @@ def main() -> None:
     def run(label: str, names: Sequence[str], rows: int, density: float, ids: int) -> dict[str, dict[str, float]]:
         with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
             measured = measure(names, rows, density, ids, arguments.rounds, Path(folder))
-        figures.update({f"{label}, {name}": side for name, side in measured.items()})
+        figures.update({f"{label}, {name}": variant for name, variant in measured.items()})
         return measured
 
     at_one_percent: dict[str, dict[str, float]] = {}
     for density in densities:
-        measured = run(f"{density:.1%} kept", list(SIDES), arguments.rows, density, batch)
+        measured = run(f"{density:.1%} kept", list(FORMATS), arguments.rows, density, batch)
         at_one_percent = measured if density == 0.01 else at_one_percent
     if not arguments.quick:
         pair = ["dense fp32", "compact fp32"]
@@ -100,9 +99,9 @@ def main() -> None:
         "compact_share_of_dense_bytes": compact["disk_bytes"] / dense["disk_bytes"],
     }
     for name in ("fp16", "int8", "int4"):
-        side = at_one_percent[f"compact {name}"]
-        ratios[f"dense_over_compact_time_{name}"] = dense["milliseconds"] / side["milliseconds"]
-        ratios[f"compact_share_of_dense_bytes_{name}"] = side["disk_bytes"] / dense["disk_bytes"]
+        variant = at_one_percent[f"compact {name}"]
+        ratios[f"dense_over_compact_time_{name}"] = dense["milliseconds"] / variant["milliseconds"]
+        ratios[f"compact_share_of_dense_bytes_{name}"] = variant["disk_bytes"] / dense["disk_bytes"]
     settings = {
         "num_features": arguments.rows,
         "embedding_dim": EMBEDDING_DIM,
@@ -116,5 +115,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    keep_pages()
+    restart_with_malloc_settings()
     main()

@@ -1,15 +1,15 @@
-"""The paper's running times at Criteo's shape: base, DartsEmb and PEP under FM, DeepFM and AutoInt, in one run.
+"""The paper's running times at Criteo's shape: training, DartsEmb and PEP under FM, DeepFM and AutoInt.
 
     python benchmarks/speed/paper_runtime.py [--quick] [--threads 2] [--out …]
 
-Five sides for each model, made from those of `search_step.py`:
+Five variants for each model, built from those of `search_step.py`:
 
-- `base_dense`: a plain table and fused Adam over all of it
-- `darts_dense`: DartsEmb with the same width: a step of the weights, then one of the choices on other rows
+- `base_dense`: a dense table and fused Adam over the whole table
+- `darts_dense`: DartsEmb with the same dimension: a step of the weights, then a step of the choices on other rows
 - `pep_published`: the authors' step, which thresholds, clips, updates and counts the whole table
-- `base_rows`, `pep_rows`: ours: a plain table and a whole search, clock included, with row updates
+- `base_rows`, `pep_rows`: Thresher with row updates: a dense table, and a whole search with its clock
 
-Ratios are to the base of the same kind. An epoch is what 80 % of Criteo's rows take at this batch size.
+Ratios are to the base of the same kind. An epoch is 80 % of Criteo's rows at this batch size.
 """
 
 import argparse
@@ -19,11 +19,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from statistics import fmean
 
-from sides import in_subprocess, keep_pages, peak_bytes, result_path, write_result
+from measure import (
+    peak_bytes,
+    print_table,
+    restart_with_malloc_settings,
+    result_path,
+    run_in_subprocess,
+    run_in_turns,
+    write_result,
+)
 
 if __name__ == "__main__":
     os.environ["OMP_WAIT_POLICY"] = "passive"
-    keep_pages()
+    restart_with_malloc_settings()
 
 import torch
 from search_step import (
@@ -33,13 +41,12 @@ from search_step import (
     NUM_FIELDS,
     Stream,
     Training,
-    by_part,
     field_sizes,
+    mean_by_part,
     published,
     search,
     unpruned,
 )
-from turns import print_table, take_turns
 
 from thresher.baselines.bilevel import BilevelController
 from thresher.baselines.candidate_sizes import DartsEmbConfig
@@ -53,11 +60,11 @@ from thresher.training.optimizers import OptimizerConfig, build_optimizer
 
 MODELS = ("fm", "deepfm", "autoint")
 STEPS_PER_EPOCH = -(-int(0.8 * 45_840_617) // BATCH_SIZE)
-CANDIDATE_SIZES = (4, 16, EMBEDDING_DIM)  # the widest is the base's table
+CANDIDATE_SIZES = (4, 16, EMBEDDING_DIM)  # the largest is the dimension of the dense table
 
 
-class Drawn:
-    """Some batches of a stream, again and again: what is drawn beforehand is off the clock."""
+class RepeatedBatches:
+    """Repeats a few batches of a stream, which are drawn before timing."""
 
     num_rows = BATCH_SIZE << 20
 
@@ -76,7 +83,7 @@ class Drawn:
 
 
 def darts(model_name: str) -> Training:
-    """The bilevel search's own step."""
+    """The step of the bilevel search."""
     config = DartsEmbConfig(embedding_dim=EMBEDDING_DIM, candidate_sizes=CANDIDATE_SIZES)
     embedding = build_embedding(field_sizes(), config, feature_counts=expected_counts())
     model = build_model(embedding, model_config(model_name))
@@ -85,7 +92,7 @@ def darts(model_name: str) -> Training:
         parameter for group in weights.param_groups if group["name"] == "choices" for parameter in group["params"]
     ]
     weights.param_groups = [group for group in weights.param_groups if group["name"] != "choices"]
-    rows = Drawn()
+    rows = RepeatedBatches()
     data = SplitBatches(train=rows, validation=rows)
     task = SearchTask(model=model, data=data, budgets=(), config=SearchConfig(), seed=0)
     controller = BilevelController(task, torch.optim.Adam(choosing, lr=1e-3))
@@ -98,7 +105,7 @@ def darts(model_name: str) -> Training:
 
 
 def expected_counts() -> list[int]:
-    """How often each feature comes in a million rows of the stream."""
+    """Return the expected count of each feature in a million rows of the stream."""
     counts: list[int] = []
     for size in field_sizes():
         edges = torch.arange(size + 1, dtype=torch.float64).div_(size).pow_(1 / 6)
@@ -107,28 +114,28 @@ def expected_counts() -> list[int]:
 
 
 def measure(model_name: str, kind: str, quick: bool) -> dict[str, float]:
-    """Seconds a step of every side of one kind under one model."""
+    """Return seconds per step of every variant of one kind under one model."""
     num_rounds, steps_per_turn = (2, 30) if quick else (8, 75)
     if kind == "dense":
-        sides = {
-            "pep_published": published(model_name).side(1),
-            "darts_dense": darts(model_name).side(1 if quick else 2),
-            "base_dense": unpruned(OptimizerConfig(updates="dense"), model_name).side(1 if quick else 3),
+        variants = {
+            "pep_published": published(model_name).variant(1),
+            "darts_dense": darts(model_name).variant(1 if quick else 2),
+            "base_dense": unpruned(OptimizerConfig(updates="dense"), model_name).variant(1 if quick else 3),
         }
     else:
-        sides = {
-            "base_rows": unpruned(OptimizerConfig(updates="rows"), model_name).side(5 if quick else 10),
-            "pep_rows": search(num_rounds * steps_per_turn, model_name).side(steps_per_turn),
+        variants = {
+            "base_rows": unpruned(OptimizerConfig(updates="rows"), model_name).variant(5 if quick else 10),
+            "pep_rows": search(num_rounds * steps_per_turn, model_name).variant(steps_per_turn),
         }
-    take_turns(sides, num_rounds)
-    seconds = {name: side.median_seconds for name, side in sides.items()}
-    return seconds if kind == "dense" else seconds | {"pep_rows": fmean(by_part(sides["pep_rows"].seconds))}
+    run_in_turns(variants, num_rounds)
+    seconds = {name: variant.median_seconds for name, variant in variants.items()}
+    return seconds if kind == "dense" else seconds | {"pep_rows": fmean(mean_by_part(variants["pep_rows"].seconds))}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--one", nargs=2, metavar=("MODEL", "KIND"), help="measure these sides alone and print them")
+    parser.add_argument("--one", nargs=2, metavar=("MODEL", "KIND"), help="measure only these variants and print them")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
@@ -142,17 +149,21 @@ def main() -> None:
     ratios: dict[str, float] = {}
     for model_name in MODELS:
         step: dict[str, float] = {}
-        for kind in ("dense", "rows"):  # malloc keeps its pages, so what one process took would be lost to the next
-            words = ["--one", model_name, kind, "--threads", str(arguments.threads)]
-            found = in_subprocess(__file__, *words, *(["--quick"] if arguments.quick else []))
+        for kind in ("dense", "rows"):  # separate processes, because malloc keeps its pages
+            options = ["--one", model_name, kind, "--threads", str(arguments.threads)]
+            found = run_in_subprocess(__file__, *options, *(["--quick"] if arguments.quick else []))
             print(f"{model_name}, {kind}: peak of {found.pop('peak_bytes') / 1e9:.1f} GB", flush=True)
             step |= found
         table |= {
-            f"{model_name}, {side}": {"milliseconds": 1e3 * seconds, "epoch_seconds": STEPS_PER_EPOCH * seconds}
-            for side, seconds in step.items()
+            f"{model_name}, {variant}": {"milliseconds": 1e3 * seconds, "epoch_seconds": STEPS_PER_EPOCH * seconds}
+            for variant, seconds in step.items()
         }
-        for side, base in (("darts_dense", "base_dense"), ("pep_published", "base_dense"), ("pep_rows", "base_rows")):
-            ratios[f"{side}_over_{base}_{model_name}"] = round(step[side] / step[base], 3)
+        for variant, base in (
+            ("darts_dense", "base_dense"),
+            ("pep_published", "base_dense"),
+            ("pep_rows", "base_rows"),
+        ):
+            ratios[f"{variant}_over_{base}_{model_name}"] = round(step[variant] / step[base], 3)
         ratios[f"pep_published_over_pep_rows_{model_name}"] = round(step["pep_published"] / step["pep_rows"], 3)
     settings = {
         "num_features": NUM_FEATURES, "embedding_dim": EMBEDDING_DIM, "batch_size": BATCH_SIZE,

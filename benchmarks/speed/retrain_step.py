@@ -1,28 +1,27 @@
-"""One step of retraining a ticket at Criteo's table size: the kept values alone, against the masked dense table.
+"""One step of retraining a ticket at Criteo's table size: compact values against the masked dense table.
 
     python benchmarks/speed/retrain_step.py [--quick] [--threads 2] [--density 0.01]
 
-Both sides train the same FM with the same mask, from the same values, with fused Adam over the table's values; the
-compact side updates first-order weights by rows, as it does by default. Kept entries are crowded in frequent features,
-as searches leave them. Bytes are parameters, gradients, optimizer state and index or mask, of the
-whole model (first-order weights included) and of the table alone.
+Both variants train the same FM with the same mask and values, with fused Adam over the table's values. The compact
+variant updates first-order weights by rows, its default. Kept entries are concentrated in frequent features, as after a
+search. Bytes are parameters, gradients, optimizer state and index or mask, for the whole model (with first-order
+weights) and for the table only.
 """
 
 import argparse
 import os
 from pathlib import Path
 
-from sides import keep_pages, result_path, write_result
+from measure import print_table, restart_with_malloc_settings, result_path, run_in_turns, write_result
 
 if __name__ == "__main__":
-    os.environ["OMP_WAIT_POLICY"] = "passive"  # for all sides: threads that wait busily hold the others up
-    keep_pages()
+    os.environ["OMP_WAIT_POLICY"] = "passive"  # for all variants: threads must not wait busily
+    restart_with_malloc_settings()
 
 import torch
 from search_step import BATCH_SIZE, EMBEDDING_DIM, NUM_FEATURES, NUM_FIELDS, Training, field_sizes
 from torch import Tensor, nn
 from torch.nn import functional
-from turns import print_table, take_turns
 
 from thresher.compact.embedding import CompactEmbedding
 from thresher.embeddings.base import FieldEmbedding
@@ -31,7 +30,7 @@ from thresher.training.optimizers import OptimizerConfig, build_optimizer
 
 
 class MaskedTable(FieldEmbedding):
-    """Masked dense retraining done well: look up, then mask."""
+    """Masked dense table: look up, then mask."""
 
     def __init__(self, mask: Tensor, weight: Tensor) -> None:
         super().__init__(field_sizes(), mask.shape[1])
@@ -49,12 +48,12 @@ class MaskedTable(FieldEmbedding):
         return 4 * self.weight.numel()
 
 
-def crowded_mask(density: float) -> Tensor:
-    """Bool `[N, D]` with that share kept; a feature's share falls with the square root of its rank in the field."""
+def concentrated_mask(density: float) -> Tensor:
+    """Return a bool mask `[N, D]`; the kept share of a feature falls with the square root of its rank in the field."""
     generator = torch.Generator().manual_seed(0)
     shares = torch.cat([torch.arange(1, size + 1).rsqrt() for size in field_sizes()])
     low, high = 0.0, 1e4
-    for _ in range(60):  # shares are cut at 1, so the factor is found by bisection
+    for _ in range(60):  # shares are clipped at 1, so the factor is found by bisection
         middle = (low + high) / 2
         low, high = (middle, high) if float((shares * middle).clamp(max=1).mean()) < density else (low, middle)
     shares = (shares * low).clamp(max=1).unsqueeze(1)
@@ -66,7 +65,7 @@ def crowded_mask(density: float) -> Tensor:
 
 
 def training_bytes(training: Training, embedding: FieldEmbedding | None = None) -> int:
-    """What a training holds between two steps, of the whole model or of its embedding alone."""
+    """Return the bytes held between two steps, for the whole model or only its embedding."""
     module = training.model if embedding is None else embedding
     state = [value for p in module.parameters() for value in training.optimizer.state[p].values()]
     tensors = [*module.parameters(), *(p.grad for p in module.parameters()), *module.buffers(), *state]
@@ -83,7 +82,7 @@ def main() -> None:
     out = result_path("retrain_step", arguments.out, quick=arguments.quick)
     torch.set_num_threads(arguments.threads)
     torch.manual_seed(0)
-    mask, weight = crowded_mask(arguments.density), torch.randn(NUM_FEATURES, EMBEDDING_DIM).mul_(0.01)
+    mask, weight = concentrated_mask(arguments.density), torch.randn(NUM_FEATURES, EMBEDDING_DIM).mul_(0.01)
     trainings = {}
     for name, embedding, config in (
         ("masked_dense", MaskedTable(mask, weight), OptimizerConfig(updates="dense")),
@@ -93,16 +92,16 @@ def main() -> None:
         trainings[name] = Training(model, build_optimizer(model, config))
     num_kept = int(mask.sum())
     del mask, weight, embedding, model
-    sides = {"masked_dense": trainings["masked_dense"].side(2), "compact": trainings["compact"].side(20)}
-    take_turns(sides, 5 if arguments.quick else 15)
+    variants = {"masked_dense": trainings["masked_dense"].variant(2), "compact": trainings["compact"].variant(20)}
+    run_in_turns(variants, 5 if arguments.quick else 15)
 
     table = {
         name: {
-            "milliseconds": 1e3 * side.median_seconds,
+            "milliseconds": 1e3 * variant.median_seconds,
             "megabytes": training_bytes(trainings[name]) / 1e6,
             "table_megabytes": training_bytes(trainings[name], trainings[name].model.embedding) / 1e6,  # type: ignore[arg-type]
         }
-        for name, side in sides.items()
+        for name, variant in variants.items()
     }
     dense, compact = table["masked_dense"], table["compact"]
     ratios = {

@@ -1,25 +1,24 @@
-"""How a search step grows with the table: N = 10⁵, 10⁶, 10⁷ rows, the same batch of about 26,000 distinct ids.
+"""Time of a search step against the size of the table: N = 10⁵, 10⁶, 10⁷ rows with about 26,000 distinct ids per batch.
 
     python benchmarks/speed/scaling.py [--quick] [--threads 2]
 
-The step is our search under pressure, clock included, at a clock that keeps a tenth of the entries. Nothing in it
-should grow with `N` but cache misses. Writes `scaling.json` and `scaling.svg`. 10⁷ rows of 64 numbers need 10 GB for
-table, deviations and moments (feature-dimension); `--embedding-dim 16` needs 2.6.
+The step is a search step with its clock, at a clock value that keeps a tenth of the entries. Only cache misses should
+grow with `N`. Writes `scaling.json` and `scaling.svg`. 10⁷ rows with D = 64 need 10 GB for table, deviations and
+moments (feature-dimension); `--embedding-dim 16` needs 2.6 GB.
 """
 
 import argparse
 import os
 from pathlib import Path
 
-from sides import keep_pages, result_path, write_result
+from measure import Variant, print_table, restart_with_malloc_settings, result_path, run_in_turns, write_result
 
 if __name__ == "__main__":
-    os.environ["OMP_WAIT_POLICY"] = "passive"  # for all sides: threads that wait busily hold the others up
-    keep_pages()
+    os.environ["OMP_WAIT_POLICY"] = "passive"  # for all variants: threads must not wait busily
+    restart_with_malloc_settings()
 
 import torch
-from search_step import BATCH_SIZE, CLOCK_STEPS, NUM_FIELDS, Stream, Training, field_sizes, undisturbed_mean
-from turns import Side, print_table, take_turns
+from search_step import BATCH_SIZE, CLOCK_STEPS, NUM_FIELDS, Stream, Training, field_sizes, mean_without_outliers
 
 from thresher.embeddings.pep import PepConfig, PepEmbedding
 from thresher.kernels.scores import clock_from_counts
@@ -30,8 +29,8 @@ DISTINCT_PER_BATCH = 26_000
 KEPT_SHARE = 0.1
 
 
-class EvenStream(Stream):
-    """As many distinct ids a batch whatever the table's size: the exponent of the long tail is fitted to it."""
+class EqualStream(Stream):
+    """A stream with the same number of distinct ids per batch for every table size, by a fitted exponent."""
 
     def __init__(self, num_features: int) -> None:
         super().__init__(num_features)
@@ -47,7 +46,7 @@ class EvenStream(Stream):
         self.labels = (torch.rand(BATCH_SIZE, generator=self.generator) < 0.3).float()
 
 
-def search_under_pressure(num_features: int, embedding_dim: int) -> tuple[Side, int]:
+def pruning_search(num_features: int, embedding_dim: int) -> tuple[Variant, int]:
     embedding = PepEmbedding(field_sizes(num_features), PepConfig(embedding_dim=embedding_dim))
     torch.nn.init.normal_(embedding.weight, std=0.05)
     embedding.seen.fill_(True)
@@ -64,8 +63,8 @@ def search_under_pressure(num_features: int, embedding_dim: int) -> tuple[Side, 
             embedding.clock.fill_(clock_from_counts(embedding.score_histogram().counts(), num_kept))
 
     training = Training(model, optimizer, rest_of_step, num_features)
-    training.stream = EvenStream(num_features)
-    return training.side(CLOCK_STEPS), training.stream.ids.unique().numel()
+    training.stream = EqualStream(num_features)
+    return training.variant(CLOCK_STEPS), training.stream.ids.unique().numel()
 
 
 def main() -> None:
@@ -79,17 +78,15 @@ def main() -> None:
     out = result_path("scaling", arguments.out, quick=arguments.quick)
     torch.set_num_threads(arguments.threads)
     torch.manual_seed(0)
-    built = {
-        num_features: search_under_pressure(num_features, arguments.embedding_dim) for num_features in arguments.rows
-    }
-    sides = {f"N = {num_features}": side for num_features, (side, _) in built.items()}
-    take_turns(sides, 2 if arguments.quick else 6)
+    built = {num_features: pruning_search(num_features, arguments.embedding_dim) for num_features in arguments.rows}
+    variants = {f"N = {num_features}": variant for num_features, (variant, _) in built.items()}
+    run_in_turns(variants, 2 if arguments.quick else 6)
 
     table = {}
-    for num_features, (side, num_distinct) in built.items():
-        mean = undisturbed_mean(side.seconds)
+    for num_features, (variant, num_distinct) in built.items():
+        mean = mean_without_outliers(variant.seconds)
         table[f"N = {num_features}"] = {
-            "milliseconds": 1e3 * side.median_seconds, "mean_milliseconds": 1e3 * mean, "distinct_ids": num_distinct,
+            "milliseconds": 1e3 * variant.median_seconds, "mean_milliseconds": 1e3 * mean, "distinct_ids": num_distinct,
         }  # fmt: skip
     means = [figures["mean_milliseconds"] for figures in table.values()]
     medians = [figures["milliseconds"] for figures in table.values()]
@@ -118,8 +115,8 @@ def draw(rows: list[int], milliseconds: list[float], path: Path) -> None:
     axes.set_xscale("log")
     axes.set_ylim(0, 1.5 * max(milliseconds))
     axes.set_xlabel("rows of the table, N")
-    axes.set_ylabel("milliseconds a search step")
-    axes.set_title("The step follows the batch, not the table", fontsize=10)
+    axes.set_ylabel("milliseconds per search step")
+    axes.set_title("Time of a search step by table size", fontsize=10)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path)
 

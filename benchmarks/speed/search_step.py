@@ -1,20 +1,20 @@
-"""One step of a PEP search at Criteo's table size, against the published step and against unpruned training.
+"""One step of a PEP search at Criteo's table size, compared with the published step and with unpruned training.
 
     python benchmarks/speed/search_step.py [--quick] [--threads 2]
 
-Seven sides, all the same FM on long-tailed batches, each step forward, backward and optimizer:
+Seven variants of the same FM on long-tailed batches; a step is forward, backward and optimizer:
 
-- `published`: the authors' step: Eq. 8 on the whole table, and once more for their L2 penalty, which runs though its
-  weight is 0; gradient clipping; `torch.optim.Adam` as it comes; a count by listing all non-zeros
-- `published_lean`: the same with Eq. 8 once, fused Adam, and a count that lists nothing
-- `dense`: PEP done well the dense way: look up, then threshold; fused Adam; a count every 100 steps
+- `published`: the authors' step: Eq. 8 on the whole table, and once more for their L2 penalty, which is computed
+  although its weight is 0; gradient clipping; `torch.optim.Adam` with defaults; a count that lists all non-zeros
+- `published_lean`: the same with Eq. 8 once, fused Adam, and a count without a list
+- `dense`: PEP with dense updates: look up, then threshold; fused Adam; a count every 100 steps
 - `unpruned_dense`: `nn.Embedding` and fused Adam
 - `sparse_adam`: `nn.Embedding(sparse=True)` and torch's SparseAdam
-- `unpruned`: our unpruned table with the same row updates as ours
-- `ours`: a whole search, a quarter of it warm-up, clock included. A step is dearest when pressing begins and gets
-  cheaper as rows are pruned; the ratios take its mean over the search, `…_dearest` the dearest twelfth
+- `unpruned`: Thresher's unpruned table with row updates
+- `ours`: a whole search of Thresher, a quarter of it warm-up, clock included. Steps are slowest when pruning starts and
+  get faster as rows are pruned. Ratios use the mean over the search, `…_dearest` the slowest twelfth
 
-and ours over unpruned for DeepFM and AutoInt.
+and `ours` over `unpruned` for DeepFM and AutoInt.
 """
 
 import argparse
@@ -24,17 +24,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, median
 
-from sides import keep_pages, result_path, write_result
+from measure import Variant, print_table, restart_with_malloc_settings, result_path, run_in_turns, warm_up, write_result
 
 if __name__ == "__main__":
-    os.environ["OMP_WAIT_POLICY"] = "passive"  # for all sides: threads that wait busily hold the others up
-    keep_pages()
+    os.environ["OMP_WAIT_POLICY"] = "passive"  # for all variants: threads must not wait busily
+    restart_with_malloc_settings()
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.functional import binary_cross_entropy_with_logits
-from turns import Side, print_table, take_turns, touch_state, warm_up
 
 from thresher.embeddings.base import FieldEmbedding
 from thresher.embeddings.method_registry import build_embedding
@@ -49,11 +48,11 @@ from thresher.training.optimizers import OptimizerConfig, build_optimizer
 NUM_FEATURES, EMBEDDING_DIM, BATCH_SIZE, NUM_FIELDS = 1_086_810, 64, 1024, 39
 SMALLEST_BUDGET = 10_000
 STEPS_BETWEEN_COUNTS = 100
-# An epoch of Criteo has 36,000 steps: between two settings of the clock the count falls by less than 1 % even if the
-# whole plan took a third of one.
+# An epoch of Criteo has 36,000 steps: between two updates of the clock the count falls by less than 1 % even if the
+# plan takes only a third of an epoch.
 CLOCK_STEPS = 100
 MAX_GRAD_NORM = 100.0  # the authors' setting
-NUM_PARTS = 12  # of a search, each reported by itself
+NUM_PARTS = 12  # parts of a search that are reported separately
 
 
 def field_sizes(num_features: int = NUM_FEATURES) -> list[int]:
@@ -62,7 +61,7 @@ def field_sizes(num_features: int = NUM_FEATURES) -> list[int]:
 
 
 class Stream:
-    """Batches without end: long-tailed ids, about 26,000 distinct ones a batch, and labels that follow some of them."""
+    """Endless batches: long-tailed ids, about 26,000 distinct ids per batch, and labels that depend on some of them."""
 
     def __init__(self, num_features: int = NUM_FEATURES, seed: int = 0) -> None:
         self.generator = torch.Generator().manual_seed(seed)
@@ -80,7 +79,7 @@ class Stream:
 
 @dataclass
 class Training:
-    """A model that takes one step at a time; `rest_of_step` is what follows the backward pass."""
+    """A model trained step by step; `rest_of_step` follows the backward pass."""
 
     model: nn.Module
     optimizer: torch.optim.Optimizer
@@ -98,15 +97,23 @@ class Training:
         else:
             self.rest_of_step()
 
-    def side(self, runs_per_turn: int) -> Side:
-        side = Side(self.step, self.stream.draw, runs_per_turn)
-        warm_up(side)
+    def variant(self, runs_per_turn: int) -> Variant:
+        variant = Variant(self.step, self.stream.draw, runs_per_turn)
+        warm_up(variant)
         touch_state(self.optimizer)
-        return side
+        return variant
+
+
+def touch_state(optimizer: torch.optim.Optimizer) -> None:
+    """Write to every page of the optimizer state; row updates would meet unused pages for a long time."""
+    for state in optimizer.state.values():
+        for value in state.values():
+            if isinstance(value, torch.Tensor):
+                value.mul_(1)
 
 
 class WholeTable(FieldEmbedding):
-    """The published form: Eq. 8 on the whole table at each step."""
+    """The published method: Eq. 8 on the whole table in every step."""
 
     def __init__(self, table: PepEmbedding) -> None:
         super().__init__(table.field_sizes, table.embedding_dim)
@@ -125,14 +132,14 @@ class WholeTable(FieldEmbedding):
 
 
 class SparseTable(UniformEmbedding):
-    """`nn.Embedding(sparse=True)`, as torch has it."""
+    """`nn.Embedding(sparse=True)`."""
 
     def forward(self, ids: Tensor) -> Tensor:
         return functional.embedding(ids, self.weight, sparse=True)
 
 
 class WithPenalty(nn.Module):
-    """A model with the authors' L2 penalty on the batch's vectors, of weight 0, which takes a second pass."""
+    """A model with the authors' L2 penalty of weight 0, which needs a second pass."""
 
     def __init__(self, model: CtrModel) -> None:
         super().__init__()
@@ -190,23 +197,23 @@ def sparse_adam() -> Training:
 
 
 def search(num_steps: int, model_name: str = "fm", num_features: int = NUM_FEATURES) -> Training:
-    """A search of `num_steps` steps, a quarter of them warm-up. Its ticket would be cut right after the last."""
+    """A search of `num_steps` steps, a quarter of them warm-up; the ticket would be cut after the last step."""
     embedding = build_embedding(field_sizes(num_features), PepConfig(embedding_dim=EMBEDDING_DIM))
     model = build_model(embedding, model_config(model_name))
     optimizer = build_optimizer(model, OptimizerConfig(updates="rows"))
-    steps = num_steps + 3  # two to warm up before the clock starts
+    steps = num_steps + 3  # two steps are not timed
     searcher = Searcher(model, [SMALLEST_BUDGET], steps=steps, warmup_steps=num_steps // 4, every=CLOCK_STEPS)
 
     def rest_of_step() -> None:
         optimizer.step()
         searcher.step()
 
-    compile_pressing(model)
+    compile_search_kernels(model)
     return Training(model, optimizer, rest_of_step, num_features)
 
 
-def compile_pressing(model: nn.Module) -> None:
-    """Let the kernels of a search under pressure be compiled, on a small table, before the clock runs."""
+def compile_search_kernels(model: nn.Module) -> None:
+    """Compile the kernels of a search on a small table before timing."""
     embedding = PepEmbedding([20_000] * NUM_FIELDS, PepConfig(embedding_dim=EMBEDDING_DIM))
     small = Fm(embedding, FmConfig())
     optimizer = build_optimizer(small, OptimizerConfig(updates="rows"))
@@ -218,14 +225,14 @@ def compile_pressing(model: nn.Module) -> None:
         embedding.score_histogram().counts()
 
 
-def by_part(seconds: list[float]) -> list[float]:
-    """Mean step of each part of a search; means and not medians, since steps that set the clock belong to the cost."""
+def mean_by_part(seconds: list[float]) -> list[float]:
+    """Return the mean step of each part of a search; not the median, because updates of the clock count."""
     size = len(seconds) // NUM_PARTS
-    return [undisturbed_mean(seconds[at * size : (at + 1) * size]) for at in range(NUM_PARTS)]
+    return [mean_without_outliers(seconds[at * size : (at + 1) * size]) for at in range(NUM_PARTS)]
 
 
-def undisturbed_mean(seconds: list[float]) -> float:
-    """Mean of all steps; what takes above ten times the median, which setting the clock never does, counts as that."""
+def mean_without_outliers(seconds: list[float]) -> float:
+    """Return the mean of all steps, where a step counts at most ten times the median; clock updates never exceed it."""
     limit = 10 * median(seconds)
     return fmean(min(second, limit) for second in seconds)
 
@@ -233,22 +240,22 @@ def undisturbed_mean(seconds: list[float]) -> float:
 def compare_with_all(quick: bool) -> tuple[dict[str, dict[str, float]], dict[str, float]]:
     num_rounds, steps_per_turn = (6, 100) if quick else (12, 200)
     dense_training = dense()
-    sides = {
-        "published": published().side(1),
-        "published_lean": published(lean=True).side(1),
-        "dense": dense_training.side(2),
-        "unpruned_dense": unpruned(OptimizerConfig(updates="dense")).side(3),
-        "sparse_adam": sparse_adam().side(5),
-        "unpruned": unpruned(OptimizerConfig(updates="rows")).side(20),
-        "ours": search(num_rounds * steps_per_turn).side(steps_per_turn),
+    variants = {
+        "published": published().variant(1),
+        "published_lean": published(lean=True).variant(1),
+        "dense": dense_training.variant(2),
+        "unpruned_dense": unpruned(OptimizerConfig(updates="dense")).variant(3),
+        "sparse_adam": sparse_adam().variant(5),
+        "unpruned": unpruned(OptimizerConfig(updates="rows")).variant(20),
+        "ours": search(num_rounds * steps_per_turn).variant(steps_per_turn),
     }
-    counting = Side(dense_training.model.num_parameters, runs_per_turn=3)
-    counting.take_turn()
-    sides["dense"].extra_seconds = counting.median_seconds / STEPS_BETWEEN_COUNTS
-    take_turns(sides, num_rounds)
+    counting = Variant(dense_training.model.num_parameters, runs_per_turn=3)
+    counting.run_turn()
+    variants["dense"].extra_seconds = counting.median_seconds / STEPS_BETWEEN_COUNTS
+    run_in_turns(variants, num_rounds)
 
-    step = {name: side.median_seconds for name, side in sides.items()}
-    parts = by_part(sides["ours"].seconds)
+    step = {name: variant.median_seconds for name, variant in variants.items()}
+    parts = mean_by_part(variants["ours"].seconds)
     step["ours"], dearest = fmean(parts), max(parts)
     table = {name: {"milliseconds": 1e3 * seconds} for name, seconds in step.items()}
     table |= {f"ours, part {at}": {"milliseconds": 1e3 * seconds} for at, seconds in enumerate(parts, 1)}
@@ -262,12 +269,12 @@ def compare_with_all(quick: bool) -> tuple[dict[str, dict[str, float]], dict[str
 
 def compare_under(model_name: str, quick: bool) -> tuple[dict[str, dict[str, float]], dict[str, float]]:
     num_rounds, steps_per_turn = (3, 40) if quick else (8, 75)
-    sides = {
-        "unpruned": unpruned(OptimizerConfig(updates="rows"), model_name).side(10),
-        "ours": search(num_rounds * steps_per_turn, model_name).side(steps_per_turn),
+    variants = {
+        "unpruned": unpruned(OptimizerConfig(updates="rows"), model_name).variant(10),
+        "ours": search(num_rounds * steps_per_turn, model_name).variant(steps_per_turn),
     }
-    take_turns(sides, num_rounds)
-    ours, plain = fmean(by_part(sides["ours"].seconds)), sides["unpruned"].median_seconds
+    run_in_turns(variants, num_rounds)
+    ours, plain = fmean(mean_by_part(variants["ours"].seconds)), variants["unpruned"].median_seconds
     table = {
         f"unpruned, {model_name}": {"milliseconds": 1e3 * plain},
         f"ours, {model_name}": {"milliseconds": 1e3 * ours},

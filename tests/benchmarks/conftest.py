@@ -1,4 +1,4 @@
-"""`benchmarks/` on the path, as its scripts have it, and the paper made small in a folder of its own."""
+"""Adds `benchmarks/` to the path and provides quick settings with example results."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Result files made up for tests: a few numbers for every part of the page that compares."""
+"""Example result files: a few numbers for every part that compares methods."""
 
 from paper.five_budgets import SPACES
 from thresher._internal.files import write_json
@@ -17,7 +17,7 @@ def point(auc, *, label="pep", budget=None, size=1000, seed=0, **more):
 
 
 def pruned(path, aucs, *, dense=0.85):
-    """A result of `benchmarks/run.py`: budget → test AUC of each seed."""
+    """Write a result of `benchmarks/run.py`: budget → test AUC of each seed."""
     seeds = range(len(next(iter(aucs.values()))))
     content = {
         str(seed): {

@@ -1,4 +1,4 @@
-"""Numbers that are written into pages by hand are those of the result files."""
+"""Numbers in README and docs that are written by hand match the result files."""
 
 from itertools import pairwise
 from pathlib import Path

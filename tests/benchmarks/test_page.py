@@ -2,6 +2,7 @@
 
 import re
 
+import performance_page
 from paper import markdown, page
 from paper.make import PARTS, part
 from paper.settings import PaperSettings
@@ -72,6 +73,10 @@ def test_the_committed_page_matches_the_committed_results():
     settings = PaperSettings.of(quick=False)
     parts = {name: part(name) for name in PARTS}
     assert page.page_text(settings, parts) == settings.page.read_text(encoding="utf-8"), "make.py --draw-only"
+
+
+def test_the_committed_performance_page_matches_the_committed_results():
+    assert performance_page.page() == performance_page.PAGE.read_text(encoding="utf-8")
 
 
 def test_provenance_lists_commits_and_uncommitted_changes():

@@ -1,4 +1,4 @@
-"""Result files: of one set of settings, added to seed by seed, made again where settings change."""
+"""Result files belong to one set of settings and grow seed by seed."""
 
 import shutil
 from dataclasses import replace
@@ -15,7 +15,7 @@ from thresher.errors import ConfigError
 from thresher.experiment.runs import RunConfig
 
 
-def test_quick_runs_an_experiment_and_makes_it_again_when_its_settings_change(settings, monkeypatch):
+def test_quick_mode_replaces_results_of_other_settings(settings, monkeypatch):
     rows = SyntheticConfig(num_rows=1500, num_signal_fields=2, num_noise_fields=1, field_size=30)
     monkeypatch.setattr(
         type(settings), "data", lambda self, source: DataConfig(source="synthetic", synthetic=rows), raising=True
@@ -31,20 +31,20 @@ def test_quick_runs_an_experiment_and_makes_it_again_when_its_settings_change(se
         assert [(point.budget, point.num_parameters) for point in found[0].points] == [(budget, int(budget))]
 
 
-def test_new_defaults_do_not_throw_results_away_but_other_values_do():
+def test_results_stay_valid_with_new_settings_but_not_with_other_values():
     settings_match = experiments.settings_match
     now = RunConfig(budgets=("1%",))
     assert settings_match({"budgets": ["1%"]}, now)
     assert not settings_match({"budgets": ["1%", "2%"]}, now)
     assert not settings_match({"budgets": ["1%"], "gone": 1}, now)
-    assert not settings_match({"budgets": ["1%"]}, replace(now, teacher_share=0.0)), "absent is a value, too"
+    assert not settings_match({"budgets": ["1%"]}, replace(now, teacher_share=0.0)), "a missing value is the default"
 
 
-def test_a_result_of_other_settings_is_refused_and_in_quick_passed_over(settings, tmp_path):
+def test_a_result_of_other_settings_is_an_error_and_ignored_in_quick_mode(settings, tmp_path):
     read_matching_result, now = result_files.read_matching_result, RunConfig(budgets=("1%",))
     path, full = tmp_path / "result.json", replace(settings, quick=False)
     assert read_matching_result(full, path, now) == {}
-    write_json(path, {"points": {}})  # from before settings were kept
+    write_json(path, {"points": {}})  # without settings
     assert read_matching_result(settings, path, now) == {}
     content = {"config": {"budgets": ["1%"]}, "points": {}}
     write_json(path, content)
@@ -55,7 +55,7 @@ def test_a_result_of_other_settings_is_refused_and_in_quick_passed_over(settings
         read_matching_result(full, path, other)
 
 
-def test_seeds_are_added_to_a_result_of_the_same_settings_and_every_run_stays_told(settings, monkeypatch):
+def test_seeds_are_added_and_all_environments_are_kept(settings, monkeypatch):
     runs = iter([{"commit": "a"}, {"commit": "b"}, {"commit": "b"}])
     monkeypatch.setattr(result_files, "run_environment", lambda: next(runs))
     full, path, config = replace(settings, quick=False), settings.results / "part" / "one.json", RunConfig()
@@ -69,7 +69,7 @@ def test_seeds_are_added_to_a_result_of_the_same_settings_and_every_run_stays_to
         result_files.compute_missing_seeds(full, path, replace(config, rewind="final"), lambda seed: {})
 
 
-def test_a_comparison_gets_further_seeds_from_its_result_file_alone(settings):
+def test_a_comparison_adds_seeds_to_its_result_file(settings):
     path = settings.results / "frontier" / "fm.json"
 
     def compare_mde(seeds, budgets=("5k",)):
@@ -82,21 +82,21 @@ def test_a_comparison_gets_further_seeds_from_its_result_file_alone(settings):
     shutil.rmtree(settings.temporary)
     both = compare_mde(2)
     assert both[: len(first)] == first
-    assert all(1 <= at["retrain_epochs"] <= 4 for at in both)  # as many as a quick one may have
+    assert all(1 <= at["retrain_epochs"] <= 4 for at in both)  # the maximum of quick mode
     assert [(at["label"], at["seed"]) for at in both] == [("mde", 0), ("lr", 0), ("mde", 1), ("lr", 1)]
-    assert not list(settings.temporary.rglob("*seed0*"))  # the first was not trained again
-    more = compare_mde(1, ("5k", "9k"))  # asked for one seed: all there are get the new budget
+    assert not list(settings.temporary.rglob("*seed0*"))  # seed 0 was not trained again
+    more = compare_mde(1, ("5k", "9k"))  # all existing seeds get the new budget
     assert {(at["budget"], at["seed"]) for at in more if at["label"] == "mde"} == {
         (budget, seed) for budget in ("5k", "9k") for seed in (0, 1)
     }
     assert read_json(path)["done"]["mde"]["seeds"] == 2
     assert compare_mde(2, ("9k",)) == more
     assert read_json(path)["done"]["mde"]["budgets"] == ["5k", "9k"]
-    third = compare_mde(3, ("9k",))  # asked for one budget: the new seed gets all there are
+    third = compare_mde(3, ("9k",))  # the new seed gets all existing budgets
     assert {at["budget"] for at in third if (at["label"], at["seed"]) == ("mde", 2)} == {"5k", "9k"}
 
 
-def test_seeds_that_are_asked_for_are_those_of_all_parts():
+def test_given_seeds_apply_to_all_parts():
     assert PaperSettings.of(quick=False).plan_seeds == (0, 1, 2, 3, 4)
     assert PaperSettings.of(quick=False, seeds=[0, 1, 2]).plan_seeds == (0, 1, 2)
 
@@ -104,7 +104,7 @@ def test_seeds_that_are_asked_for_are_those_of_all_parts():
 @pytest.mark.parametrize(
     "path", sorted(EXPERIMENTS.rglob("*.toml")), ids=lambda path: str(path.relative_to(EXPERIMENTS))
 )
-def test_every_experiment_is_a_run(path):
+def test_every_experiment_file_is_valid(path):
     config = load_toml(RunConfig, path)
     if path.parts[-3] in ("criteo", "avazu") and path.stem.startswith("pep-0") | path.stem.startswith("pep-2"):
         assert isinstance(config.embedding, PepConfig)

@@ -1,4 +1,4 @@
-"""A quick benchmark leaves the results that are under version control alone."""
+"""Quick benchmarks do not overwrite the results under version control."""
 
 import importlib.util
 import subprocess
@@ -16,24 +16,24 @@ QUICK_SCRIPTS = [
 
 
 @pytest.fixture(scope="module")
-def sides():
-    spec = importlib.util.spec_from_file_location("speed_sides", BENCHMARKS / "speed" / "sides.py")
+def measure():
+    spec = importlib.util.spec_from_file_location("speed_sides", BENCHMARKS / "speed" / "measure.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
-def test_only_a_full_run_writes_to_the_results(sides, tmp_path):
-    assert sides.result_path("lookup", None, quick=False) == BENCHMARKS / "results" / "lookup.json"
-    assert sides.result_path("lookup", None, quick=True) == BENCHMARKS / "temporary" / "quick" / "lookup.json"
+def test_only_a_full_run_writes_to_the_results(measure, tmp_path):
+    assert measure.result_path("lookup", None, quick=False) == BENCHMARKS / "results" / "lookup.json"
+    assert measure.result_path("lookup", None, quick=True) == BENCHMARKS / "temporary" / "quick" / "lookup.json"
     for quick in (False, True):
-        assert sides.result_path("lookup", tmp_path / "own.json", quick=quick) == tmp_path / "own.json"
+        assert measure.result_path("lookup", tmp_path / "own.json", quick=quick) == tmp_path / "own.json"
 
 
-def test_git_ignores_the_results_of_quick_runs(sides):
+def test_git_ignores_the_results_of_quick_runs(measure):
     if not (BENCHMARKS.parent / ".git").exists():
         pytest.skip("needs the git repository")
-    path = sides.result_path("lookup", None, quick=True)
+    path = measure.result_path("lookup", None, quick=True)
     assert subprocess.run(["git", "check-ignore", "--quiet", path], cwd=BENCHMARKS, check=False).returncode == 0
 
 
@@ -42,7 +42,7 @@ def test_there_are_quick_scripts():
 
 
 @pytest.mark.parametrize("path", QUICK_SCRIPTS, ids=lambda path: path.stem)
-def test_every_quick_script_lets_the_helper_choose_its_file(path):
+def test_every_quick_script_uses_result_path(path):
     text = path.read_text(encoding="utf-8")
     assert "result_path(" in text
     assert "RESULTS" not in text

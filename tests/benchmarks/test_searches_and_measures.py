@@ -1,4 +1,4 @@
-"""The mathematics and the searches behind the paper's parts on thresholds, tickets and features."""
+"""Measurements and recorded searches behind the parts on thresholds, tickets and features."""
 
 from dataclasses import replace
 
@@ -34,7 +34,7 @@ def tiny_config(**search) -> RunConfig:
 
 
 @pytest.mark.parametrize("fused", [False, True])
-def test_what_adam_moved_is_the_loss_part_plus_the_decay_part(fused):
+def test_updates_of_adam_are_the_sum_of_loss_and_decay(fused):
     torch.manual_seed(0)
     parameter = nn.Parameter(torch.full((5, 3), -2.0))
     other = nn.Parameter(torch.zeros(2))
@@ -47,20 +47,20 @@ def test_what_adam_moved_is_the_loss_part_plus_the_decay_part(fused):
         optimizer.step()
     moved = parameter.detach() - parts.start
     assert torch.allclose(parts.from_loss + parts.from_decay, moved, atol=1e-5)
-    assert parts.from_loss.abs().min() > 1e-4  # both have a share in it
+    assert parts.from_loss.abs().min() > 1e-4  # both contribute
     assert parts.from_decay.min() > 1e-4  # decay pulls −2 towards 0
 
 
-def test_without_a_gradient_all_is_decay_and_without_decay_all_is_gradient():
+def test_without_gradient_only_decay_contributes_and_vice_versa():
     for decay, gradient in ((0.1, 0.0), (0.0, 1.0)):
         parameter = nn.Parameter(torch.full((4, 1), -1.0))
         parts = AdamParts(optimizer := torch.optim.Adam([parameter], weight_decay=decay), parameter)
         for _ in range(5):
             parameter.grad = torch.full((4, 1), gradient)
             optimizer.step()
-        none, all_of_it = (parts.from_loss, parts.from_decay) if decay else (parts.from_decay, parts.from_loss)
-        assert not none.any()
-        assert torch.allclose(all_of_it, parameter.detach() + 1.0, atol=1e-6)
+        zero, total = (parts.from_loss, parts.from_decay) if decay else (parts.from_decay, parts.from_loss)
+        assert not zero.any()
+        assert torch.allclose(total, parameter.detach() + 1.0, atol=1e-6)
 
 
 def test_swapped_share_counts_kept_entries_beyond_the_largest():
@@ -81,10 +81,10 @@ def test_group_densities_are_means_over_features_of_a_decade():
     assert found[0]["sd"] == pytest.approx(0.25)
 
 
-def test_threshold_parts_of_a_plan_are_its_clock_and_its_deviation():
+def test_threshold_parts_of_a_plan_are_clock_and_deviation():
     torch.manual_seed(0)
     table = PepEmbedding([10, 10], PepConfig(embedding_dim=4))
-    assert threshold_parts(table) is None  # nothing presses yet
+    assert threshold_parts(table) is None  # before pruning starts
     table.seen.fill_(True)
     table.clock.fill_(-3.0)
     untouched = threshold_parts(table)
@@ -103,7 +103,7 @@ def test_threshold_parts_of_a_plan_are_its_clock_and_its_deviation():
 # --- interactions, frequency
 
 
-def test_interaction_matrix_is_the_mean_of_absolute_products():
+def test_interaction_matrix_is_the_mean_absolute_product():
     torch.manual_seed(0)
     sizes, vectors = [3, 4, 2], torch.randn(9, 5)
     seen = torch.tensor([0, 1, 1, 1, 1, 1, 0, 1, 1], dtype=torch.bool)
@@ -123,7 +123,7 @@ def test_interaction_matrix_is_the_mean_of_absolute_products():
                 assert matrix[f, g] == pytest.approx(sum(products) / len(products), rel=1e-5)
 
 
-def test_strengths_before_and_after_have_one_measure():
+def test_strengths_before_and_after_have_the_same_scale():
     dense, pruned = [[None, 2.0], [2.0, None]], [[None, 3.0], [3.0, None]]
     seeds = [{"dense": dense, "pruned": {"25k": pruned}}, {"dense": pruned, "pruned": {"25k": pruned}}]
     assert np.nanmax(interactions._mean(seeds, None)) == 1
@@ -153,17 +153,17 @@ def test_a_group_that_starts_below_one_is_explained():
     assert not frequency._first_epoch_text([])
 
 
-def test_a_part_is_told_at_the_first_epoch_with_so_little_left():
+def test_threshold_parts_are_shown_at_the_first_epoch_below_a_kept_share():
     searched = {"kept": [100, 60, 40, 10], "parts": [None, {"kept": 1}, {"kept": 2}, {"kept": 3}]}
     assert thresholds.part_at(searched, 0.5) == {"kept": 2}
     assert thresholds.part_at(searched, 0.05) is None
 
 
-def test_a_figure_of_tickets_is_framed_by_what_they_settle_at():
+def test_limits_of_the_lottery_ticket_figure_ignore_early_epochs():
     def trained(curve, best):
         return {"epochs": {"test_logloss": curve}, "test": {"logloss": best}}
 
-    ticket = trained([2.0, *[0.6] * 8, *[0.5] * 11], best=2.0)  # the best by AUC may be a first epoch
+    ticket = trained([2.0, *[0.6] * 8, *[0.5] * 11], best=2.0)  # the best epoch can be the first
     seed = {
         "dense": trained([0.48, 1.3], best=0.48),
         "budgets": {"2k": dict.fromkeys(lottery_ticket.REWINDS, ticket) | {"not retrained": trained([], best=0.49)}},
@@ -172,10 +172,10 @@ def test_a_figure_of_tickets_is_framed_by_what_they_settle_at():
     assert 0.47 < low < 0.48
     assert 0.5 < high < 0.51
     short = seed | {"budgets": {"2k": seed["budgets"]["2k"] | {"initial": trained([0.7], best=0.7)}}}
-    assert lottery_ticket.limits([short], ["2k"], "logloss")[1] > 0.7  # whatever there is of a short one
+    assert lottery_ticket.limits([short], ["2k"], "logloss")[1] > 0.7  # a short training counts in full
 
 
-def test_lines_that_leave_the_frame_for_good_are_told_where_they_do():
+def test_lines_that_leave_the_frame_are_annotated():
     axes = Figure().subplots()
     axes.set_ylim(0, 1)
     annotate_out_of_range(axes, {"dense": [0.5, 2.0, 0.9, 1.3], "decay": [0.5, 3.0], "inside": [2.0, 0.5]})
@@ -189,7 +189,7 @@ def test_lines_that_leave_the_frame_for_good_are_told_where_they_do():
 
 @pytest.mark.parametrize("updates", ["dense", "rows"])
 @pytest.mark.parametrize("warmup", [1.0, None])
-def test_a_watched_search_finds_the_tickets_of_the_pipeline(small_table, tmp_path, updates, warmup):
+def test_a_recorded_search_finds_the_tickets_of_the_library(small_table, tmp_path, updates, warmup):
     config = tiny_config(
         warmup_epochs=warmup, max_warmup_epochs=2, plan_epochs=2.0, optimizer=OptimizerConfig(updates=updates)
     )
@@ -206,18 +206,18 @@ def test_a_watched_search_finds_the_tickets_of_the_pipeline(small_table, tmp_pat
     assert last["thresholds"]["kept"]["raw_pressure"][0] == last["thresholds"]["kept"]["raw_pressure"][2]
 
 
-def test_a_decay_search_is_taken_apart_and_goes_on_to_its_last_epoch(small_table, tmp_path):
+def test_a_decay_search_is_recorded_until_its_last_epoch(small_table, tmp_path):
     rate = OptimizerConfig(threshold_decay=1e-5, threshold_learning_rate=0.25)
     config = replace(tiny_config(max_epochs=4, optimizer=rate), embedding=PepConfig(embedding_dim=8, pressure="decay"))
     found = searches.record_search(config, small_table, SplitBatches.of(small_table, 256, seed=1), tmp_path)
     assert [record["epoch"] for record in found["records"]] == [1, 2, 3, 4]
     first, last = (found["records"][at]["thresholds"]["seen"] for at in (0, -1))
     assert -15 < first["raw_pressure"][1] < last["raw_pressure"][1]
-    # at the start the loss has no say: the authors' own starting point leaves it a gradient of nothing
+    # at the start value of the authors the gradient of the loss is almost zero
     assert abs(first["raw_loss"][1]) < 0.01 * (first["raw_pressure"][1] + 15)
 
 
-def test_parts_that_were_not_run_say_so_and_draw_nothing(settings):
+def test_parts_without_results_draw_nothing(settings):
     for part in PARTS:
         assert part.draw(settings) == []
         assert part.page(settings) == "Not run yet."
@@ -225,7 +225,7 @@ def test_parts_that_were_not_run_say_so_and_draw_nothing(settings):
 
 
 @pytest.mark.slow
-def test_every_part_is_made_from_start_to_page(small_table, settings, monkeypatch):
+def test_every_part_runs_from_start_to_page(small_table, settings, monkeypatch):
     monkeypatch.setattr(searches, "encoded", lambda settings, source: small_table)
     monkeypatch.setattr(searches, "DECAY_BUDGETS", dict.fromkeys(searches.SOURCES, ("10k", "5k")))
     monkeypatch.setattr(granularity, "GRANULARITIES", ("global", "feature-dimension"))
@@ -234,7 +234,7 @@ def test_every_part_is_made_from_start_to_page(small_table, settings, monkeypatc
         part.run(settings)
         results = {path: path.read_bytes() for path in (settings.results / part.PART).glob("*.json")}
         assert results
-        part.run(settings)  # nothing is done twice
+        part.run(settings)  # results are not computed twice
         assert {path: path.read_bytes() for path in results} == results
         pictures = part.draw(settings)
         assert pictures

@@ -1,4 +1,4 @@
-"""Planted truth: where only some fields carry signal, the ticket keeps those."""
+"""With planted signal and noise fields, the ticket keeps mostly signal fields."""
 
 from thresher.data.batches.split_batches import SplitBatches
 from thresher.data.config import DataConfig, SyntheticConfig
@@ -12,7 +12,7 @@ from thresher.search.schedule import SearchConfig
 from thresher.training.optimizers import OptimizerConfig
 
 
-def test_the_ticket_keeps_several_times_more_of_the_signal_fields(tmp_path):
+def test_a_ticket_keeps_mostly_signal_fields(tmp_path):
     rows = SyntheticConfig(num_rows=60_000, num_signal_fields=4, num_noise_fields=4, field_size=100, seed=3)
     source = build_source(DataConfig(source="synthetic", synthetic=rows))
     table = encode(source, tmp_path / "encoded")

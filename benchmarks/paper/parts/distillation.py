@@ -82,7 +82,7 @@ def distilled_dense(settings: PaperSettings, config: RunConfig, seed: int) -> di
         hard = train_dense(run, encoded, data, progress)  # and the other teachers
         model = new_model(config, encoded, UniformConfig(embedding_dim=config.embedding.embedding_dim))
         folder = run.folder / "taught-dense"
-        soft_labels = run.soft_labels(config.largest_share)
+        soft_labels = run.load_soft_labels(config.largest_share)
         trained = train_model(
             model, data, config.training, seed=seed, folder=folder, stage="dense, distilled", soft_labels=soft_labels,
             progress=progress,

@@ -1,8 +1,7 @@
-"""The ways to hold a pruned table that the lookup and memory benchmarks compare, all behind one interface.
+"""Formats of a pruned table for the lookup and memory benchmarks, with one interface.
 
-Not a benchmark itself. Each side is made from the same kept entries, saved to a folder, loaded from it, and asked for
-vectors `[n, D]` of ids `[n]`. `dense-*` hold every entry; torch's CSR has no row lookup of its own, so its rows are
-gathered from its tensors.
+Each format is made from the same kept entries, saved to a folder, loaded from it, and returns the vectors `[n, D]` of
+ids `[n]`. `dense …` formats store every entry. torch's CSR has no row lookup, so rows are gathered from its tensors.
 """
 
 import warnings
@@ -23,7 +22,7 @@ Entries = tuple[tuple[int, int], np.ndarray, np.ndarray]
 
 
 def random_entries(num_features: int, embedding_dim: int, density: float, seed: int = 0) -> Entries:
-    """Kept entries at random, without ever making the dense mask."""
+    """Draw random kept entries without building the dense mask."""
     generator = np.random.default_rng(seed)
     num_cells = num_features * embedding_dim
     if density > 0.1:
@@ -37,8 +36,8 @@ def random_entries(num_features: int, embedding_dim: int, density: float, seed: 
     return (num_features, embedding_dim), positions, generator.standard_normal(len(positions), np.float32)
 
 
-class TableSide(ABC):
-    """One way to hold a table."""
+class TableFormat(ABC):
+    """Interface of a table format."""
 
     @classmethod
     @abstractmethod
@@ -51,7 +50,7 @@ class TableSide(ABC):
     def look_up(self, ids: Tensor) -> Tensor: ...
 
 
-class Dense(TableSide):
+class Dense(TableFormat):
     """`nn.Embedding` in float32."""
 
     @classmethod
@@ -67,8 +66,8 @@ class Dense(TableSide):
         return vectors
 
 
-class DenseQuantised(TableSide):
-    """torch's own quantised embedding, one scale and offset a row, looked up as bags of one."""
+class DenseQuantised(TableFormat):
+    """torch's quantised embedding with a scale and offset per row, looked up as bags of size one."""
 
     pack: Any
     unpack: Any
@@ -96,7 +95,7 @@ class DenseInt4(DenseQuantised):
     unpack = torch.ops.quantized.embedding_bag_4bit_rowwise_offsets
 
 
-class ScipyCsr(TableSide):
+class ScipyCsr(TableFormat):
     """`scipy.sparse.csr_array`, float32 with int32 indices."""
 
     @classmethod
@@ -114,15 +113,15 @@ class ScipyCsr(TableSide):
         return torch.from_numpy(self.matrix[ids.numpy()].toarray())
 
 
-class TorchCsr(TableSide):
-    """The tensors of a torch CSR matrix, int64 indices as torch makes them."""
+class TorchCsr(TableFormat):
+    """The tensors of a torch CSR matrix with int64 indices."""
 
     @classmethod
     def save(cls, entries: Entries, folder: Path) -> None:
         (num_features, embedding_dim), positions, values = entries
         starts = np.searchsorted(positions // embedding_dim, np.arange(num_features + 1))
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch calls its CSR layout a beta
+            warnings.simplefilter("ignore")  # torch warns that CSR is a beta feature
             matrix = torch.sparse_csr_tensor(
                 torch.from_numpy(starts), torch.from_numpy(positions % embedding_dim), torch.from_numpy(values)
             )
@@ -144,8 +143,8 @@ class TorchCsr(TableSide):
         return vectors.view(len(ids), self.embedding_dim)
 
 
-class Compact(TableSide):
-    """Ours, memory-mapped."""
+class Compact(TableFormat):
+    """Thresher's compact table, memory-mapped."""
 
     value_type: Any = "fp32"
 
@@ -160,7 +159,7 @@ class Compact(TableSide):
         return self.table.lookup(ids)
 
 
-SIDES: dict[str, type[TableSide]] = {
+FORMATS: dict[str, type[TableFormat]] = {
     "dense fp32": Dense,
     "dense int8": DenseInt8,
     "dense int4": DenseInt4,
