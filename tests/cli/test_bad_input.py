@@ -62,7 +62,7 @@ def test_broken_files(refused, tmp_path, fast, command, content, line, words):
         (["FILE", "--fields", "price:log3"], 'transform: expected one of "none", "log2"'),
         (["FILE", "--drop", "prise"], "price"),
         (["FILE", "--label", "clicked", "--positive", "yes"], "clicked"),
-        (["FILE", "--budgets", "lots"], "budget 'lots' cannot be read; write parameters as 30k"),
+        (["FILE", "--budgets", "lots"], "budget 'lots' cannot be parsed; write parameters as 30k"),
         (["FILE", "--budgets", "0"], "keeps nothing"),
         (["FILE", "--budgets", "200%"], "more than the whole table"),
         (["FILE", "--budgets", "10XB"], "unknown unit 'XB'"),

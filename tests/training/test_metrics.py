@@ -80,7 +80,7 @@ def test_a_million_float32_rows_with_ties_are_exact():
 
 
 def test_one_class_is_told():
-    with pytest.raises(ThresherError, match="both classes; 3 rows were given and all that count have label 1"):
+    with pytest.raises(ThresherError, match="both classes; all 3 rows with a weight have label 1"):
         auc([1, 1, 1], [0.1, 0.2, 0.3])
 
 

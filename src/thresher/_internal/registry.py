@@ -7,8 +7,9 @@ reason is part of the error when its name is asked for.
 
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
+from functools import cache
 from importlib import import_module
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import Generic, TypeVar
 
 from thresher.errors import ConfigError
@@ -53,8 +54,13 @@ class Registry(Generic[EntryT]):
         return known[name]
 
 
+@cache  # scanning the installed packages takes milliseconds, and a run asks thousands of times
+def _entry_points(group: str) -> tuple[EntryPoint, ...]:
+    return tuple(entry_points(group=group))
+
+
 def _load_entry_points(group: str, known: Mapping[str, object]) -> None:
-    for entry_point in entry_points(group=group):
+    for entry_point in _entry_points(group):
         if entry_point.name not in known and (group, entry_point.name) not in _failed:
             try:
                 entry_point.load()

@@ -1,4 +1,4 @@
-"""PEP in a Lightning training: a callback that attaches, steps the searcher, and goes into Lightning's checkpoints.
+"""PepCallback: PEP in a Lightning training, with its state in Lightning's checkpoints.
 
 search = PepCallback(["5%"])
 Trainer(max_epochs=30, callbacks=[search]).fit(module, loader)
@@ -26,15 +26,15 @@ except ImportError as error:
 
 
 class PepCallback(Callback):
-    """Attaches before the optimizers are made, so that `self.parameters()` includes the thresholds.
+    """Attaches PEP before the optimizers are created, so that `self.parameters()` includes the thresholds.
 
     Args:
         budgets: sizes to cut tickets for.
-        config: how thresholds are shaped and pressed.
-        where: which tables, as for `attach_`; so is `min_features`.
-        steps: optimizer steps of the whole search; all of the trainer's by default.
-        warmup_steps: how many of them leave everything kept.
-        stop_when_finished: end the training when every budget has its ticket.
+        config: settings of the thresholds.
+        where: which tables to attach to; `where` and `min_features` are those of `attach_`.
+        steps: optimizer steps of the whole search; default: all steps of the trainer.
+        warmup_steps: steps in which nothing is pruned.
+        stop_when_finished: stop the training when every budget has its ticket.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class PepCallback(Callback):
 
     @property
     def tickets(self) -> list[MaskTicket]:
-        """What was found so far, largest first."""
+        """The tickets cut so far, largest first."""
         return [] if self.searcher is None else self.searcher.tickets
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:

@@ -1,4 +1,4 @@
-"""Budget: how much of the searched tables may stay, in parameters, as a share, or in bytes.
+"""Budget: the maximum size of the searched tables, in parameters, as a share, or in bytes.
 
 `30k` and `25000` are parameters, `2%` is a share of all entries `N·D`, `1MB` or `900B` is bytes of the compact form.
 """
@@ -22,7 +22,7 @@ _EXAMPLES = "write parameters as 30k or 25000, a share as 2%, bytes as 1MB"
 
 @dataclass(frozen=True)
 class Budget:
-    """One size a user asks for; units are part of the value, how it is written is not: `30k` and `30000` are equal.
+    """A size with its unit; the way it is written does not matter: `30k` and `30000` are equal.
 
     >>> Budget.parse("30k"), Budget.parse("2%"), Budget.parse("1MB")
     (Budget('30k'), Budget('2%'), Budget('1MB'))
@@ -32,27 +32,27 @@ class Budget:
 
     unit: Unit
     amount: int | Fraction
-    """Exact: a share as a float would be one entry off in a table of billions."""
+    """Exact: a float share would be off by one entry in a table of billions."""
     text: str = field(compare=False)
 
     @classmethod
     def parse(cls, text: "str | int | Budget") -> "Budget":
-        """Read a budget as people write it; a whole number is parameters."""
+        """Parse a budget; a number without unit is a number of parameters."""
         if isinstance(text, Budget):
             return text
         written = str(text).strip()
         form = _FORM.fullmatch(written)
         if form is None:
-            raise BudgetError(f"budget {written!r} cannot be read; {_EXAMPLES}")
-        # exact, since 16.1 · 1000 is no whole number of floats
+            raise BudgetError(f"budget {written!r} cannot be parsed; {_EXAMPLES}")
+        # exact: 16.1 · 1000 is not an integer in floats
         number, suffix = Fraction(form["number"].replace(",", "").replace("_", "")), form["suffix"]
         if number <= 0:
             raise BudgetError(f"budget {written!r} keeps nothing; it must be above 0")
         if suffix == "%":
             if number > 100:
-                raise BudgetError(f"budget {written!r} is more than the whole table; a share ends at 100%")
+                raise BudgetError(f"budget {written!r} is more than the whole table; the maximum is 100%")
             return cls("share", number / 100, written)
-        # "30K", "30m" and "30B" are clear enough; "30b" might be bits, bytes or billions
+        # "30K", "30m" and "30B" are unambiguous; "30b" could be bits, bytes or billions
         suffix = {"K": "k", "m": "M"}.get(suffix, suffix)
         if suffix in _PARAMETER_FACTORS:
             parameters = number * _PARAMETER_FACTORS[suffix]
@@ -66,7 +66,7 @@ class Budget:
         raise BudgetError(f"budget {written!r} has the unknown unit {suffix!r}; {_EXAMPLES}")
 
     def max_entries(self, num_entries: int) -> int:
-        """The most entries it can allow in tables of `num_entries` in all; for bytes, were values all there is."""
+        """An upper bound of the entries it allows in tables of `num_entries`; for bytes, without an index."""
         if self.unit == "parameters":
             return int(self.amount)
         return int(self.amount * num_entries if self.unit == "share" else self.amount // _BYTES_PER_VALUE)
@@ -84,7 +84,7 @@ class Budget:
 
 
 def parse_budgets(texts: "str | int | Budget | Iterable[str | int | Budget]") -> tuple[Budget, ...]:
-    """Several budgets, from `"50k,25k,2%"`, a list, or a single one; doubles are dropped, the order stays."""
+    """Parse budgets from `"50k,25k,2%"`, a list, or a single one; duplicates are dropped, the order is kept."""
     parts: Iterable[str | int | Budget]
     if isinstance(texts, str):
         parts = [part for part in re.split(r"\s*,\s*", texts.strip()) if part]
@@ -97,13 +97,11 @@ def parse_budgets(texts: "str | int | Budget | Iterable[str | int | Budget]") ->
 
 
 def check_budgets(budgets: Iterable[Budget], num_entries: int) -> None:
-    """Refuse, before any work is done, budgets that tables of `num_entries` cannot meet."""
+    """Raise `BudgetError` for budgets that tables of `num_entries` cannot meet."""
     for budget in budgets:
         most = budget.max_entries(num_entries)
         if most < 1:
-            raise BudgetError(
-                f"budget {budget} leaves not one of {num_entries:,} entries; raise it", budget=budget.text
-            )
+            raise BudgetError(f"budget {budget} keeps none of {num_entries:,} entries; raise it", budget=budget.text)
         if most > num_entries:
             # all entries together need no index: their bytes are those of the dense table
             in_bytes = budget.unit == "bytes"

@@ -1,7 +1,7 @@
-"""No search: the largest settings of a method that fit each budget, found without training or building a table.
+"""The search algorithm `immediate`: the largest settings of a method that fit each budget, found without training.
 
-Serves the methods whose sizes follow from a rule: uniform, MDE, MGQE, hashing, quantised. What is made larger or
-smaller is the one number the method's config names as its `budget_setting`.
+For methods whose sizes follow from a rule: uniform, MDE, MGQE, hashing, quantised. It varies the one number that the
+method's config names as its `budget_setting`.
 """
 
 from bisect import bisect_right
@@ -24,12 +24,12 @@ from thresher.training.seeding import isolated_rng
 @register_search("immediate")
 def fit_settings(task: SearchTask) -> Sequence[SettingsTicket]:
     """A ticket for each budget, largest first."""
-    table, config = _the_table(task)
+    table, config = _only_table(task)
     counts = None if task.data.feature_counts is None else task.data.feature_counts.tolist()
     tickets = []
     for budget in task.budgets:
         fitted = largest_within(budget, config, table.field_sizes, counts)
-        size = _build_nothing(fitted, table.field_sizes, counts)
+        size = _build_for_size(fitted, table.field_sizes, counts)
         name = method_name(fitted)
         provenance = Provenance(method=name, seed=task.seed, step=0, epoch=0, config=config_to_mapping(fitted))
         tickets.append(SettingsTicket(budget, fitted, size.num_parameters(), size.storage_bytes(), provenance))
@@ -44,7 +44,7 @@ def largest_within(
 ) -> EmbeddingConfig:
     """The config with the largest `budget_setting` whose embedding is within `budget`.
 
-    A share is one of `N·D`, with the `D` of `config`.
+    A share refers to `N·D`, with the `D` of `config`.
     """
     num_entries = sum(field_sizes) * config.embedding_dim
     values = config.budget_values(field_sizes)
@@ -54,40 +54,40 @@ def largest_within(
         return replace(config, **setting)
 
     def exceeds(value: int) -> bool:
-        size = _build_nothing(with_value(value), field_sizes, feature_counts)
+        size = _build_for_size(with_value(value), field_sizes, feature_counts)
         if budget.unit == "bytes":
             return size.storage_bytes() > budget.amount
         return size.num_parameters() > budget.max_entries(num_entries)
 
     num_fitting = bisect_right(values, False, key=exceeds)
     if num_fitting == 0:
-        smallest = _build_nothing(with_value(values[0]), field_sizes, feature_counts)
+        smallest = _build_for_size(with_value(values[0]), field_sizes, feature_counts)
         raise BudgetError(
-            f"budget {budget} is below what {method_name(config)} needs at its smallest, {config.budget_setting} = "
+            f"budget {budget} is below the smallest size of {method_name(config)}, {config.budget_setting} = "
             f"{values[0]}: {smallest.num_parameters():,} parameters, {smallest.storage_bytes():,} bytes; raise it",
             budget=budget.text,
         )
     return with_value(values[num_fitting - 1])
 
 
-def _build_nothing(
+def _build_for_size(
     config: EmbeddingConfig, field_sizes: Sequence[int], feature_counts: Sequence[int] | None
 ) -> FieldEmbedding:
-    """An embedding of these settings to ask for its size; its tables take no memory where the method allows it."""
+    """An embedding with these settings, without memory if the method allows it."""
     with isolated_rng():
         try:
             with torch.device("meta"):
                 return build_embedding(field_sizes, config, feature_counts=feature_counts)
-        except (RuntimeError, NotImplementedError):  # a constructor that reads tensors it has made needs real ones
+        except (RuntimeError, NotImplementedError):  # a constructor that reads its own tensors needs real ones
             return build_embedding(field_sizes, config, feature_counts=feature_counts)
 
 
-def _the_table(task: SearchTask) -> tuple[FieldEmbedding, EmbeddingConfig]:
+def _only_table(task: SearchTask) -> tuple[FieldEmbedding, EmbeddingConfig]:
     tables = [module for module in task.model.modules() if isinstance(module, FieldEmbedding)]
     config = getattr(tables[0], "config", None)
     if len(tables) > 1 or not isinstance(config, EmbeddingConfig):
         raise ConfigError(
-            "a method without a search is fitted to budgets in a model with one embedding that keeps its settings as "
-            "`config`; build the model with build_model(build_embedding(…), …)"
+            "a method without a search needs a model with exactly one embedding that has a `config`. Build the model "
+            "with build_model(build_embedding(…), …)"
         )
     return tables[0], config

@@ -27,8 +27,6 @@ from thresher.search.budget import Budget
 TABLE_STATE = ("weight", "deviation", "raw_threshold", "clock", "seen")
 """Keys of a searched table in the model's `state_dict`; a ticket holds only the kept weights of them."""
 
-SHOWN_TABLES = 4
-
 Rewind = Literal["initial", "random", "final"]
 """Weights to retrain from: those before the search, the model's own fresh ones, or those when the ticket was cut."""
 
@@ -279,17 +277,12 @@ def _check_table(model: nn.Module, name: str, mask: Tensor) -> None:
 def _check_state(present: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> None:
     """Check that the ticket's weights match the model, before the model is changed."""
     missing, unexpected = sorted(present.keys() - weights.keys()), sorted(weights.keys() - present.keys())
-    remedy = "Build the model with the settings of the search"
-    if missing or unexpected:
-        raise ThresherError(
-            f"the ticket is for another model: missing {missing[:3]}, unexpected {unexpected[:3]}. {remedy}"
-        )
-    for name, value in present.items():
-        if value.shape != weights[name].shape:
-            raise ThresherError(
-                f"the ticket is for another model: its {name} has shape {list(weights[name].shape)}, the model's has "
-                f"{list(value.shape)}. {remedy}"
-            )
+    difference = f"missing {missing[:3]}, unexpected {unexpected[:3]}" if missing or unexpected else None
+    for name in present.keys() & weights.keys():
+        if (shape := list(present[name].shape)) != (own := list(weights[name].shape)):
+            difference = difference or f"its {name} has shape {own}, the model's has {shape}"
+    if difference is not None:
+        raise ThresherError(f"the ticket is for another model: {difference}. Build it with the settings of the search")
 
 
 def _check_rewind(rewind: str) -> None:
@@ -299,7 +292,7 @@ def _check_rewind(rewind: str) -> None:
 
 def _ticket_text(ticket: Ticket, tables: Mapping[str, str]) -> str:
     """One-line summary of a ticket; `tables`: table name → what is kept of it."""
-    shown = list_first((f"{name}: {kept}" for name, kept in tables.items()), SHOWN_TABLES)
+    shown = list_first((f"{name}: {kept}" for name, kept in tables.items()), 4)
     return (
         f"{type(ticket).__name__}(budget={str(ticket.budget)!r}, method={ticket.provenance.method!r}, "
         f"num_parameters={ticket.num_parameters:,}, tables=[{shown}])"

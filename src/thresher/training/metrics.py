@@ -1,7 +1,4 @@
-"""AUC and logloss over a whole split, calibration, and AUC on the rows with rare features. Plain numpy.
-
-Not here: running a model over a split (`loop.evaluate`).
-"""
+"""Metrics of a split, in numpy: AUC, logloss, calibration, and AUC on the rows with rare features."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -18,48 +15,48 @@ RARE_SHARE = 10  # one row in ten counts as rare
 
 @dataclass(frozen=True, kw_only=True)
 class Metrics:
-    """How good the predictions for one split are; all means respect the sample weights."""
+    """Metrics of one split; all means are weighted by the sample weights."""
 
     auc: float
     logloss: float
     mean_prediction: float
-    """Mean probability. Against `mean_label` it shows the calibration."""
+    """Mean probability; compared with `mean_label` it shows the calibration."""
     mean_label: float
     rare_auc: float | None
-    """AUC over `rare_rows`; None when they are all of one class or when no counts were given."""
+    """AUC over `rare_rows`; None if they are all of one class or no counts were given."""
     num_rows: int
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, facts: Mapping[str, Any]) -> "Metrics":
-        return cls(**facts)
+    def from_json(cls, values: Mapping[str, Any]) -> "Metrics":
+        return cls(**values)
 
 
 def auc(labels: ArrayLike, predictions: ArrayLike, weights: ArrayLike | None = None) -> float:
-    """Area under the ROC curve: how often a positive row is ranked above a negative one; a tie counts half.
+    """Area under the ROC curve: the share of (positive, negative) pairs ranked correctly; a tie counts half.
 
     Args:
         labels: 0 or 1 per row.
         predictions: logits or probabilities; only their order matters.
-        weights: sample weights, 0 or more; a pair of rows weighs the product of theirs.
+        weights: sample weights, 0 or more; the weight of a pair is the product of its rows' weights.
 
     Raises:
-        ThresherError: all rows are of one class, or something is not finite.
+        ThresherError: all rows are of one class, or a value is not finite.
     """
     positive, scores, row_weights = _checked(labels, predictions, weights)
     value = _auc(positive, scores, row_weights)
     if value is None:
         raise ThresherError(
-            f"AUC needs rows of both classes; {len(scores)} rows were given and all that count have label "
-            f"{1 if positive.any() else 0}. Check the label column, or take a larger split"
+            f"AUC needs rows of both classes; all {len(scores)} rows with a weight have label "
+            f"{1 if positive.any() else 0}. Check the label column, or use a larger split"
         )
     return value
 
 
 def auc_standard_error(auc: float, num_positive: int, num_negative: int) -> float:
-    """Hanley & McNeil (1982): how much an AUC over so many rows varies from one sample of rows to the next.
+    """Standard error of an AUC over samples of rows (Hanley & McNeil, 1982).
 
     >>> round(auc_standard_error(0.75, 100, 100), 4)
     0.0344
@@ -72,7 +69,7 @@ def auc_standard_error(auc: float, num_positive: int, num_negative: int) -> floa
 
 
 def logloss(labels: ArrayLike, logits: ArrayLike, weights: ArrayLike | None = None) -> float:
-    """Mean binary cross-entropy in nats, from logits: no probability is ever rounded to 0 or 1."""
+    """Mean binary cross-entropy in nats, computed from logits: probabilities are not rounded to 0 or 1."""
     positive, scores, row_weights = _checked(labels, logits, weights)
     z = scores.astype(np.float64)
     losses = np.maximum(z, 0.0) - z * positive + np.log1p(np.exp(-np.abs(z)))
@@ -83,7 +80,7 @@ def rare_rows(row_counts: ArrayLike) -> NDArray[np.int64]:
     """The tenth of the rows (rounded up) whose rarest feature is least frequent, as ascending row numbers.
 
     Args:
-        row_counts: for each row the smallest training count among its features. Of equal ones the earlier row is taken.
+        row_counts: smallest training count among the features of each row; ties go to the earlier row.
     """
     counts = np.asarray(row_counts)
     num_rare = -(-len(counts) // RARE_SHARE)
@@ -111,7 +108,7 @@ def compute_metrics(
 
 
 def _auc(positive: NDArray[np.bool_], scores: NDArray[Any], weights: NDArray[np.float64] | None) -> float | None:
-    """AUC by ranks; None when one class is missing. Both classes are sorted apart, which is faster than one argsort."""
+    """AUC by ranks; None if one class is missing. Sorting both classes separately is faster than one argsort."""
     if weights is None:
         positives, negatives = np.sort(scores[positive]), np.sort(scores[~positive])
         if not len(positives) or not len(negatives):

@@ -1,7 +1,7 @@
-"""Which parameter gets which learning rate and decay: four groups, as the embeddings themselves declare them.
+"""Adam with a parameter group for each role: network, embeddings, thresholds, choices.
 
-Decay is *coupled* (added to the gradient before Adam scales it), as in the PEP authors' code. That matters: on
-thresholds it is what drives the published search, and decoupled decay would silently disable it.
+Weight decay is *coupled* (added to the gradient before Adam scales it), as in the PEP authors' code: it drives the
+published search, and decoupled decay would disable it.
 """
 
 import logging
@@ -21,7 +21,7 @@ NETWORK = "network"
 GROUP_NAMES = (NETWORK, *get_args(Role))
 Updates = Literal["auto", "dense", "rows"]
 SecondMoment = Literal["entry", "row"]
-ROWS_FROM_ENTRIES = 1 << 22  # a table of 16 MB; smaller ones are updated as a whole in little time
+ROWS_FROM_ENTRIES = 1 << 22  # a table of 16 MB; dense updates of smaller ones are fast
 FUSED_DEVICES = frozenset({"cpu", "cuda"})
 
 
@@ -34,29 +34,29 @@ class OptimizerConfig:
     weight_decay: float = 1e-5
     """Coupled L2 on the network and on the embeddings."""
     embedding_weight_decay: float | None = None
-    """On tables under a method and on our models' first-order weights, where it should differ from `weight_decay`."""
+    """On embeddings and the first-order weights of Thresher's models; absent: `weight_decay`."""
     threshold_learning_rate: float = 1e-3
     threshold_decay: float = 0.0
     choice_learning_rate: float = 1e-3
     """Of the parameters that choose among candidate sizes."""
     choice_decay: float = 0.0
     max_grad_norm: float | None = None
-    """All gradients together are scaled down to this norm where theirs is above it; the PEP authors have 100."""
+    """Maximum norm of all gradients together; the PEP authors use 100."""
     updates: Updates = "auto"
     """`dense`: every entry at every step. `rows`: only the rows of the batch (`RowAdam`; docs/row_updates.md).
-    `auto`: rows where a table is so large that dense updates would take most of the time."""
+    `auto`: `rows` if a table is so large that dense updates would take most of the time."""
     max_decay_steps: int = 100
-    """With `rows`: the most skipped steps whose weight decay is caught up when a row is met again."""
+    """With `rows`: maximum number of skipped steps whose weight decay is applied when a row is updated again."""
     second_moment: SecondMoment = "entry"
-    """With `rows`: one second moment per entry of a table, or one per row, which saves as much memory as the table."""
+    """With `rows`: one second moment per entry of a table, or one per row, which saves the memory of a table."""
     threshold_second_moment: SecondMoment = "entry"
-    """The same for thresholds. One per row costs masks on MovieLens-1M 0.001 to 0.002 of AUC."""
+    """The same for thresholds. One per row costs 0.001 to 0.002 of AUC on MovieLens-1M."""
     threshold_momentum: float = 0.0
-    """With `rows`: the share of its last direction a threshold keeps. 0 saves another table; dense Adam has 0.9."""
+    """With `rows`: momentum of thresholds. 0 saves the memory of a table; dense Adam uses 0.9."""
 
     def __post_init__(self) -> None:
         if self.max_grad_norm is not None and not 0.0 < self.max_grad_norm < float("inf"):
-            raise ConfigError(f"max_grad_norm is {self.max_grad_norm}; it must be above 0 and finite, or left out")
+            raise ConfigError(f"max_grad_norm is {self.max_grad_norm}; it must be above 0 and finite, or absent")
         if self.max_decay_steps < 1:
             raise ConfigError(f"max_decay_steps is {self.max_decay_steps}; it must be at least 1")
         for field in fields(self):
@@ -68,8 +68,8 @@ class OptimizerConfig:
 def build_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.Optimizer:
     """Adam over the model's trainable parameters, in groups that carry their `name`.
 
-    Groups without a parameter are left out, and so are parameters with `requires_grad=False`. The model's tables are
-    told which kind of gradient the optimizer takes.
+    Empty groups and parameters with `requires_grad=False` are left out. Sets `row_gradients` of the model's tables to
+    the kind of gradient the optimizer needs.
     """
     own = config.embedding_weight_decay
     settings = {
@@ -83,7 +83,7 @@ def build_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.Op
         for name, parameters in parameters_by_role(model).items()
     ]
     if not groups:
-        raise ConfigError("the model has no trainable parameter; set requires_grad on those that should learn")
+        raise ConfigError("the model has no trainable parameter. Set requires_grad on those to train")
     row_updates = _wants_row_updates(model, config.updates)
     for module in model.modules():
         if isinstance(module, RowGradients):
@@ -106,7 +106,7 @@ def build_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.Op
 
 @dataclass(frozen=True)
 class _Clip:
-    """Before a step of an optimizer: scales its gradients down to a norm."""
+    """Hook before a step of an optimizer that clips its gradients."""
 
     max_grad_norm: float
 
@@ -118,11 +118,11 @@ class _Clip:
 def parameters_by_role(model: nn.Module) -> dict[str, list[nn.Parameter]]:
     """The trainable parameters by group name, each once, in the model's own order; empty groups left out.
 
-    Every submodule with a `parameter_groups()` method is asked; what nobody claims is `network`.
+    Submodules declare roles by `parameter_groups()`; all other parameters are `network`.
     """
     roles = _declared_roles(model)
     found: dict[str, list[nn.Parameter]] = {name: [] for name in GROUP_NAMES}
-    for parameter in model.parameters():  # a shared parameter comes once
+    for parameter in model.parameters():  # a shared parameter appears once
         if parameter.requires_grad:
             found[roles.get(parameter, NETWORK)].append(parameter)
     return {name: parameters for name, parameters in found.items() if parameters}
@@ -132,7 +132,7 @@ def _wants_row_updates(model: nn.Module, updates: Updates) -> bool:
     modules = [module for module in model.modules() if isinstance(module, RowGradients)]
     reasons = [reason for reason in (module.dense_gradients_reason() for module in modules) if reason is not None]
     if updates == "rows" and reasons:
-        raise ConfigError(f'updates = "rows" is not possible: {reasons[0]}; use updates = "dense"')
+        raise ConfigError(f'updates = "rows" is not possible: {reasons[0]}. Use updates = "dense"')
     if updates != "auto":
         return updates == "rows"
     tables = [
@@ -144,7 +144,7 @@ def _wants_row_updates(model: nn.Module, updates: Updates) -> bool:
     ]
     is_large = max((table.numel() for table in tables), default=0) >= ROWS_FROM_ENTRIES
     if is_large and reasons:
-        logger.info("every step updates the whole tables, not the rows of its batch alone: %s", reasons[0])
+        logger.info("every step updates whole tables instead of the rows of its batch: %s", reasons[0])
     return is_large and not reasons
 
 
@@ -163,7 +163,7 @@ def _declared_roles(model: nn.Module) -> dict[nn.Parameter, str]:
                 if roles.setdefault(parameter, role) != role:
                     raise ConfigError(
                         f"{where} declares a parameter of shape {list(parameter.shape)} as {role!r}, but another "
-                        f"module declares it as {roles[parameter]!r}; a parameter has one role: mend parameter_groups()"
+                        f"module declares it as {roles[parameter]!r}. Give it one role in parameter_groups()"
                     )
     return roles
 

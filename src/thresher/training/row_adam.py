@@ -1,13 +1,13 @@
-"""RowAdam: Adam that touches only the rows a sparse gradient names. What it means: `docs/row_updates.md`.
+"""RowAdam: Adam that updates only the rows in a row-sparse gradient (docs/row_updates.md).
 
-It follows PyTorch's conventions: parameters with a row-sparse COO gradient get the row update, all others torch's own
-(fused) Adam, so one optimizer serves a whole model. Not here: where such gradients come from (`thresher.kernels`).
+Parameters with a row-sparse COO gradient get the row update, all others torch's own (fused) Adam, so one optimizer
+serves a whole model.
 """
 
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, overload
+from typing import Any, Literal, overload
 
 import torch
 from torch import Tensor
@@ -17,27 +17,26 @@ from thresher._internal.mapped_tensors import new_zeros
 from thresher.errors import ConfigError, NonFiniteError
 from thresher.kernels.distinct import is_ascending
 from thresher.kernels.row_adam_step import RowAdamSettings, RowAdamState, catch_up_rows_, row_adam_step_
-from thresher.training.optimizers import SecondMoment
 
 ROWS_AT_ONCE = 1 << 16
 
 
 class RowAdam(torch.optim.Optimizer):
-    """Adam with coupled weight decay that works on the rows of a row-sparse gradient alone.
+    """Adam with coupled weight decay that updates only the rows of a row-sparse gradient.
 
-    A row that was absent is brought to where dense Adam would have it when it is next touched, but for weight decay,
-    which is caught up in one go and to a limit.
+    At its next update an absent row is moved to where dense Adam would have it, except for weight decay, which is
+    applied at once and up to a limit.
 
     Args:
         params: parameters or groups; every setting below may differ between groups.
         lr: learning rate.
-        betas: how slowly the moments move; without momentum (a first one of 0) no first moments are kept.
+        betas: decay of the moments; with a first one of 0 (no momentum) no first moments are stored.
         eps: added to the root of the second moment.
-        weight_decay: coupled (added to the gradient). A row that was absent for `n` steps gets `n` steps' worth at
-            its next touch.
-        max_decay_steps: the most steps caught up at once; more would drown the loss's own gradient on rare rows.
-        second_moment: one per entry, or one per row (the mean over its entries), which saves a table.
-        max_grad_norm: scale all gradients down together when their norm is above it.
+        weight_decay: coupled (added to the gradient). A row that was absent for `n` steps gets that of `n` steps at its
+            next update.
+        max_decay_steps: maximum number of these steps; more would dominate the gradient of the loss on rare rows.
+        second_moment: one per entry, or one per row (the mean over its entries), which saves the memory of a table.
+        max_grad_norm: maximum norm of all gradients together.
     """
 
     def __init__(
@@ -49,7 +48,7 @@ class RowAdam(torch.optim.Optimizer):
         weight_decay: float = 0.0,
         *,
         max_decay_steps: int = 100,
-        second_moment: SecondMoment = "entry",
+        second_moment: Literal["entry", "row"] = "entry",
         max_grad_norm: float | None = None,
     ) -> None:
         self.max_grad_norm = max_grad_norm
@@ -70,7 +69,7 @@ class RowAdam(torch.optim.Optimizer):
         """Update every parameter that has a gradient.
 
         Raises:
-            NonFiniteError: a row's gradient is NaN or infinite; that row was left as it was.
+            NonFiniteError: a row's gradient is NaN or infinite; that row was not updated.
         """
         loss = None
         if closure is not None:
@@ -99,8 +98,8 @@ class RowAdam(torch.optim.Optimizer):
         num_bad = row_adam_step_(table, rows, values, _row_adam_state(state), state["step"], _settings(group, scale))
         if num_bad:
             raise NonFiniteError(
-                f"the gradient of {num_bad} rows of a table {list(parameter.shape)} is NaN or infinite; "
-                "lower the learning rate, set max_grad_norm, or check the dense inputs and the labels"
+                f"the gradient of {num_bad} rows of a table {list(parameter.shape)} is NaN or infinite. "
+                "Lower the learning rate, set max_grad_norm, or check the dense inputs and the labels"
             )
 
     def _row_state(self, parameter: Tensor, group: dict[str, Any]) -> dict[str, Any]:
@@ -158,15 +157,15 @@ class RowAdam(torch.optim.Optimizer):
             if parameter.grad is not None
         ]
         norm = float(torch.linalg.vector_norm(torch.stack(norms))) if norms else 0.0
-        # a norm that is not finite scales nothing: the update itself then refuses the gradient by name
+        # a norm that is not finite scales nothing: the update itself then raises an error that names the table
         return min(1.0, self.max_grad_norm / (norm + 1e-6)) if math.isfinite(norm) else 1.0
 
     @torch.no_grad()
     def catch_up(self) -> None:
-        """Bring every row of every table up to date: momentum not yet spent, weight decay still due.
+        """Apply the deferred momentum and weight decay to every row of every table.
 
-        For whoever reads whole tables at one moment: to evaluate, to save the best weights, to cut a ticket. Rows that
-        were never touched are left alone.
+        Call this before whole tables are read: to evaluate, to save the best weights, to cut a ticket. Rows that were
+        never updated do not change.
         """
         for group in self.param_groups:
             for parameter in group["params"]:
@@ -180,7 +179,7 @@ class RowAdam(torch.optim.Optimizer):
                     catch_up_rows_(_by_rows(parameter), rows, _row_adam_state(state), step, _settings(group, 1.0))
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """As torch's, but integer state stays integer (torch casts all state to the parameter's type)."""
+        """Like torch's, but integer state stays integer (torch casts all state to the parameter's type)."""
         super().load_state_dict(state_dict)
         ids = [index for group in state_dict["param_groups"] for index in group["params"]]
         parameters = [parameter for group in self.param_groups for parameter in group["params"]]
@@ -194,10 +193,10 @@ def _distinct_rows(gradient: Tensor) -> tuple[Tensor, Tensor]:
     """Ids `[U]` and values `[U, …]` of a row-sparse gradient, each id once."""
     if gradient.sparse_dim() != 1:
         raise ConfigError(
-            f"RowAdam takes gradients that are sparse by rows; this one is sparse in {gradient.sparse_dim()} dimensions"
+            f"RowAdam needs gradients that are sparse by rows; this one is sparse in {gradient.sparse_dim()} dimensions"
         )
     ids = gradient._indices()[0]
-    # autograd, and F.embedding(sparse=True), do not call a gradient coalesced even when its ids ascend
+    # autograd and F.embedding(sparse=True) do not mark a gradient as coalesced even if its ids ascend
     if not gradient.is_coalesced() and not is_ascending(ids):
         gradient = gradient.coalesce()
     return gradient._indices()[0].contiguous(), gradient._values().contiguous()

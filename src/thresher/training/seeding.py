@@ -1,4 +1,4 @@
-"""One seed → all generators, and their state as tensors so that a run can go on exactly where it stopped."""
+"""Seeds of all random generators, and their state as tensors, from which a run resumes exactly."""
 
 import hashlib
 import random
@@ -11,7 +11,7 @@ from torch import Tensor
 
 
 def derive_seed(seed: int, *names: str | int) -> int:
-    """A seed for one purpose, e.g. `derive_seed(seed, "batches")`: streams of different names are independent.
+    """A seed for one purpose, e.g. `derive_seed(seed, "batches")`; streams of different names are independent.
 
     >>> derive_seed(0, "batches") == derive_seed(0, "batches"), derive_seed(0, "batches") == derive_seed(1, "batches")
     (True, False)
@@ -44,7 +44,7 @@ def capture_rng_state() -> dict[str, Tensor]:
 
 
 def restore_rng_state(state: Mapping[str, Tensor]) -> None:
-    """Put all global generators back to a captured state (of CUDA devices: those present then and now)."""
+    """Restore the captured state of all global generators, including CUDA devices present then and now."""
     gauss_next = state["python_gauss"].tolist()
     random.setstate((3, tuple(state["python"].tolist()), gauss_next[0] if gauss_next else None))
     *keys, position = state["numpy"].tolist()
@@ -60,7 +60,7 @@ def restore_rng_state(state: Mapping[str, Tensor]) -> None:
 
 @contextmanager
 def isolated_rng() -> Iterator[None]:
-    """Inside, the global generators may be seeded and used; afterwards they are as before."""
+    """Restores the state of the global generators at the end of the block."""
     before = capture_rng_state()
     try:
         yield
