@@ -82,7 +82,7 @@ class Planted:
 
 
 class Untrained:
-    """What a judge is given, for tests that play the training: a table of 10 rows, seen, and epochs of ten steps."""
+    """A search task for tests that play the training: a table of 10 rows, all seen, and epochs of ten steps."""
 
     def __init__(self, embedding, *, budgets="8", num_rows=10, **settings):
         torch.manual_seed(0)
@@ -116,7 +116,7 @@ def planted(tmp_path_factory):
 
 @pytest.fixture
 def killed_and_resumed(planted, tmp_path):
-    """A search killed in the middle of an epoch and taken up again from its folder."""
+    """A search killed in the middle of an epoch and resumed from its folder."""
 
     def search(embedding, budgets, *, killed_in, config=SEARCH):
         with pytest.raises(Killed):

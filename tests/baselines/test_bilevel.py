@@ -148,7 +148,7 @@ def test_a_ticket_is_retrained_on_its_small_tables(searched, planted):
     assert trained.test is not None
 
 
-def test_an_impossible_budget_is_told_before_the_search(planted):
+def test_an_impossible_budget_is_refused_before_the_search(planted):
     data = SplitBatches(train=None, validation=None, feature_counts=planted.data.feature_counts)
     with pytest.raises(BudgetError, match="smallest candidate sizes"):
         find_tickets(planted.model(DARTS), data, [str(planted.num_features)])

@@ -60,7 +60,7 @@ def test_lists():
         parse_budgets(" ")
 
 
-def test_impossible_budgets_are_told_before_the_work():
+def test_impossible_budgets_are_refused():
     with pytest.raises(BudgetError, match="above the 1,000 entries"):
         check_budgets(parse_budgets("2k"), 1_000)
     with pytest.raises(BudgetError, match="50MB is above the 4,000 bytes of the searched tables"):

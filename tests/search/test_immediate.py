@@ -61,7 +61,7 @@ def test_tickets_come_largest_first_are_stored_and_retrained_at_their_own_width(
     assert trained.storage_bytes == tickets[1].storage_bytes == 8 * num_features
 
 
-def test_a_ticket_of_other_settings_and_a_search_to_go_on_from_are_refused(small_table):
+def test_other_settings_and_rewind_final_are_refused(small_table):
     data = SplitBatches.of(small_table, 256, seed=0)
     sizes = small_table.schema.field_sizes
     model = deepfm(UniformConfig(embedding_dim=4), sizes)

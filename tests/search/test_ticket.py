@@ -90,7 +90,7 @@ def test_damaged_files_are_named(ticket, tmp_path, name):
         load_ticket(tmp_path / "t")
 
 
-def test_foreign_versions_and_lies_about_the_mask_are_refused(ticket, tmp_path):
+def test_other_versions_and_wrong_counts_are_refused(ticket, tmp_path):
     save_ticket(ticket, tmp_path / "t")
     facts = tmp_path / "t" / "ticket.json"
     text = facts.read_text()

@@ -86,7 +86,7 @@ def test_a_large_model_is_taken_in_every_few_steps_with_the_weight_of_all_of_the
         torch.testing.assert_close(model.weight[0].detach(), kept * expected + (1 - kept) * after_four)
 
 
-def test_its_state_goes_on_where_it_stopped():
+def test_its_state_resumes_exactly():
     model, average = Weights(), None
     average = WeightAverage(model, average_decay=0.9)
     walk(model, 1)
@@ -101,7 +101,7 @@ def test_its_state_goes_on_where_it_stopped():
         assert torch.equal(model.weight, one)
 
 
-def test_training_is_judged_and_ends_with_the_mean():
+def test_training_evaluates_and_keeps_the_mean():
     train, validation = toy_sources()
     data = SplitBatches(train=train, validation=validation)
     model, plain = toy_model(), toy_model()

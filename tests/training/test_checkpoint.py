@@ -132,7 +132,7 @@ def test_state_that_is_no_tensor_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("optimizer_class", ["ours", torch.optim.Adam, torch.optim.SGD, torch.optim.RMSprop])
-def test_a_training_goes_on_exactly(tmp_path, optimizer_class):
+def test_a_training_resumes_exactly(tmp_path, optimizer_class):
     train, _ = toy_sources()
     path = tmp_path / "c.safetensors"
 
@@ -184,7 +184,7 @@ def test_integer_state_and_group_settings_of_an_optimizer_survive(tmp_path):
     assert second.state[weight]["count"] == 5
 
 
-def test_another_model_is_told():
+def test_another_model_is_refused():
     checkpoint = Checkpoint()
     checkpoint.add("model", tensor_state(nn.Linear(2, 1)))
     pack_optimizer(checkpoint, torch.optim.SGD(nn.Linear(2, 1).parameters()))

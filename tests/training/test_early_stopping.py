@@ -44,7 +44,7 @@ def test_best_weights_and_buffers_are_restored_into_the_same_parameters():
     assert model.weight.tolist() == model.running_mean.tolist() == [2.0, 2.0]
 
 
-def test_goes_on_from_its_stored_state():
+def test_resumes_from_its_stored_state():
     model = nn.Linear(1, 1)
     first = EarlyStopping(patience=2)
     first.update(1, metrics(0.7), model)
@@ -61,7 +61,7 @@ def test_goes_on_from_its_stored_state():
     assert model.weight.item() == expected
 
 
-def test_senseless_settings_are_told():
+def test_invalid_settings_are_refused():
     with pytest.raises(ConfigError, match="known metrics are auc, logloss"):
         EarlyStopping(metric="accuracy")
     with pytest.raises(ConfigError, match="patience is 0"):

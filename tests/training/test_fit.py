@@ -89,7 +89,7 @@ def test_a_finished_run_is_reopened_at_once_with_the_same_result(tmp_path):
 
 
 @pytest.mark.parametrize(("epoch", "batch"), [(1, 0), (1, 7), (2, 13), (3, 19)])
-def test_ctrl_c_in_the_middle_of_an_epoch_is_taken_up_exactly(tmp_path, uninterrupted, epoch, batch):
+def test_ctrl_c_in_the_middle_of_an_epoch_resumes_exactly(tmp_path, uninterrupted, epoch, batch):
     train, _ = toy_sources()
 
     def press(at_epoch, at_batch):
@@ -109,7 +109,7 @@ def test_ctrl_c_in_the_middle_of_an_epoch_is_taken_up_exactly(tmp_path, uninterr
     )
 
 
-def test_ctrl_c_while_evaluating_is_taken_up_exactly(tmp_path, uninterrupted):
+def test_ctrl_c_during_evaluation_resumes_exactly(tmp_path, uninterrupted):
     model, (train, validation) = toy_model(), toy_sources()
 
     def press(epoch, batch):
@@ -141,7 +141,7 @@ def test_an_error_in_the_middle_leaves_the_last_epochs_checkpoint(tmp_path, unin
 
 
 @pytest.mark.parametrize("slow_from", [10, 47])
-def test_a_process_killed_outright_is_taken_up_bit_for_bit(tmp_path, uninterrupted, slow_from):
+def test_a_killed_process_resumes_bit_for_bit(tmp_path, uninterrupted, slow_from):
     toys = Path(__file__).with_name("training_toys.py")
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     process = subprocess.Popen([sys.executable, toys, tmp_path, str(slow_from)], env=environment)
@@ -186,7 +186,7 @@ def test_watched_splits_are_recorded_and_decide_nothing(uninterrupted):
     assert "watch" not in uninterrupted[1].history[-1]
 
 
-def test_progress_is_told_the_stage_and_the_end_once_more_when_taken_up_again(tmp_path):
+def test_progress_shows_the_stage_and_its_end_also_when_resumed(tmp_path):
     states = []
 
     class Recorder:

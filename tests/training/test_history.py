@@ -42,7 +42,7 @@ def test_a_line_torn_by_a_kill_is_dropped_and_does_not_spoil_the_next(tmp_path):
     assert read_history(path) == [{"epoch": 1}, {"epoch": 2}]
 
 
-def test_damage_in_the_middle_is_told_with_its_line(tmp_path):
+def test_damage_in_the_middle_is_an_error_with_its_line(tmp_path):
     path = tmp_path / "history.jsonl"
     path.write_text('{"epoch": 1}\n{"epo\n{"epoch": 3}\n')
     with pytest.raises(FormatError, match=r"history.jsonl:2: not a history record"):

@@ -34,7 +34,7 @@ def test_a_second_press_does_not_wait():
     assert run("press", "step", "press", "step") == (["press", "step"], KeyboardInterrupt)
 
 
-def test_a_press_nobody_asked_about_is_not_lost():
+def test_a_pending_interrupt_is_raised_at_the_end():
     assert run("step", "press", "step") == (["step", "press", "step"], KeyboardInterrupt)
 
 

@@ -82,7 +82,7 @@ def test_on_step_sees_every_step_after_it_is_taken():
     assert seen == list(range(5, len(train)))
 
 
-def test_a_loss_that_is_not_finite_is_told_with_its_step():
+def test_a_loss_that_is_not_finite_is_an_error_with_its_step():
     rows = 4 * (STEPS_BETWEEN_CHECKS + 20)
     source = ToySource(*toy_rows(rows, 0), batch_size=4)
     model = toy_model()
@@ -108,7 +108,7 @@ def test_running_loss_does_not_depend_on_when_it_is_read():
     assert whole.read(1) == halted.read(1)
 
 
-def test_no_rows_are_told():
+def test_no_rows_are_an_error():
     empty = ToySource(*toy_rows(0, 0))
     model = toy_model()
     with pytest.raises(ThresherError, match="the training split has no row"):
@@ -167,7 +167,7 @@ def test_logits_with_a_column_are_fine_but_not_two_per_row():
         train_epoch(model, validation, sgd(model), 1)
 
 
-def test_counts_without_ids_are_told():
+def test_counts_without_ids_are_an_error():
     class Dense(ToySource):
         def epoch(self, epoch, start=0):
             yield ToyBatch((torch.zeros(2, 3),), torch.tensor([0.0, 1.0]))

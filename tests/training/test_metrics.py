@@ -79,7 +79,7 @@ def test_a_million_float32_rows_with_ties_are_exact():
     assert auc(labels, logits) == pytest.approx(roc_auc_score(labels, logits), abs=1e-9)
 
 
-def test_one_class_is_told():
+def test_one_class_is_an_error():
     with pytest.raises(ThresherError, match="both classes; all 3 rows with a weight have label 1"):
         auc([1, 1, 1], [0.1, 0.2, 0.3])
 
@@ -96,7 +96,7 @@ def test_one_class_is_told():
         ([0, 1], [0.5, 0.1], [0.0, 0.0], "at least one must be above 0"),
     ],
 )
-def test_what_makes_no_sense_is_told(labels, predictions, weights, message):
+def test_invalid_inputs_are_refused(labels, predictions, weights, message):
     with pytest.raises(ThresherError, match=message):
         auc(labels, predictions, weights)
 

@@ -100,7 +100,7 @@ def test_adam_is_fused_on_cpu_and_takes_the_plain_steps():
     torch.testing.assert_close(models[0].weight, models[1].weight)
 
 
-def test_contradictions_and_unknown_groups_are_told():
+def test_contradictory_and_unknown_groups_are_refused():
     class Outer(nn.Module):
         def __init__(self, role):
             super().__init__()
@@ -115,14 +115,14 @@ def test_contradictions_and_unknown_groups_are_told():
         build_optimizer(Outer("weights"), OptimizerConfig())
 
 
-def test_nothing_to_train_and_senseless_settings_are_told():
+def test_no_trainable_parameter_and_invalid_settings_are_refused():
     with pytest.raises(ConfigError, match="no trainable parameter"):
         build_optimizer(nn.ReLU(), OptimizerConfig())
     with pytest.raises(ConfigError, match="learning_rate is -1"):
         OptimizerConfig(learning_rate=-1.0)
 
 
-def test_gradients_are_scaled_down_together_to_the_norm_asked_for():
+def test_gradients_are_clipped_together_to_the_norm():
     model = nn.Linear(3, 1, bias=False)
     optimizer = build_optimizer(model, OptimizerConfig(max_grad_norm=1.0, weight_decay=0.0))
     model.weight.grad = torch.tensor([[3.0, 0.0, 4.0]])
@@ -138,7 +138,7 @@ def test_gradients_are_scaled_down_together_to_the_norm_asked_for():
 @pytest.mark.parametrize(
     ("settings", "why"), [({}, None), ({"first_order": True}, "first-order weights"), ({"pressure": "decay"}, "decay")]
 )
-def test_a_large_table_that_is_updated_as_a_whole_is_told_of(monkeypatch, caplog, settings, why):
+def test_dense_updates_of_a_large_table_are_logged(monkeypatch, caplog, settings, why):
     embedding = PepConfig(embedding_dim=4, **settings)
     model = build_model(build_embedding((8, 8), embedding), model_config("fm"))
     if embedding.first_order:

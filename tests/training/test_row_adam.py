@@ -179,7 +179,7 @@ def test_clipping_is_by_the_norm_of_all_gradients_together():
 
 
 @pytest.mark.parametrize("second_moment", ["entry", "row"])
-def test_a_saved_and_loaded_state_goes_on_exactly(second_moment):
+def test_a_loaded_state_resumes_exactly(second_moment):
     def build():
         torch.manual_seed(1)
         parameters = [nn.Parameter(torch.randn(6, 3)), nn.Parameter(torch.randn(4))]

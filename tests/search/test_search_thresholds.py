@@ -1,4 +1,4 @@
-"""PEP's search in our own loop: what it refuses, when it gives up, and what a folder must agree with to be taken up."""
+"""PEP's search in Thresher's training loop: refused settings, unreachable budgets, resume."""
 
 import math
 from dataclasses import replace
@@ -63,9 +63,7 @@ def test_should_stop_ends_any_search_with_a_checkpoint(planted, tmp_path, embedd
 
 
 @pytest.mark.parametrize(("told", "num_warm"), [(None, 1), (3, 2)])
-def test_a_warm_up_ends_when_validation_stops_improving_unless_its_length_was_told(
-    planted, metrics, monkeypatch, tmp_path, told, num_warm
-):
+def test_a_warm_up_without_fixed_length_ends_on_validation(planted, metrics, monkeypatch, tmp_path, told, num_warm):
     monkeypatch.setattr("thresher.training.epochs.evaluate", lambda *_, **__: metrics(0.6))
     config = SearchConfig(warmup_epochs=told, max_warmup_epochs=9, plan_epochs=1)
     planted.search(PLAN, ["500"], folder=tmp_path, config=config)
@@ -73,13 +71,13 @@ def test_a_warm_up_ends_when_validation_stops_improving_unless_its_length_was_to
     assert warm == [True] * num_warm + [False] * 2  # the epoch at whose end it was over, and the plan's
 
 
-def test_a_search_is_not_taken_up_with_other_thresholds(planted, killed_and_resumed, tmp_path):
+def test_a_search_with_other_thresholds_is_not_resumed(planted, killed_and_resumed, tmp_path):
     killed_and_resumed(PLAN, ["500"], killed_in=2)
     with pytest.raises(ConfigError, match=r"other settings \(tables "):
         planted.search(replace(PLAN, threshold_function="sigmoid"), ["500"], folder=tmp_path)
 
 
-def test_a_taught_search_learns_what_it_is_told(planted, tmp_path):
+def test_a_search_learns_from_soft_labels(planted, tmp_path):
     rows = planted.data.train.in_order(1000).num_rows
     undecided = SoftLabels(np.full(rows, 0.5, np.float32), 1.0)
     taught = planted.search(PLAN, ["500"], folder=tmp_path / "taught", soft_labels=undecided)
@@ -90,7 +88,7 @@ def test_a_taught_search_learns_what_it_is_told(planted, tmp_path):
     assert not torch.equal(taught[0].masks["embedding"], by_labels[0].masks["embedding"])
 
 
-def test_what_a_lesson_changes_about_a_search(planted, monkeypatch):
+def test_soft_labels_change_targets_and_weight_decay_of_a_search(planted, monkeypatch):
     tasks = []
     monkeypatch.setattr("thresher.search.find_tickets.search_algorithm", lambda name: lambda task: tasks.append(task))
     soft_labels = SoftLabels(np.full(planted.data.train.num_rows, 0.5, np.float32), 0.75)
