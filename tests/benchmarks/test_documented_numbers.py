@@ -16,19 +16,19 @@ REPOSITORY = Path(__file__).parents[2]
 RESULTS = REPOSITORY / "benchmarks" / "results"
 
 
-def test_the_table_of_models_from_pypi_is_that_of_its_results():
+def test_plug_in_docs_match_the_results_of_third_party_models():
     rows = {}
     for line in (REPOSITORY / "docs" / "plug_in.md").read_text(encoding="utf-8").splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         if len(cells) == 5 and cells[2].startswith("0."):
             rows[tuple(cells[2:])] = cells[:2]
     measured = [seeds["0"] for seeds in read_json(RESULTS / "third_party.json")["models"].values()]
-    told = {
+    expected = {
         (f"{it['dense']['test_auc']:.4f}", f"{it['5%']['test_auc']:.4f}", f"{it['test_auc_gain']:+.4f}")
         for it in measured
     }
-    assert told
-    assert set(rows) == told
+    assert expected
+    assert set(rows) == expected
 
 
 def percent(point, dense):
@@ -36,7 +36,7 @@ def percent(point, dense):
 
 
 @pytest.mark.parametrize(
-    ("experiment", "row", "told"),
+    ("experiment", "row", "budgets"),
     [
         ("movielens-1m/fm/pep-plan", "MovieLens-1M, FM, defaults", ("50k", "20k", "12k", "6541")),
         ("movielens-1m/fm/pep-plan-mixed-teachers", "FM, mixed teachers", ("50k", "20k", "12k", "6541")),
@@ -46,26 +46,26 @@ def percent(point, dense):
         ("criteo-small/deepfm/pep-plan", "137,139 rows of Criteo, DeepFM", ("4k",)),
     ],
 )
-def test_the_readmes_table_is_that_of_the_experiments(experiment, row, told):
+def test_readme_table_matches_the_experiments(experiment, row, budgets):
     lines = (REPOSITORY / "README.md").read_text(encoding="utf-8").splitlines()
     cells = next(line for line in lines if line.startswith(f"| {row},")).split(" | ")
     seeds = list(read_json((RESULTS / experiment).with_suffix(".json"))["seeds"].values())
     assert f"{len(seeds)} seed" in cells[0]
     assert cells[1] == f"{fmean(seed['dense']['test_auc'] for seed in seeds):.4f}"
-    for budget in told:
+    for budget in budgets:
         points = [point for seed in seeds for point in seed["points"] if point["budget"] == budget]
         auc = fmean(point["test_auc"] for point in points)
         assert f"{auc:.4f} with {percent(points[0], seeds[0]['dense'])}" in cells[2]
 
 
-def test_the_readmes_epoch_at_criteos_size_is_the_measured_one():
+def test_readme_epoch_at_criteos_size_matches_the_measurement():
     readme = " ".join((REPOSITORY / "README.md").read_text(encoding="utf-8").split())
     sides = read_json(RESULTS / "paper" / "runtime" / "steps.json")["sides"]
     search, plain = (sides[f"fm, {side}"]["epoch_seconds"] for side in ("pep_rows", "base_rows"))
     assert f"comes, by its steps, to {search / 60:.1f} minutes, {search / plain:.2f} times" in readme
 
 
-def test_the_table_of_models_in_the_search_docs_is_that_of_the_experiments():
+def test_search_docs_table_of_models_matches_the_experiments():
     docs = (REPOSITORY / "docs" / "search.md").read_text(encoding="utf-8")
     for model in ("fm", "deepfm", "autoint"):
         for row in read_json(RESULTS / "movielens-1m" / model / "pep-plan.json")["summary"]:
@@ -106,7 +106,7 @@ LEVEL = {
 }
 
 
-def test_the_search_docs_say_of_every_change_what_the_page_does():
+def test_search_docs_agree_with_the_ablation():
     variants = read_json(RESULTS / "paper" / "ablation" / "fm.json")["variants"]
     better, worse = ablation.better_and_worse(variants, ablation.BUDGETS["fm"])
     assert {*better} == {*GAINS}
@@ -132,14 +132,14 @@ def test_the_search_docs_say_of_every_change_what_the_page_does():
         assert f"at 6,541 both are lower by {-gained(change)[1]:.4f} on average" in level
 
 
-def test_what_the_search_docs_say_of_the_teacher_is_what_runs_chose_by():
+def test_search_docs_on_distillation_match_the_results():
     docs = " ".join((REPOSITORY / "docs" / "search.md").read_text(encoding="utf-8").split())
     seeds = read_json(RESULTS / "movielens-1m/fm/pep-plan.json")["seeds"].values()
     tried = [seed["teacher"]["validation_auc"] for seed in seeds]
     steps = [[aucs[way] for aucs in tried] for way in ("by-labels", "taught-1", "searched-taught-1")]
-    told = [f"{fmean(aucs):.4f}" for aucs in steps]
+    expected = [f"{fmean(aucs):.4f}" for aucs in steps]
     assert (
-        f"five seeds: {told[0]} by labels, {told[1]} when retraining is taught, {told[2]} when the search is taught, "
+        f"five seeds: {expected[0]} by labels, {expected[1]} when retraining is taught, {expected[2]} when the search is taught, "
         "too; each seed rises at each step" in docs
     )
     assert len(tried) == 5
@@ -155,7 +155,7 @@ def test_what_the_search_docs_say_of_the_teacher_is_what_runs_chose_by():
     assert f"The mean of three teachers brings FM's ticket of 50,000 to {three:.4f} (three seeds)" in docs
 
 
-def test_what_the_search_docs_say_of_mixed_teachers_is_what_was_measured():
+def test_search_docs_on_mixed_teachers_match_the_results():
     docs = " ".join((REPOSITORY / "docs" / "search.md").read_text(encoding="utf-8").split())
     fm, autoint = (
         {row["budget"]: row["test_auc"] for row in read_json(RESULTS / "movielens-1m" / path)["summary"]}
@@ -168,14 +168,14 @@ def test_what_the_search_docs_say_of_mixed_teachers_is_what_was_measured():
     assert fm["20k"]["seeds"] == 3
 
 
-def test_what_is_said_of_a_taught_dense_model_is_what_was_measured():
+def test_docs_on_the_distilled_dense_model_match_the_results():
     docs, readme = (
         " ".join((REPOSITORY / name).read_text(encoding="utf-8").split()) for name in ("docs/search.md", "README.md")
     )
     seeds = read_json(RESULTS / "paper/teacher/taught-dense-fm.json")["seeds"]
     tickets = read_json(RESULTS / "movielens-1m/fm/pep-plan-mixed-teachers.json")["seeds"]
-    told = f"{fmean(found['taught']['test_auc'] for found in seeds.values()):.4f}"
-    assert f"(with those teachers a dense FM comes to {told})" in readme
+    expected = f"{fmean(found['taught']['test_auc'] for found in seeds.values()):.4f}"
+    assert f"(with those teachers a dense FM comes to {expected})" in readme
     costs = [
         fmean(
             point["test_auc"] - found["taught"]["test_auc"]
@@ -187,7 +187,8 @@ def test_what_is_said_of_a_taught_dense_model_is_what_was_measured():
     ]
     words = "{:+.4f}, {:+.4f} and {:+.4f}".format(*costs).replace("-", "−")
     assert (
-        f"comes to {told} (three seeds): against it, which is what pruning alone costs, the tickets are {words}" in docs
+        f"comes to {expected} (three seeds): against it, which is what pruning alone costs, the tickets are {words}"
+        in docs
     )
     assert len(seeds) == 3
 
@@ -200,7 +201,7 @@ def test_every_result_was_made_with_the_current_settings_of_its_experiment():
         assert settings_match(read_json(path)["config"], load_toml(RunConfig, experiment)), path
 
 
-def test_the_ablation_in_the_search_docs_is_that_of_the_experiments():
+def test_search_docs_on_the_deviation_match_the_experiments():
     docs = (REPOSITORY / "docs" / "search.md").read_text(encoding="utf-8")
     names = ("pep-plan-by-labels", "pep-plan-fixed-deviation")
     rows = zip(*(read_json(RESULTS / "movielens-1m" / "fm" / f"{name}.json")["summary"] for name in names), strict=True)
