@@ -137,9 +137,9 @@ def test_search_docs_on_distillation_match_the_results():
     seeds = read_json(RESULTS / "movielens-1m/fm/pep-plan.json")["seeds"].values()
     tried = [seed["teacher"]["validation_auc"] for seed in seeds]
     steps = [[aucs[way] for aucs in tried] for way in ("by-labels", "taught-1", "searched-taught-1")]
-    expected = [f"{fmean(aucs):.4f}" for aucs in steps]
+    shown = [f"{fmean(aucs):.4f}" for aucs in steps]
     assert (
-        f"five seeds: {expected[0]} by labels, {expected[1]} when retraining is taught, {expected[2]} when the search is taught, "
+        f"five seeds: {shown[0]} by labels, {shown[1]} when retraining is taught, {shown[2]} when the search is taught, "
         "too; each seed rises at each step" in docs
     )
     assert len(tried) == 5
@@ -174,8 +174,8 @@ def test_docs_on_the_distilled_dense_model_match_the_results():
     )
     seeds = read_json(RESULTS / "paper/teacher/taught-dense-fm.json")["seeds"]
     tickets = read_json(RESULTS / "movielens-1m/fm/pep-plan-mixed-teachers.json")["seeds"]
-    expected = f"{fmean(found['taught']['test_auc'] for found in seeds.values()):.4f}"
-    assert f"(with those teachers a dense FM comes to {expected})" in readme
+    shown = f"{fmean(found['taught']['test_auc'] for found in seeds.values()):.4f}"
+    assert f"(with those teachers a dense FM comes to {shown})" in readme
     costs = [
         fmean(
             point["test_auc"] - found["taught"]["test_auc"]
@@ -187,7 +187,7 @@ def test_docs_on_the_distilled_dense_model_match_the_results():
     ]
     words = "{:+.4f}, {:+.4f} and {:+.4f}".format(*costs).replace("-", "−")
     assert (
-        f"comes to {expected} (three seeds): against it, which is what pruning alone costs, the tickets are {words}"
+        f"comes to {shown} (three seeds): against it, which is what pruning alone costs, the tickets are {words}"
         in docs
     )
     assert len(seeds) == 3
