@@ -137,9 +137,9 @@ def test_search_docs_on_distillation_match_the_results():
     seeds = read_json(RESULTS / "movielens-1m/fm/pep-plan.json")["seeds"].values()
     tried = [seed["teacher"]["validation_auc"] for seed in seeds]
     steps = [[aucs[way] for aucs in tried] for way in ("by-labels", "taught-1", "searched-taught-1")]
-    shown = [f"{fmean(aucs):.4f}" for aucs in steps]
+    hard, retrained, searched = (f"{fmean(aucs):.4f}" for aucs in steps)
     assert (
-        f"five seeds: {shown[0]} by labels, {shown[1]} when retraining is taught, {shown[2]} when the search is taught, "
+        f"five seeds: {hard} by labels, {retrained} when retraining is taught, {searched} when the search is taught, "
         "too; each seed rises at each step" in docs
     )
     assert len(tried) == 5
