@@ -1,194 +1,192 @@
-"""compare: many methods under one protocol, in one table and one figure."""
+"""compare: several methods under one protocol, in one table and one figure."""
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from thresher.cli import options
-from thresher.cli.console import handle_errors, say
+from thresher.cli.console import Details, View, handle_errors, print_details, print_note
+from thresher.cli.options import (
+    MODEL,
+    OUTPUT,
+    DataOptions,
+    Json,
+    Quiet,
+    SearchOptions,
+    SettingsOptions,
+    Sources,
+    expand_options,
+)
 from thresher.cli.progress import display
 from thresher.errors import ConfigError
 
 if TYPE_CHECKING:
-    from thresher.cli.run_settings import Flags
     from thresher.experiment.compare_config import CompareConfig
     from thresher.experiment.compared_points import ComparedPoint
     from thresher.experiment.runs import RunConfig
 
 
-@handle_errors(resumable=True, skip_flag="--set data.bad_rows=skip")
-def compare(
-    context: typer.Context,
-    sources: options.Sources = None,
+def _model(metavar: str, text: str) -> Any:
+    return typer.Option(metavar=metavar, help=text, show_default=False, rich_help_panel=MODEL)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareOptions:
+    """What to compare; None means "not given"."""
+
     methods: Annotated[
+        str | None, _model("A,B", "Methods by name, or all; default pep,uniform,mde,magnitude,quantised.")
+    ] = None
+    models: Annotated[str | None, _model("A,B", "Models by name: fm (default), deepfm, autoint.")] = None
+    budgets: Annotated[
         str | None,
-        typer.Option(
-            metavar="A,B", help="Methods by name, or all; default pep,uniform,mde,magnitude,quantised.",
-            show_default=False, rich_help_panel=options.MODEL,
-        ),
-    ] = None,
-    models: Annotated[
-        str | None,
-        typer.Option(
-            metavar="A,B", help="Models by name: fm (default), deepfm, autoint.", show_default=False,
-            rich_help_panel=options.MODEL,
-        ),
-    ] = None,
-    budgets: options.Budgets = None,
-    seeds: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N", help="How many seeds, from --first-seed on; default 3.", show_default=False,
-            rich_help_panel=options.MODEL,
-        ),
-    ] = None,
+        _model("30k,2%,1MB", "Target sizes: parameters, shares of the table, or bytes; default 10%,5%,2%,1%."),
+    ] = None
+    seeds: Annotated[int | None, _model("N", "Number of seeds, starting at --first-seed; default 3.")] = None
     first_seed: Annotated[
-        int | None,
-        typer.Option(
-            metavar="S", help="The one settings are tried on; above 0 for further seeds made elsewhere.",
-            show_default=False, rich_help_panel=options.MODEL,
-        ),
-    ] = None,
-    trials: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N", help="Settings each method may try, chosen on validation; default 3.", show_default=False,
-            rich_help_panel=options.MODEL,
-        ),
-    ] = None,
-    epochs: Annotated[
-        int | None,
-        typer.Option(
-            metavar="E", help="Cut every training and search to so many epochs: a quick look.", show_default=False,
-            rich_help_panel=options.MODEL,
-        ),
-    ] = None,
-    label: options.Label = None,
-    positive: options.Positive = None,
-    fields: options.Fields = None,
-    drop: options.Drop = None,
-    data_dir: options.DataDir = None,
-    min_count: options.MinCount = None,
-    split_seed: options.SplitSeed = None,
+        int | None, _model("S", "The seed on which settings are tried; default 0. Above 0 for further seeds.")
+    ] = None
+    trials: Annotated[int | None, _model("N", "Settings tried per method, chosen on validation; default 3.")] = None
+    epochs: Annotated[int | None, _model("E", "Limit every training and search to this many epochs.")] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareRunOptions(SettingsOptions):
+    """Output folder of a comparison."""
+
     out: Annotated[
         Path,
         typer.Option(
-            "--out", "-o", metavar="FOLDER", help="Folder of the comparison; what is done there is passed over.",
-            rich_help_panel=options.OUTPUT,
+            "--out",
+            "-o",
+            metavar="FOLDER",
+            help="Folder of the comparison; finished results in it are skipped.",
+            rich_help_panel=OUTPUT,
         ),
-    ] = Path("runs/compare"),
+    ] = Path("runs/compare")
     time_limit: Annotated[
         float | None,
         typer.Option(
-            metavar="SECONDS", help="Stop after so long; the same command goes on from there.", show_default=False,
-            rich_help_panel=options.OUTPUT,
+            metavar="SECONDS",
+            help="Stop after this time; the same command continues from there.",
+            show_default=False,
+            rich_help_panel=OUTPUT,
         ),
-    ] = None,
-    config: options.ConfigFile = None,
-    settings: options.Settings = None,
+    ] = None
     resume: Annotated[
         bool,
         typer.Option(
-            "--resume", metavar="", help="Go on with what is in --out; alone, as it was last asked for.",
-            rich_help_panel=options.OUTPUT,
+            "--resume",
+            metavar="",
+            help="Continue the comparison in --out; without DATA, with its stored settings.",
+            rich_help_panel=OUTPUT,
         ),
-    ] = False,
-    as_json: options.Json = False,
-    quiet: options.Quiet = False,
-) -> None:  # fmt: skip
-    """Methods side by side: the same data, retraining, seeds and number of trials for each; one result file a point."""
+    ] = False
+    as_json: Json = False
+    quiet: Quiet = False  # fmt: skip
+
+
+@handle_errors(resumable=True, skip_flag="--set data.bad_rows=skip")
+@expand_options
+def compare(data: DataOptions, compared: CompareOptions, run: CompareRunOptions, sources: Sources = None) -> None:
+    """Compare methods with the same data, retraining, seeds and number of trials; one result file per point."""
     from thresher.experiment.compare import compare as run_comparison
 
-    compared = _settle(context.params)
-    _say_grids(compared)
-    with display(quiet=quiet) as progress:
-        found = run_comparison(compared, out=out, time_limit=time_limit, progress=progress)
+    config = _compare_config(sources, data, compared, run)
+    _print_grids(config)
+    with display(quiet=run.quiet) as progress:
+        found = run_comparison(config, out=run.out, time_limit=run.time_limit, progress=progress)
     for (model, method, budget), reason in found.unmet.items():
-        say(f"{model}, {method}: {reason} (asked for {budget})")
-    tables = comparison_tables(found.points, compared.budgets)
-    if as_json:
-        say(tables)
+        print_note(f"{model}, {method}, budget {budget}: {reason}")
+    tables = comparison_tables(found.points, config.budgets)
+    if run.as_json:
+        print_note(tables)
     else:
         print(tables)  # noqa: T201
     for figure in found.figures:
-        say(f"Figure   {figure}")
-    say(f"Results  {out / 'points'}")
-    if cut_off := _cut_off(found.points, compared.training.max_epochs):
-        say(cut_off)
+        print_note(f"Figure   {figure}")
+    print_note(f"Results  {run.out / 'points'}")
+    if unconverged := _describe_unconverged(found.points, config.training.max_epochs):
+        print_note(unconverged)
     if not found.finished:
-        say("The time limit came before the end; the same command goes on from here.")
-    if as_json:
+        print_note("Stopped at the time limit. The same command continues from here.")
+    if run.as_json:
         print(json.dumps({"points": [asdict(point) for point in found.points]}))  # noqa: T201
 
 
-def _settle(params: Mapping[str, Any]) -> "CompareConfig":
-    from thresher.cli.run_settings import Flags, show_guess
+def _compare_config(
+    sources: Sequence[str] | None, data: DataOptions, compared: CompareOptions, run: CompareRunOptions
+) -> "CompareConfig":
+    from thresher.cli.run_settings import print_guess, split_names
     from thresher.experiment.compare_config import with_epochs
 
-    flags = Flags.of(params)
-    goes_on = params["resume"] and not flags.sources and flags.config is None
-    config = _asked_before(params["out"], flags, params["epochs"]) if goes_on else _asked_now(flags)
-    said = {name: params[name] for name in ("seeds", "first_seed", "trials") if params[name] is not None}
-    if params["methods"] is not None:
-        said["methods"] = _methods(params["methods"])
-    if params["models"] is not None:
-        said["models"] = tuple(_parts(params["models"]))
-    config = replace(config, **said)
-    show_guess(config.data)
-    return config if params["epochs"] is None else with_epochs(config, params["epochs"])
+    if run.resume and not sources and run.config is None:
+        config = _stored_config(data, compared, run)
+    else:
+        config = _new_config(sources, data, compared, run)
+    given: dict[str, Any] = {"seeds": compared.seeds, "first_seed": compared.first_seed, "trials": compared.trials}
+    if compared.methods is not None:
+        given["methods"] = _methods(compared.methods)
+    if compared.models is not None:
+        given["models"] = tuple(split_names(compared.models))
+    config = replace(config, **{name: value for name, value in given.items() if value is not None})
+    print_guess(config.data)
+    return config if compared.epochs is None else with_epochs(config, compared.epochs)
 
 
-def _asked_before(out: Path, flags: "Flags", epochs: int | None) -> "CompareConfig":
-    """What the comparison in a folder was last asked for, at other budgets if such were said."""
+def _stored_config(data: DataOptions, compared: CompareOptions, run: CompareRunOptions) -> "CompareConfig":
+    """The stored settings of the comparison in a folder, with the given budgets if any."""
     from thresher._internal.settings import load_toml
-    from thresher.cli.run_settings import Flags
     from thresher.experiment.compare_config import SETTINGS, CompareConfig
     from thresher.search.budget import parse_budgets
 
-    if not (out / SETTINGS).exists():
-        raise ConfigError(f"{out} holds no comparison to go on with; name its data, and leave --resume out")
-    if replace(flags, budgets=None) != Flags() or epochs is not None:
+    if not (run.out / SETTINGS).exists():
+        raise ConfigError(f"{run.out} holds no comparison to resume. Name its data, and leave --resume out.")
+    if data != DataOptions() or run.settings or compared.epochs is not None:
         raise ConfigError(
-            "--resume without data goes on with the data and settings of the folder; methods, models, budgets and "
-            "seeds may be said beside it. To say more, name the data, too"
+            "--resume without DATA uses the data and settings stored in the folder. Only --methods, --models, "
+            "--budgets, --seeds, --first-seed and --trials can be added; for other options, name the data, too."
         )
-    asked = load_toml(CompareConfig, out / SETTINGS)
-    if asked == asked.shared():  # what folders of the first version hold
-        raise ConfigError(f"{out / SETTINGS} does not say what was compared; name data, methods and budgets again")
-    return asked if flags.budgets is None else replace(asked, budgets=tuple(map(str, parse_budgets(flags.budgets))))
+    stored = load_toml(CompareConfig, run.out / SETTINGS)
+    if compared.budgets is None:
+        return stored
+    return replace(stored, budgets=tuple(map(str, parse_budgets(compared.budgets))))
 
 
-def _asked_now(flags: "Flags") -> "CompareConfig":
+def _new_config(
+    sources: Sequence[str] | None, data: DataOptions, compared: CompareOptions, run: CompareRunOptions
+) -> "CompareConfig":
     from thresher.cli.run_settings import run_config
     from thresher.experiment.compare_config import CompareConfig
 
-    run = run_config(flags)
+    settings = run_config(sources, data, run, SearchOptions(budgets=compared.budgets))
     config = CompareConfig(
-        data=run.data,
-        budgets=run.budgets,
-        embedding_dim=run.embedding.embedding_dim,
-        search=run.search,
-        training=run.training,
-        teacher_share=run.teacher_share or 0.0,
+        data=settings.data,
+        budgets=settings.budgets,
+        embedding_dim=settings.embedding.embedding_dim,
+        search=settings.search,
+        training=settings.training,
+        teacher_share=settings.teacher_share or 0.0,
     )
-    _refuse_what_is_not_shared(run, config)
+    _check_shared_settings(settings, config)
     return config
 
 
 def _methods(text: str) -> tuple[str, ...]:
+    from thresher.cli.run_settings import split_names
     from thresher.embeddings.method_registry import registered_embeddings
 
-    names = _parts(text)
+    names = split_names(text)
     return tuple(registered_embeddings()) if names == ["all"] else tuple(names)
 
 
-def _refuse_what_is_not_shared(run: "RunConfig", config: "CompareConfig") -> None:
-    """A setting of a single run that no comparison has must not pass for one that counts."""
+def _check_shared_settings(run: "RunConfig", config: "CompareConfig") -> None:
+    """Raise if a setting was changed that a comparison does not have."""
     from thresher.experiment.runs import RunConfig, what_differs
 
     default = RunConfig()
@@ -196,30 +194,29 @@ def _refuse_what_is_not_shared(run: "RunConfig", config: "CompareConfig") -> Non
         default, data=run.data, budgets=run.budgets, search=run.search, training=run.training,
         teacher_share=run.teacher_share, embedding=replace(default.embedding, embedding_dim=config.embedding_dim),
     )  # fmt: skip
-    if told := what_differs(plain, run):
+    if changed := what_differs(plain, run):
         raise ConfigError(
-            f"a comparison does not take this: {told}. Methods, models and seeds are flags of their own, a method's "
-            "settings come from its grid (docs/methods.md); data, search, training, teacher_share and "
-            "embedding.embedding_dim can be set"
+            f"A comparison does not have these settings: {changed}. Use --methods, --models and --seeds; a method's "
+            "settings come from its grid (docs/methods.md). data, search, training, teacher_share and "
+            "embedding.embedding_dim can be set."
         )
 
 
-def _say_grids(config: "CompareConfig") -> None:
-    """What the grids fix, so that nobody waits for a width that was asked for and is not tried."""
+def _print_grids(config: "CompareConfig") -> None:
+    """Print the settings that are tried: widths come from the grids, not from `embedding_dim`."""
     from thresher.embeddings.method_registry import describe_grid
 
-    say(
-        f"Tried on seed {config.first_seed}, the best on validation kept, 'more' are left out by --trials "
-        f"{config.trials}; widths come from these grids, and "
-        f"embedding_dim {config.embedding_dim} is what shares are of:"
+    print_note(
+        f"Settings tried on seed {config.first_seed} (the best on validation is used; --trials {config.trials} limits "
+        f"them). Widths come from these grids; budgets in percent are shares of embedding_dim {config.embedding_dim}:"
     )
     width = max(map(len, config.methods))
     for method in config.methods:
-        say(f"  {method:<{width}}  {describe_grid(method, first=config.trials)}")
+        print_note(f"  {method:<{width}}  {describe_grid(method, first=config.trials)}")
 
 
 def comparison_tables(points: "Sequence[ComparedPoint]", budgets: Sequence[str]) -> str:
-    """Test AUC of each method at each budget, a table for each model."""
+    """Test AUC by method and budget, one table per model."""
     from thresher.experiment.compared_points import FLOOR
     from thresher.report.comparison import comparison_table
 
@@ -227,24 +224,58 @@ def comparison_tables(points: "Sequence[ComparedPoint]", budgets: Sequence[str])
     blocks = []
     for model in dict.fromkeys(point.model for point in points if point.model != FLOOR):
         of_model = [point.frontier_point() for point in points if point.model == model]
-        title = f"{model}: test AUC by budget, best of each starred{_floor_note(floor)}"
+        title = f"{model}: test AUC by budget, the best with a star{_floor_note(floor)}"
         blocks.append(f"{title}\n{comparison_table(of_model, budgets)}")
     return "\n\n".join(blocks)
 
 
-def _cut_off(points: "Sequence[ComparedPoint]", max_epochs: int) -> str:
-    """Which methods had trainings that the last epoch ended, not validation, and how many."""
+def _describe_unconverged(points: "Sequence[ComparedPoint]", max_epochs: int) -> str:
+    """Methods with trainings that ended at the last epoch instead of by early stopping, and how many."""
     methods = Counter(point.method for point in points if point.retrain_epochs >= max_epochs)
     if not methods:
         return ""
-    told = ", ".join(f"{method} ({count})" for method, count in sorted(methods.items()))
-    return f"Trained to the last of {max_epochs} epochs (training.max_epochs), with more they may change places: {told}"
+    counts = ", ".join(f"{method} ({count})" for method, count in sorted(methods.items()))
+    return f"Not converged after {max_epochs} epochs (training.max_epochs); more may change the order: {counts}"
 
 
 def _floor_note(floor: Sequence[Any]) -> str:
     aucs = [point.test_auc for point in floor]
-    return f"; logistic regression, with no embedding: {sum(aucs) / len(aucs):.4f}" if aucs else ""
+    return f"; logistic regression without embedding: {sum(aucs) / len(aucs):.4f}" if aucs else ""
 
 
-def _parts(text: str) -> list[str]:
-    return [part.strip() for part in text.split(",") if part.strip()]
+def view_comparison(folder: Path) -> View:
+    """Tables and figures of the points that a comparison has so far."""
+    from thresher.experiment.compare_figures import compared_models
+    from thresher.experiment.compared_points import load_points
+
+    points = load_points(folder / "points")
+    budgets = {point.budget: 0 for point in points if point.budget is not None}
+    for point in points:
+        if point.budget is not None:
+            budgets[point.budget] = max(budgets[point.budget], point.num_parameters)
+    details: Details = {
+        "kind": "comparison",
+        "folder": str(folder),
+        "data": ", ".join(dict.fromkeys(point.source for point in points)),
+        "methods": list(dict.fromkeys(point.method for point in points if point.budget is not None)),
+        "seeds": len({point.seed for point in points}),
+        "points": len(points),
+    }
+
+    def display() -> None:
+        print_details(details)
+        if budgets:
+            largest_first = sorted(budgets, key=lambda budget: -budgets[budget])
+            print(f"\n{comparison_tables(points, largest_first)}")  # noqa: T201
+
+    everything = details | {"points": [asdict(point) for point in points]}
+    return View(everything, display, partial(_draw, points) if compared_models(points) else None)
+
+
+def _draw(points: "Sequence[ComparedPoint]", figure: Path) -> list[Path]:
+    """Draw one figure, or one per model with the model's name appended to the file name."""
+    from thresher.experiment.compare_figures import compared_models, draw_comparison
+
+    if len(compared_models(points)) == 1:
+        return draw_comparison(points, lambda _: figure)
+    return draw_comparison(points, lambda model: figure.with_name(f"{figure.stem}-{model}{figure.suffix}"))

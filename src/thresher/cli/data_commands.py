@@ -1,72 +1,270 @@
-"""encode: raw files → EncodedTable, without training anything."""
+"""encode: raw files → EncodedTable; and how an encoded table is shown."""
 
+from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from thresher.cli import options
-from thresher.cli.console import handle_errors, say, show_json
+from thresher.cli.console import (
+    Details,
+    View,
+    handle_errors,
+    print_details,
+    print_json,
+    print_note,
+    print_rows,
+    share_bar,
+    shorten,
+    stdout,
+)
+from thresher.cli.options import EncodeOptions, Force, Json, Quiet, RawSources, SettingsOptions, expand_options
 from thresher.cli.progress import display
 from thresher.errors import ConfigError
 
+if TYPE_CHECKING:
+    from thresher.data.summary import FieldPreview, FieldStatistics, Preview, TableStatistics
+    from thresher.data.table import EncodedTable
 
-@handle_errors(repeatable=True, skip_flag="--bad-rows skip")
+NAME_WIDTH = 18
+
+
+@handle_errors(skip_flag="--bad-rows skip")
+@expand_options
 def encode(
-    context: typer.Context,
-    sources: options.RawSources = None,
+    data: EncodeOptions,
+    settings: SettingsOptions,
+    sources: RawSources = None,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", metavar="FOLDER", help="Where the encoded table goes.")
+        Path | None, typer.Option("--out", "-o", metavar="FOLDER", help="Folder of the encoded table.")
     ] = None,
     dry_run: Annotated[
-        bool,
-        typer.Option("--dry-run", metavar="", help="Show what would be made of the first rows; write nothing."),
+        bool, typer.Option("--dry-run", metavar="", help="Show how the first rows would be encoded; write nothing.")
     ] = False,
-    label: options.Label = None,
-    positive: options.Positive = None,
-    fields: options.Fields = None,
-    drop: options.Drop = None,
-    data_dir: options.DataDir = None,
-    min_count: options.MinCount = None,
-    bad_rows: options.BadRows = None,
-    split_seed: options.SplitSeed = None,
-    vocabulary_from: options.VocabularyFrom = None,
-    vocabulary_like: options.VocabularyLike = None,
-    new_values: options.NewValues = None,
-    memory_mb: options.MemoryMb = None,
-    config: options.ConfigFile = None,
-    settings: options.Settings = None,
-    force: options.Force = False,
-    as_json: options.Json = False,
-    quiet: options.Quiet = False,
+    force: Force = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """Read raw files once: feature ids, labels, vocabularies and the split, memory-mapped in a folder.
 
-    Memory stays bounded whatever the number of rows. An interrupted encoding starts again.
-    prune, search and compare encode by themselves, or take the folder made here.
+    Memory is bounded for any number of rows. An interrupted encoding starts again.
+    prune, search and compare encode by themselves, or take the folder written here.
     """
-    from thresher.cli.run_settings import Flags, run_config, show_guess
-    from thresher.cli.show_table import describe_table, show_encoded, show_preview
+    from thresher.cli.run_settings import print_guess, run_config
     from thresher.data.encode.encode import encode as encode_source
-    from thresher.data.encode.sources import build_source
     from thresher.data.summary import preview
 
-    data = run_config(Flags.of(context.params)).data
+    config = run_config(sources, data, settings).data
     if out is None and not dry_run:
-        raise ConfigError("where does the table go? Name a folder (--out), or only look at the data (--dry-run)")
-    show_guess(data)
-    if dry_run:
-        found = preview(build_source(data))
-        show_json(asdict(found)) if as_json else show_preview(found)
-        say("Nothing was written. Encode with --out FOLDER.")
+        raise ConfigError("No output folder. Use --out FOLDER, or --dry-run to only look at the data.")
+    source = print_guess(config)
+    if out is None or dry_run:
+        found = preview(source)
+        print_json(asdict(found)) if as_json else _print_preview(found)
+        print_note("Nothing was written. Encode with --out FOLDER.")
         return
-    assert out is not None
     with display(quiet=quiet) as progress:
-        table = encode_source(build_source(data), out, overwrite=force, progress=progress.encoding)
-    facts = describe_table(table)
+        table = encode_source(source, out, overwrite=force, progress=progress.encoding)
+    details = _describe_table(table)
     if as_json:
-        show_json(facts)
+        print_json(details)
     else:
-        show_encoded(facts)
-        say(f"\nMore: thresher show {out}")
+        _print_encoded(details)
+        print_note(f"\nMore: thresher show {out}")
+
+
+def view_table(folder: Path) -> View:
+    """An encoded table with its statistics; reads all rows."""
+    from thresher.data.summary import table_statistics
+    from thresher.data.table import EncodedTable
+    from thresher.report.field_plots import plot_table
+
+    table = EncodedTable.open(folder)
+    statistics = table_statistics(table)
+    details = _describe_statistics(table, statistics)
+    return View(details, partial(_print_statistics, table, statistics), partial(plot_table, statistics))
+
+
+def _describe_table(table: "EncodedTable") -> Details:
+    """Sizes and counts that are known without reading the rows."""
+    from thresher.data.schema import SPLITS
+
+    schema, counts = table.schema, table.feature_counts
+    spans = [counts[start : start + f.size] for f, start in zip(schema.fields, schema.field_offsets, strict=True)]
+    details: Details = {
+        "kind": "encoded table",
+        "folder": str(table.folder),
+        "rows": {str(name): int(count) for name, count in table.metadata["rows"].items()},
+        "label": schema.label.column,
+        "positive_share": {name: round(table.split(name).positive_share, 4) for name in SPLITS},
+        "num_features": schema.num_features,
+        "skipped_rows": int(table.metadata.get("skipped", 0)),
+        "skipped_samples": [
+            {"file": file, "line": line, "reason": reason}
+            for file, line, reason in table.metadata.get("skipped_samples", ())
+        ],
+        "fields": [
+            {
+                "field": f.name,
+                "column": f.column,
+                "features": f.size,
+                "unknown_share": {"train": float(own[0] / max(own.sum(), 1))},
+                "transform": f.transform,
+                "min_count": f.min_count,
+            }
+            for f, own in zip(schema.fields, spans, strict=True)
+        ],
+    }
+    if schema.dense:
+        details["dense"] = [column.name for column in schema.dense]
+    return details
+
+
+def _print_encoded(details: Details) -> None:
+    """The output of `encode`."""
+    fields = details["fields"]
+    print_details(_head(details))
+    _print_skipped(details)
+    rows = [
+        {
+            "field": shorten(f["field"], NAME_WIDTH),
+            "features": f["features"],
+            "unknown": _percent(f["unknown_share"]["train"]),
+            "transform": "" if f["transform"] == "none" else f["transform"],
+            "min_count": f["min_count"] if len({other["min_count"] for other in fields}) > 1 else "",
+            "column": shorten(f["column"], NAME_WIDTH) if f["column"] != f["field"] else "",
+        }
+        for f in fields
+    ]
+    print()  # noqa: T201
+    print_rows(_without_empty(rows))
+
+
+def _head(details: Details) -> Details:
+    """The lines before the fields; a `min_count` that all fields share is among them."""
+    counts = {field["min_count"] for field in details["fields"]}
+    head = {key: value for key, value in details.items() if key not in ("skipped_samples", "fields")}
+    if not head["skipped_rows"]:
+        del head["skipped_rows"]
+    return head | ({"min_count": counts.pop()} if counts != {1} and len(counts) == 1 else {})
+
+
+def _print_skipped(details: Details) -> None:
+    """The first bad rows that were left out, with file and line."""
+    if not details["skipped_rows"]:
+        return
+    print(f"\nbad rows left out: {details['skipped_rows']:,}; the first:")  # noqa: T201
+    for sample in details["skipped_samples"][:5]:
+        file, line = sample["file"], sample["line"]
+        place = ":".join(str(part) for part in (file and Path(file).name, line) if part is not None)
+        print(shorten(f"  {place}: {sample['reason']}", max(stdout().width, 80)))  # noqa: T201
+
+
+def _describe_statistics(table: "EncodedTable", statistics: "TableStatistics") -> Details:
+    """Everything known about a table, for `--json`."""
+    counted = {name: value for name, value in asdict(statistics).items() if name not in ("fields", "num_rows")}
+    fields = [
+        {**known, **{name: value for name, value in asdict(found).items() if name not in ("name", "num_features")}}
+        for known, found in zip(_describe_table(table)["fields"], statistics.fields, strict=True)
+    ]
+    return _describe_table(table) | counted | {"fields": fields}
+
+
+def _print_statistics(table: "EncodedTable", statistics: "TableStatistics") -> None:
+    """The output of `show`: one line per field, and feature frequencies."""
+    details = _describe_table(table)
+    print_details(_head(details))
+    _print_skipped(details)
+    print()  # noqa: T201
+    print_rows([_field_row(field) for field in statistics.fields])
+    print("< 10: share of features seen fewer than 10 times; top 5: share of rows with the five most frequent features")  # noqa: T201
+    print("\nfeatures by their number of training rows, without the unknown features")  # noqa: T201
+    _print_frequencies(statistics)
+
+
+def _field_row(field: "FieldStatistics") -> Details:
+    known = max(field.num_features - 1, 1)
+    rare = sum(many for _, many in field.tail[:2])  # 0 and 1–9
+    return {
+        "field": shorten(field.name, NAME_WIDTH),
+        "features": field.num_features,
+        "unknown": _percent(field.unknown_share["train"]),
+        "in test": _percent(field.unknown_share["test"]),
+        "< 10": _percent(rare / known),
+        "top 5": _percent(field.head_share),
+        "most frequent": ", ".join(shorten(_named(value), 24) for value, _ in field.head),
+    }
+
+
+def _print_frequencies(statistics: "TableStatistics") -> None:
+    names = [name for name, _ in statistics.fields[0].tail] if statistics.fields else []
+    totals = [sum(field.tail[at][1] for field in statistics.fields) for at in range(len(names))]
+    found = [at for at, total in enumerate(totals) if total] or [0]
+    print_rows(
+        [
+            {"training rows": f"{name:>13}", "features": totals[at], "": share_bar(totals[at] / max(*totals, 1), 40)}
+            for at, name in enumerate(names)
+            if found[0] <= at <= found[-1]
+        ]
+    )
+
+
+def _print_preview(found: "Preview") -> None:
+    """The output of `encode --dry-run`."""
+    from thresher.data.read.column_values import describe_labels
+
+    of = "" if found.rows_estimated is None else f" of about {found.rows_estimated:,}"
+    details: Details = {
+        "first_rows": f"{found.rows_seen:,}{of}",
+        "label": found.label,
+        "label_values": describe_labels(found.label_values),
+        "positive_share": round(found.positive_share, 4),
+    }
+    if found.bad_labels:
+        details["bad_labels"] = f"{found.bad_labels:,}; set --positive to the values that mean 1, or fix the rows"
+    details |= {f"dense {name}": f"mean {mean:.4g}, standard deviation {std:.4g}" for name, mean, std in found.dense}
+    print_details(details)
+    samples = [{"file": found.file, "line": line, "reason": reason} for line, reason in found.skipped]
+    _print_skipped({"skipped_rows": len(samples), "skipped_samples": samples})
+    print()  # noqa: T201
+    print_rows(_without_empty([_preview_row(field) for field in found.fields]))
+    constant = [field.name for field in found.fields if field.distinct == 1 and not field.multi_valued]
+    if constant and found.rows_seen > 1:
+        print(f"\nconstant in these rows, so without information: {', '.join(constant)}")  # noqa: T201
+
+
+def _preview_row(field: "FieldPreview") -> Details:
+    kind = "" if field.transform == "none" else field.transform
+    return {
+        "field": shorten(field.name, NAME_WIDTH),
+        "column": shorten(field.column, NAME_WIDTH) if field.column != field.name else "",
+        "becomes": " ".join(filter(None, [kind, "several values" if field.multi_valued else ""])),
+        "distinct": field.distinct,
+        "missing": _percent(field.missing_share),
+        "rare": _percent(field.rare_share),
+        "broken": field.broken,
+        "examples": ", ".join(
+            shorten(_named(raw) if raw == value else f"{_named(raw)} → {value or 'missing'}", 24)
+            for raw, value in field.examples
+        ),
+    }
+
+
+def _without_empty(rows: Sequence[Details]) -> list[Details]:
+    """Rows without the columns that are empty or trivial in all of them."""
+    empty = {name for name in rows[0] if all(row[name] in ("", 0, "0 %", 1) for row in rows)}
+    return [{name: value for name, value in row.items() if name not in empty} for row in rows]
+
+
+def _named(value: str) -> str:
+    return value or "(empty)"
+
+
+def _percent(share: float) -> str:
+    """A share as a percentage of fixed precision; shares above 0 never become `0 %`."""
+    percent = 100 * share
+    if 0 < percent < 0.05:
+        return "< 0.1 %"
+    return f"{percent:.0f} %" if percent >= 9.95 or not percent else f"{percent:.1f} %"

@@ -1,4 +1,4 @@
-"""export: one pruned model out of a run, as a bundle or for another engine, in as many bits as wanted."""
+"""export: one pruned model of a run as a bundle or for another engine, optionally quantised."""
 
 import shutil
 from pathlib import Path
@@ -9,7 +9,7 @@ import typer
 
 from thresher._internal.text import format_bytes
 from thresher.cli import options
-from thresher.cli.console import Facts, handle_errors, say, show_json
+from thresher.cli.console import Details, handle_errors, print_json, print_note
 from thresher.cli.progress import Display, display
 from thresher.errors import BudgetError, ConfigError, FormatError
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from thresher.experiment.runs import Run
 
 ENDINGS = {"bundle": "", "onnx": ".onnx", "torch": ".pt2", "compiled": ".pt2", "dense": ".safetensors", "csr": ""}
-"""What `--to` knows, and how the file's name must end; those without are folders."""
+"""Formats of `--to` and the suffix of the file; formats without a suffix are folders."""
 TRACED = ("onnx", "torch", "compiled")
-FEWER_BITS = ("bundle", *TRACED)
-HINTS = {
+QUANTISABLE = ("bundle", *TRACED)
+USAGE = {
     "bundle": "Try: thresher predict {out} ROWS.csv",
     "onnx": "Inputs: ids, int64 [rows, fields]; fields and offsets are in its metadata.",
     "torch": "Load with torch.export.load('{out}').module().",
@@ -34,21 +34,21 @@ HINTS = {
 @handle_errors()
 def export(
     source: Annotated[
-        Path, typer.Argument(metavar="RUN", help="Folder of a run whose tickets are retrained, or of a bundle.")
+        Path, typer.Argument(metavar="RUN", help="Folder of a finished run, or of a bundle.")
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="PATH", help="Where it goes.")],
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="PATH", help="Output file or folder.")],
     budget: Annotated[
         str | None,
         typer.Option(
-            metavar="2%", help="Which size of the run; without it the recommended one, or the best on validation."
+            metavar="2%", help="Size to export; default: the recommended one, or the best on validation."
         ),
     ] = None,
     to: Annotated[
         str,
         typer.Option(
-            metavar="FORM",
-            help="bundle (a folder, all that predict needs); onnx; torch (an exported program, .pt2); compiled (an "
-            "AOTInductor package, .pt2); dense (plain weights, .safetensors); csr (a folder, scipy .npz a table).",
+            metavar="FORMAT",
+            help="bundle (a folder, for thresher predict); onnx; torch (exported program, .pt2); compiled (AOTInductor "
+            "package, .pt2); dense (plain weights, .safetensors); csr (a folder with one scipy .npz per table).",
         ),
     ] = "bundle",
     value_type: Annotated[
@@ -57,103 +57,106 @@ def export(
     retrain: Annotated[
         bool,
         typer.Option(
-            "--retrain", metavar="", help="With int8 or int4: go on training in these bits for a few epochs."
+            "--retrain", metavar="", help="With int8 or int4: train the quantised model for a few more epochs."
         ),
     ] = False,
-    force: Annotated[bool, typer.Option("--force", metavar="", help="Replace what is at --out.")] = False,
+    force: Annotated[bool, typer.Option("--force", metavar="", help="Replace an existing --out.")] = False,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:  # fmt: skip
-    """Take one pruned model out of a run: a folder with all that predicting needs, and no pickle.
+    """Export one pruned model of a run as a bundle, or for onnxruntime, PyTorch or scipy.
 
-    Or a file for onnxruntime or PyTorch: feature ids in, probabilities out, tables still compact.
+    A bundle is a folder for prediction, without pickle. ONNX and PyTorch files map feature ids to probabilities; their
+    tables stay compact.
     """
     from thresher.serving.bundle import open_bundle
 
-    bits = _check(to, value_type, retrain=retrain)
-    folder, run, wanted = _find(source, budget)
-    _check_place(out, to, force=force)
+    wanted_type = _check_options(to, value_type, retrain=retrain)
+    folder, run, wanted = _find_bundle(source, budget)
+    _check_out(out, to, force=force)
     if to in TRACED:
         from thresher.serving.export import check_traceable
 
-        check_traceable(open_bundle(folder))  # before values are rounded, which may take a while
-    facts: Facts = {"out": str(out), "to": to, "budget": wanted}
+        check_traceable(open_bundle(folder))  # before quantising, which may take a while
+    details: Details = {"out": str(out), "to": to, "budget": wanted}
     with TemporaryDirectory() as beside:
-        if bits != "fp32":
+        if wanted_type != "fp32":
             smaller = Path(beside) / "bundle"
             with display(quiet=quiet) as progress:
-                facts |= _in_fewer_bits(folder, smaller, bits, run, retrain=retrain, progress=progress)
+                details |= _quantize(folder, smaller, wanted_type, run, retrain=retrain, progress=progress)
             folder = smaller
         bundle = open_bundle(folder)
         _write(to, folder, out)
-    facts["num_parameters"] = bundle.num_parameters
-    facts["bytes"] = sum(f.stat().st_size for f in ([out] if out.is_file() else out.rglob("*")) if f.is_file())
+    details["num_parameters"] = bundle.num_parameters
+    details["bytes"] = sum(f.stat().st_size for f in ([out] if out.is_file() else out.rglob("*")) if f.is_file())
     if as_json:
-        show_json(facts)
+        print_json(details)
         return
     print(out)  # noqa: T201
-    _say_cost(facts)
-    size = f"{format_bytes(facts['bytes'])}, {bundle.num_parameters:,} parameters"
-    say(f"{size}{f' ({wanted})' if wanted else ''}. {HINTS[to].format(out=out)}")
+    _print_cost(details)
+    size = f"{format_bytes(details['bytes'])}, {bundle.num_parameters:,} parameters"
+    print_note(f"{size}{f' ({wanted})' if wanted else ''}. {USAGE[to].format(out=out)}")
 
 
-def _check(to: str, value_type: str, *, retrain: bool) -> "ValueType":
+def _check_options(to: str, value_type: str, *, retrain: bool) -> "ValueType":
     from typing import cast, get_args
 
     from thresher.compact.layouts import ValueType
 
     if to not in ENDINGS:
-        raise ConfigError(f"--to {to}: known are {', '.join(ENDINGS)}")
+        raise ConfigError(f"--to {to}: unknown format. Use one of: {', '.join(ENDINGS)}.")
     types = get_args(ValueType)
     if value_type not in types:
-        raise ConfigError(f"--value-type {value_type}: known are {', '.join(types)}")
-    if value_type != "fp32" and to not in FEWER_BITS:
-        raise ConfigError(f"--to {to} holds float32 values; leave --value-type out, or export {', '.join(FEWER_BITS)}")
+        raise ConfigError(f"--value-type {value_type}: unknown type. Use one of: {', '.join(types)}.")
+    if value_type != "fp32" and to not in QUANTISABLE:
+        raise ConfigError(
+            f"--to {to} stores float32 values. Leave --value-type out, or use --to {', '.join(QUANTISABLE)}."
+        )
     if retrain and value_type not in ("int8", "int4"):
-        raise ConfigError("--retrain goes on training in fewer bits; say --value-type int8 or int4")
+        raise ConfigError("--retrain needs --value-type int8 or int4.")
     return cast(ValueType, value_type)
 
 
-def _find(source: Path, budget: str | None) -> tuple[Path, "Run | None", str | None]:
-    """The bundle to export, the run it belongs to, and its budget."""
+def _find_bundle(source: Path, budget: str | None) -> tuple[Path, "Run | None", str | None]:
+    """The bundle to export, its run, and its budget."""
     from thresher.experiment.runs import Run
 
     if (source / "bundle.json").exists():
         if budget is not None:
-            raise ConfigError(f"{source} is one bundle, of one size; leave --budget out, or name the run")
+            raise ConfigError(f"{source} is a single bundle. Leave --budget out, or name the run.")
         return source, None, None
     run = Run.open(source)
-    wanted = run.budget(_chosen_budget(run.results) if budget is None else budget)
+    wanted = run.budget(_default_budget(run.results) if budget is None else budget)
     folder = run.bundle(wanted)
     if not folder.exists():
         known = ", ".join(str(known) for known in run.config.wanted_budgets() if run.bundle(known).exists())
-        raise BudgetError(f"{source} has no bundle for budget {wanted}; it has: {known or 'none yet'}")
+        raise BudgetError(f"{source} has no bundle for budget {wanted}. It has: {known or 'none yet'}.")
     return folder, run, str(wanted)
 
 
-def _chosen_budget(results: Path) -> str:
+def _default_budget(results: Path) -> str:
     from thresher.report.frontier import Frontier
 
     if not results.exists():
-        raise FormatError(f"{results} does not exist yet; finish the run, or name a --budget")
+        raise FormatError(f"{results} does not exist yet. Finish the run, or use --budget.")
     frontier = Frontier.load(results)
     return str(frontier.metadata.get("recommended") or frontier.best()[-1].budget)
 
 
-def _check_place(out: Path, to: str, *, force: bool) -> None:
+def _check_out(out: Path, to: str, *, force: bool) -> None:
     ending = ENDINGS[to]
     if ending and out.suffix != ending:
-        raise ConfigError(f"--to {to} writes a file that ends in {ending}; {out} does not")
+        raise ConfigError(f"--to {to} writes a {ending} file. Rename --out {out}.")
     if out.exists() and not force:
-        raise ConfigError(f"{out} already exists; choose another place (--out), or replace it (--force)")
+        raise ConfigError(f"{out} already exists. Use --force to replace it, or another --out.")
     if out.exists() and out.is_dir() != (not ending):
-        raise ConfigError(f"{out} is a {'folder' if ending else 'file'}; choose another place (--out)")
+        raise ConfigError(f"{out} is a {'folder' if ending else 'file'}. Use another --out.")
     if out.is_dir():
-        _check_is_ours(out)
+        _check_replaceable(out)
 
 
-def _check_is_ours(out: Path) -> None:
-    """Raise if something would be lost with this folder that no export has written."""
+def _check_replaceable(out: Path) -> None:
+    """Raise if the folder holds files that no export has written."""
     from thresher._internal.text import list_first
     from thresher.serving.export import csr_file_names
     from thresher.serving.manifest import bundle_file_names
@@ -162,18 +165,18 @@ def _check_is_ours(out: Path) -> None:
     own = csr_file_names(out) or bundle_file_names(out)
     others = sorted(files - own)
     if others and not own:
-        raise ConfigError(f"{out} holds no export of ours, so it is not replaced; choose another place (--out)")
+        raise ConfigError(f"{out} is not an export, so it is not replaced. Use another --out.")
     if others:
         raise ConfigError(
-            f"{out} holds more than an export: {list_first(others)}; move that elsewhere before the export is "
-            "replaced (--force), or choose another place (--out)"
+            f"{out} is not replaced because it holds files that are not part of an export: {list_first(others)}. Move "
+            "them, or use another --out."
         )
 
 
-def _in_fewer_bits(
+def _quantize(
     source: Path, folder: Path, value_type: "ValueType", run: "Run | None", *, retrain: bool, progress: Display
-) -> Facts:
-    """Write the bundle again with rounded values; what that costs is measured where the run's data is at hand."""
+) -> Details:
+    """Write the bundle with quantised values; with a run, its AUC is measured on the run's data."""
     from thresher.experiment.quantize import in_fewer_bits
     from thresher.serving.bundle import convert_bundle
 
@@ -186,17 +189,19 @@ def _in_fewer_bits(
             "test_auc": rounded.point.test_auc,
         }
     if retrain:
-        raise ConfigError("--retrain needs the data; name the run instead of a bundle")
+        raise ConfigError("--retrain needs the data. Name the run instead of a bundle.")
     convert_bundle(source, folder, value_type)
     return {"value_type": value_type}
 
 
-def _say_cost(facts: Facts) -> None:
-    if "validation_auc" in facts:
-        cost = facts["validation_auc"] - facts["validation_auc_before"]
-        say(f"{facts['value_type']}: validation AUC {facts['validation_auc']:.4f} ({cost:+.5f} against float32)")
-    elif "value_type" in facts:
-        say(f"{facts['value_type']}: rounded, not measured; exporting from the run measures what it costs")
+def _print_cost(details: Details) -> None:
+    if "validation_auc" in details:
+        cost = details["validation_auc"] - details["validation_auc_before"]
+        print_note(
+            f"{details['value_type']}: validation AUC {details['validation_auc']:.4f} ({cost:+.5f} against float32)"
+        )
+    elif "value_type" in details:
+        print_note(f"{details['value_type']}: quantised, AUC not measured. Export from the run to measure it.")
 
 
 def _write(to: str, folder: Path, out: Path) -> None:

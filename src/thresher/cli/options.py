@@ -1,192 +1,182 @@
-"""The flags several commands share, each with the sentence `--help` shows. Nothing heavy is loaded here."""
+"""The options of all commands, each defined once: a field of a dataclass whose annotation holds its help text.
 
+A command takes these dataclasses as parameters; `expand_options` shows their fields to typer as single options.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
 DATA, MODEL, OUTPUT = "Data", "Model and search", "Run and output"
-
 _RAW = (
     "Your files (CSV, TSV, Parquet, also .gz or .zst; several or a 'glob*'), or a data set by name: "
     "movielens-1m, criteo, avazu (with --data-dir, or followed by its files), synthetic"
 )
+
+
+def expand_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Replace each dataclass parameter of a command by one parameter per field, for typer."""
+    hints = get_type_hints(command, include_extras=True)
+    groups = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
+    parameters = []
+    for parameter in signature(command).parameters.values():
+        if parameter.name not in groups:
+            parameters.append(parameter.replace(annotation=hints[parameter.name], kind=Parameter.KEYWORD_ONLY))
+            continue
+        kinds = get_type_hints(groups[parameter.name], include_extras=True)
+        parameters += [
+            Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=kinds[field.name])
+            for field in fields(groups[parameter.name])
+        ]
+
+    @wraps(command)
+    def run(**values: Any) -> None:
+        for name, group in groups.items():
+            values[name] = group(**{field.name: values.pop(field.name) for field in fields(group)})  # type: ignore[operator]
+        command(**values)
+
+    run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return run
+
+
+def _data(metavar: str, text: str, *names: str) -> Any:
+    return typer.Option(*names, metavar=metavar, help=text, rich_help_panel=DATA, show_default=False)
+
+
+def _model(metavar: str, text: str, *names: str) -> Any:
+    return typer.Option(*names, metavar=metavar, help=text, rich_help_panel=MODEL, show_default=False)
+
+
+def _output(metavar: str, text: str, *names: str) -> Any:
+    return typer.Option(*names, metavar=metavar, help=text, rich_help_panel=OUTPUT)
+
+
+Json = Annotated[bool, _output("", "Print one JSON document instead of a table.", "--json")]
+Quiet = Annotated[bool, _output("", "No progress.", "--quiet", "-q")]
+Out = Annotated[Path, _output("FOLDER", "Folder of the run.", "--out", "-o")]
+Force = Annotated[bool, _output("", "Replace the run or table in --out.", "--force")]
 RawSources = Annotated[list[str] | None, typer.Argument(metavar="DATA", help=f"{_RAW}.", show_default=False)]
 Sources = Annotated[
     list[str] | None,
-    typer.Argument(metavar="DATA", help=f"{_RAW}; or a folder that thresher encode made.", show_default=False),
+    typer.Argument(metavar="DATA", help=f"{_RAW}; or a folder written by thresher encode.", show_default=False),
 ]
-ConfigFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--config", "-c", metavar="FILE", help="Settings from a TOML file; flags come on top.", rich_help_panel=OUTPUT
-    ),
-]
-Settings = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set", metavar="KEY=VALUE", help="Any setting by its dotted name, such as training.batch_size=4096.",
-        rich_help_panel=OUTPUT,
-    ),
-]  # fmt: skip
-DataDir = Annotated[
-    str | None,
-    typer.Option(
-        metavar="FOLDER",
-        help="A named data set's raw files: ratings.dat, users.dat, movies.dat (movielens-1m), train.txt or day_* "
-        "(criteo), train.csv (avazu).",
-        rich_help_panel=DATA, show_default=False,
-    ),
-]  # fmt: skip
-Label = Annotated[
-    str | None,
-    typer.Option(
-        metavar="COLUMN", help="The label's column; guessed when absent.", rich_help_panel=DATA, show_default=False
-    ),
-]
-Positive = Annotated[
-    str | None,
-    typer.Option(
-        metavar="A,B", help="Label values that mean 1; without it the label is 0/1.", rich_help_panel=DATA,
-        show_default=False,
-    ),
-]  # fmt: skip
-Fields = Annotated[
-    str | None,
-    typer.Option(
-        metavar="A,B:log2",
-        help="The columns to use, bare for their values as they are, or with a transform: log2, quantiles, or a "
-        "part of a date: hour, weekday, day, month, year, hour_of_week (hash is for --config). Without "
-        "this flag columns and transforms are guessed.",
-        rich_help_panel=DATA, show_default=False,
-    ),
-]  # fmt: skip
-Drop = Annotated[
-    str | None,
-    typer.Option(metavar="A,B", help="Columns the guess leaves out.", rich_help_panel=DATA, show_default=False),
-]
-MinCount = Annotated[
-    int | None,
-    typer.Option(
-        help="Values seen fewer times become unknown; default 1, criteo and avazu 10.",
-        rich_help_panel=DATA,
-        show_default=False,
-        metavar="N",
-    ),
-]
-SplitSeed = Annotated[
-    int | None,
-    typer.Option(
-        help="Decides which rows are train, validation and test; default 0.",
-        rich_help_panel=DATA,
-        show_default=False,
-        metavar="N",
-    ),
-]
-BadRows = Annotated[
-    str | None,
-    typer.Option(
-        metavar="error|skip",
-        help="A row that cannot be read stops the reading (default), or is left out, counted and shown.",
-        rich_help_panel=DATA, show_default=False,
-    ),
-]  # fmt: skip
-VocabularyFrom = Annotated[
-    str | None,
-    typer.Option(
-        metavar="train|all",
-        help="Rows the vocabularies are made from: the training split (default), or all as in the paper.",
-        rich_help_panel=DATA, show_default=False,
-    ),
-]  # fmt: skip
-VocabularyLike = Annotated[
-    str | None,
-    typer.Option(
-        metavar="FOLDER", help="Use the fields and vocabularies of this encoded table: tomorrow's file as yesterday's.",
-        rich_help_panel=DATA, show_default=False,
-    ),
-]  # fmt: skip
-NewValues = Annotated[
-    str | None,
-    typer.Option(
-        metavar="unknown|append",
-        help="With --vocabulary-like: values it does not know become unknown (default), or are appended.",
-        rich_help_panel=DATA, show_default=False,
-    ),
-]  # fmt: skip
-MemoryMb = Annotated[
-    int | None,
-    typer.Option(
-        metavar="MB", help="About how much memory reading may take beside the vocabularies; default 1000.",
-        rich_help_panel=DATA, show_default=False,
-    ),
-]  # fmt: skip
-Model = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME",
-        help="fm (default), deepfm, autoint, or one you registered; lr with --set embedding.first_order=true.",
-        rich_help_panel=MODEL, show_default=False,
-    ),
-]  # fmt: skip
-EmbeddingDim = Annotated[
-    int | None,
-    typer.Option(
-        "--embedding-dim", "-d", help="Width of the table before pruning; default 64.", rich_help_panel=MODEL,
-        show_default=False, metavar="D",
-    ),
-]  # fmt: skip
-Method = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME",
-        help="How the table is made small: pep (default), magnitude, uniform, mde, hash, … (docs/methods.md).",
-        rich_help_panel=MODEL,
-        show_default=False,
-    ),
-]
-Teachers = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME,…", help="Models to learn from beside the dense one, e.g. deepfm,autoint (docs/search.md).",
-        rich_help_panel=MODEL, show_default=False,
-    ),
-]  # fmt: skip
-Budgets = Annotated[
-    str | None,
-    typer.Option(
-        metavar="30k,2%,1MB",
-        help="Sizes to prune to: parameters, shares of the table, or bytes; default 10%,5%,2%,1%.",
-        rich_help_panel=MODEL, show_default=False,
-    ),
-]  # fmt: skip
-MaxAucDrop = Annotated[
-    float | None,
-    typer.Option(
-        metavar="0.001", help="Instead of budgets: what validation AUC may be lost; finds the smallest such size.",
-        rich_help_panel=MODEL, show_default=False,
-    ),
-]  # fmt: skip
-Seed = Annotated[
-    int | None,
-    typer.Option(
-        help="Of initial weights and batch order; default 0.", rich_help_panel=MODEL, show_default=False, metavar="N"
-    ),
-]
-Resume = Annotated[
-    bool,
-    typer.Option(
-        "--resume",
-        metavar="",
-        help="Go on with the run in --out; alone, with its own settings.",
-        rich_help_panel=OUTPUT,
-    ),
-]
-Force = Annotated[
-    bool, typer.Option("--force", metavar="", help="Throw away the run or table in --out.", rich_help_panel=OUTPUT)
-]
-Json = Annotated[
-    bool,
-    typer.Option("--json", metavar="", help="Print one JSON document instead of a table.", rich_help_panel=OUTPUT),
-]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", metavar="", help="No progress.", rich_help_panel=OUTPUT)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataOptions:
+    """Which files to read, and how; None means "not given"."""
+
+    label: Annotated[str | None, _data("COLUMN", "Label column; guessed by default.")] = None
+    positive: Annotated[str | None, _data("A,B", "Label values that mean 1; by default the label is 0/1.")] = None
+    fields: Annotated[
+        str | None,
+        _data(
+            "A,B:log2",
+            "Columns to use, each with an optional transform: log2, quantiles, or a part of a date: hour, weekday, "
+            "day, month, year, hour_of_week (hash needs --config). By default columns and transforms are guessed.",
+        ),
+    ] = None
+    drop: Annotated[str | None, _data("A,B", "Columns to leave out of the guess.")] = None
+    data_dir: Annotated[
+        str | None,
+        _data(
+            "FOLDER",
+            "Folder of a named data set's raw files: ratings.dat, users.dat, movies.dat (movielens-1m), train.txt or "
+            "day_* (criteo), train.csv (avazu).",
+        ),
+    ] = None
+    min_count: Annotated[
+        int | None, _data("N", "Values seen fewer times become unknown; default 1, criteo and avazu 10.")
+    ] = None
+    split_seed: Annotated[int | None, _data("N", "Seed of the train/validation/test split; default 0.")] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncodeOptions(DataOptions):
+    """Further data options, of `encode` only; the other commands take them by `--set`."""
+
+    bad_rows: Annotated[
+        str | None, _data("error|skip", "On an unreadable row: stop (default), or leave it out, count and show it.")
+    ] = None
+    vocabulary_from: Annotated[
+        str | None,
+        _data("train|all", "Rows that define the vocabularies: training split (default), or all as in the paper."),
+    ] = None
+    vocabulary_like: Annotated[
+        str | None, _data("FOLDER", "Use the fields and vocabularies of this encoded table, e.g. for a later file.")
+    ] = None
+    new_values: Annotated[
+        str | None,
+        _data("unknown|append", "With --vocabulary-like: new values become unknown (default), or are appended."),
+    ] = None
+    memory_mb: Annotated[
+        int | None, _data("MB", "Approximate memory for reading, without the vocabularies; default 1000.")
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchOptions:
+    """Model, method and budgets."""
+
+    model: Annotated[
+        str | None,
+        _model("NAME", "fm (default), deepfm, autoint, or a registered one; lr with --set embedding.first_order=true."),
+    ] = None
+    embedding_dim: Annotated[
+        int | None, _model("D", "Embedding size before pruning; default 64.", "--embedding-dim", "-d")
+    ] = None
+    method: Annotated[
+        str | None,
+        _model("NAME", "Compression method: pep (default), magnitude, uniform, mde, hash, … (docs/methods.md)."),
+    ] = None
+    teachers: Annotated[
+        str | None,
+        _model("NAME,…", "Further teacher models for distillation, e.g. deepfm,autoint (docs/search.md)."),
+    ] = None
+    budgets: Annotated[
+        str | None,
+        _model("30k,2%,1MB", "Target sizes: parameters, shares of the table, or bytes; default 10%,5%,2%,1%."),
+    ] = None
+    seed: Annotated[int | None, _model("N", "Seed of initial weights and batch order; default 0.")] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PruneOptions(SearchOptions):
+    """Options of `prune` only."""
+
+    max_auc_drop: Annotated[
+        float | None,
+        _model("0.001", "Instead of budgets: the validation AUC that may be lost; finds the smallest such size."),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SettingsOptions:
+    """Settings by file and by dotted name."""
+
+    config: Annotated[
+        Path | None, _output("FILE", "TOML file with settings; other options override it.", "--config", "-c")
+    ] = None
+    settings: Annotated[
+        list[str] | None,
+        _output("KEY=VALUE", "Any setting by its dotted name, e.g. training.batch_size=4096.", "--set"),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions(SettingsOptions):
+    """Output folder of a run, and what to do with a run that is already there."""
+
+    out: Out = Path("runs/run")
+    resume: Annotated[
+        bool, _output("", "Continue the run in --out; without DATA, with its stored settings.", "--resume")
+    ] = False
+    force: Force = False
+    as_json: Json = False
+    quiet: Quiet = False

@@ -1,4 +1,4 @@
-"""predict: raw rows → probabilities, or the best rows of each group; files of any size, chunk by chunk."""
+"""predict: raw rows → probabilities, or the best rows of each group; reads files of any size in chunks."""
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -8,18 +8,23 @@ from typing import IO, TYPE_CHECKING, Annotated
 
 import typer
 
-from thresher.cli.console import handle_errors, say
+from thresher._internal.text import list_first
+from thresher.cli.console import handle_errors, print_note
 from thresher.cli.progress import display
 from thresher.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from thresher.cli.unknown_values import UnknownValues
+    from thresher.data.encode.row_encoder import EncodedRows
+    from thresher.data.schema import Schema
     from thresher.serving.predictor import Predictor
 
 PROBABILITY = "probability"
 JSON_SUFFIXES, PARQUET_SUFFIXES, CSV_SUFFIXES = (".jsonl", ".ndjson"), (".parquet", ".pq"), (".csv", ".txt", "")
+SHOWN_FIELDS = 5
+REPORTED_SHARE, SUSPICIOUS_SHARE = 0.01, 0.5
+"""Shares of rows with unknown values."""
 
 
 @handle_errors()
@@ -38,12 +43,12 @@ def predict(
             "--out",
             "-o",
             metavar="FILE",
-            help="Write here instead of to stdout: .csv, .jsonl or .parquet, by its name.",
+            help="Output file instead of stdout: .csv, .jsonl or .parquet.",
         ),
     ] = None,
     keep: Annotated[
         str | None,
-        typer.Option(metavar="A,B", help="Copy these columns of the rows beside the probability.", show_default=False),
+        typer.Option(metavar="A,B", help="Copy these columns to the output.", show_default=False),
     ] = None,
     top_k: Annotated[
         int | None,
@@ -56,53 +61,51 @@ def predict(
     as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print JSON lines instead of CSV.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", metavar="", help="No progress.")] = False,
 ) -> None:
-    """Probabilities of raw rows, one a line, in their order. Values training never saw are fine.
+    """Predict a probability for each raw row, in order. Values unseen in training are allowed.
 
-    Columns are found by name; the label may be absent. The file may be larger than memory.
+    Columns are matched by name; the label is not needed. The file may be larger than memory.
     """
     if group is not None and top_k is None:
-        raise ConfigError("--group makes groups for the best rows of each; say how many with --top-k")
+        raise ConfigError("--group needs --top-k: the number of rows per group.")
     _check_out(out, rows, as_json=as_json)
-    from thresher.cli.unknown_values import UnknownValues
-
     predictor = _load(bundle)
     kept = list(dict.fromkeys(part.strip() for part in (keep or "").split(",") if part.strip()))
-    unknown = UnknownValues(predictor.schema)
+    unknown = _UnknownValues(predictor.schema)
     if top_k is None:
-        frames = _answers(predictor, rows, kept, unknown)
+        frames = _predict_all(predictor, rows, kept, unknown)
     else:
-        frames = _best(predictor, rows, kept, top_k, group, unknown)
+        frames = _predict_best(predictor, rows, kept, top_k, group, unknown)
     if out is None:
-        header = bool(kept) or top_k is not None  # bare probabilities stay bare
+        header = bool(kept) or top_k is not None  # without other columns, only numbers
         for at, frame in enumerate(frames):
-            _write_part(frame, sys.stdout, as_json=as_json, header=header and at == 0)
+            _write_frame(frame, sys.stdout, as_json=as_json, header=header and at == 0)
         sys.stdout.flush()
     else:
         with display(quiet=quiet) as progress:
-            num_rows = _write_file(_counted(frames, progress.encoding), out, as_json=as_json)
-        say(f"{num_rows:,} rows → {out}")
-    if not quiet and (words := unknown.words()) is not None:
-        say(words)
+            num_rows = _write_file(_report_rows(frames, progress.encoding), out, as_json=as_json)
+        print_note(f"{num_rows:,} rows → {out}")
+    if not quiet and (note := unknown.describe()) is not None:
+        print_note(note)
 
 
 def _check_out(out: Path | None, rows: str, *, as_json: bool) -> None:
-    """Refuse a name that promises another kind of file than would be written, and that of a file that is read."""
+    """Raise if the suffix is unknown, or if the output is the input file."""
     from thresher.data.read.raw_files import expand_paths
 
     known = (*CSV_SUFFIXES, *JSON_SUFFIXES, *PARQUET_SUFFIXES, *([".json"] if as_json else []))
     if out is not None and out.suffix.lower() not in known:
-        raise ConfigError(f"--out {out}: {out.suffix} cannot be written; name it .csv, .jsonl or .parquet")
+        raise ConfigError(f"--out {out}: unknown suffix {out.suffix}. Use .csv, .jsonl or .parquet.")
     if out is not None and out.exists() and rows != "-" and any(path.samefile(out) for path in expand_paths([rows])):
-        raise ConfigError(f"--out {out} is the file the rows are read from, which would be lost; name another one")
+        raise ConfigError(f"--out {out} is the input file. Choose another name.")
 
 
 def _load(bundle: Path) -> "Predictor":
     from thresher.serving.predictor import load_bundle
 
     if (bundle / "config.toml").exists() and not (bundle / "bundle.json").exists():
-        raise ConfigError(f"{bundle} is a run; name one of its bundles: {_bundles(bundle / 'bundles')}")
+        raise ConfigError(f"{bundle} is a run. Use one of its bundles: {_bundles(bundle / 'bundles')}")
     if not bundle.exists() and bundle.parent.is_dir():
-        raise ConfigError(f"{bundle}: no such bundle; beside it: {_bundles(bundle.parent)}")
+        raise ConfigError(f"{bundle}: no such bundle. Found beside it: {_bundles(bundle.parent)}")
     return load_bundle(bundle)
 
 
@@ -118,21 +121,21 @@ def _read(predictor: "Predictor", rows: str, also: Sequence[str]) -> Iterator["p
     return read_frames(rows, predictor.schema, also=also)
 
 
-def _answers(
-    predictor: "Predictor", rows: str, keep: Sequence[str], unknown: "UnknownValues"
+def _predict_all(
+    predictor: "Predictor", rows: str, keep: Sequence[str], unknown: "_UnknownValues"
 ) -> Iterator["pl.DataFrame"]:
     import polars as pl
 
     if PROBABILITY in keep:
-        raise ConfigError(f"--keep {PROBABILITY}: that is the name of the answer; rename the column")
+        raise ConfigError(f"--keep {PROBABILITY}: this is the name of the output column. Rename the column.")
     for frame in _read(predictor, rows, keep):
         encoded = predictor.encoder.encode_frame(frame)
         unknown.add(encoded)
         yield pl.DataFrame([*(frame[name] for name in keep), pl.Series(PROBABILITY, predictor.predict_rows(encoded))])
 
 
-def _best(
-    predictor: "Predictor", rows: str, keep: Sequence[str], k: int, group: str | None, unknown: "UnknownValues"
+def _predict_best(
+    predictor: "Predictor", rows: str, keep: Sequence[str], k: int, group: str | None, unknown: "_UnknownValues"
 ) -> Iterator["pl.DataFrame"]:
     from thresher.serving.ranking import top_k
 
@@ -140,7 +143,7 @@ def _best(
     yield top_k(predictor, _read(predictor, rows, also), k, group=group, keep=keep, on_chunk=unknown.add)
 
 
-def _counted(frames: Iterator["pl.DataFrame"], show: Callable[[int, None, str], None]) -> Iterator["pl.DataFrame"]:
+def _report_rows(frames: Iterator["pl.DataFrame"], show: Callable[[int, None, str], None]) -> Iterator["pl.DataFrame"]:
     done = 0
     for frame in frames:
         done += len(frame)
@@ -149,7 +152,7 @@ def _counted(frames: Iterator["pl.DataFrame"], show: Callable[[int, None, str], 
 
 
 def _write_file(frames: Iterator["pl.DataFrame"], out: Path, *, as_json: bool) -> int:
-    """Write frames as they come; nothing of them stays should a row turn out to be bad. Returns the number of rows."""
+    """Write frames to a file, atomically. Returns the number of rows."""
     from thresher._internal.files import atomic_file
 
     done, as_json = 0, as_json or out.suffix.lower() in JSON_SUFFIXES
@@ -158,12 +161,12 @@ def _write_file(frames: Iterator["pl.DataFrame"], out: Path, *, as_json: bool) -
             return _write_parquet(frames, beside)
         with beside.open("w", encoding="utf-8") as file:
             for at, frame in enumerate(frames):
-                _write_part(frame, file, as_json=as_json, header=at == 0)
+                _write_frame(frame, file, as_json=as_json, header=at == 0)
                 done += len(frame)
     return done
 
 
-def _write_part(frame: "pl.DataFrame", file: IO[str], *, as_json: bool, header: bool) -> None:
+def _write_frame(frame: "pl.DataFrame", file: IO[str], *, as_json: bool, header: bool) -> None:
     import polars as pl
 
     from thresher.data.read.column_values import temporal_text
@@ -173,7 +176,7 @@ def _write_part(frame: "pl.DataFrame", file: IO[str], *, as_json: bool, header: 
         return
     lists = [name for name, kind in frame.schema.items() if isinstance(kind, pl.List)]
     flat = frame.with_columns(pl.col(name).cast(pl.List(pl.String)).list.join("|") for name in lists)
-    # a moment is written as the model reads it
+    # dates are written in the form the model reads
     flat = flat.with_columns(temporal_text(flat[name]) for name, kind in flat.schema.items() if kind.is_temporal())
     file.write(flat.write_csv(include_header=header))
 
@@ -195,7 +198,36 @@ def _write_parquet(frames: Iterator["pl.DataFrame"], path: Path) -> int:
             try:
                 yield frame.cast(schema)  # type: ignore[arg-type]
             except pl.exceptions.PolarsError as error:
-                raise DataError(f"a column of --keep changes its type: {error}; write .csv or .jsonl") from error
+                raise DataError(f"a column of --keep changes its type: {error}. Write .csv or .jsonl.") from error
 
     register_io_source(parts, schema=schema).sink_parquet(path)
     return done[0]
+
+
+class _UnknownValues:
+    """Counts the rows with an unknown value in each single-valued field, over all chunks."""
+
+    def __init__(self, schema: "Schema") -> None:
+        import numpy as np
+
+        self.schema, self.fields = schema, schema.single_fields
+        self._counts = np.zeros(len(self.fields), np.int64)
+        self.num_rows = 0
+
+    def add(self, rows: "EncodedRows") -> None:
+        from thresher.data.encode.row_encoder import count_unknown
+
+        self._counts += count_unknown(rows.ids, self.schema)
+        self.num_rows += len(rows.ids)
+
+    def describe(self) -> str | None:
+        """The fields with the largest shares; None if all are small."""
+        import numpy as np
+
+        shares = self._counts / max(self.num_rows, 1)
+        worst = [at for at in np.argsort(-shares, kind="stable") if shares[at] >= REPORTED_SHARE]
+        if not worst:
+            return None
+        columns = list_first((f"{self.fields[at].column} {shares[at]:.0%}" for at in worst), SHOWN_FIELDS)
+        doubt = ". Is this the right file, or is the model out of date?" if shares[worst[0]] >= SUSPICIOUS_SHARE else ""
+        return f"Rows with values unknown to the model (new, or too rare in training): {columns}{doubt}"

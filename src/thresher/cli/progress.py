@@ -1,6 +1,6 @@
-"""Progress as a person sees it: bars on a terminal, a line per epoch elsewhere, both on stderr.
+"""Progress on stderr: bars on a terminal, one line per epoch elsewhere.
 
-Stages follow each other; each gets its own bar with loss, kept parameters, next budget, best metric and time left.
+Each stage has a bar with loss, kept parameters, next budget, best metric and time left.
 """
 
 from collections.abc import Iterator
@@ -20,15 +20,15 @@ MAX_BARS = 12  # a comparison has hundreds of stages, a terminal some forty line
 
 
 class Display(SilentProgress):
-    """Shows nothing; what the others are made from. Serves training (`update`) and encoding (`encoding`)."""
+    """Base class that shows nothing: `update` is called by training, `encoding` by encoding."""
 
     def encoding(self, done: int, total: int | None, message: str) -> None:
-        """Show how far encoding is."""
+        """Show the progress of encoding."""
 
 
 @contextmanager
 def display(*, quiet: bool = False) -> Iterator[Display]:
-    """What a command shows its progress with, fit for where stderr goes."""
+    """The progress display of a command: bars, lines or none."""
     console = stderr()
     if quiet:
         yield Display()
@@ -40,14 +40,14 @@ def display(*, quiet: bool = False) -> Iterator[Display]:
 
 
 class Bars(Display):
-    """A bar per stage."""
+    """One bar per stage."""
 
     def __init__(self, console: Console) -> None:
         self._bars = Progress(
             TextColumn("{task.description:<14}", style="bold", markup=False),
             BarColumn(bar_width=16),
             TextColumn("{task.fields[position]}", markup=False),
-            TextColumn("{task.fields[facts]}", style="dim", markup=False),
+            TextColumn("{task.fields[metrics]}", style="dim", markup=False),
             _TimeColumn(),
             console=console,
         )
@@ -67,30 +67,30 @@ class Bars(Display):
             total=done if state.finished else total,
             completed=done,
             position=f"epoch {min(state.epoch, state.max_epochs)}/{state.max_epochs}",
-            facts=_facts(state),
+            metrics=_metrics(state),
         )
 
     def encoding(self, done: int, total: int | None, message: str) -> None:
-        # files are read in bytes of a known size, everything else goes by rows
+        # files of a known size are counted in bytes, everything else in rows
         amount = format_bytes(done) if message == "reading" and total is not None else f"{done:,} rows"
         position = amount if done else ""
         self._bars.update(self._task(message), total=total, completed=done, position=position)
 
     def _task(self, stage: str, *, start: int = 0) -> TaskID:
-        """The stage's bar; a stage taken up again starts at `start`, which its pace must not count."""
+        """The stage's bar; `start` are steps done before a resume, which do not count for the speed."""
         if stage not in self._tasks:
-            for before in self._bars.tasks:  # the next stage has begun, so these have ended
+            for before in self._bars.tasks:  # earlier stages are finished
                 done = before.completed or 1
                 self._bars.update(before.id, total=done, completed=done)
                 self._bars.stop_task(before.id)
             for oldest in list(self._tasks)[: max(len(self._tasks) + 1 - MAX_BARS, 0)]:
                 self._bars.remove_task(self._tasks.pop(oldest))
-            self._tasks[stage] = self._bars.add_task(stage, total=None, position="", facts="", start_at=start)
+            self._tasks[stage] = self._bars.add_task(stage, total=None, position="", metrics="", start_at=start)
         return self._tasks[stage]
 
 
 class Lines(Display):
-    """A line at the end of an epoch, at most every few seconds; the end of a stage is always told."""
+    """One line at the end of an epoch, at most every few seconds, and one at the end of a stage."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -105,7 +105,7 @@ class Lines(Display):
             self._print(state)
             self._last = None
         elif state.epoch > last.epoch and monotonic() >= self._next_line:
-            self._print(last)  # what the epoch ended with
+            self._print(last)
             self._next_line = monotonic() + SECONDS_BETWEEN_LINES
 
     def encoding(self, done: int, total: int | None, message: str) -> None:
@@ -115,12 +115,12 @@ class Lines(Display):
 
     def _print(self, state: ProgressState) -> None:
         ended = "done after epoch" if state.finished else "epoch"
-        text = f"{state.stage}: {ended} {min(state.epoch, state.max_epochs)}/{state.max_epochs}  {_facts(state)}"
+        text = f"{state.stage}: {ended} {min(state.epoch, state.max_epochs)}/{state.max_epochs}  {_metrics(state)}"
         self._console.print(text.rstrip(), markup=False)
 
 
 class _TimeColumn(ProgressColumn):
-    """Time left at the pace so far; early stopping may end a stage before, so it is the most it can take."""
+    """Upper bound of the time left: early stopping may end a stage earlier."""
 
     max_refresh = 0.5
 
@@ -137,17 +137,17 @@ def _steps_done(state: ProgressState) -> int:
     return min((state.epoch - 1) * state.num_steps + state.step, state.max_epochs * state.num_steps)
 
 
-def _facts(state: ProgressState) -> str:
-    """Loss, what is left and what it is falling to, the best so far; only what is known."""
-    facts = []
+def _metrics(state: ProgressState) -> str:
+    """Loss, kept parameters, next budget and best metric, as far as known."""
+    parts = []
     if state.loss is not None:
-        facts.append(f"loss {state.loss:.4f}")
+        parts.append(f"loss {state.loss:.4f}")
     if state.kept_parameters is not None:
         arrow = f" → {state.next_budget}" if state.next_budget and not state.finished else ""
-        facts.append(f"kept {state.kept_parameters:,}{arrow}")
+        parts.append(f"kept {state.kept_parameters:,}{arrow}")
     if state.best is not None:
-        facts.append(f"best {state.metric or ''} {state.best:.4f}".replace("  ", " "))
-    return "  ".join(facts)
+        parts.append(f"best {state.metric or ''} {state.best:.4f}".replace("  ", " "))
+    return "  ".join(parts)
 
 
 def _clock(seconds: float) -> str:

@@ -1,4 +1,4 @@
-"""prune, search, retrain: the commands that train, each on the folder of a run."""
+"""prune, search, retrain and demo: the commands that train, each in the folder of a run."""
 
 import shlex
 from collections.abc import Mapping, Sequence
@@ -8,8 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from thresher.cli import options
-from thresher.cli.console import handle_errors, say, show_frontier, show_json
+from thresher.cli.console import handle_errors, print_frontier, print_json, print_note
+from thresher.cli.options import (
+    DataOptions,
+    Json,
+    PruneOptions,
+    Quiet,
+    RunOptions,
+    SearchOptions,
+    Sources,
+    expand_options,
+)
 from thresher.cli.progress import display
 from thresher.errors import ConfigError
 
@@ -19,109 +28,62 @@ if TYPE_CHECKING:
     from thresher.experiment.runs import RunConfig
     from thresher.training.distillation import DistillationPlan
 
-Out = Annotated[
-    Path, typer.Option("--out", "-o", metavar="FOLDER", help="Folder of the run.", rich_help_panel=options.OUTPUT)
-]
-RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run, as prune and search write it.")]
-DEFAULT_OUT = Path("runs/run")
+RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run, written by prune or search.")]
 
 
 @handle_errors(resumable=True, skip_flag="--set data.bad_rows=skip")
-def prune(
-    context: typer.Context,
-    sources: options.Sources = None,
-    label: options.Label = None,
-    positive: options.Positive = None,
-    fields: options.Fields = None,
-    drop: options.Drop = None,
-    data_dir: options.DataDir = None,
-    min_count: options.MinCount = None,
-    split_seed: options.SplitSeed = None,
-    model: options.Model = None,
-    embedding_dim: options.EmbeddingDim = None,
-    method: options.Method = None,
-    teachers: options.Teachers = None,
-    budgets: options.Budgets = None,
-    max_auc_drop: options.MaxAucDrop = None,
-    seed: options.Seed = None,
-    out: Out = DEFAULT_OUT,
-    config: options.ConfigFile = None,
-    settings: options.Settings = None,
-    resume: options.Resume = False,
-    force: options.Force = False,
-    as_json: options.Json = False,
-    quiet: options.Quiet = False,
-) -> None:
-    """The whole path: raw files → pruned models at several sizes, their AUC and bytes, and bundles that predict.
+@expand_options
+def prune(data: DataOptions, model: PruneOptions, run: RunOptions, sources: Sources = None) -> None:
+    """Raw files → pruned models of several sizes: their AUC and bytes, and bundles that predict.
 
-    One search serves all sizes, and a second one where the dense model proves a good teacher; each size is retrained
-    from the initial weights, and tested once.
+    One search serves all sizes; if distillation from the dense model helps on validation, a second search uses it.
+    Each size is retrained from the initial weights and tested once.
     """
     from thresher.experiment.prune import prune as prune_run
 
-    settled = _settle(context.params)
-    with display(quiet=quiet) as progress:
-        result = prune_run(settled, out=out, resume=resume, force=force, progress=progress)
-    show_result(result, as_json=as_json)
+    config = _run_config(sources, data, model, run)
+    with display(quiet=run.quiet) as progress:
+        result = prune_run(config, out=run.out, resume=run.resume, force=run.force, progress=progress)
+    _print_result(result, as_json=run.as_json)
 
 
 @handle_errors(resumable=True, skip_flag="--set data.bad_rows=skip")
-def search(
-    context: typer.Context,
-    sources: options.Sources = None,
-    label: options.Label = None,
-    positive: options.Positive = None,
-    fields: options.Fields = None,
-    drop: options.Drop = None,
-    data_dir: options.DataDir = None,
-    min_count: options.MinCount = None,
-    split_seed: options.SplitSeed = None,
-    model: options.Model = None,
-    embedding_dim: options.EmbeddingDim = None,
-    method: options.Method = None,
-    teachers: options.Teachers = None,
-    budgets: options.Budgets = None,
-    seed: options.Seed = None,
-    out: Out = DEFAULT_OUT,
-    config: options.ConfigFile = None,
-    settings: options.Settings = None,
-    resume: options.Resume = False,
-    force: options.Force = False,
-    as_json: options.Json = False,
-    quiet: options.Quiet = False,
-) -> None:
-    """The search alone, by labels unless told otherwise: one ticket per budget, to be retrained later or elsewhere."""
+@expand_options
+def search(data: DataOptions, model: SearchOptions, run: RunOptions, sources: Sources = None) -> None:
+    """Only the search: one ticket per budget, to be retrained later or elsewhere."""
     from thresher.experiment.prune import check_settings
     from thresher.experiment.runs import Run
-    from thresher.experiment.stages import batches, encode_data
-    from thresher.experiment.stages import find_run_tickets as search_run
+    from thresher.experiment.stages import batches, encode_data, find_run_tickets
 
-    settled = _settle(context.params)
-    check_settings(settled)
-    with display(quiet=quiet) as progress, Run.started(out, settled, resume=resume, force=force) as run:
-        table = encode_data(run, progress)
-        say_skipped(table)
-        first = settled.candidate_plans()[0]
-        tickets = search_run(run, table, batches(run, table), first, progress)
-    folder = run.searched(first)
+    config = _run_config(sources, data, model, run)
+    check_settings(config)
+    with (
+        display(quiet=run.quiet) as progress,
+        Run.started(run.out, config, resume=run.resume, force=run.force) as started,
+    ):
+        table = encode_data(started, progress)
+        _print_skipped(table)
+        first = config.candidate_plans()[0]
+        tickets = find_run_tickets(started, table, batches(started, table), first, progress)
+    folder = started.searched(first)
     found = [
         {"budget": str(t.budget), "num_parameters": t.num_parameters, "folder": str(folder / t.budget.slug)}
         for t in tickets
     ]
-    if as_json:
-        show_json({"run": str(out), "tickets": found})
+    if run.as_json:
+        print_json({"run": str(run.out), "tickets": found})
         return
     for ticket in found:
         print(f"{ticket['budget']:>8}  {ticket['num_parameters']:>12,} parameters  {ticket['folder']}")  # noqa: T201
-    say(f"Retrain them with: thresher retrain {out}")
+    print_note(f"Retrain them with: thresher retrain {run.out}")
 
 
 @handle_errors(repeatable=True)
-def retrain(folder: RunFolder, as_json: options.Json = False, quiet: options.Quiet = False) -> None:
-    """Retrain the tickets of a search, beside a dense model to measure them against.
+def retrain(folder: RunFolder, as_json: Json = False, quiet: Quiet = False) -> None:
+    """Train the dense model and retrain the tickets of a search.
 
-    Where the dense model proves a good teacher, tickets are searched once more, with it (docs/search.md).
-    What is done is passed over, what was interrupted is taken up again.
+    If distillation from the dense model helps on validation, tickets are searched again with it (docs/search.md).
+    Finished stages are skipped, interrupted ones are resumed.
     """
     from thresher._internal.files import exclusive_lock
     from thresher.data.table import EncodedTable
@@ -132,81 +94,134 @@ def retrain(folder: RunFolder, as_json: options.Json = False, quiet: options.Qui
     run = Run.open(folder)
     if not (run.searched(run.config.candidate_plans()[0]) / "tickets.json").exists():
         raise ConfigError(
-            f"the search in {folder} has not ended; go on with: thresher search … --out {folder} --resume"
+            f"The search in {folder} is not finished. Continue it with: thresher search --out {folder} --resume"
         )
     table = EncodedTable.open(run.encoded)
     with display(quiet=quiet) as progress, exclusive_lock(folder):
         result = retrain_all(run, table, batches(run, table), progress)
-    show_result(result, as_json=as_json)
+    _print_result(result, as_json=as_json)
 
 
-def show_result(result: "PruneResult", *, as_json: bool) -> None:
+@handle_errors()
+def demo(
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="FOLDER", help="Folder of the run; an earlier demo is replaced.")
+    ] = Path("runs/demo"),
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Prune a model of synthetic clicks, half of whose fields are noise, to four sizes; about a minute on a CPU."""
+    from thresher.experiment.prune import prune as prune_run
+
+    if not as_json:
+        print_note("Synthetic clicks: 4 informative fields and 4 noise fields. One search prunes to four sizes.")
+    config = demo_config()
+    with display(quiet=quiet) as progress:
+        result = prune_run(config, out=out, force=_holds_demo(out, config), progress=progress)
+    _print_result(result, as_json=as_json)
+    if not as_json:
+        _predict_one_row(result.run.bundle(result.run.config.wanted_budgets()[-1]))
+
+
+def demo_config() -> "RunConfig":
+    """Small enough for a minute on a laptop."""
+    from thresher.data.config import DataConfig, SyntheticConfig
+    from thresher.embeddings.pep import PepConfig
+    from thresher.experiment.runs import RunConfig
+    from thresher.search.schedule import SearchConfig
+
+    return RunConfig(
+        data=DataConfig(source="synthetic", synthetic=SyntheticConfig(num_rows=60_000, field_size=500)),
+        embedding=PepConfig(embedding_dim=16),
+        search=SearchConfig(plan_epochs=8),
+        budgets=("20%", "10%", "5%", "2%"),
+    )
+
+
+def _holds_demo(out: Path, config: "RunConfig") -> bool:
+    """Whether the folder holds an earlier demo to replace; raise if it holds another run."""
+    from thresher.experiment.runs import Run, what_differs
+
+    try:
+        stored = Run.open(out).config
+    except ConfigError:
+        return False  # `prune` raises if the folder holds something else
+    if stored != config:
+        raise ConfigError(
+            f"{out} holds a run that is not the demo ({what_differs(stored, config)}). Use another --out."
+        )
+    return True
+
+
+def _predict_one_row(bundle: Path) -> None:
+    from thresher.serving.predictor import load_bundle
+
+    predictor = load_bundle(bundle)
+    row = {field.column: "0" for field in predictor.schema.fields}
+    print_note(f"Prediction of the smallest bundle: P(label = 1 | every field = 0) = {predictor.predict(row):.3f}")
+
+
+def _print_result(result: "PruneResult", *, as_json: bool) -> None:
     """The table of a finished run, and where its files are."""
     from thresher.data.table import EncodedTable
 
     run, frontier = result.run, result.frontier
     bundles = {str(point.budget): str(run.bundle(str(point.budget))) for point in frontier.points}
     if as_json:
-        show_json({**frontier.to_json(), "run": str(run.folder), "bundles": bundles})
+        print_json({**frontier.to_json(), "run": str(run.folder), "bundles": bundles})
         return
-    facts = frontier.metadata
-    say_skipped(EncodedTable.open(run.encoded))
-    show_frontier(frontier, title=f"{facts['source']} · {facts['model']} · seed {facts['seed']}")
+    metadata = frontier.metadata
+    _print_skipped(EncodedTable.open(run.encoded))
+    print_frontier(frontier, title=f"{metadata['source']} · {metadata['model']} · seed {metadata['seed']}")
     drop = run.config.max_auc_drop
     if drop is not None and result.recommended is None:
-        say(f"No size keeps validation AUC within {drop} of the dense model's; allow more, or give --budgets.")
+        print_note(f"No size keeps validation AUC within {drop} of the dense model. Allow more, or use --budgets.")
     elif result.recommended is not None:
-        say(f"Smallest within {drop} of the dense model's validation AUC: {result.recommended.budget}")
-    if doubts := facts.get("doubts"):
-        say(doubts)
-    if improving := facts.get("still_improving"):
+        print_note(f"Smallest size within {drop} of the dense model's validation AUC: {result.recommended.budget}")
+    if doubts := metadata.get("doubts"):
+        print_note(doubts)
+    if improving := metadata.get("still_improving"):
         epochs = run.config.training.max_epochs
-        say(f"Still improving after {epochs} epochs (training.max_epochs): {', '.join(improving)}")
-    if "validation_auc" in facts.get("teacher", {}):
-        say(_teacher(run.config.candidate_plans(), facts["teacher"]))
+        print_note(f"Still improving after {epochs} epochs (training.max_epochs): {', '.join(improving)}")
+    if "validation_auc" in metadata.get("teacher", {}):
+        print_note(_describe_distillation(run.config.candidate_plans(), metadata["teacher"]))
     best = str(frontier.best()[-1].budget if result.recommended is None else result.recommended.budget)
-    say(f"Results  {run.results}")
-    say(f"Figure   {run.report / 'frontier.png'}, and .svg")
-    say(f"Predict  thresher predict {shlex.quote(str(bundles[best]))} ROWS.csv")
+    print_note(f"Results  {run.results}")
+    print_note(f"Figure   {run.report / 'frontier.png'} and .svg")
+    print_note(f"Predict  thresher predict {shlex.quote(str(bundles[best]))} ROWS.csv")
 
 
-def _teacher(ways: Sequence["DistillationPlan"], facts: Mapping[str, Any]) -> str:
-    """Whether search and tickets learned from dense models, and what decided it."""
-    did = "Searched and retrained" if facts["search_share"] else "Retrained"
-    chosen = _whose(facts.get("num_teachers", 1), facts.get("teacher_models", ())) if facts["share"] else "labels"
-    aucs = facts["validation_auc"]
-    tried = "; ".join(f"{aucs[str(way)]:.4f} {way.description}" for way in ways if str(way) in aucs)
-    failed = f" Could not be tried: {facts['failed']}" if "failed" in facts else ""
-    return f"{did} on {chosen}. Validation AUC of the smallest size: {tried} (teacher_share, distill_search).{failed}"
+def _describe_distillation(plans: Sequence["DistillationPlan"], teacher: Mapping[str, Any]) -> str:
+    """Whether distillation was used, and the validation AUCs that decided it."""
+    stages = "Searched and retrained" if teacher["search_share"] else "Retrained"
+    labels = "hard labels"
+    if teacher["share"]:
+        others = teacher.get("teacher_models", ())
+        number = teacher.get("num_teachers", 1) * (1 + len(others))
+        labels = "soft labels of the dense model" if number == 1 else f"mean soft labels of {number} dense models"
+        labels += f" (with {', '.join(others)})" if others else ""
+    aucs = teacher["validation_auc"]
+    tried = "; ".join(f"{aucs[str(plan)]:.4f} {plan.description}" for plan in plans if str(plan) in aucs)
+    failed = f" Not tried: {teacher['failed']}" if "failed" in teacher else ""
+    return (
+        f"{stages} with {labels}. Validation AUC of the smallest size: {tried} (teacher_share, distill_search).{failed}"
+    )
 
 
-def _whose(number: int, others: Sequence[str]) -> str:
-    """What is learned, by who says it.
-
-    >>> _whose(1, []), _whose(3, ["deepfm"])
-    ("the dense model's predictions", 'the mean prediction of 6 dense models, deepfm among them')
-    """
-    if number == 1 and not others:
-        return "the dense model's predictions"
-    among = f", {' and '.join(others)} among them" if others else ""
-    return f"the mean prediction of {number * (1 + len(others))} dense models{among}"
-
-
-def say_skipped(table: "EncodedTable") -> None:
-    """How many bad rows were left out, so that it does not go unseen."""
+def _print_skipped(table: "EncodedTable") -> None:
     if skipped := table.metadata.get("skipped", 0):
-        say(f"Bad rows left out: {skipped:,}; see them: thresher show {table.folder}")
+        print_note(f"Bad rows left out: {skipped:,}; see them with: thresher show {table.folder}")
 
 
-def _settle(params: Mapping[str, Any]) -> "RunConfig":
-    """The settings of a run, with what had to be guessed about its files shown."""
-    from thresher.cli.run_settings import Flags, run_config, show_guess
+def _run_config(sources: Sequence[str] | None, data: DataOptions, model: SearchOptions, run: RunOptions) -> "RunConfig":
+    """The settings of a run; guessed columns are printed."""
+    from thresher.cli.run_settings import print_guess, run_config
 
-    flags, stored = Flags.of(params), params["out"] / "config.toml"
-    if params["resume"] and not flags.sources and flags.config is None:
+    if run.resume and not sources and run.config is None:
+        stored = run.out / "config.toml"
         if not stored.exists():
-            raise ConfigError(f"{params['out']} holds no run to go on with; name its data, and leave --resume out")
-        flags = replace(flags, config=stored)  # nothing was said of the data: it is the run's own
-    config = run_config(flags)
-    show_guess(config.data)
+            raise ConfigError(f"{run.out} holds no run to resume. Name its data, and leave --resume out.")
+        run = replace(run, config=stored)
+    config = run_config(sources, data, run, model)
+    print_guess(config.data)
     return config

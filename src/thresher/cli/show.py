@@ -1,105 +1,103 @@
-"""show: what is in this run, comparison, ticket, bundle or encoded table, from its files alone."""
+"""show: the contents of a run, comparison, ticket, bundle or encoded table, from its files."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from thresher._internal.text import format_share
-from thresher.cli import options
-from thresher.cli.console import Facts, Shown, handle_errors, say, show_facts, show_frontier, show_json
-from thresher.cli.show_bundle import look_at_bundle, show_kept
-from thresher.cli.show_comparison import look_at_comparison
-from thresher.cli.show_table import look_at_table
+from thresher._internal.text import format_bytes, format_share
+from thresher.cli import console
+from thresher.cli.compare_command import view_comparison
+from thresher.cli.console import Details, View, print_details, print_note, print_rows
+from thresher.cli.data_commands import view_table
+from thresher.cli.options import OUTPUT, Json
 from thresher.errors import ConfigError, FormatError
+from thresher.report.field_plots import KeptField, plot_kept_fields
 from thresher.report.frontier import Frontier
 
 if TYPE_CHECKING:
     from thresher.data.schema import Schema
+    from thresher.search.ticket import Ticket
+    from thresher.serving.bundle import Bundle
+    from thresher.serving.bundle_summary import BundleSummary
 
+NAME_WIDTH = 20
 OTHER_FIGURES = (".pdf", ".jpg", ".jpeg", ".gif", ".eps", ".ps", ".webp", ".tif", ".tiff", ".bmp", ".html", ".xlsx")
 
 
-@handle_errors()
+@console.handle_errors()
 def show(
     path: Annotated[
         Path,
         typer.Argument(
-            metavar="THING", help="A run, a comparison, a ticket, a bundle, an encoded table, or a results.json."
+            metavar="PATH", help="A run, a comparison, a ticket, a bundle, an encoded table, or a results.json."
         ),
     ],
     figure: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Draw it, too: FILE.png and FILE.svg.", rich_help_panel=options.OUTPUT),
+        typer.Option(metavar="FILE", help="Also draw a figure: FILE.png and FILE.svg.", rich_help_panel=OUTPUT),
     ] = None,
-    as_json: options.Json = False,
+    as_json: Json = False,
 ) -> None:
-    """What is in this run, comparison, ticket, bundle or encoded table.
+    """Show a run, comparison, ticket, bundle or encoded table.
 
-    Run: what is done, and its results. Comparison: its table. Ticket: what it keeps of each field.
-    Bundle: tables by size, kept and dropped features of each field, quality.
-    Encoded table: rows, features, unknown share, head and tail of frequencies.
+    Run: finished stages and results. Comparison: its table. Ticket: what it keeps of each field.
+    Bundle: size of its tables, kept and dropped features of each field, quality.
+    Encoded table: rows, features, share of unknown values, feature frequencies.
     """
-    _check_figure(figure)
-    shown = _look(path)
+    if figure is not None and figure.suffix.lower() in OTHER_FIGURES:
+        raise ConfigError(f"--figure {figure}: figures are .png and .svg. Use {figure.with_suffix('.png')} for both.")
+    view = _view(path)
     if as_json:
-        show_json(shown.facts)
+        console.print_json(view.details)
     else:
-        shown.display()
+        view.display()
     if figure is None:
         return
-    if shown.draw is None:
-        raise ConfigError(f"{path}: there is nothing to draw yet; leave --figure out")
-    for file in shown.draw(figure):
-        say(f"Figure  {file}")
+    if view.draw is None:
+        raise ConfigError(f"{path}: nothing to draw yet. Leave --figure out.")
+    for file in view.draw(figure):
+        print_note(f"Figure  {file}")
 
 
-def _check_figure(figure: Path | None) -> None:
-    """Refuse an ending that would only become part of the file's name."""
-    if figure is not None and figure.suffix.lower() in OTHER_FIGURES:
-        raise ConfigError(
-            f"--figure {figure}: figures are written as .png and .svg; name {figure.with_suffix('.png')} for both"
-        )
-
-
-def _look(path: Path) -> Shown:
+def _view(path: Path) -> View:
     if not path.exists():
-        raise FormatError(f"{path}: no such file or folder")
+        raise FormatError(f"{path}: no such file or folder.")
     if path.is_file() and path.suffix.lower() != ".json":
         raise FormatError(
-            f"{path} is no file of ours; what we would make of a file of rows shows: thresher encode {path} --dry-run"
+            f"{path} was not written by Thresher. Look at raw data with: thresher encode {path} --dry-run"
         )
     if path.is_file():
-        return _shown({"kind": "results", "file": str(path)}, Frontier.load(path))
+        return _view_results({"kind": "results", "file": str(path)}, Frontier.load(path))
     if (path / "config.toml").exists():
-        return _shown(*_describe_run(path))
+        return _view_run(path)
     if (path / "ticket.json").exists():
-        return _look_at_ticket(path)
+        return _view_ticket(path)
     if (path / "bundle.json").exists():
-        return look_at_bundle(path)
+        return _view_bundle(path)
     if (path / "table.json").exists():
-        return look_at_table(path)
+        return view_table(path)
     if (path / "settings.toml").exists() and (path / "points").is_dir():
-        return look_at_comparison(path)
-    raise FormatError(f"{path} is no run, comparison, ticket, bundle or encoded table of ours; name such a folder")
+        return view_comparison(path)
+    raise FormatError(f"{path} is not a run, comparison, ticket, bundle or encoded table.")
 
 
-def _shown(facts: Facts, frontier: Frontier | None) -> Shown:
-    """Facts, and results where there are any."""
+def _view_results(details: Details, frontier: Frontier | None) -> View:
     if frontier is None:
-        return Shown(facts, partial(show_facts, facts))
+        return View(details, partial(print_details, details))
     from thresher.report.plots import plot_frontier
 
     def display() -> None:
-        show_facts(facts)
-        show_frontier(frontier)
+        print_details(details)
+        console.print_frontier(frontier)
 
-    return Shown({**facts, "results": frontier.to_json()}, display, partial(plot_frontier, frontier))
+    return View({**details, "results": frontier.to_json()}, display, partial(plot_frontier, frontier))
 
 
-def _describe_run(folder: Path) -> tuple[Facts, Frontier | None]:
+def _view_run(folder: Path) -> View:
     from thresher._internal.files import read_json
     from thresher.embeddings.method_registry import method_name
     from thresher.experiment.runs import Run
@@ -111,7 +109,7 @@ def _describe_run(folder: Path) -> tuple[Facts, Frontier | None]:
     stages = {"encoded": (run.encoded / "table.json").exists(), "dense": (run.dense / "point.json").exists()}
     stages |= {"tickets": tickets.exists()}
     stages |= {f"retrained {b}": (run.retrained(b) / "point.json").exists() for b in config.wanted_budgets()}
-    facts = {
+    details: Details = {
         "kind": "run",
         "folder": str(folder),
         "data": ", ".join(config.data.paths) or config.data.source,
@@ -124,24 +122,48 @@ def _describe_run(folder: Path) -> tuple[Facts, Frontier | None]:
         "to_do": [name for name, done in stages.items() if not done],
     }
     if tickets.exists():
-        facts["tickets"] = [str(run.tickets / slug) for slug in read_json(tickets)["tickets"]]
+        details["tickets"] = [str(run.tickets / slug) for slug in read_json(tickets)["tickets"]]
     frontier = Frontier.load(run.results) if run.results.exists() else None
     if config.max_auc_drop is not None:
-        facts["max_auc_drop"] = config.max_auc_drop
+        details["max_auc_drop"] = config.max_auc_drop
         if frontier is not None:
-            facts |= {name: frontier.metadata[name] for name in ("recommended", "doubts") if name in frontier.metadata}
-    return facts, frontier
+            found = frontier.metadata
+            details |= {name: found[name] for name in ("recommended", "doubts") if name in found}
+    return _view_results(details, frontier)
 
 
-def _look_at_ticket(folder: Path) -> Shown:
-    from thresher._internal.settings import config_to_mapping
+def _view_ticket(folder: Path) -> View:
     from thresher.data.schema import Schema
-    from thresher.report.field_plots import KeptField, plot_kept_fields
-    from thresher.search.ticket import MaskTicket, SettingsTicket, SizeTicket
+    from thresher.search.ticket import MaskTicket, SizeTicket
     from thresher.search.ticket_files import load_ticket
 
     ticket = load_ticket(folder)
-    facts: Facts = {
+    details = _describe_ticket(folder, ticket)
+    sizes = ticket.sizes() if isinstance(ticket, MaskTicket | SizeTicket) else {}
+    # tickets of a distilled search are one folder deeper in the run's folder
+    schema_file = next((path for up in folder.parents[1:3] if (path := up / "encoded" / "schema.json").exists()), None)
+    if not sizes or schema_file is None:
+        return View(details, partial(print_details, details))
+    schema = Schema.from_json(schema_file.read_text(encoding="utf-8"))
+    rows = _kept_by_field(schema, [kept.tolist() for kept in sizes.values()])
+
+    def display() -> None:
+        print_details(details)
+        print("\nkept features and entries of each field; the bar is the share of features kept")  # noqa: T201
+        _print_kept([(*row.values(), None) for row in rows])
+
+    kept = [
+        KeptField(name=r["field"], num_features=r["features"], num_kept=r["kept"], mean_size=r["mean_size"])
+        for r in rows
+    ]
+    return View({**details, "fields": rows}, display, partial(plot_kept_fields, kept))
+
+
+def _describe_ticket(folder: Path, ticket: "Ticket") -> Details:
+    from thresher._internal.settings import config_to_mapping
+    from thresher.search.ticket import MaskTicket, SettingsTicket, SizeTicket
+
+    details: Details = {
         "kind": "ticket",
         "folder": str(folder),
         "budget": str(ticket.budget),
@@ -151,50 +173,119 @@ def _look_at_ticket(folder: Path) -> Shown:
         "cut_at_step": ticket.provenance.step,
     }
     if isinstance(ticket, SettingsTicket):
-        facts["settings"] = config_to_mapping(ticket.embedding)
-        facts["storage_bytes"] = ticket.storage_bytes
-    masks = ticket.masks if isinstance(ticket, MaskTicket) else {}
-    for name, mask in masks.items():
-        sizes = mask.sum(dim=1)
-        facts[f"table {name}"] = (
+        details["settings"] = config_to_mapping(ticket.embedding)
+        details["storage_bytes"] = ticket.storage_bytes
+    for name, mask in ticket.masks.items() if isinstance(ticket, MaskTicket) else ():
+        num_dropped = int((mask.sum(dim=1) == 0).sum())
+        details[f"table {name}"] = (
             f"{mask.shape[0]:,} × {mask.shape[1]}, {int(mask.sum()):,} entries kept "
-            f"({format_share(float(mask.float().mean()))}), {int((sizes == 0).sum()):,} features dropped"
+            f"({format_share(float(mask.float().mean()))}), {num_dropped:,} features dropped"
         )
-    if isinstance(ticket, SizeTicket):
-        for name, table in ticket.tables.items():
-            widths = ", ".join(f"{table.sizes.count(size)} of width {size}" for size in sorted(set(table.sizes)))
-            facts[f"table {name}"] = f"{len(table.sizes)} groups of features: {widths}"
-    sizes_by_table = ticket.sizes() if isinstance(ticket, MaskTicket | SizeTicket) else {}
-    # in the run's folder, whose ticket may be of a taught search, a folder further down
-    schema_file = next((path for up in folder.parents[1:3] if (path := up / "encoded" / "schema.json").exists()), None)
-    if sizes_by_table and schema_file is not None:
-        schema = Schema.from_json(schema_file.read_text(encoding="utf-8"))
-        facts["fields"] = _kept_by_field(schema, [sizes.tolist() for sizes in sizes_by_table.values()])
-        kept = [KeptField(name=row["field"], num_features=row["features"], num_kept=row["kept"],
-                          mean_size=row["mean_size"]) for row in facts["fields"]]  # fmt: skip
-        return Shown(facts, partial(_display_ticket, facts), partial(plot_kept_fields, kept))
-    return Shown(facts, partial(show_facts, facts))
+    for name, table in ticket.tables.items() if isinstance(ticket, SizeTicket) else ():
+        widths = ", ".join(f"{table.sizes.count(size)} of width {size}" for size in sorted(set(table.sizes)))
+        details[f"table {name}"] = f"{len(table.sizes)} groups of features: {widths}"
+    return details
 
 
-def _display_ticket(facts: Facts) -> None:
-    show_facts({key: value for key, value in facts.items() if key != "fields"})
-    print("\nwhat is kept of each field, and the share of features kept")  # noqa: T201
-    show_kept([(*row.values(), None) for row in facts["fields"]])
-
-
-def _kept_by_field(schema: "Schema", sizes_by_table: Sequence[list[int]]) -> list[Facts]:
-    """How much of each field stays, over the tables that hold all features."""
+def _kept_by_field(schema: "Schema", sizes_by_table: Sequence[list[int]]) -> list[Details]:
+    """Kept features and entries of each field, over the tables that have a row for every feature."""
     tables = [sizes for sizes in sizes_by_table if len(sizes) == schema.num_features]
     rows = []
     for field, start in zip(schema.fields, schema.field_offsets, strict=True):
         kept = [size for sizes in tables for size in sizes[start : start + field.size] if size]
+        mean_size = round(sum(kept) / len(kept), 1) if kept else 0.0
         rows.append(
             {
                 "field": field.name,
                 "features": field.size,
                 "kept": len(kept),
                 "entries": sum(kept),
-                "mean_size": round(sum(kept) / len(kept), 1) if kept else 0.0,
+                "mean_size": mean_size,
             }
         )
     return rows
+
+
+def _view_bundle(folder: Path) -> View:
+    from thresher.serving.bundle import open_bundle
+    from thresher.serving.bundle_summary import summarise
+
+    bundle = open_bundle(folder)
+    summary = summarise(bundle)
+    details = _describe_bundle(bundle)
+    fields = [
+        KeptField(name=f.field, num_features=f.num_features, num_kept=f.num_kept, mean_size=f.mean_size,
+                  storage_bytes=f.storage_bytes)
+        for f in summary.fields_of(_main_table(summary))
+    ]  # fmt: skip
+    content = details | {
+        "tables": [asdict(table) for table in summary.tables],
+        "fields": [{**asdict(field), "num_dropped": field.num_dropped} for field in summary.fields],
+    }
+    return View(content, partial(_print_bundle, details, summary), partial(plot_kept_fields, fields))
+
+
+def _describe_bundle(bundle: "Bundle") -> Details:
+    from thresher.models.model_registry import model_name
+
+    details: Details = {
+        "kind": "bundle",
+        "folder": str(bundle.folder),
+        "model": model_name(bundle.model_config),
+        "num_parameters": bundle.num_parameters,
+        "storage_bytes": bundle.storage_bytes,
+        "bytes_on_disk": sum(file.stat().st_size for file in bundle.folder.rglob("*") if file.is_file()),
+    }
+    stored = {"method" if key == "label" else str(key): value for key, value in bundle.metadata.items()}
+    return details | {key: value for key, value in stored.items() if key not in details and value is not None}
+
+
+def _main_table(summary: "BundleSummary") -> str:
+    """The embedding table, or the first table of a model without one."""
+    names = [table.table for table in summary.tables]
+    return "embedding" if "embedding" in names or not names else names[0]
+
+
+def _print_bundle(details: Details, summary: "BundleSummary") -> None:
+    print_details({key: round(value, 4) if isinstance(value, float) else value for key, value in details.items()})
+    if summary.tables:
+        print()  # noqa: T201
+        print_rows(
+            [
+                {
+                    "table": table.table,
+                    "shape": f"{table.num_features:,} × {table.embedding_dim}",
+                    "entries kept": table.num_parameters,
+                    "features kept": table.num_features - table.num_dropped,
+                    "features dropped": table.num_dropped,
+                    "stored": format_bytes(table.storage_bytes),
+                    "of dense": format_share(table.share_of_dense),
+                }
+                for table in summary.tables
+            ]
+        )
+        for table in summary.tables:
+            print(f"  {table.table}: {table.layout}")  # noqa: T201
+    name = _main_table(summary)
+    if fields := summary.fields_of(name):
+        print(f"\n{name}: kept features and entries of each field; the bar is the share of features kept")  # noqa: T201
+        _print_kept(
+            [(f.field, f.num_features, f.num_kept, f.num_parameters, f.mean_size, f.storage_bytes) for f in fields]
+        )
+
+
+def _print_kept(fields: Sequence[tuple[str, int, int, int, float, int | None]]) -> None:
+    """Name, features, kept features, entries, mean size and bytes of each field, with a bar for the share kept."""
+    rows = []
+    for name, features, kept, entries, mean_size, stored in fields:
+        row: Details = {
+            "field": console.shorten(name, NAME_WIDTH),
+            "features": features,
+            "features kept": kept,
+            "features dropped": features - kept,
+            "entries kept": entries,
+            "mean size": round(mean_size, 1),
+        }
+        row |= {} if stored is None else {"stored": format_bytes(stored)}
+        rows.append(row | {"": console.share_bar(kept / max(features, 1), 10)})
+    print_rows(rows)
