@@ -97,7 +97,7 @@ def test_a_part_of_a_date_is_named_like_a_transform_and_a_single_value_noticed(t
     assert 'dates? Use "day:weekday"' in " ".join(thresher("encode", path, "--dry-run").stderr.split())
     words = ["encode", path, "--label", "clicked", "--dry-run", "--fields"]
     shown = thresher(*words, "day:date,month").stdout
-    assert "one value in all these rows, which tells a model nothing: day" in shown
+    assert "constant in these rows, so without information: day" in shown
     found = json.loads(thresher(*words, "day:weekday,month", "--json").stdout)
     assert [field["distinct"] for field in found["fields"]] == [7, 12]
     assert "one value" not in thresher(*words, "day:weekday,month").stdout
@@ -111,9 +111,9 @@ def test_a_dry_run_shows_bad_rows(thresher, damaged):
 
 def test_help_offers_what_a_command_takes(thresher):
     told = {verb: " ".join(thresher(verb, "--help").stdout.split()) for verb in ("encode", "prune")}
-    assert "that thresher encode made" in told["prune"].replace(" │ │ ", " ")
+    assert "written by thresher encode" in told["prune"].replace(" │ │ ", " ")
     assert "encode made" not in told["encode"].replace(" │ │ ", " ")
-    assert "bare for their values as they are" in " ".join(re.sub("[│-]", " ", told["encode"]).split())
+    assert "with an optional transform" in " ".join(re.sub("[│-]", " ", told["encode"]).split())
 
 
 def test_a_nan_in_text_is_missing_where_a_number_is_meant(thresher, tmp_path):
@@ -139,7 +139,7 @@ def test_what_label_values_mean_is_said_before_anything_is_made(thresher, refuse
     assert "label values    yes (60) → 1; no (30), maybe (1) → 0; empty (1) → no label\n" in shown.stdout
     assert "bought  label: as set; yes (60) → 1; no (30), maybe (1) → 0" in shown.stderr
     assert "positive share  0.6593" in shown.stdout  # of the 91 rows that have a label
-    assert "bad labels      1; say" in shown.stdout
+    assert "bad labels      1; set" in shown.stdout
     values = json.loads(thresher(*words, "--positive", "yes", "--json").stdout)["label_values"]
     assert values[:2] == [{"value": "yes", "count": 60, "meaning": 1}, {"value": "no", "count": 30, "meaning": 0}]
     shown = thresher(*words)
@@ -157,7 +157,7 @@ def test_positive_values_that_are_not_there_are_told_early(thresher, refused, an
     assert "Found 'yes', 'no', '', 'maybe'. Did you mean 'yes'?" in told
     assert not (tmp_path / "out").exists()
     told = thresher(*words, "--positive", "si", "--dry-run").stderr
-    assert "No label in the first rows is 'si' (--positive); there are 'yes', 'no', '', 'maybe'." in told
+    assert "No label in the first rows is 'si' (--positive). Found 'yes', 'no', '', 'maybe'." in told
     assert "No label" not in thresher(*words, "--positive", "yes", "--dry-run").stderr
     answers.write_text(answers.read_text().replace("yes", "1.0").replace("no", "0.0"))
     assert "Did you mean '1.0'?" in refused(*words, "--positive", "1", "--dry-run")
@@ -233,10 +233,10 @@ def test_real_criteo_and_avazu_by_name(thresher, data_dir, tmp_path):
 
 def test_with_fields_named_only_what_is_used_is_shown(thresher, clicks):
     told = thresher("encode", clicks, "--fields", "user_id,price:log2", "--dry-run").stderr
-    assert "Columns used, the label as guessed (say otherwise with --label):" in told
+    assert "Columns used, with a guessed label (change it with --label):" in told
     assert "  clicked  label: by its name, and it is 0/1" in told
-    assert "  user_id  field: as said\n" in told
-    assert "  price    field: as said, log2" in told
+    assert "  user_id  field: as given\n" in told
+    assert "  price    field: as given, log2" in told
     assert "Not used: item_id" in told
     assert "categorical" not in told
     assert "Columns" not in thresher("encode", clicks, "--label", "clicked", "--fields", "user_id", "--dry-run").stderr
@@ -249,7 +249,7 @@ def test_an_interrupted_encode_says_how_to_go_on(thresher, clicks, tmp_path, mon
     monkeypatch.setattr("thresher.data.encode.encode.encode", interrupted)
     result = thresher("encode", clicks, *LABEL, "--out", tmp_path / "table")
     assert result.exit_code == 130
-    assert "Interrupted. The same command goes on from here." in result.stderr
+    assert "Interrupted. The same command continues from here." in result.stderr
 
 
 def test_several_fields_of_one_column_are_named_by_what_is_said_of_them(thresher, clicks, refused):

@@ -24,7 +24,7 @@ def test_export_takes_a_bundle_out_of_a_run(finished, thresher, refused, tmp_pat
     assert load_bundle(out).bundle.num_parameters > 50
     told = thresher("export", finished.out, "--budget", "0.05k", "--out", out, "--force", "--json").stdout
     assert (json.loads(told)["budget"], json.loads(told)["num_parameters"]) == ("50", 50)
-    assert "it has: 20%, 50" in refused("export", finished.out, "--budget", "7k", "--out", tmp_path / "other")
+    assert "It has: 20%, 50" in refused("export", finished.out, "--budget", "7k", "--out", tmp_path / "other")
 
 
 def test_export_without_a_budget_takes_the_best_on_validation(finished, thresher, tmp_path):
@@ -161,12 +161,12 @@ def test_onnx_in_eight_bits_predicts_the_same(finished, thresher, tmp_path):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--to", "tflite"], "known are bundle, onnx"),
-        (["--value-type", "int2"], "known are fp32"),
-        (["--to", "dense", "--value-type", "int8"], "holds float32 values"),
+        (["--to", "tflite"], "Use one of: bundle, onnx"),
+        (["--value-type", "int2"], "Use one of: fp32"),
+        (["--to", "dense", "--value-type", "int8"], "stores float32 values"),
         (["--retrain"], "--value-type int8 or int4"),
-        (["--to", "onnx"], "ends in .onnx"),
-        (["--to", "torch"], "ends in .pt2"),
+        (["--to", "onnx"], "writes a .onnx file"),
+        (["--to", "torch"], "writes a .pt2 file"),
     ],
 )
 def test_export_refuses_nonsense(finished, refused, tmp_path, words, told):
@@ -178,11 +178,11 @@ def test_export_does_not_replace_what_is_not_ours(finished, refused, tmp_path):
     letters = tmp_path / "letters"
     letters.mkdir()
     (letters / "dear.txt").write_text("Dear")
-    assert "no export of ours" in refused("export", finished.out, "--out", letters, "--force")
+    assert "is not an export" in refused("export", finished.out, "--out", letters, "--force")
     assert (letters / "dear.txt").exists()
     bundle = finished.out / "bundles" / "50"
-    assert "leave --budget out" in refused("export", bundle, "--budget", "50", "--out", tmp_path / "x")
-    assert "name the run" in refused("export", bundle, "--value-type", "int8", "--retrain", "--out", tmp_path / "x")
+    assert "Leave --budget out" in refused("export", bundle, "--budget", "50", "--out", tmp_path / "x")
+    assert "Name the run" in refused("export", bundle, "--value-type", "int8", "--retrain", "--out", tmp_path / "x")
 
 
 @pytest.mark.parametrize("to", ["bundle", "csr"])
@@ -192,7 +192,7 @@ def test_export_does_not_replace_what_lies_beside_an_export(finished, thresher, 
     assert thresher(*words).exit_code == 0
     (out / "notes").mkdir()
     (out / "notes" / "dear.txt").write_text("Dear")
-    assert "holds more than an export: notes/dear.txt" in refused(*words)
+    assert "files that are not part of an export: notes/dear.txt" in refused(*words)
     assert (out / "notes" / "dear.txt").exists()
     (out / "notes" / "dear.txt").unlink()
     assert thresher(*words).exit_code == 0
@@ -204,7 +204,7 @@ def test_a_table_of_ones_own_beside_exported_ones_is_not_replaced(finished, thre
     assert thresher(*words).exit_code == 0
     assert thresher(*words).exit_code == 0  # its own files alone
     (out / "mine.npz").write_text("dear")
-    assert "holds more than an export: mine.npz" in refused(*words)
+    assert "files that are not part of an export: mine.npz" in refused(*words)
     assert (out / "mine.npz").read_text() == "dear"
 
 
@@ -214,7 +214,7 @@ def test_a_name_alone_does_not_make_an_export(finished, refused, tmp_path, name)
     data.mkdir()
     for file in (name, "labels.csv"):
         (data / file).write_text("{}")
-    assert "no export of ours" in refused("export", finished.out, "--to", "csr", "--out", data, "--force")
+    assert "is not an export" in refused("export", finished.out, "--to", "csr", "--out", data, "--force")
     assert len(list(data.iterdir())) == 2
 
 

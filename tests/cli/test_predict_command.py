@@ -36,9 +36,9 @@ def test_predict_tells_the_share_of_values_the_model_does_not_know(finished, thr
     frame.write_csv(rows)
     for words in ([], ["--out", out], ["--top-k", "2"]):
         told = thresher("predict", bundle, rows, *words).stderr
-        assert "too rare in training), of the rows: user_id 60%; is this the right file" in " ".join(told.split())
-    assert "does not know" not in thresher("predict", bundle, rows, "--quiet").stderr
-    assert "does not know" not in thresher("predict", bundle, finished.source).stderr
+        assert "too rare in training): user_id 60%. Is this the right file" in " ".join(told.split())
+    assert "unknown to the model" not in thresher("predict", bundle, rows, "--quiet").stderr
+    assert "unknown to the model" not in thresher("predict", bundle, finished.source).stderr
 
 
 @pytest.mark.parametrize("value", [["u1"], {"id": 1}])
@@ -56,9 +56,9 @@ def test_predict_names_what_is_wrong(finished, refused, tmp_path):
     assert "absent.csv" in refused("predict", bundle, tmp_path / "absent.csv")
     assert "bundle.json" in refused("predict", tmp_path, rows)
     told = refused("predict", finished.out / "bundles" / "7pct", rows)
-    assert f"7pct: no such bundle; beside it: {finished.out / 'bundles' / '20pct'}, {bundle}" in told
+    assert f"7pct: no such bundle. Found beside it: {finished.out / 'bundles' / '20pct'}, {bundle}" in told
     told = refused("predict", bundle, finished.source, "--out", tmp_path / "p.xlsx")
-    assert ".xlsx cannot be written; name it .csv, .jsonl or .parquet" in told
+    assert "unknown suffix .xlsx. Use .csv, .jsonl or .parquet." in told
     out = tmp_path / "probabilities.csv"
     refused("predict", bundle, rows, "--out", out)
     assert not out.exists()
@@ -88,7 +88,7 @@ def test_predict_reads_parquet_and_keeps_columns(finished, thresher, refused, tm
     frame.with_columns(at=pl.datetime(2024, 3, 5, 0, 25, 58)).write_parquet(rows)
     assert thresher("predict", bundle, rows, "--keep", "at").stdout.splitlines()[1].startswith("2024-03-05 00:25:58,")
     assert "request" in refused("predict", bundle, rows, "--keep", "reqest")
-    assert "name of the answer" in refused("predict", bundle, rows, "--keep", "probability")
+    assert "name of the output column" in refused("predict", bundle, rows, "--keep", "probability")
 
 
 def test_predict_streams_in_chunks(finished, thresher, tmp_path, monkeypatch):
@@ -142,7 +142,7 @@ def test_groups_and_numbers_that_cannot_be(finished, refused):
     assert "--top-k" in refused("predict", bundle, finished.source, "--group", "user_id")
     assert "at least 1" in refused("predict", bundle, finished.source, "--top-k", "0")
     message = refused("predict", finished.out, finished.source)
-    assert f"is a run; name one of its bundles: {finished.out / 'bundles' / '20pct'}" in message
+    assert f"is a run. Use one of its bundles: {finished.out / 'bundles' / '20pct'}" in message
 
 
 def test_the_rows_are_not_overwritten_by_their_predictions(finished, refused, tmp_path):
@@ -151,5 +151,5 @@ def test_the_rows_are_not_overwritten_by_their_predictions(finished, refused, tm
     (tmp_path / "link.csv").symlink_to(rows)
     for words in ([rows, "--out", rows], [rows, "--out", tmp_path / "link.csv"], [tmp_path / "r*.csv", "--out", rows]):
         told = refused("predict", finished.out / "bundles" / "50", *words)
-        assert "is the file the rows are read from, which would be lost; name another one" in told
+        assert "is the input file. Choose another name." in told
     assert rows.read_text() == finished.source.read_text()

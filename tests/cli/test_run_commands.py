@@ -57,11 +57,11 @@ def test_a_taught_search_apart_names_its_own_folder_and_is_taken_up(thresher, cl
     assert json.loads(thresher(*words, "--resume").stdout)["tickets"] == [ticket]
     assert json.loads(thresher("show", out, "--json").stdout)["tickets"] == [ticket["folder"]]
     assert thresher("retrain", out).exit_code == 0
-    assert Frontier.load(out / "results.json").facts["teacher"] == {"share": 1.0, "search_share": 1.0}
+    assert Frontier.load(out / "results.json").metadata["teacher"] == {"share": 1.0, "search_share": 1.0}
 
 
 def test_what_was_tried_of_the_teacher_is_told(finished):
-    tried = Frontier.load(finished.out / "results.json").facts["teacher"]["validation_auc"]
+    tried = Frontier.load(finished.out / "results.json").metadata["teacher"]["validation_auc"]
     assert f"Validation AUC of the smallest size: {tried['hard-labels']:.4f} hard labels; " in finished.stderr
     assert f"{tried['soft-labels-1']:.4f} distillation in retraining" in finished.stderr
 
@@ -84,7 +84,7 @@ def test_other_models_can_teach(thresher, clicks, fast, tmp_path):
     result = thresher("prune", clicks, *told, "--out", out, *fast)
     assert result.exit_code == 0, result.stderr
     assert Run.open(out).config.teacher_models == (DeepFmConfig(), LogisticRegressionConfig())
-    assert "on the mean prediction of 3 dense models, deepfm and lr among them." in result.stderr
+    assert "with mean soft labels of 3 dense models (with deepfm, lr)." in result.stderr
 
 
 def test_max_auc_drop_recommends_on_validation(thresher, clicks, fast, tmp_path):
@@ -95,7 +95,7 @@ def test_max_auc_drop_recommends_on_validation(thresher, clicks, fast, tmp_path)
     assert frontier.metadata["recommended"] == frontier.smallest_within(0.3).budget
     assert "is not clearly above 0.5" in result.stderr  # three epochs have learned nothing, and it is told
     best = frontier.metadata["recommended"]
-    assert f"Smallest within 0.3 of the dense model's validation AUC: {best}" in result.stderr
+    assert f"Smallest size within 0.3 of the dense model's validation AUC: {best}" in result.stderr
     shown = " ".join(thresher("show", out).stdout.split())
     assert f"max auc drop 0.3 recommended {best} " in shown
     content = json.loads(thresher("show", out, "--json").stdout)
@@ -118,7 +118,7 @@ def test_resume_force_and_neither(finished, thresher, refused):
     assert thresher("prune", "--out", out, "--resume").exit_code == 0  # with its own settings
     assert (out / "results.json").exists()
     assert "seed was 0, is 7" in refused("prune", "--out", out, "--resume", "--seed", "7")
-    assert "holds no run to go on with" in refused("prune", "--out", out.parent / "nowhere", "--resume")
+    assert "holds no run to resume" in refused("prune", "--out", out.parent / "nowhere", "--resume")
     assert "`resume` and `force` are mutually exclusive" in refused(*words, "--resume", "--force")
     assert (out / "results.json").exists()
     assert thresher(*words, "--seed", "7", "--force").exit_code == 0
@@ -135,7 +135,7 @@ def test_force_keeps_the_table_it_is_to_read(finished, refused, fast):
 def test_retrain_needs_a_finished_search(refused, tmp_path, finished):
     assert "holds no run" in refused("retrain", tmp_path / "absent")
     (finished.out / "tickets" / "tickets.json").unlink()
-    assert "has not ended" in refused("retrain", finished.out)
+    assert "is not finished" in refused("retrain", finished.out)
 
 
 def test_synthetic_by_name(thresher, fast, tmp_path):

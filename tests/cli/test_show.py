@@ -92,7 +92,7 @@ def test_figures_of_everything_that_has_one(finished, thresher, refused, tmp_pat
         assert "<svg" in stem.with_suffix(".svg").read_text()
     (finished.out / "results.json").unlink()
     told = refused("show", finished.out / "encoded", "--figure", tmp_path / "k.pdf")
-    assert f"figures are written as .png and .svg; name {tmp_path / 'k.png'}" in told
+    assert f"figures are .png and .svg. Use {tmp_path / 'k.png'}" in told
     assert "nothing to draw" in refused("show", finished.out, "--figure", tmp_path / "x")
 
 
@@ -101,10 +101,10 @@ def test_show_results(finished, thresher):
 
 
 def test_show_something_else(refused, tmp_path, clicks):
-    assert f"is no file of ours; what we would make of a file of rows shows: thresher encode {clicks} --dry-run" in (
+    assert f"was not written by Thresher. Look at raw data with: thresher encode {clicks} --dry-run" in (
         refused("show", clicks)
     )
-    assert "is no run, comparison, ticket, bundle or encoded table" in refused("show", tmp_path)
+    assert "is not a run, comparison, ticket, bundle or encoded table" in refused("show", tmp_path)
     assert "no such file" in refused("show", tmp_path / "absent")
 
 

@@ -179,7 +179,7 @@ def _print_statistics(table: "EncodedTable", statistics: "TableStatistics") -> N
     _print_skipped(details)
     print()  # noqa: T201
     print_rows([_field_row(field) for field in statistics.fields])
-    print("< 10: share of features seen fewer than 10 times; top 5: share of rows with the five most frequent features")  # noqa: T201
+    print("< 10: features seen fewer than 10 times; top 5: rows with the five most frequent features")  # noqa: T201
     print("\nfeatures by their number of training rows, without the unknown features")  # noqa: T201
     _print_frequencies(statistics)
 
