@@ -72,6 +72,9 @@ class PaperSettings:
     def page(self) -> Path:
         return self.results.parent / "page.md" if self.quick else REPOSITORY / "docs" / "reproducing_the_paper.md"
 
+    def result_path(self, part: str, name: str) -> Path:
+        return self.results / part / f"{name}.json"
+
     @property
     def experiment_results(self) -> Path:
         """Folder of the results of `benchmarks/experiments/*.toml`; a full run shares it with `benchmarks/run.py`."""

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from measure import RESULTS, Variant, print_table, restart_with_malloc_settings, run_in_turns, warm_up, write_result
+from measure import RESULTS, Variant, print_table, run_in_turns, tune_malloc, warm_up, write_result
 from torch import Tensor
 
 from thresher.kernels.attention import FEW_FIELDS, attend, attend_by_torch
@@ -58,5 +58,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    restart_with_malloc_settings()
+    tune_malloc()
     main()

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from measure import repeat_in_turns, restart_with_malloc_settings, result_path, timed, write_result
+from measure import repeat_in_turns, result_path, timed, tune_malloc, write_result
 from torch.utils.data import DataLoader, Dataset, Subset
 
 from thresher.data.batches.batches import Batches
@@ -102,5 +102,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    restart_with_malloc_settings()
+    tune_malloc()
     main()

@@ -14,8 +14,8 @@ from pathlib import Path
 from types import MethodType
 
 import torch
-from measure import Variant, print_table, restart_with_malloc_settings, result_path, run_in_turns, warm_up, write_result
-from search_step import field_sizes, touch_state
+from measure import Variant, print_table, result_path, run_in_turns, touch_state, tune_malloc, warm_up, write_result
+from search_step import field_sizes
 from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
@@ -111,5 +111,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    restart_with_malloc_settings()
+    tune_malloc()
     main()

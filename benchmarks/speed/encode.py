@@ -20,10 +20,10 @@ from pathlib import Path
 from measure import (
     peak_bytes,
     repeat_in_turns,
-    restart_with_malloc_settings,
     result_path,
     run_in_subprocess,
     timed,
+    tune_malloc,
     write_result,
 )
 
@@ -192,5 +192,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    restart_with_malloc_settings()
+    tune_malloc()
     sys.exit(main())

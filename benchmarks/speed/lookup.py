@@ -14,7 +14,7 @@ from itertools import cycle
 from pathlib import Path
 
 import torch
-from measure import Variant, print_table, restart_with_malloc_settings, result_path, run_in_turns, warm_up, write_result
+from measure import Variant, print_table, result_path, run_in_turns, tune_malloc, warm_up, write_result
 from table_formats import FORMATS, TableFormat, disk_bytes, random_entries
 from torch import Tensor
 
@@ -115,5 +115,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    restart_with_malloc_settings()
+    tune_malloc()
     main()

@@ -26,7 +26,7 @@ MALLOC_SETTINGS = {
 }
 
 
-def restart_with_malloc_settings() -> None:
+def tune_malloc() -> None:
     """Restart this program with a malloc that keeps its pages, so that page faults do not disturb the timings."""
     if any(os.environ.get(name) != value for name, value in MALLOC_SETTINGS.items()):
         os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **MALLOC_SETTINGS})
@@ -78,6 +78,14 @@ def warm_up(*variants: Variant, runs: int = 2) -> None:
         for _ in range(runs):
             variant.prepare()
             variant.run()
+
+
+def touch_state(optimizer: Any) -> None:
+    """Write to every page of a torch optimizer's state; row updates would meet unused pages for a long time."""
+    for state in optimizer.state.values():
+        for value in state.values():
+            if hasattr(value, "mul_"):
+                value.mul_(1)
 
 
 def repeat_in_turns(

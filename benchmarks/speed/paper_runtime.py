@@ -22,16 +22,16 @@ from statistics import fmean
 from measure import (
     peak_bytes,
     print_table,
-    restart_with_malloc_settings,
     result_path,
     run_in_subprocess,
     run_in_turns,
+    tune_malloc,
     write_result,
 )
 
 if __name__ == "__main__":
     os.environ["OMP_WAIT_POLICY"] = "passive"
-    restart_with_malloc_settings()
+    tune_malloc()
 
 import torch
 from search_step import (

@@ -12,11 +12,11 @@ import argparse
 import os
 from pathlib import Path
 
-from measure import print_table, restart_with_malloc_settings, result_path, run_in_turns, write_result
+from measure import print_table, result_path, run_in_turns, tune_malloc, write_result
 
 if __name__ == "__main__":
     os.environ["OMP_WAIT_POLICY"] = "passive"  # for all variants: threads must not wait busily
-    restart_with_malloc_settings()
+    tune_malloc()
 
 import torch
 from search_step import BATCH_SIZE, EMBEDDING_DIM, NUM_FEATURES, NUM_FIELDS, Training, field_sizes

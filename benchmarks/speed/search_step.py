@@ -24,11 +24,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, median
 
-from measure import Variant, print_table, restart_with_malloc_settings, result_path, run_in_turns, warm_up, write_result
+from measure import Variant, print_table, result_path, run_in_turns, touch_state, tune_malloc, warm_up, write_result
 
 if __name__ == "__main__":
     os.environ["OMP_WAIT_POLICY"] = "passive"  # for all variants: threads must not wait busily
-    restart_with_malloc_settings()
+    tune_malloc()
 
 import torch
 from torch import Tensor, nn
@@ -104,14 +104,6 @@ class Training:
         return variant
 
 
-def touch_state(optimizer: torch.optim.Optimizer) -> None:
-    """Write to every page of the optimizer state; row updates would meet unused pages for a long time."""
-    for state in optimizer.state.values():
-        for value in state.values():
-            if isinstance(value, torch.Tensor):
-                value.mul_(1)
-
-
 class WholeTable(FieldEmbedding):
     """The published method: Eq. 8 on the whole table in every step."""
 
@@ -132,8 +124,6 @@ class WholeTable(FieldEmbedding):
 
 
 class SparseTable(UniformEmbedding):
-    """`nn.Embedding(sparse=True)`."""
-
     def forward(self, ids: Tensor) -> Tensor:
         return functional.embedding(ids, self.weight, sparse=True)
 
@@ -208,16 +198,16 @@ def search(num_steps: int, model_name: str = "fm", num_features: int = NUM_FEATU
         optimizer.step()
         searcher.step()
 
-    compile_search_kernels(model)
+    compile_search_kernels()
     return Training(model, optimizer, rest_of_step, num_features)
 
 
-def compile_search_kernels(model: nn.Module) -> None:
+def compile_search_kernels() -> None:
     """Compile the kernels of a search on a small table before timing."""
     embedding = PepEmbedding([20_000] * NUM_FIELDS, PepConfig(embedding_dim=EMBEDDING_DIM))
     small = Fm(embedding, FmConfig())
     optimizer = build_optimizer(small, OptimizerConfig(updates="rows"))
-    training, embedding = Training(small, optimizer, num_features=embedding.num_features), embedding
+    training = Training(small, optimizer, num_features=embedding.num_features)
     for clock in (-torch.inf, -6.0, -5.0, 3.0, 3.0):
         embedding.clock.fill_(clock)
         training.stream.draw()

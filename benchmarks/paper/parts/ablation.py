@@ -67,7 +67,7 @@ def run(settings: PaperSettings) -> None:
         variants = VARIANTS[model][: QUICK_VARIANTS[model]] if settings.quick else VARIANTS[model]
         for seed in settings.seeds:
             for variant in variants:
-                _add(settings, _path(settings, model), replace(base, seed=seed), variant)
+                _add(settings, settings.result_path(PART, model), replace(base, seed=seed), variant)
 
 
 def _add(settings: PaperSettings, path: Path, base: RunConfig, variant: Variant) -> None:
@@ -141,7 +141,7 @@ def learning_claim(settings: PaperSettings) -> Claim | None:
 
 
 def page(settings: PaperSettings) -> str:
-    sections = [_section(settings, model) for model in BUDGETS if _path(settings, model).exists()]
+    sections = [_section(settings, model) for model in BUDGETS if settings.result_path(PART, model).exists()]
     sections.append(_deviation(settings))
     if not any(sections):
         return NOT_RUN_YET
@@ -160,7 +160,7 @@ at the cost of longer retraining."""
 
 
 def _section(settings: PaperSettings, model: str) -> str:
-    content, budgets = read_json(_path(settings, model)), BUDGETS[model]
+    content, budgets = read_json(settings.result_path(PART, model)), BUDGETS[model]
     results: dict[str, dict[str, Any]] = content["variants"]
     rows, missing = [], []
     for variant in VARIANTS[model]:
@@ -244,7 +244,3 @@ def _why_learned(both: PairedComparison) -> str:
         " The library learns the deviation by default, as published, because at no size the mean difference reaches "
         f"{MIN_DIFFERENCE}. This was measured for FM only, on this data set, with hard labels."
     )
-
-
-def _path(settings: PaperSettings, model: str) -> Path:
-    return settings.results / PART / f"{model}.json"

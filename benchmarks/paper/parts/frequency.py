@@ -54,7 +54,7 @@ def run(settings: PaperSettings) -> None:
             }
 
         recorded = RecordedConfig(searches=(search_config(settings, SOURCE, pressure=pressure),))
-        compute_missing_seeds(settings, _path(settings, pressure), recorded, of_seed)
+        compute_missing_seeds(settings, settings.result_path(PART, pressure), recorded, of_seed)
 
 
 def _ticket_densities(found: Search, budget: str) -> dict[str, Any] | None:
@@ -201,7 +201,7 @@ def page(settings: PaperSettings) -> str:
         table(["search", *heads], rows),
         _first_epoch_text(results.get("decay", [])),
         *(_correlation_text(pressure, seeds) for pressure, seeds in results.items()),
-        provenance(*(read_result(_path(settings, pressure)) for pressure in results)),
+        provenance(*(read_result(settings.result_path(PART, pressure)) for pressure in results)),
     )
 
 
@@ -255,7 +255,3 @@ def _correlation_text(pressure: Pressure, seeds: list[dict[str, Any]]) -> str:
 
 def _rounded(groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{name: round(value, 5) for name, value in group.items()} for group in groups]
-
-
-def _path(settings: PaperSettings, pressure: str) -> Path:
-    return settings.results / PART / f"{pressure}.json"

@@ -44,8 +44,8 @@ def run(settings: PaperSettings) -> None:
         for seeds in range(1, max(settings.seeds) + 2):  # a comparison starts at seed 0
             for method in METHODS:
                 compare_method(
-                    settings, _path(settings, source), f"{source}-small/fm/pep-plan", method, budgets,
-                    seeds=seeds, trials=1,
+                    settings, settings.result_path(PART, f"{source}-fm"), f"{source}-small/fm/pep-plan", method,
+                    budgets, seeds=seeds, trials=1,
                 )  # fmt: skip
 
 
@@ -90,7 +90,7 @@ def claims(settings: PaperSettings) -> list[Claim]:
 
 def _section(settings: PaperSettings, source: str) -> str:
     points, budgets, name = _points(settings, source), BUDGETS[source], DATASET_NAMES[source]
-    content = read_result(_path(settings, source))
+    content = read_result(settings.result_path(PART, f"{source}-fm"))
     return paragraphs(
         f"### {name}",
         picture(settings, f"frontier-{source}-small", f"test AUC against parameters and bytes, {name}"),
@@ -116,9 +116,5 @@ def _best_dense(points: list[FrontierPoint]) -> str:
 
 
 def _points(settings: PaperSettings, source: str, *, model: str = "fm") -> list[FrontierPoint]:
-    stored = method_comparison.points(_path(settings, source))
+    stored = method_comparison.points(settings.result_path(PART, f"{source}-fm"))
     return [FrontierPoint.from_json(point) for point in stored if point["model"] == model]
-
-
-def _path(settings: PaperSettings, source: str) -> Path:
-    return settings.results / PART / f"{source}-fm.json"

@@ -53,7 +53,7 @@ def run(settings: PaperSettings) -> None:
         searches = tuple(search_config(settings, SOURCE, pressure=each, granularity=granularity) for each in pressures)
         trainings = (training_config(settings, searches[-1], None),)
         recorded = RecordedConfig(searches=searches, trainings=trainings)
-        compute_missing_seeds(settings, _path(settings, granularity), recorded, of_seed)
+        compute_missing_seeds(settings, settings.result_path(PART, granularity), recorded, of_seed)
 
 
 def draw(settings: PaperSettings) -> list[Path]:
@@ -102,7 +102,7 @@ def page(settings: PaperSettings) -> str:
     results = read_seeds(settings.results / PART, GRANULARITIES)
     if not results:
         return NOT_RUN_YET
-    contents = {name: read_result(_path(settings, name)) for name in results}
+    contents = {name: read_result(settings.result_path(PART, name)) for name in results}
     sizes = sorted({size for seeds in results.values() for size in _by_size(seeds)}, reverse=True)
     retrained = table(
         ["granularity", *(f"{size:,}" for size in sizes)],
@@ -129,7 +129,7 @@ pruning with a soft threshold.""",
 
 
 def claims(settings: PaperSettings) -> list[Claim]:
-    contents = {name: content for name in GRANULARITIES if (content := read_result(_path(settings, name)))}
+    contents = {name: content for name in GRANULARITIES if (content := read_result(settings.result_path(PART, name)))}
     sizes = sorted({size for content in contents.values() for size in _by_size(list(content["seeds"].values()))})
     checks = [is_better(gains) for name in contents for size in sizes if (gains := _gains(contents, name, size))]
     if not checks:
@@ -178,7 +178,3 @@ def _conclusion(contents: Mapping[GranularityName, Mapping[str, Any]], sizes: Se
 
 def _kept(seeds: list[dict[str, Any]], epoch: int) -> str:
     return mean_sd([seed["kept_by_epoch"][epoch - 1] for seed in seeds], 0)
-
-
-def _path(settings: PaperSettings, granularity: str) -> Path:
-    return settings.results / PART / f"{granularity}.json"

@@ -50,7 +50,9 @@ def run(settings: PaperSettings) -> None:
 
     config = search_config(settings, SOURCE)
     trainings = tuple(training_config(settings, config, epochs) for epochs in (DENSE_EPOCHS, RETRAIN_EPOCHS))
-    compute_missing_seeds(settings, _path(settings), RecordedConfig(searches=(config,), trainings=trainings), of_seed)
+    compute_missing_seeds(
+        settings, settings.result_path(PART, SOURCE), RecordedConfig(searches=(config,), trainings=trainings), of_seed
+    )
 
 
 @torch.no_grad()
@@ -76,9 +78,9 @@ def interaction_matrix(vectors: Tensor, field_sizes: Sequence[int], seen: Tensor
 
 
 def draw(settings: PaperSettings) -> list[Path]:
-    if not _path(settings).exists():
+    if not settings.result_path(PART, SOURCE).exists():
         return []
-    seeds = list(read_json(_path(settings))["seeds"].values())
+    seeds = list(read_json(settings.result_path(PART, SOURCE))["seeds"].values())
     written: list[Path] = []
     # all figures share one colour scale
     limits = (0.0, max(1.0, *(float(np.nanmax(_mean(seeds, budget))) for budget in seeds[0]["pruned"])))
@@ -128,9 +130,9 @@ def _draw_matrix(
 
 
 def page(settings: PaperSettings) -> str:
-    if not _path(settings).exists():
+    if not settings.result_path(PART, SOURCE).exists():
         return NOT_RUN_YET
-    content = read_json(_path(settings))
+    content = read_json(settings.result_path(PART, SOURCE))
     seeds = list(content["seeds"].values())
     budgets, fields = list(seeds[0]["pruned"]), seeds[0]["fields"]
     columns = [_scaled(seeds, budget) for budget in (None, *budgets)]
@@ -151,9 +153,9 @@ empty.""",
 
 
 def claims(settings: PaperSettings) -> list[Claim]:
-    if not _path(settings).exists():
+    if not settings.result_path(PART, SOURCE).exists():
         return []
-    seeds = list(read_json(_path(settings))["seeds"].values())
+    seeds = list(read_json(settings.result_path(PART, SOURCE))["seeds"].values())
     checks = []
     for budget in seeds[0]["pruned"]:
         strong, weak = (fmean(half) for half in _kept_halves(seeds, budget))
@@ -209,7 +211,3 @@ def _scaled(seeds: list[dict[str, Any]], budget: str | None) -> list[NDArray[np.
 
 def _plain(matrix: NDArray[np.float64]) -> list[list[float | None]]:
     return [[round(float(value), 8) if np.isfinite(value) else None for value in row] for row in matrix]
-
-
-def _path(settings: PaperSettings) -> Path:
-    return settings.results / PART / f"{SOURCE}.json"

@@ -54,7 +54,7 @@ def run(settings: PaperSettings) -> None:
         config = search_config(settings, source)
         trainings = tuple(training_config(settings, config, epochs) for epochs in (DENSE_EPOCHS, RETRAIN_EPOCHS))
         recorded = RecordedConfig(searches=(config,), trainings=trainings)
-        compute_missing_seeds(settings, _path(settings, source), recorded, of_seed)
+        compute_missing_seeds(settings, settings.result_path(PART, source), recorded, of_seed)
 
 
 def draw(settings: PaperSettings) -> list[Path]:
@@ -139,7 +139,7 @@ model leaves the panel."""
             picture(settings, f"{PART}_{source}", f"Test AUC and logloss over epochs on {DATASET_NAMES[source]}"),
             _table(seeds),
             _conclusion(seeds),
-            provenance(read_result(_path(settings, source))),
+            provenance(read_result(settings.result_path(PART, source))),
         ]
     return paragraphs(*sections)
 
@@ -219,7 +219,3 @@ def _conclusion(seeds: list[dict[str, Any]]) -> str:
         higher = sum(gain > 0 for gain in gains)
         texts.append(f"{fmean(gains):+.4f} against {name} (higher in {higher} of {len(gains)} pairs)")
     return f"Mean test AUC of retraining from the initial weights: {'; '.join(texts)}."
-
-
-def _path(settings: PaperSettings, source: str) -> Path:
-    return settings.results / PART / f"{source}.json"

@@ -47,7 +47,10 @@ def run(settings: PaperSettings) -> None:
         searches = tuple(search_config(settings, source, pressure=pressure) for pressure in PRESSURES)
         trainings = (training_config(settings, searches[-1], DENSE_EPOCHS),)
         compute_missing_seeds(
-            settings, _path(settings, source), RecordedConfig(searches=searches, trainings=trainings), of_seed
+            settings,
+            settings.result_path(PART, source),
+            RecordedConfig(searches=searches, trainings=trainings),
+            of_seed,
         )
 
 
@@ -99,7 +102,7 @@ tickets.""",
             picture(settings, f"{PART}_parts_{source}", f"Pressure and loss, {DATASET_NAMES[source]}")
             for source in results
         ),
-        provenance(*(read_result(_path(settings, source)) for source in results)),
+        provenance(*(read_result(settings.result_path(PART, source)) for source in results)),
     )
 
 
@@ -197,7 +200,3 @@ def _rounded(part: Any) -> Any:
     if isinstance(part, list):
         return [_rounded(value) for value in part]
     return float(f"{part:.6g}") if isinstance(part, float) else part
-
-
-def _path(settings: PaperSettings, source: str) -> Path:
-    return settings.results / PART / f"{source}.json"
