@@ -131,7 +131,7 @@ def learning_claim(settings: PaperSettings) -> Claim | None:
         return None
     differences = "; ".join(f"{at} {signed(each)}" for at, each in found.items())
     verdict = holds(map(is_better, found.values()))
-    meaning = "Fixed thresholds, i.e. magnitude pruning with a soft threshold, give tickets that are at least as good."
+    meaning = "No benefit of learning the thresholds over magnitude pruning with a soft threshold was found."
     return Claim(
         "Learned thresholds are better than fixed ones",
         verdict,

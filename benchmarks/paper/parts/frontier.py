@@ -113,7 +113,9 @@ def draw(settings: PaperSettings) -> list[Path]:
 
 def page(settings: PaperSettings) -> str:
     sections = [
-        f"""- `pep` is PEP plan. `pep-decay` is the published search, a separate experiment with D = 64; the comparison
+        f"""Methods in the tables:
+
+- `pep` is PEP plan. `pep-decay` is the published search, a separate experiment with D = 64; the comparison
   with it also contains the effect of the embedding dimension.
 - All other methods share data, warm-up, plan, retraining and seeds. Each method, PEP included, uses the first setting
   of its grid. PEP, magnitude pruning, L1 projection and DNIS search tables with D = 128. A method whose first setting
