@@ -21,8 +21,8 @@ from thresher._internal.settings import config_from_mapping, config_to_mapping, 
 from thresher.cli.progress import display
 from thresher.data.encode.sources import differences
 from thresher.errors import ConfigError, ThresherError
+from thresher.experiment.config import RunConfig
 from thresher.experiment.prune import prune
-from thresher.experiment.runs import RunConfig
 from thresher.training.checkpoint import read_history
 
 HERE = Path(__file__).parent

@@ -20,13 +20,14 @@ import torch
 from torch import Tensor, nn
 
 from thresher._internal.files import read_json, write_json
+from thresher.data.batches.batches import TensorBatches
 from thresher.data.batches.split_batches import SplitBatches
 from thresher.data.config import DataConfig
 from thresher.data.encode.encode import encode
 from thresher.data.encode.sources import build_source
 from thresher.data.table import EncodedTable
-from thresher.experiment.foreign import TensorBatches, prune_model
-from thresher.experiment.retrain import Trained
+from thresher.experiment.prune_model import prune_model
+from thresher.experiment.retrain import TrainedModel
 from thresher.search.schedule import SearchConfig
 from thresher.training.fit import TrainingConfig
 from thresher.training.optimizers import OptimizerConfig
@@ -108,7 +109,7 @@ def splits(table: EncodedTable, batch_size: int, seed: int, rows: int | None) ->
     )  # fmt: skip
 
 
-def result_of(trained: Trained) -> dict[str, object]:
+def result_of(trained: TrainedModel) -> dict[str, object]:
     assert trained.test is not None
     return {
         "num_parameters": trained.num_parameters,

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from thresher.data.config import DataConfig
 from thresher.embeddings.pep import PepConfig
+from thresher.experiment.config import RunConfig
 from thresher.experiment.prune import prune
-from thresher.experiment.runs import RunConfig
 from thresher.search.schedule import SearchConfig
 from thresher.serving.predictor import load_bundle
 from thresher.training.fit import TrainingConfig

@@ -3,8 +3,9 @@
 import torch
 from torch import nn
 
+from thresher.data.batches.batches import TensorBatches
 from thresher.data.batches.split_batches import SplitBatches
-from thresher.experiment.foreign import TensorBatches, prune_model
+from thresher.experiment.prune_model import prune_model
 from thresher.search.schedule import SearchConfig
 from thresher.training.fit import TrainingConfig
 from thresher.training.optimizers import OptimizerConfig

@@ -17,8 +17,8 @@ from torch import nn
 from thresher.compact.stored import make_trainable_
 from thresher.data.batches.split_batches import SplitBatches
 from thresher.data.table import EncodedTable
-from thresher.experiment.retrain import retrain_quantised
-from thresher.experiment.runs import Run
+from thresher.experiment.retrain import retrain_quantized
+from thresher.experiment.run_folder import Run
 from thresher.models.model_registry import model_name
 from thresher.serving.bundle import convert_bundle, open_bundle
 from thresher.training.fit import TrainingConfig
@@ -46,7 +46,7 @@ def measure(folder: Path, data: SplitBatches, config: TrainingConfig, seed: int)
     for value_type in ("int8", "int4"):
         model = open_bundle(folder).model
         make_trainable_(model)
-        trained = retrain_quantised(model, data, value_type, config, seed=seed)  # type: ignore[arg-type]
+        trained = retrain_quantized(model, data, value_type, config, seed=seed)  # type: ignore[arg-type]
         assert trained.test is not None
         figures[f"{value_type}, retrained"] = {
             "storage_bytes": model.embedding.storage_bytes(),  # type: ignore[union-attr, operator]

@@ -20,9 +20,10 @@ from thresher.embeddings.pep import PepConfig
 from thresher.embeddings.uniform import UniformConfig
 from thresher.errors import BudgetError
 from thresher.experiment.compare_config import CompareConfig, with_epochs
-from thresher.experiment.dense import train_dense
-from thresher.experiment.runs import Run, RunConfig
-from thresher.experiment.stages import batches, encode_data
+from thresher.experiment.config import RunConfig
+from thresher.experiment.prune import encode_data
+from thresher.experiment.run_folder import Run
+from thresher.experiment.run_workflow import RunWorkflow
 from thresher.models.base import ModelConfig
 from thresher.report.frontier import Frontier, FrontierPoint
 from thresher.training.fit import TrainingConfig
@@ -141,7 +142,7 @@ def train_baseline(
         environment, config = run_environment(), replace(baseline, data=settings.data(source), seed=seed)
         with Run.started(settings.temporary / "baselines" / digest(config), config, resume=True) as run:
             table = encode_data(run)
-        point = train_dense(run, table, batches(run, table))
+        point = RunWorkflow.of(run, table).train_dense()
         content = read_or_start(settings, path, baseline, points={})
         content["points"][str(seed)] = point.to_json()
         write_result(path, content, environment)

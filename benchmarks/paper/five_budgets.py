@@ -17,8 +17,10 @@ from paper.settings import PaperSettings
 from paper.verdicts.groups import group_by_size
 from thresher.baselines.candidate_sizes import DartsEmbConfig
 from thresher.cli.progress import display
-from thresher.experiment.runs import Run, RunConfig
-from thresher.experiment.stages import batches, encode_data, find_run_tickets, retrain_run_ticket
+from thresher.experiment.config import RunConfig
+from thresher.experiment.prune import encode_data
+from thresher.experiment.run_folder import Run
+from thresher.experiment.run_workflow import RunWorkflow
 from thresher.report.frontier import FrontierPoint
 from thresher.training.checkpoint import read_history
 from thresher.training.distillation import HARD_LABELS
@@ -54,9 +56,9 @@ def _timed(settings: PaperSettings, config: RunConfig) -> TimedRun:
     folder = settings.temporary / "runtime" / digest(config)
     with display() as progress, Run.started(folder, config, resume=True) as run:
         encoded = encode_data(run, progress)
-        data = batches(run, encoded)
-        tickets = find_run_tickets(run, encoded, data, HARD_LABELS, progress)  # as published
-        points = [retrain_run_ticket(run, encoded, data, ticket, HARD_LABELS, progress) for ticket in tickets]
+        workflow = RunWorkflow.of(run, encoded, progress)
+        tickets = workflow.find_tickets(HARD_LABELS)  # as published
+        points = [workflow.prune_to(ticket, HARD_LABELS) for ticket in tickets]
     searched = read_history(run.tickets / "history.jsonl")
     retrained = [
         record

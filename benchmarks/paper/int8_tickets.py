@@ -14,9 +14,11 @@ from paper.result_files import compute_missing_seeds, read_result
 from paper.settings import PaperSettings
 from thresher.cli.progress import display
 from thresher.embeddings.method_registry import method_grid
-from thresher.experiment.quantize import in_fewer_bits
-from thresher.experiment.runs import Run, RunConfig
-from thresher.experiment.stages import batches, encode_data, find_run_tickets, retrain_run_ticket
+from thresher.experiment.config import RunConfig
+from thresher.experiment.prune import encode_data
+from thresher.experiment.quantize import quantize_bundle
+from thresher.experiment.run_folder import Run
+from thresher.experiment.run_workflow import RunWorkflow
 from thresher.report.frontier import FrontierPoint
 from thresher.training.distillation import HARD_LABELS
 
@@ -39,16 +41,15 @@ def _points(settings: PaperSettings, config: RunConfig) -> list[dict[str, Any]]:
     folder = settings.temporary / "int8_tickets" / digest(config)
     with display() as progress, Run.started(folder, config, resume=True) as run:
         table = encode_data(run, progress)
-        data = batches(run, table)
-        tickets = find_run_tickets(run, table, data, HARD_LABELS, progress)
-        retrained = [retrain_run_ticket(run, table, data, ticket, HARD_LABELS, progress) for ticket in tickets]
+        workflow = RunWorkflow.of(run, table, progress)
+        retrained = [workflow.prune_to(ticket, HARD_LABELS) for ticket in workflow.find_tickets(HARD_LABELS)]
     return [_quantised(run, point).to_json() for point in retrained]
 
 
 def _quantised(run: Run, point: FrontierPoint) -> FrontierPoint:
     """Return the point of the same table in int8."""
     bundle = run.bundle(str(point.budget))
-    return replace(in_fewer_bits(run, bundle, bundle.with_name(f"{bundle.name}-int8"), "int8").point, label=LABEL)
+    return replace(quantize_bundle(run, bundle, bundle.with_name(f"{bundle.name}-int8"), "int8").point, label=LABEL)
 
 
 def points(settings: PaperSettings) -> list[FrontierPoint]:

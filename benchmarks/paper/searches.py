@@ -24,8 +24,8 @@ from thresher.data.encode.sources import build_source
 from thresher.data.table import EncodedTable
 from thresher.embeddings.pep import PepConfig, PepEmbedding, Pressure
 from thresher.embeddings.thresholds import GranularityName
-from thresher.experiment.fresh import new_model
-from thresher.experiment.runs import RunConfig
+from thresher.experiment.config import RunConfig
+from thresher.experiment.run_models import new_model
 from thresher.models.base import CtrModel
 from thresher.search.budget import Budget
 from thresher.search.schedule import Schedule, SearchConfig

@@ -10,7 +10,7 @@ from thresher._internal.files import atomic_file
 from thresher.data.config import DataConfig, SyntheticConfig
 from thresher.errors import ConfigError
 from thresher.experiment.compare_config import CompareConfig, with_epochs
-from thresher.experiment.runs import RunConfig
+from thresher.experiment.config import RunConfig
 from thresher.models.autoint import AutoIntConfig
 from thresher.models.base import ModelConfig
 from thresher.models.layers import DeepTermConfig

@@ -10,9 +10,9 @@ from paper.searches import Search, short
 from paper.settings import PaperSettings
 from thresher.data.batches.batches import BatchSource
 from thresher.embeddings.uniform import UniformConfig
-from thresher.experiment.fresh import new_model
-from thresher.experiment.retrain import Trained, retrain_ticket, train_model
-from thresher.experiment.runs import RunConfig
+from thresher.experiment.config import RunConfig
+from thresher.experiment.retrain import TrainedModel, retrain_ticket, train_model
+from thresher.experiment.run_models import new_model
 from thresher.search.ticket import Rewind
 from thresher.training.fit import TrainingConfig
 
@@ -20,7 +20,7 @@ DENSE_EPOCHS, RETRAIN_EPOCHS, QUICK_CURVE_EPOCHS = 40, 60, 3
 """Epochs of training curves, without early stopping."""
 
 
-def train_dense(settings: PaperSettings, found: Search, *, epochs: int | None = DENSE_EPOCHS) -> Trained:
+def train_dense(settings: PaperSettings, found: Search, *, epochs: int | None = DENSE_EPOCHS) -> TrainedModel:
     """Train the model with a dense table for `epochs` epochs (None: with early stopping)."""
     model = new_model(found.config, found.table, UniformConfig(embedding_dim=found.config.embedding.embedding_dim))
     training, name = training_config(settings, found.config, epochs), _name(settings, epochs)
@@ -38,7 +38,7 @@ def retrain(
     *,
     rewind: Rewind = "initial",
     epochs: int | None = RETRAIN_EPOCHS,
-) -> Trained:
+) -> TrainedModel:
     """Retrain the ticket of `budget` from the initial, random or final weights; a finished training is loaded."""
     purpose = "retrain" if rewind == "random" else "initial"
     model = new_model(found.config, found.table, found.config.embedding, purpose=purpose)
@@ -52,7 +52,7 @@ def retrain(
     )  # fmt: skip
 
 
-def curve(trained: Trained) -> dict[str, Any]:
+def curve(trained: TrainedModel) -> dict[str, Any]:
     """Return a training as plain data: metrics of each epoch and of the best epoch on validation."""
     assert trained.test is not None
     splits = [{"validation": record["validation"], **record["watch"]} for record in trained.fit.history]

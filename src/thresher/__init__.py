@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from thresher.embeddings.pep import PepConfig
     from thresher.embeddings.uniform import UniformConfig
     from thresher.errors import ThresherError
+    from thresher.experiment.config import RunConfig
     from thresher.experiment.prune import prune
     from thresher.experiment.retrain import retrain_ticket
-    from thresher.experiment.runs import RunConfig
     from thresher.models.model_registry import build_model, register_model
     from thresher.report.frontier import Frontier
     from thresher.search.budget import Budget
@@ -36,7 +36,7 @@ _HOMES = {
     "Frontier": "thresher.report.frontier",
     "PepConfig": "thresher.embeddings.pep",
     "Predictor": "thresher.serving.predictor",
-    "RunConfig": "thresher.experiment.runs",
+    "RunConfig": "thresher.experiment.config",
     "SearchConfig": "thresher.search.schedule",
     "Searcher": "thresher.search.searcher",
     "SplitBatches": "thresher.data.batches.split_batches",

@@ -11,8 +11,8 @@ from thresher._internal.settings import load_toml, override
 from thresher.data.batches.split_batches import SplitBatches
 from thresher.embeddings.pep import PepConfig
 from thresher.embeddings.thresholds import soft_threshold
-from thresher.experiment.fresh import new_model
-from thresher.experiment.runs import RunConfig
+from thresher.experiment.config import RunConfig
+from thresher.experiment.run_models import new_model
 from thresher.search.find_tickets import find_tickets
 from thresher.search.schedule import Plan, SearchConfig
 from thresher.search.searcher import Searcher

@@ -10,7 +10,7 @@ from paper.parts import ablation
 from run import settings_match
 from thresher._internal.files import read_json
 from thresher._internal.settings import load_toml
-from thresher.experiment.runs import RunConfig
+from thresher.experiment.config import RunConfig
 
 REPOSITORY = Path(__file__).parents[2]
 RESULTS = REPOSITORY / "benchmarks" / "results"

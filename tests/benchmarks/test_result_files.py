@@ -12,7 +12,7 @@ from thresher._internal.settings import load_toml
 from thresher.data.config import DataConfig, SyntheticConfig
 from thresher.embeddings.pep import PepConfig
 from thresher.errors import ConfigError
-from thresher.experiment.runs import RunConfig
+from thresher.experiment.config import RunConfig
 
 
 def test_quick_mode_replaces_results_of_other_settings(settings, monkeypatch):

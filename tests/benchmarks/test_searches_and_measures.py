@@ -15,8 +15,8 @@ from paper.measures import AdamParts, frequency_groups, group_densities, swapped
 from paper.parts import frequency, granularity, interactions, lottery_ticket, thresholds
 from thresher.data.batches.split_batches import SplitBatches
 from thresher.embeddings.pep import PepConfig, PepEmbedding
-from thresher.experiment.fresh import new_model
-from thresher.experiment.runs import RunConfig
+from thresher.experiment.config import RunConfig
+from thresher.experiment.run_models import new_model
 from thresher.search.find_tickets import find_tickets
 from thresher.search.schedule import SearchConfig
 from thresher.training.optimizers import OptimizerConfig

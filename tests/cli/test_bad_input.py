@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from thresher._internal.settings import override
-from thresher.experiment.runs import RunConfig
+from thresher.experiment.config import RunConfig
 
 HEAD = "clicked,user_id,item_id,price\n"
 ROWS = "".join(f"{i % 2},u{i % 7},i{i % 11},{i}\n" for i in range(200))

@@ -71,17 +71,17 @@ def test_sizes_are_the_same_everywhere_where_first_order_weights_are_searched(cl
     assert small.metadata["storage_bytes"] == small.storage_bytes < point["storage_bytes"]
 
 
-def test_retraining_in_fewer_bits(finished, thresher, tmp_path):
+def test_retraining_quantize_bundle(finished, thresher, tmp_path):
     words = ["export", finished.out, "--budget", "20%", "--value-type", "int4"]
     rounded = json.loads(thresher(*words, "--out", tmp_path / "a", "--json").stdout)
     trained = json.loads(thresher(*words, "--retrain", "--out", tmp_path / "b", "--json").stdout)
     assert trained["validation_auc"] >= rounded["validation_auc"]
     bundle = open_bundle(tmp_path / "b")
     assert bundle.tables["embedding"].value_type == "int4"
-    assert bundle.metadata["retrained_in_these_bits"]
+    assert bundle.metadata["quantization_aware"]
 
 
-def test_retraining_in_fewer_bits_goes_on_as_the_run_did(thresher, clicks, fast, tmp_path, monkeypatch):
+def test_retraining_quantize_bundle_goes_on_as_the_run_did(thresher, clicks, fast, tmp_path, monkeypatch):
     run, given = tmp_path / "run", []
     settings = ["teacher_share=0.5", "training.early_stopping_metric=logloss", "training.optimizer.learning_rate=0.02"]
     words = [word for setting in settings for word in ("--set", setting)]

@@ -5,7 +5,7 @@ import pytest
 
 from thresher.cli import run_commands
 from thresher.data.config import DataConfig, SyntheticConfig
-from thresher.experiment.runs import Run
+from thresher.experiment.run_folder import Run
 from thresher.models.deepfm import DeepFmConfig
 from thresher.models.lr import LogisticRegressionConfig
 from thresher.report.frontier import Frontier
@@ -57,11 +57,11 @@ def test_a_taught_search_apart_names_its_own_folder_and_is_taken_up(thresher, cl
     assert json.loads(thresher(*words, "--resume").stdout)["tickets"] == [ticket]
     assert json.loads(thresher("show", out, "--json").stdout)["tickets"] == [ticket["folder"]]
     assert thresher("retrain", out).exit_code == 0
-    assert Frontier.load(out / "results.json").metadata["teacher"] == {"share": 1.0, "search_share": 1.0}
+    assert Frontier.load(out / "results.json").metadata["distillation"] == {"share": 1.0, "search_share": 1.0}
 
 
 def test_what_was_tried_of_the_teacher_is_told(finished):
-    tried = Frontier.load(finished.out / "results.json").metadata["teacher"]["validation_auc"]
+    tried = Frontier.load(finished.out / "results.json").metadata["distillation"]["validation_auc"]
     assert f"Validation AUC of the smallest size: {tried['hard-labels']:.4f} hard labels; " in finished.stderr
     assert f"{tried['soft-labels-1']:.4f} distillation in retraining" in finished.stderr
 

@@ -10,8 +10,8 @@ from thresher.data.config import DataConfig, SyntheticConfig
 from thresher.data.encode.sources import build_source
 from thresher.data.table import EncodedTable
 from thresher.embeddings.method_registry import registered_embeddings
+from thresher.experiment.config import RunConfig
 from thresher.experiment.prune import prune
-from thresher.experiment.runs import RunConfig
 from thresher.models.deepfm import DeepFmConfig
 from thresher.search.schedule import SearchConfig
 from thresher.serving.predictor import load_bundle

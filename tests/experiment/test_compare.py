@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-import thresher.experiment.cell
-import thresher.experiment.choice
 import thresher.experiment.compare
+import thresher.experiment.compare_cell
+import thresher.experiment.workflow
 from thresher.baselines.candidate_sizes import DartsEmbConfig
 from thresher.baselines.magnitude import MagnitudeConfig
 from thresher.baselines.mde import MdeConfig
@@ -63,9 +63,11 @@ def trainings(monkeypatch):
     """How many trainings were begun anew, searches left out."""
     begun = []
     for name in ("train_model", "retrain_ticket"):
-        train = getattr(thresher.experiment.cell, name)
+        train = getattr(thresher.experiment.workflow, name)
         monkeypatch.setattr(
-            thresher.experiment.cell, name, lambda *args, _train=train, **more: begun.append(1) or _train(*args, **more)
+            thresher.experiment.workflow,
+            name,
+            lambda *args, _train=train, **more: begun.append(1) or _train(*args, **more),
         )
     return begun
 
@@ -74,7 +76,7 @@ def trainings(monkeypatch):
 def slow_clock(monkeypatch):
     """A second passes whenever somebody looks, however fast the machine is; each step of a training is looked at."""
     looks = count()
-    for module in ("experiment.deadline", "training.progress"):
+    for module in ("experiment.compare", "training.progress"):
         monkeypatch.setattr(f"thresher.{module}.monotonic", looks.__next__)
 
 
@@ -197,7 +199,7 @@ def widths_by_budget(monkeypatch):
         won = (cell.run.embedding.embedding_dim == 8) == (str(ticket.budget) == "500")
         return {"validation_auc": 0.6 + 0.1 * won, "num_parameters": ticket.num_parameters}
 
-    monkeypatch.setattr(thresher.experiment.choice, "_on_validation", on_validation)
+    monkeypatch.setattr(thresher.experiment.compare_cell, "_validation_result", on_validation)
 
 
 def cut_at(folder):
@@ -327,17 +329,6 @@ def test_every_method_of_ours_states_a_grid_of_its_own_configs():
         assert all(type(config) is registered.config for config in grid)
         assert len(set(grid)) == len(grid)
     assert [config.embedding_dim for config in frontier_points("uniform")] == [64, 32, 16, 8, 4]
-
-
-@pytest.mark.usefixtures("slow_clock")
-def test_the_clock_is_seen_between_trainings():
-    from thresher.experiment.deadline import Deadline, TimeIsUpError
-
-    deadline = Deadline(2)
-    deadline.check()
-    with pytest.raises(TimeIsUpError):
-        deadline.check()
-    Deadline(None).check()
 
 
 def test_progress_says_what_is_trained_and_which_of_how_many(tmp_path):

@@ -24,10 +24,9 @@ from thresher.data.table import EncodedTable
 from thresher.embeddings.pep import PepConfig
 from thresher.embeddings.uniform import UniformConfig
 from thresher.errors import BudgetError, ConfigError, DataError
-from thresher.experiment import stages
-from thresher.experiment.prune import prune, retrain_all
-from thresher.experiment.runs import Run, RunConfig
-from thresher.experiment.stages import batches
+from thresher.experiment.config import RunConfig
+from thresher.experiment.prune import prune, run_stages
+from thresher.experiment.run_folder import Run
 from thresher.models.autoint import AutoIntConfig
 from thresher.models.deepfm import DeepFmConfig
 from thresher.models.lr import LogisticRegressionConfig
@@ -36,7 +35,6 @@ from thresher.search.find_tickets import find_tickets
 from thresher.search.schedule import SearchConfig
 from thresher.search.ticket_files import load_ticket
 from thresher.serving.predictor import load_bundle
-from thresher.training.checkpoint import read_history
 from thresher.training.distillation import choose_plan
 from thresher.training.fit import TrainingConfig
 from thresher.training.optimizers import OptimizerConfig
@@ -81,18 +79,9 @@ def test_every_budget_is_met_and_stored(pruned):
 def test_tables_in_files_give_the_same_run_and_leave_nothing_behind(tmp_path, monkeypatch):
     config = replace(CONFIG, budgets=("300",), search=replace(CONFIG.search, optimizer=replace(FAST, updates="rows")))
     in_memory = prune(config, out=tmp_path / "memory")
-    made, in_file, retrained = [], tables._in_file, stages._retrained
-    made_by_retraining = []
-
-    def noting(*args):
-        before = len(made)
-        result = retrained(*args)
-        made_by_retraining.append(made[before:])
-        return result
-
-    monkeypatch.setattr(tables, "LARGE_BYTES", 1)  # copies of small tables are not worth a file
-    monkeypatch.setattr(tables, "_in_file", lambda *args: made.append(tuple(args[1:])) or in_file(*args))
-    monkeypatch.setattr(stages, "_retrained", noting)
+    created, in_file = [], tables._in_file
+    monkeypatch.setattr(tables, "LARGE_BYTES", 1)
+    monkeypatch.setattr(tables, "_in_file", lambda *args: created.append(args[1]) or in_file(*args))
     mapped, out = replace(config, map_tables_over_mb=0), tmp_path / "files"
 
     class Killed(Exception):
@@ -108,26 +97,14 @@ def test_tables_in_files_give_the_same_run_and_leave_nothing_behind(tmp_path, mo
 
     with pytest.raises(Killed):
         prune(mapped, out=out, progress=KillsTheSearch())
-    table = (in_memory.frontier.metadata["num_features"], 8)
-    # weights, deviations and the initial ones of both; the moments of both, one of the deviations'
-    assert made.count((table, torch.float32)) == 4 + 3
-    made.clear()
+    assert (in_memory.frontier.metadata["num_features"], 8) in created
     in_files = prune(mapped, out=out, resume=True)
-    # a search that goes on has all of these again, and the mask of its ticket; the dense model: weights, their mean,
-    # the best, and in each epoch the weights held while the mean is judged; retraining: the searched model it begins as
-    num_epochs = len(read_history(out / "dense" / "history.jsonl"))
-    assert made.count((table, torch.float32)) == 4 + 3 + 3 + num_epochs + 2 * len(made_by_retraining)
-    assert made.count((table, torch.bool)) == 1
-    for shapes in made_by_retraining:
-        assert shapes.count((table, torch.float32)) == 2
-    assert [point.test_auc for point in in_files.frontier.points] == [
-        point.test_auc for point in in_memory.frontier.points
-    ]
+    assert in_files.frontier.points == in_memory.frontier.points
     assert not files_of(out / "tables")
 
 
 def test_validation_decides_by_the_smallest_ticket_whether_the_dense_model_teaches(pruned):
-    retrained, teacher = pruned.run.folder / "retrained", pruned.frontier.metadata["teacher"]
+    retrained, teacher = pruned.run.folder / "retrained", pruned.frontier.metadata["distillation"]
     assert list(teacher["validation_auc"]) == ["hard-labels", "soft-labels-1"]
     by_labels, taught = teacher["validation_auc"].values()
     assert by_labels > taught  # half the fields are noise, learned by heart
@@ -158,7 +135,7 @@ def test_several_teachers_are_trained_once_each_and_teach_their_mean(tmp_path, r
     assert result.frontier.points[0].validation_auc != alone.frontier.points[0].validation_auc
     assert not list(result.run.folder.rglob("checkpoint.safetensors"))
 
-    assert result.frontier.metadata["teacher"]["num_teachers"] == 3
+    assert result.frontier.metadata["distillation"]["num_teachers"] == 3
 
     together = result.run.soft_labels.read_bytes()
     result.run.soft_labels.unlink()
@@ -186,7 +163,7 @@ def test_models_of_other_kinds_can_teach_beside_the_dense_one(tmp_path, reads_of
     seed = derive_seed(config.seed, "teacher", 3)
     itself = prune(replace(config, model=network, seed=seed), out=tmp_path / "itself").run
     np.testing.assert_array_equal(soft_label_parts[2], np.load(itself.soft_labels))
-    assert read_json(run.results)["teacher"]["teacher_models"] == ["deepfm"]
+    assert read_json(run.results)["distillation"]["teacher_models"] == ["deepfm"]
 
 
 def test_a_teacher_that_cannot_take_such_rows_is_refused_before_anything_is_trained(tmp_path):
@@ -203,7 +180,7 @@ def test_a_teacher_that_cannot_take_such_rows_is_refused_before_anything_is_trai
 def test_a_teacher_that_helps_is_tried_in_a_second_search(tmp_path, pruned):
     config = replace(CONFIG, teacher_share=1.0)  # taken for granted in retraining, so that only the search is open
     result = prune(config, out=tmp_path / "run")
-    run, teacher = result.run, result.frontier.metadata["teacher"]
+    run, teacher = result.run, result.frontier.metadata["distillation"]
     assert list(teacher["validation_auc"]) == ["soft-labels-1", "soft-labels-1-in-search"]
     one_search, two_searches = teacher["validation_auc"].values()
     assert teacher["share"] == 1.0
@@ -232,7 +209,7 @@ def test_models_come_from_the_search_that_was_chosen(tmp_path, monkeypatch):
     def try_rising(ways, validation_auc):
         return choose_plan(ways, lambda way: next(better) * validation_auc(way))
 
-    monkeypatch.setattr("thresher.experiment.stages.choose_plan", try_rising)
+    monkeypatch.setattr("thresher.experiment.workflow.choose_plan", try_rising)
     chosen = prune(CONFIG, out=tmp_path / "chosen")
     told = prune(replace(TAUGHT, num_teachers=1), out=tmp_path / "told")
     assert chosen.run.tickets.relative_to(tmp_path / "chosen") == told.run.tickets.relative_to(tmp_path / "told")
@@ -252,9 +229,9 @@ def test_a_taught_search_that_fails_leaves_what_there_was(tmp_path, monkeypatch)
             raise BudgetError("it stalls")
         return find_tickets(*arguments, **options)
 
-    monkeypatch.setattr("thresher.experiment.stages.find_tickets", find)
+    monkeypatch.setattr("thresher.experiment.workflow.find_tickets", find)
     result = prune(replace(CONFIG, teacher_share=1.0), out=tmp_path / "run")
-    teacher = result.frontier.metadata["teacher"]
+    teacher = result.frontier.metadata["distillation"]
     assert (teacher["share"], teacher["search_share"]) == (1.0, 0.0)
     assert teacher["failed"] == "soft-labels-1-in-search: it stalls"
     assert len(result.frontier.points) == 3
@@ -277,7 +254,7 @@ def test_a_share_that_is_told_is_tried_no_further(tmp_path, share, distill_searc
     config = replace(CONFIG, budgets=("300", "200"), teacher_share=share, distill_search=distill_search)
     result = prune(config, out=tmp_path / "told")
     assert result.run.soft_labels.exists() == (share > 0)
-    assert not result.run.teacher.exists()
+    assert not result.run.choice.exists()
     ways = {path.parent.name for path in (tmp_path / "told" / "retrained").rglob("history.jsonl")}
     assert ways == {way}
     searches = [path.parent for path in (tmp_path / "told" / "tickets").rglob("history.jsonl")]
@@ -359,7 +336,7 @@ def test_going_on_from_a_search_that_a_method_does_not_have_is_told_before_anyth
     run = Run.start(tmp_path / "searched", config)  # as after a search of its own
     table = EncodedTable.open(pruned.run.encoded)
     with pytest.raises(ConfigError, match="continues from a search"):
-        retrain_all(run, table, batches(run, table))
+        run_stages(run, table)
     assert not run.dense.exists()
 
 

@@ -10,9 +10,10 @@ import torch
 from torch import nn
 
 from thresher.compact.embedding import CompactEmbedding
+from thresher.data.batches.batches import TensorBatches
 from thresher.data.batches.split_batches import SplitBatches
 from thresher.errors import AttachError, ConfigError, DataError
-from thresher.experiment.foreign import TensorBatches, prune_model
+from thresher.experiment.prune_model import prune_model
 from thresher.search.schedule import SearchConfig
 from thresher.training.fit import TrainingConfig
 from thresher.training.optimizers import OptimizerConfig
@@ -80,7 +81,7 @@ def test_prune_model_leaves_the_model_alone_and_gives_it_back_at_each_size(tmp_p
     assert isinstance(result.pruned["40"].model.items, CompactEmbedding)
     assert result.pruned["50%"].test.auc > 0.9
     assert result.pruned["40"].storage_bytes < result.pruned["50%"].storage_bytes < result.dense.storage_bytes
-    assert {path.name for path in tmp_path.iterdir()} == {"dense", "tickets", "retrained", "given.json"}
+    assert {path.name for path in tmp_path.iterdir()} == {"dense", "tickets", "retrained", "inputs.json"}
 
 
 def test_the_dense_model_teaches_where_the_smallest_size_learns_better(tmp_path):
@@ -98,7 +99,7 @@ def test_the_dense_model_teaches_where_the_smallest_size_learns_better(tmp_path)
             Model(), DATA, "50%,40", search=search, training=training, teacher_share=share,
             distill_search=distill_search, folder=tmp_path / name,
         )  # fmt: skip
-        found, chosen[name] = result.pruned, str(result.teaching)
+        found, chosen[name] = result.pruned, str(result.distillation)
         aucs[name] = [found[budget].fit.validation.auc for budget in ("50%", "40")]
         assert all(trained.test is not None for trained in found.values())
     ways = ["hard-labels", "soft-labels-1", "soft-labels-1-in-search"]
@@ -134,7 +135,7 @@ def test_models_of_ones_own_can_teach(tmp_path):
         distill_search=True,
     )  # fmt: skip
     result = taught(teachers=[Knows(1.0), Knows(6.0)], with_dense=False)
-    assert str(result.teaching) == "soft-labels-1-in-search"
+    assert str(result.distillation) == "soft-labels-1-in-search"
     assert result.dense is None
     assert result.pruned["50%"].test.auc > 0.9
     against = taught(teachers=[Knows(4.0), Knows(-4.0)], teacher_share=1.0, with_dense=False)  # their mean says nothing
@@ -153,7 +154,7 @@ def test_models_of_ones_own_can_teach(tmp_path):
     assert 0.3 * sure < unsure < 0.75 * sure
     with pytest.raises(ConfigError, match="teachers are given, but teacher_share is 0"):
         taught(teachers=[Knows(1.0)], teacher_share=0.0, distill_search=None)
-    with pytest.warns(UserWarning, match="Squashed gives numbers between 0 and 1"):
+    with pytest.warns(UserWarning, match="Squashed returns only values between 0 and 1"):
         taught(teachers=[Squashed(1.0)], with_dense=False)
 
 
@@ -202,15 +203,15 @@ def test_work_on_another_model_or_other_rows_is_not_taken_up(tmp_path):
     prune(Doubled())
     other = Doubled()
     other.dropout.p = 0.2
-    with pytest.raises(ConfigError, match=r"another model or other rows \(other: model\)"):
+    with pytest.raises(ConfigError, match=r"another model or other rows \(changed: model\)"):
         prune(other)
-    with pytest.raises(ConfigError, match=r"other: training rows\); choose another folder, or delete"):
+    with pytest.raises(ConfigError, match=r"changed: training rows\)\. Choose another folder, or delete"):
         prune(Doubled(), replace(DATA, train=batches(1, shuffle=1)))
-    with pytest.raises(ConfigError, match="other: validation rows"):
+    with pytest.raises(ConfigError, match="changed: validation rows"):
         prune(Doubled(), replace(DATA, validation=batches(5)))
     weights = Doubled()
     weights.users.weight.data[3, 4] = 2.0
-    with pytest.raises(ConfigError, match="with other initial weights"):
+    with pytest.raises(ConfigError, match="began with other weights"):
         prune(weights)
 
 
@@ -239,7 +240,7 @@ def test_a_model_that_reads_a_tables_weight_is_refused_before_it_is_searched(tmp
         def forward(self, ids, price):
             return super().forward(ids, price.to(self.users.weight.dtype))
 
-    message = r"Reading does not run with compact tables.*has no weight.*another Parameter"
+    message = r"Reading does not run with the compact tables.*has no weight.*another Parameter"
     with pytest.raises(ConfigError, match=message):
         prune_model(Reading(), DATA, "25%", folder=tmp_path)
     assert not (tmp_path / "tickets").exists()
@@ -279,7 +280,7 @@ def test_a_model_that_gives_probabilities_is_told():
         def forward(self, ids, price):
             return torch.sigmoid(super().forward(ids, price))
 
-    with pytest.warns(UserWarning, match=r"WithSigmoid gives numbers between 0 and 1 only.*torch.logit") as told:
+    with pytest.warns(UserWarning, match=r"WithSigmoid returns only values between 0 and 1.*torch.logit") as told:
         prune_model(
             WithSigmoid(),
             DATA,

@@ -10,7 +10,7 @@ from thresher.compact.embedding import CompactEmbedding, QuantizedEmbedding
 from thresher.compact.stored import make_trainable_
 from thresher.data.batches.split_batches import SplitBatches
 from thresher.data.encode.row_encoder import RowEncoder
-from thresher.experiment.retrain import retrain_quantised, short_training, train_model
+from thresher.experiment.retrain import retrain_quantized, short_training, train_model
 from thresher.models.fm import FmConfig
 from thresher.models.model_registry import build_model
 from thresher.serving.bundle import open_bundle, save_bundle
@@ -35,7 +35,7 @@ def trained(small_table):
 def test_the_bundle_predicts_what_was_tested(trained, small_table, tmp_path, value_type):
     model, data = trained
     model.embedding.values.data *= 3  # so that rounding costs something
-    result = retrain_quantised(model, data, value_type, TrainingConfig(max_epochs=2))
+    result = retrain_quantized(model, data, value_type, TrainingConfig(max_epochs=2))
     assert isinstance(model.embedding, QuantizedEmbedding)
     save_bundle(tmp_path / "bundle", model, FmConfig(), RowEncoder.load(small_table.folder))
     bundle = open_bundle(tmp_path / "bundle")
@@ -51,7 +51,7 @@ def test_training_that_does_harm_is_undone(trained, monkeypatch):
     rounded = model.embedding.to_table().to_value_type("int8").entries()[1]
     optimizer = OptimizerConfig(learning_rate=3.0)
     wild = TrainingConfig(max_epochs=1, early_stopping_metric="logloss", optimizer=optimizer)
-    result = retrain_quantised(model, data, "int8", wild)
+    result = retrain_quantized(model, data, "int8", wild)
     assert result.fit.best_epoch == 0
     assert result.fit.validation.auc == pytest.approx(evaluate(model, data.validation).auc)
     torch.testing.assert_close(model.embedding.rounded_values().detach(), torch.from_numpy(rounded))
@@ -67,7 +67,7 @@ def test_it_goes_on_with_the_lesson_the_model_had(trained, monkeypatch):
         lambda model, data, config, **more: given.append((data, config)) or fit(model, data, config, **more),
     )
     had = TrainingConfig(max_epochs=1, optimizer=OptimizerConfig(weight_decay=1e-3))
-    retrain_quantised(model, data, "int8", short_training(had), soft_labels=soft_labels)
+    retrain_quantized(model, data, "int8", short_training(had), soft_labels=soft_labels)
     [(learned, config)] = given
     assert sorted(torch.cat([batch.labels for batch in learned.train.epoch(1)]).tolist()) == sorted(
         soft_labels.labels.tolist()

@@ -5,8 +5,8 @@ from thresher.data.config import DataConfig, SyntheticConfig
 from thresher.data.encode.encode import encode
 from thresher.data.encode.sources import build_source
 from thresher.embeddings.pep import PepConfig
-from thresher.experiment.fresh import new_model
-from thresher.experiment.runs import RunConfig
+from thresher.experiment.config import RunConfig
+from thresher.experiment.run_models import new_model
 from thresher.search.find_tickets import find_tickets
 from thresher.search.schedule import SearchConfig
 from thresher.training.optimizers import OptimizerConfig

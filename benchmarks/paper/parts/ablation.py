@@ -31,10 +31,12 @@ from thresher._internal.settings import override
 from thresher.data.batches.split_batches import SplitBatches
 from thresher.data.table import EncodedTable
 from thresher.embeddings.uniform import UniformConfig
-from thresher.experiment.fresh import new_model
+from thresher.experiment.config import RunConfig
+from thresher.experiment.prune import encode_data
 from thresher.experiment.retrain import retrain_ticket
-from thresher.experiment.runs import Run, RunConfig
-from thresher.experiment.stages import batches, encode_data, find_run_tickets
+from thresher.experiment.run_folder import Run
+from thresher.experiment.run_models import new_model, shuffled_batches
+from thresher.experiment.run_workflow import RunWorkflow
 from thresher.models.base import CtrModel
 from thresher.search.ticket import MaskTicket, kept_weights
 from thresher.training.distillation import HARD_LABELS
@@ -90,8 +92,8 @@ def validation_aucs(settings: PaperSettings, base: RunConfig, variant: Variant) 
     folder = settings.temporary / PART / f"{digest(searched)}{variant.slug}"
     with Run.started(folder, searched, resume=True) as found, variant.patched():
         table = encode_data(found)
-        data = replace(batches(found, table), test=None)
-        tickets = find_run_tickets(found, table, data, HARD_LABELS)
+        data = replace(shuffled_batches(config, table), test=None)
+        tickets = RunWorkflow.of(found, table).find_tickets(HARD_LABELS)
     early = early_model(config, table, data, variant.rewind_epochs) if variant.rewind_epochs else None
     aucs = {}
     for ticket in tickets:

@@ -25,11 +25,12 @@ from paper.settings import DATASET_NAMES, MODEL_NAMES, MODELS, PaperSettings
 from paper.verdicts.differences import PairedComparison, differences_by_seed, signed
 from thresher.cli.progress import display
 from thresher.embeddings.uniform import UniformConfig
-from thresher.experiment.dense import train_dense
-from thresher.experiment.fresh import new_model
+from thresher.experiment.config import RunConfig
+from thresher.experiment.prune import encode_data
 from thresher.experiment.retrain import train_model
-from thresher.experiment.runs import Run, RunConfig
-from thresher.experiment.stages import batches, encode_data
+from thresher.experiment.run_folder import Run
+from thresher.experiment.run_models import new_model, shuffled_batches
+from thresher.experiment.run_workflow import RunWorkflow
 from thresher.training.distillation import candidate_plans
 
 TITLE = "Distillation from the dense model"
@@ -78,8 +79,10 @@ def distilled_dense(settings: PaperSettings, config: RunConfig, seed: int) -> di
     config = replace(config, data=settings.data("movielens-1m"), seed=seed)
     with display() as progress, Run.started(settings.temporary / RESULTS / digest(config), config, resume=True) as run:
         encoded = encode_data(run, progress)
-        data = batches(run, encoded)
-        hard = train_dense(run, encoded, data, progress)  # and the other teachers
+        data = shuffled_batches(config, encoded)
+        workflow = RunWorkflow.of(run, encoded, progress)
+        hard = workflow.train_dense()
+        workflow.make_soft_labels()
         model = new_model(config, encoded, UniformConfig(embedding_dim=config.embedding.embedding_dim))
         folder = run.folder / "taught-dense"
         soft_labels = run.load_soft_labels(config.largest_share)

@@ -19,7 +19,7 @@ from paper.searches import RecordedConfig, search, search_config
 from paper.settings import PaperSettings
 from paper.trainings import DENSE_EPOCHS, RETRAIN_EPOCHS, retrain, train_dense, training_config
 from thresher._internal.files import read_json
-from thresher.experiment.retrain import Trained
+from thresher.experiment.retrain import TrainedModel
 from thresher.report.figures import new_figure, page_style, save_figure
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def run(settings: PaperSettings) -> None:
 
 
 @torch.no_grad()
-def _vectors(trained: Trained) -> Tensor:
+def _vectors(trained: TrainedModel) -> Tensor:
     """Return the vectors of all features `[N, D]`, for any kind of table."""
     embedding = trained.model.embedding
     vectors: Tensor = embedding(torch.arange(embedding.num_features))

@@ -28,7 +28,7 @@ from thresher.errors import ConfigError
 if TYPE_CHECKING:
     from thresher.experiment.compare_config import CompareConfig
     from thresher.experiment.compared_points import ComparedPoint
-    from thresher.experiment.runs import RunConfig
+    from thresher.experiment.config import RunConfig
 
 
 def _model(metavar: str, text: str) -> Any:
@@ -187,14 +187,14 @@ def _methods(text: str) -> tuple[str, ...]:
 
 def _check_shared_settings(run: "RunConfig", config: "CompareConfig") -> None:
     """Raise if a setting was changed that a comparison does not have."""
-    from thresher.experiment.runs import RunConfig, what_differs
+    from thresher.experiment.config import RunConfig, changed_settings
 
     default = RunConfig()
     plain = replace(
         default, data=run.data, budgets=run.budgets, search=run.search, training=run.training,
         teacher_share=run.teacher_share, embedding=replace(default.embedding, embedding_dim=config.embedding_dim),
     )  # fmt: skip
-    if changed := what_differs(plain, run):
+    if changed := changed_settings(plain, run):
         raise ConfigError(
             f"A comparison does not have these settings: {changed}. Use --methods, --models and --seeds; a method's "
             "settings come from its grid (docs/methods.md). data, search, training, teacher_share and "
@@ -245,8 +245,7 @@ def _floor_note(floor: Sequence[Any]) -> str:
 
 def view_comparison(folder: Path) -> View:
     """Tables and figures of the points that a comparison has so far."""
-    from thresher.experiment.compare_figures import compared_models
-    from thresher.experiment.compared_points import load_points
+    from thresher.experiment.compared_points import compared_models, load_points
 
     points = load_points(folder / "points")
     budgets = {point.budget: 0 for point in points if point.budget is not None}
@@ -274,7 +273,7 @@ def view_comparison(folder: Path) -> View:
 
 def _draw(points: "Sequence[ComparedPoint]", figure: Path) -> list[Path]:
     """Draw one figure, or one per model with the model's name appended to the file name."""
-    from thresher.experiment.compare_figures import compared_models, draw_comparison
+    from thresher.experiment.compared_points import compared_models, draw_comparison
 
     if len(compared_models(points)) == 1:
         return draw_comparison(points, lambda _: figure)

@@ -15,7 +15,7 @@ from thresher.errors import BudgetError, ConfigError, FormatError
 
 if TYPE_CHECKING:
     from thresher.compact.layouts import ValueType
-    from thresher.experiment.runs import Run
+    from thresher.experiment.run_folder import Run
 
 ENDINGS = {"bundle": "", "onnx": ".onnx", "torch": ".pt2", "compiled": ".pt2", "dense": ".safetensors", "csr": ""}
 """Formats of `--to` and the suffix of the file; formats without a suffix are folders."""
@@ -119,7 +119,7 @@ def _check_options(to: str, value_type: str, *, retrain: bool) -> "ValueType":
 
 def _find_bundle(source: Path, budget: str | None) -> tuple[Path, "Run | None", str | None]:
     """The bundle to export, its run, and its budget."""
-    from thresher.experiment.runs import Run
+    from thresher.experiment.run_folder import Run
 
     if (source / "bundle.json").exists():
         if budget is not None:
@@ -177,11 +177,11 @@ def _quantize(
     source: Path, folder: Path, value_type: "ValueType", run: "Run | None", *, retrain: bool, progress: Display
 ) -> Details:
     """Write the bundle with quantised values; with a run, its AUC is measured on the run's data."""
-    from thresher.experiment.quantize import in_fewer_bits
+    from thresher.experiment.quantize import quantize_bundle
     from thresher.serving.bundle import convert_bundle
 
     if run is not None:
-        rounded = in_fewer_bits(run, source, folder, value_type, retrain=retrain, progress=progress)
+        rounded = quantize_bundle(run, source, folder, value_type, retrain=retrain, progress=progress)
         return {
             "value_type": value_type,
             "validation_auc": rounded.point.validation_auc,

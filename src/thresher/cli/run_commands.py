@@ -24,8 +24,8 @@ from thresher.errors import ConfigError
 
 if TYPE_CHECKING:
     from thresher.data.table import EncodedTable
+    from thresher.experiment.config import RunConfig
     from thresher.experiment.report import PruneResult
-    from thresher.experiment.runs import RunConfig
     from thresher.training.distillation import DistillationPlan
 
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run, written by prune or search.")]
@@ -51,9 +51,9 @@ def prune(data: DataOptions, model: PruneOptions, run: RunOptions, sources: Sour
 @expand_options
 def search(data: DataOptions, model: SearchOptions, run: RunOptions, sources: Sources = None) -> None:
     """Only the search: one ticket per budget, to be retrained later or elsewhere."""
-    from thresher.experiment.prune import check_settings
-    from thresher.experiment.runs import Run
-    from thresher.experiment.stages import batches, encode_data, find_run_tickets
+    from thresher.experiment.prune import check_settings, encode_data
+    from thresher.experiment.run_folder import Run
+    from thresher.experiment.run_workflow import RunWorkflow
 
     config = _run_config(sources, data, model, run)
     check_settings(config)
@@ -64,8 +64,9 @@ def search(data: DataOptions, model: SearchOptions, run: RunOptions, sources: So
         table = encode_data(started, progress)
         _print_skipped(table)
         first = config.candidate_plans()[0]
-        tickets = find_run_tickets(started, table, batches(started, table), first, progress)
-    folder = started.searched(first)
+        with started.large_tables():
+            tickets = RunWorkflow.of(started, table, progress).search(first)
+    folder = started.ticket_folder(first)
     found = [
         {"budget": str(t.budget), "num_parameters": t.num_parameters, "folder": str(folder / t.budget.slug)}
         for t in tickets
@@ -87,18 +88,17 @@ def retrain(folder: RunFolder, as_json: Json = False, quiet: Quiet = False) -> N
     """
     from thresher._internal.files import exclusive_lock
     from thresher.data.table import EncodedTable
-    from thresher.experiment.prune import retrain_all
-    from thresher.experiment.runs import Run
-    from thresher.experiment.stages import batches
+    from thresher.experiment.prune import run_stages
+    from thresher.experiment.run_folder import Run
 
     run = Run.open(folder)
-    if not (run.searched(run.config.candidate_plans()[0]) / "tickets.json").exists():
+    if not (run.ticket_folder(run.config.candidate_plans()[0]) / "tickets.json").exists():
         raise ConfigError(
             f"The search in {folder} is not finished. Continue it with: thresher search --out {folder} --resume"
         )
     table = EncodedTable.open(run.encoded)
     with display(quiet=quiet) as progress, exclusive_lock(folder):
-        result = retrain_all(run, table, batches(run, table), progress)
+        result = run_stages(run, table, progress)
     _print_result(result, as_json=as_json)
 
 
@@ -127,7 +127,7 @@ def demo_config() -> "RunConfig":
     """Small enough for a minute on a laptop."""
     from thresher.data.config import DataConfig, SyntheticConfig
     from thresher.embeddings.pep import PepConfig
-    from thresher.experiment.runs import RunConfig
+    from thresher.experiment.config import RunConfig
     from thresher.search.schedule import SearchConfig
 
     return RunConfig(
@@ -140,7 +140,8 @@ def demo_config() -> "RunConfig":
 
 def _holds_demo(out: Path, config: "RunConfig") -> bool:
     """Whether the folder holds an earlier demo to replace; raise if it holds another run."""
-    from thresher.experiment.runs import Run, what_differs
+    from thresher.experiment.config import changed_settings
+    from thresher.experiment.run_folder import Run
 
     try:
         stored = Run.open(out).config
@@ -148,7 +149,7 @@ def _holds_demo(out: Path, config: "RunConfig") -> bool:
         return False  # `prune` raises if the folder holds something else
     if stored != config:
         raise ConfigError(
-            f"{out} holds a run that is not the demo ({what_differs(stored, config)}). Use another --out."
+            f"{out} holds a run that is not the demo ({changed_settings(stored, config)}). Use another --out."
         )
     return True
 
@@ -183,8 +184,8 @@ def _print_result(result: "PruneResult", *, as_json: bool) -> None:
     if improving := metadata.get("still_improving"):
         epochs = run.config.training.max_epochs
         print_note(f"Still improving after {epochs} epochs (training.max_epochs): {', '.join(improving)}")
-    if "validation_auc" in metadata.get("teacher", {}):
-        print_note(_describe_distillation(run.config.candidate_plans(), metadata["teacher"]))
+    if "validation_auc" in metadata.get("distillation", {}):
+        print_note(_describe_distillation(run.config.candidate_plans(), metadata["distillation"]))
     best = str(frontier.best()[-1].budget if result.recommended is None else result.recommended.budget)
     print_note(f"Results  {run.results}")
     print_note(f"Figure   {run.report / 'frontier.png'} and .svg")

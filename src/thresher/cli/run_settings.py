@@ -15,7 +15,7 @@ from thresher.data.encode.sources import DataSource, build_source, source_names
 from thresher.data.read.column_values import SHOWN_VALUES
 from thresher.data.schema import DATE_PARTS
 from thresher.errors import ConfigError
-from thresher.experiment.runs import RunConfig
+from thresher.experiment.config import RunConfig
 from thresher.models.model_registry import model_config
 from thresher.search.budget import parse_budgets
 

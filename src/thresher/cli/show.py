@@ -100,7 +100,7 @@ def _view_results(details: Details, frontier: Frontier | None) -> View:
 def _view_run(folder: Path) -> View:
     from thresher._internal.files import read_json
     from thresher.embeddings.method_registry import method_name
-    from thresher.experiment.runs import Run
+    from thresher.experiment.run_folder import Run
     from thresher.models.model_registry import model_name
 
     run = Run.open(folder)

@@ -1,18 +1,17 @@
-"""compare(): every method under every model, at every budget, with every seed; what is done is passed over.
+"""compare(): every method under every model, at every budget and seed; what is done is skipped.
 
     out/{settings.toml, encoded/, cells/<model>/<method>/, points/<model>/<method>/<budget>-seed<n>.json, frontier-*}
 
-On the first seed each method tries as many settings of its stated grid as every other; the best on validation at each
-budget is the method there, for all seeds, and only it is tested. One search serves all budgets of a call, on every seed
-and whichever settings won; those of a later call have their own (`searched_together`). The first seed of all methods
-comes before the second of any, so that a comparison cut short is even.
+On the first seed each method tries the same number of settings from its grid; the settings with the best validation
+AUC at a budget are used for all seeds, and only they are tested. One search serves all budgets of a call. The first
+seed of all methods comes before the second of any, so that an interrupted comparison is balanced.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING
+from time import monotonic
 
 from thresher._internal.files import exclusive_lock
 from thresher._internal.settings import config_to_mapping, save_toml
@@ -22,20 +21,17 @@ from thresher.data.table import EncodedTable
 from thresher.embeddings.base import EmbeddingConfig
 from thresher.embeddings.method_registry import describe_settings, frontier_points, method_grid
 from thresher.embeddings.uniform import UniformConfig
-from thresher.experiment.cell import Cell, searched_together
-from thresher.experiment.choice import Choice
+from thresher.errors import TimeLimitReached
+from thresher.experiment.compare_cell import Cell, Choice, searched_together
 from thresher.experiment.compare_config import SETTINGS, CompareConfig, check_comparable
-from thresher.experiment.compare_figures import draw_comparison
-from thresher.experiment.compared_points import FLOOR, ComparedPoint, load_points, machine, versions
-from thresher.experiment.deadline import Deadline, TimeIsUpError
-from thresher.experiment.runs import RunConfig
+from thresher.experiment.compared_points import FLOOR, ComparedPoint, draw_comparison, load_points, machine, versions
+from thresher.experiment.config import RunConfig
+from thresher.experiment.prune import RunProgress
 from thresher.models.model_registry import model_config
 from thresher.search.budget import Budget
 from thresher.search.ticket import Ticket
 from thresher.training.epochs import CHECKPOINT
-
-if TYPE_CHECKING:
-    from thresher.experiment.stages import RunProgress
+from thresher.training.progress import ProgressState
 
 TEACHER = "teacher"
 NO_CHOICE: Mapping[Budget, Choice] = {}
@@ -43,13 +39,13 @@ NO_CHOICE: Mapping[Budget, Choice] = {}
 
 @dataclass(frozen=True)
 class Comparison:
-    """What a comparison came to.
+    """The result of `compare`.
 
     Attributes:
-        points: every point there is by now, of this call and of earlier ones.
-        unmet: (model, method, budget) → why no settings tried can meet it.
-        finished: False if the time limit came first; the same call goes on from there.
-        figures: what was drawn, one per model and format.
+        points: every point in the folder, of this call and of earlier ones.
+        unmet: (model, method, budget) → why no settings that were tried can meet it.
+        finished: False if the time limit was reached; the same call continues from there.
+        figures: the files drawn, one per model and format.
     """
 
     points: Sequence[ComparedPoint]
@@ -59,48 +55,59 @@ class Comparison:
 
 
 def compare(
-    config: CompareConfig, *, out: str | Path, time_limit: float | None = None, progress: "RunProgress | None" = None
+    config: CompareConfig, *, out: str | Path, time_limit: float | None = None, progress: RunProgress | None = None
 ) -> Comparison:
-    """Run, or go on with, a comparison.
+    """Run or continue a comparison.
 
     Args:
         config: what is compared. Methods, models, budgets and seeds may grow from call to call; data, search, training,
-            teacher, width and trials must stay. Budgets that came together stay together: see `searched_together`.
+            teacher, width and trials must stay. Budgets of one call share a search: see `searched_together`.
         out: folder of the comparison.
-        time_limit: seconds after which it stops, with everything kept.
+        time_limit: seconds after which it stops; finished work and the checkpoint of an unfinished training are kept.
     """
-    sweep = _Sweep(config, Path(out), Deadline(time_limit, progress))
+    sweep = _Sweep(config, Path(out), _Display(progress), time_limit)
     finished = True
-    try:
-        with exclusive_lock(Path(out)):
+    with exclusive_lock(Path(out)):
+        try:
             sweep.run()
-    except TimeIsUpError:
-        finished = False
-    except KeyboardInterrupt:
-        if not sweep.deadline.passed:
-            raise
-        finished = False
+        except TimeLimitReached:
+            finished = False
     points = load_points(sweep.points_folder)
-    return Comparison(
-        points, sweep.unmet, finished, draw_comparison(points, lambda model: Path(out) / f"frontier-{model}")
-    )
+    figures = draw_comparison(points, lambda model: Path(out) / f"frontier-{model}")
+    return Comparison(points, sweep.unmet, finished, figures)
+
+
+class _Display:
+    """Forwards progress with the name of what is trained before the name of each stage."""
+
+    def __init__(self, progress: RunProgress | None) -> None:
+        self.progress, self.title = progress, ""
+
+    def update(self, state: ProgressState) -> None:
+        if self.progress is not None:
+            self.progress.update(replace(state, stage=f"{self.title} · {state.stage}") if self.title else state)
+
+    def encoding(self, done: int, total: int | None, message: str) -> None:
+        if self.progress is not None:
+            self.progress.encoding(done, total, message)
 
 
 class _Sweep:
-    """A comparison on its way."""
+    """The loop over seeds, models and methods."""
 
-    def __init__(self, config: CompareConfig, out: Path, deadline: Deadline) -> None:
-        self.config, self.out, self.deadline = config, out, deadline
+    def __init__(self, config: CompareConfig, out: Path, display: _Display, time_limit: float | None) -> None:
+        self.config, self.out, self.display = config, out, display
+        self.end = None if time_limit is None else monotonic() + time_limit
         self.points_folder = out / "points"
-        self.budgets: dict[Budget, str] = {}  # as methods are given them → as the user wrote them
-        self.together: Mapping[Budget, Sequence[Budget]] = {}  # budget → all that share its search
+        self.budgets: dict[Budget, str] = {}  # in parameters or bytes → as the user wrote them
+        self.together: Mapping[Budget, Sequence[Budget]] = {}  # budget → all budgets of its search
         self.unmet: dict[tuple[str, str, str], str] = {}
-        self.place = ""  # which of how many, among models, methods and seeds
+        self.place = ""  # number of the current model, method and seed
 
     def run(self) -> None:
         check_comparable(self.config, self.out / SETTINGS)
         save_toml(self.config, self.out / SETTINGS)
-        table = encode(build_source(self.config.data), self.out / "encoded", progress=self.deadline.encoding)
+        table = encode(build_source(self.config.data), self.out / "encoded", progress=self.display.encoding)
         self.budgets = self.config.budgets_for(table.schema.num_features)
         self.together = searched_together(self.budgets, self.out / "cells" / "searches.json")
         places = list(product(self.config.seed_numbers, self.config.models, self.config.methods))
@@ -110,14 +117,17 @@ class _Sweep:
             self._own_points(table, model, method, seed)
             self._budget_points(table, model, method, seed)
 
-    def _tell(self, model: str, method: str, seed: int, what: str) -> None:
-        """Name what is trained next, for whoever watches."""
-        self.deadline.about = " · ".join([self.place, model, method, f"seed {seed}", what])
+    def time_is_up(self) -> bool:
+        return self.end is not None and monotonic() >= self.end
+
+    def _set_title(self, model: str, method: str, seed: int, what: str) -> None:
+        """Name what is trained next in the progress display."""
+        self.display.title = " · ".join([self.place, model, method, f"seed {seed}", what])
 
     def _floor(self, table: EncodedTable, seed: int) -> None:
         path = self.points_folder / FLOOR / FLOOR / f"floor-seed{seed}.json"
         if not path.exists():
-            self._tell(FLOOR, "no embedding", seed, "the floor")
+            self._set_title(FLOOR, "no embedding", seed, "floor")
             cell = self._cell(table, FLOOR, FLOOR, UniformConfig(embedding_dim=1), seed)
             self._write({None: path}, cell, FLOOR, FLOOR)
 
@@ -125,7 +135,7 @@ class _Sweep:
         for embedding in frontier_points(method):
             path = self._point(model, method, f"d{embedding.embedding_dim}", seed)
             if not path.exists():
-                self._tell(model, method, seed, f"width {embedding.embedding_dim}")
+                self._set_title(model, method, seed, f"width {embedding.embedding_dim}")
                 cell = self._cell(table, model, method, embedding, seed)
                 self._write({None: path}, cell, model, method)
 
@@ -139,7 +149,7 @@ class _Sweep:
         chosen = {budget: best for budget, choice in choices.items() if (best := choice.best()) is not None}
         for embedding in dict.fromkeys(chosen.values()):
             wanted = [budget for budget, best in chosen.items() if best == embedding]
-            self._tell(model, method, seed, f"chosen: {describe_settings(embedding, method_grid(method))}")
+            self._set_title(model, method, seed, f"chosen: {describe_settings(embedding, method_grid(method))}")
             cell = self._cell(table, model, method, embedding, seed)
             for ticket, budgets in _by_ticket({b: cell.find(b, self.together[b])[0] for b in wanted}):
                 self._write({budget: paths[budget] for budget in budgets}, cell, model, method, ticket, choices)
@@ -147,10 +157,10 @@ class _Sweep:
             if budget not in chosen:
                 self.unmet[(model, method, self.budgets[budget])] = choices[budget].why_unmet
         for checkpoint in self._cells(model, method).glob(f"*-seed{self.config.first_seed}/retrained-*/{CHECKPOINT}"):
-            checkpoint.unlink()  # of settings that were only tried
+            checkpoint.unlink()  # settings that were only tried
 
     def _choose(self, table: EncodedTable, model: str, method: str, budget: Budget) -> Choice:
-        """Try as many settings as every method may, from the front of its grid; what was tried before is read."""
+        """Try the allowed number of settings from the front of the grid; earlier trials are read from their files."""
         path = self._cells(model, method) / f"choice-{budget.slug}.json"
         choice = Choice.load(path)
         if choice.covers(self.config.trials):
@@ -161,7 +171,7 @@ class _Sweep:
             if choice.covers(self.config.trials):
                 break
             trial = f"trial {choice.num_tried + 1}/{min(self.config.trials, len(grid))}"
-            self._tell(model, method, self.config.first_seed, f"{trial}: {describe_settings(embedding, grid)}")
+            self._set_title(model, method, self.config.first_seed, f"{trial}: {describe_settings(embedding, grid)}")
             cell = self._cell(table, model, method, embedding, self.config.first_seed)
             choice.add(cell, *cell.find(budget, self.together[budget]))
         else:
@@ -178,12 +188,12 @@ class _Sweep:
         ticket: Ticket | None = None,
         choices: Mapping[Budget, Choice] = NO_CHOICE,
     ) -> None:
-        """Test the chosen settings once, and write down the points they are: one for each budget they serve."""
-        outcome = cell.train(ticket, test=True)
-        assert outcome.test is not None, "an encoded table has a test split"
+        """Test the chosen settings once, and write a point for each budget they serve."""
+        trained = cell.train(ticket, test=True)
+        assert trained.test is not None, "an encoded table has a test split"
         embedding = cell.run.embedding if ticket is None else ticket.embedding_config(cell.run.embedding)
         for budget, path in paths.items():
-            searched = (0.0, 0) if budget is None else cell.searched(budget)
+            search_seconds, search_epochs = (0.0, 0) if budget is None else cell.search_cost(budget)
             ComparedPoint(
                 source=_source_name(self.config),
                 model=model,
@@ -191,23 +201,23 @@ class _Sweep:
                 config={} if method == FLOOR else config_to_mapping(embedding),
                 seed=cell.run.seed,
                 budget=None if budget is None else self.budgets[budget],
-                num_parameters=outcome.num_parameters,
-                storage_bytes=outcome.storage_bytes,
-                validation_auc=outcome.validation.auc,
-                validation_logloss=outcome.validation.logloss,
-                test_auc=outcome.test.auc,
-                test_logloss=outcome.test.logloss,
-                seconds=searched[0] + outcome.seconds,
-                search_seconds=searched[0],
-                search_epochs=searched[1],
-                retrain_seconds=outcome.seconds,
-                retrain_epochs=outcome.num_epochs,
+                num_parameters=trained.num_parameters,
+                storage_bytes=trained.storage_bytes,
+                validation_auc=trained.fit.validation.auc,
+                validation_logloss=trained.fit.validation.logloss,
+                test_auc=trained.test.auc,
+                test_logloss=trained.test.logloss,
+                seconds=search_seconds + trained.fit.seconds,
+                search_seconds=search_seconds,
+                search_epochs=search_epochs,
+                retrain_seconds=trained.fit.seconds,
+                retrain_epochs=trained.fit.num_epochs,
                 teacher_share=0.0 if cell.soft_labels is None else self.config.teacher_share,
                 trials=[] if budget is None else choices[budget].trials,
                 versions=versions(),
                 machine=machine(),
             ).save(path)
-        cell.forget(ticket)
+        cell.delete_checkpoint(ticket)
 
     def _cell(self, table: EncodedTable, model: str, method: str, embedding: EmbeddingConfig, seed: int) -> Cell:
         run = RunConfig(
@@ -219,18 +229,21 @@ class _Sweep:
             teacher_share=self.config.teacher_share,
             seed=seed,
         )
-        taught = self.config.teacher_share and model != FLOOR
-        soft_labels = self._soft_labels(table, run, model) if taught else None
-        return Cell.of(self._cells(model, method), run, table, self.deadline, soft_labels=soft_labels)
+        distilled = self.config.teacher_share and model != FLOOR
+        soft_labels = self._soft_labels(table, run, model) if distilled else None
+        return self._new_cell(self._cells(model, method), run, table, soft_labels)
+
+    def _new_cell(self, parent: Path, run: RunConfig, table: EncodedTable, soft_labels: Path | None = None) -> Cell:
+        return Cell.of(parent, run, table, soft_labels=soft_labels, progress=self.display, should_stop=self.time_is_up)
 
     def _soft_labels(self, table: EncodedTable, run: RunConfig, model: str) -> Path:
-        """The labels all methods learn from under a model and seed, made by a plain table trained before them."""
-        plain = replace(run, embedding=UniformConfig(embedding_dim=self.config.embedding_dim))
-        teacher = Cell.of(self.out / "cells" / model / TEACHER, plain, table, self.deadline)
-        about = self.deadline.about
-        self._tell(model, TEACHER, run.seed, f"width {self.config.embedding_dim}")
-        path = teacher.teach()
-        self.deadline.about = about
+        """The soft labels that all methods share under a model and seed, from a uniform table trained first."""
+        uniform = replace(run, embedding=UniformConfig(embedding_dim=self.config.embedding_dim))
+        teacher = self._new_cell(self.out / "cells" / model / TEACHER, uniform, table)
+        title = self.display.title
+        self._set_title(model, TEACHER, run.seed, f"width {self.config.embedding_dim}")
+        path = teacher.make_soft_labels()
+        self.display.title = title
         return path
 
     def _cells(self, model: str, method: str) -> Path:

@@ -8,7 +8,7 @@ from thresher.data.config import DataConfig
 from thresher.embeddings.method_registry import embedding_config
 from thresher.errors import ConfigError, FolderError
 from thresher.experiment.compared_points import FLOOR
-from thresher.experiment.runs import what_differs
+from thresher.experiment.config import changed_settings
 from thresher.models.model_registry import has_embedding, model_config
 from thresher.search.budget import Budget, parse_budgets
 from thresher.search.schedule import SearchConfig
@@ -114,5 +114,5 @@ def check_comparable(config: CompareConfig, path: Path) -> None:
     elif (stored := load_toml(CompareConfig, path).shared()) != config.shared():
         raise FolderError(
             f"the comparison in {path.parent} was started with other settings or trials "
-            f"({what_differs(stored, config.shared())}). Continue with those (see {path}), or choose another folder."
+            f"({changed_settings(stored, config.shared())}). Use those (see {path}), or choose another folder."
         )

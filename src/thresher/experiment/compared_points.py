@@ -1,8 +1,8 @@
-"""The result file of one point, where it was measured, and all of them read back."""
+"""ComparedPoint: the result file of one model of a comparison, and the figures of all."""
 
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from importlib.metadata import version
 from pathlib import Path
@@ -11,10 +11,11 @@ from typing import Any
 from thresher import __version__
 from thresher._internal.files import read_json, write_json
 from thresher.errors import FormatError
+from thresher.report.comparison import plot_comparison
 from thresher.report.frontier import FrontierPoint
 
 FLOOR = "lr"
-"""The paper's embedding-free floor, a model of its own that appears in every comparison."""
+"""The model without an embedding (logistic regression), part of every comparison."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,3 +107,22 @@ def _processor() -> str:
         return platform.processor()
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.processor()
+
+
+def draw_comparison(points: Sequence[ComparedPoint], stem_of: Callable[[str], Path]) -> list[Path]:
+    """Draw one figure per model with the frontier of every method; the model without an embedding is a line in each.
+
+    Args:
+        stem_of: model → path of its figure, without suffix.
+    """
+    below = [point.frontier_point() for point in points if point.model == FLOOR]
+    figures: list[Path] = []
+    for model in compared_models(points):
+        of_model = [point.frontier_point() for point in points if point.model == model]
+        figures += plot_comparison(of_model, stem_of(model), floor=below, title=f"{points[0].source} · {model}")
+    return figures
+
+
+def compared_models(points: Sequence[ComparedPoint]) -> list[str]:
+    """The models of the points, without the floor."""
+    return list(dict.fromkeys(point.model for point in points if point.model != FLOOR))

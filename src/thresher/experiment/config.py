@@ -19,7 +19,7 @@ from thresher.training.distillation import DistillationPlan, candidate_plans, ch
 from thresher.training.fit import TrainingConfig
 
 LADDER = ("20%", "10%", "5%", "2%", "1%", "0.5%", "0.2%")
-"""Sizes that are tried when the user says what may be lost instead of what may stay."""
+"""Sizes that are tried for `max_auc_drop`."""
 SHOWN_CHANGES = 5
 
 
@@ -29,21 +29,21 @@ class RunConfig:
 
     Attributes:
         budgets: sizes to cut tickets for: parameters (`30k`), shares (`2%`) or bytes (`1MB`).
-        max_auc_drop: instead of budgets: what validation AUC may fall by against the dense model. A ladder of sizes is
-            searched, and the smallest within it is recommended.
-        rewind: where retraining starts; the paper's is `initial`.
-        teacher_share: the part of each training label that is the teachers' prediction when tickets are retrained
-            (docs/search.md); 0 for labels alone, as in the paper. Absent: 1 if that retrains the smallest ticket to a
-            validation AUC at least 0.001 higher, else 0.
-        distill_search: whether the teacher has the same part in the search. Absent: where a teacher helps, there is a
-            second search, with it, whose tickets are taken if its smallest is better by as much again.
-        num_teachers: dense models of each kind whose predictions are averaged: the one pruning is measured against, and
-            others of other seeds. Each costs another dense training, also where labels then prove better.
-        teacher_models: models of other kinds that teach beside the dense one, with plain tables as wide, each
-            `num_teachers` times.
+        max_auc_drop: instead of budgets: by how much validation AUC may fall against the dense model. Several sizes are
+            searched, and the smallest within this drop is recommended.
+        rewind: where retraining starts; `initial` in the paper.
+        teacher_share: weight of the teachers' predictions in the labels of retraining (docs/search.md); 0 trains on
+            hard labels, as in the paper. Absent: 1 if that raises the validation AUC of the smallest ticket by at least
+            0.001, else 0.
+        distill_search: whether the search trains on soft labels, too. Absent: where distillation helps, a second search
+            is run on soft labels, and its tickets are used if the smallest is better by as much again.
+        num_teachers: dense models of each kind whose predictions are averaged, each with its own seed. Each costs
+            another dense training, also where hard labels then prove better.
+        teacher_models: models of other kinds that are teachers beside the dense one, with uniform tables of the same
+            width, each `num_teachers` times.
         seed: of initial weights, batch order and dropout; the split has its own, `data.split_seed`.
-        map_tables_over_mb: tables and optimizer states larger than this live in files in the run's folder, so that a
-            table larger than the memory still trains, at the speed of the disk; absent: all are in memory.
+        map_tables_over_mb: tables and optimizer states above this size are files in the run's folder, so that a table
+            larger than the memory can be trained at the speed of the disk; absent: all are in memory.
     """
 
     data: DataConfig = field(default_factory=DataConfig)
@@ -70,38 +70,38 @@ class RunConfig:
             num_other_models=len(self.teacher_models),
         )
         if self.map_tables_over_mb is not None and self.map_tables_over_mb < 0:
-            raise ConfigError(f"map_tables_over_mb is {self.map_tables_over_mb}; it must be 0 or more, or left out")
+            raise ConfigError(f"map_tables_over_mb is {self.map_tables_over_mb}. It must be 0 or more, or absent.")
         if self.max_auc_drop is not None and not 0 <= self.max_auc_drop < 0.5:
-            raise ConfigError(f"max_auc_drop is {self.max_auc_drop}; it is a difference of AUC, such as 0.001")
+            raise ConfigError(f"max_auc_drop is {self.max_auc_drop}. It must be a difference of AUC, such as 0.001.")
 
     def candidate_plans(self) -> list[DistillationPlan]:
-        """How teachers may teach: one way if all is told, else those that validation decides between."""
+        """The distillation plans that validation decides between; one if the settings leave no choice."""
         return candidate_plans(self.teacher_share, self.distill_search if self.is_searched else False)
 
     @property
     def is_searched(self) -> bool:
-        """Whether the method has a search; else its settings follow from the budget."""
+        """Whether the method has a search; otherwise its settings follow from the budget."""
         method = registered_embeddings()[method_name(self.embedding)].embedding
         return method.search_algorithm != FieldEmbedding.search_algorithm
 
     @property
     def largest_share(self) -> float:
-        """The part of the labels that teachers may come to have; 0 if there are none."""
+        """The largest weight of teacher predictions that a plan uses; 0 without distillation."""
         return self.candidate_plans()[-1].retraining
 
     def all_teachers(self) -> list[ModelConfig]:
-        """The dense models that teach, the first of them the one pruning is measured against."""
+        """The models of all teachers; the first is the dense model."""
         return [model for model in (self.model, *self.teacher_models) for _ in range(self.num_teachers)]
 
     def wanted_budgets(self) -> tuple[Budget, ...]:
-        """The budgets to search for: the user's, or the ladder."""
+        """The budgets to search for: those given, or the sizes tried for `max_auc_drop`."""
         return parse_budgets(self.budgets if self.max_auc_drop is None else LADDER)
 
 
-def what_differs(stored: object, config: object) -> str:
-    """The settings in which a second call differs from the first, a few of them in words; nothing if they are equal.
+def changed_settings(stored: object, config: object) -> str:
+    """The settings that differ between two configs, the first few of them; empty if they are equal.
 
-    >>> what_differs(RunConfig(seed=1), RunConfig(max_auc_drop=0.01))
+    >>> changed_settings(RunConfig(seed=1), RunConfig(max_auc_drop=0.01))
     'max_auc_drop was null, is 0.01; seed was 1, is 0'
     """
     changes = differences(config_to_mapping(stored), config_to_mapping(config))

@@ -1,54 +1,51 @@
-"""prune_model(): the whole search on a model we did not write, in our loop. Your own loop: `attach_` and `Searcher`.
+"""prune_model(): the whole workflow on any PyTorch model, in Thresher's training loop.
 
-Raw files and bundles are the work of `thresher.experiment.prune`.
+To keep a training loop of your own, use `attach_` and `Searcher`; to start from raw files, use `prune`.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+import copy
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
 from torch import nn
 
-from thresher.attach import AttachedTable, attach_, compact_
+from thresher.attach.attach import AttachedTable, attach_
+from thresher.attach.compact_tables import compact_
 from thresher.attach.find_tables import Where
 from thresher.data.batches.batches import DistillableSource
 from thresher.data.batches.split_batches import SplitBatches
+from thresher.embeddings.base import BYTES_PER_VALUE
 from thresher.embeddings.pep import PepConfig
 from thresher.errors import ConfigError
-from thresher.experiment.foreign_run import ForeignRun, copy_of_model
-from thresher.experiment.given_model import check_given, check_runs_compact, warn_of_probabilities
-from thresher.experiment.retrain import Trained, tested
-from thresher.experiment.run import tickets_folder
+from thresher.experiment.model_checks import check_folder, check_runs_compact, warn_of_probabilities
+from thresher.experiment.retrain import TrainedModel
+from thresher.experiment.run_folder import tickets_folder
+from thresher.experiment.workflow import Stages, Workflow
 from thresher.search.budget import Budget, parse_budgets
 from thresher.search.schedule import SearchConfig
 from thresher.search.ticket import Ticket
-from thresher.training.distillation import (
-    DistillationPlan,
-    SoftLabels,
-    candidate_plans,
-    check_distillation,
-    choose_plan,
-)
+from thresher.training.distillation import DistillationPlan, SoftLabels, candidate_plans, check_distillation
 from thresher.training.fit import TrainingConfig
 from thresher.training.progress import Progress
 
 
 @dataclass(frozen=True)
 class PrunedModels:
-    """A foreign model at several sizes.
+    """The result of `prune_model`.
 
     Attributes:
         tables: the tables that were searched.
-        dense: the model trained as it is, for comparison; None if that was not asked for.
-        pruned: budget as written → the model retrained at that size, with compact tables.
-        teaching: the part of the labels that teachers made up in the search, and in retraining.
+        dense: the trained unpruned model; None without `with_dense`.
+        pruned: budget as written → the retrained model with compact tables.
+        distillation: weight of teacher predictions in the labels of search and retraining.
     """
 
     tables: list[AttachedTable]
-    dense: Trained | None
-    pruned: Mapping[str, Trained]
-    teaching: DistillationPlan
+    dense: TrainedModel | None
+    pruned: Mapping[str, TrainedModel]
+    distillation: DistillationPlan
 
 
 def prune_model(
@@ -69,94 +66,161 @@ def prune_model(
     folder: str | Path | None = None,
     progress: Progress | None = None,
 ) -> PrunedModels:
-    """Search a model's embedding tables and retrain it at each budget; the model given is left as it is.
+    """Search a model's embedding tables and retrain it at each budget; the model itself is not changed.
 
     Args:
-        model: gives logits `[B]` or `[B, 1]` for `model(*batch.inputs)`; its weights now are the initial ones.
-        data: any batches the model takes, for training and validation, and for a test at the end.
-        budgets: parameters (`30k`), shares (`5%`) or bytes (`1MB`) over all its searched tables together.
-        where: which tables, as for `attach_`; so is `min_features`.
-        with_dense: train the unpruned model too.
-        teacher_share: the part of each training label that a teacher's prediction makes up in retraining; by default 1
-            if that retrains the smallest budget to a validation AUC at least 0.001 higher, else 0; and 0 where there is
-            no teacher or the batches cannot be relabelled (`TensorBatches` can).
+        model: returns logits `[B]` or `[B, 1]` for `model(*batch.inputs)`; its present weights are the initial ones.
+        data: batches for training and validation, and for a test at the end.
+        budgets: parameters (`30k`), shares (`5%`) or bytes (`1MB`) over all searched tables together.
+        where: which tables to search, as for `attach_`, like `min_features`.
+        with_dense: also train the unpruned model.
+        teacher_share: weight of teacher predictions in the labels of retraining. By default 1 if that raises the
+            validation AUC of the smallest budget by at least 0.001, else 0; and 0 if there is no teacher or the batches
+            cannot be relabelled (`TensorBatches` can).
         distill_search: whether the search trains on soft labels, too; by default tried where distillation helps.
-        teachers: models you have trained on the same rows, called as `model` is. What teaches is the mean of what they
-            and the unpruned model predict.
-        folder: histories, tickets and checkpoints go there; work found there is taken up again, if it is of the same
-            model with the same initial weights (seed its making) and of the same rows; else it is refused.
+        teachers: models trained on the same rows, called like `model`. Soft labels are the mean prediction of these and
+            of the unpruned model.
+        folder: for histories, tickets and checkpoints. Work found there is resumed if it belongs to the same model,
+            initial weights and rows; otherwise it is an error.
     """
-    if teacher_share and not (with_dense or teachers):
-        raise ConfigError(
-            f"teacher_share is {teacher_share}, but there is no teacher: leave with_dense = True, or give teachers"
-        )
-    if teachers and teacher_share == 0:
-        raise ConfigError("teachers are given, but teacher_share is 0: nobody teaches; leave one out")
-    if teacher_share is None and not (teachers or (with_dense and isinstance(data.train, DistillableSource))):
-        teacher_share = 0.0
-    check_distillation(teacher_share, distill_search)
-    ways = candidate_plans(teacher_share, distill_search)
-    run = ForeignRun(
-        model=model,
+    plans = _plans(data, teacher_share, distill_search, with_dense=with_dense, teachers=teachers)
+    attach = partial(attach_, config=config, where=where, min_features=min_features)
+    stages = Stages(
+        models=_ModelCopies(model, attach),
         data=data,
-        budgets=parse_budgets(budgets),
-        attach=partial(attach_, config=config, where=where, min_features=min_features),
-        search=search,
-        training=training,
+        search=SearchConfig() if search is None else search,
+        training=TrainingConfig() if training is None else training,
         seed=seed,
         folder=None if folder is None else Path(folder),
         progress=progress,
     )
-    if run.folder is not None:
-        check_given(run.folder, model, data)
-    dense, soft_labels, share = None, None, ways[-1].retraining
+    if stages.folder is not None:
+        check_folder(stages.folder, model, data)
     for teacher in teachers:
         warn_of_probabilities(teacher, data)
-    parts = [run.ask(teacher, share, stage=f"teacher {number}") for number, teacher in enumerate(teachers, 1)]
-    found: dict[str, Sequence[Ticket]] = {}
-    tried: dict[DistillationPlan, dict[Budget, Trained]] = {}
-
-    def tickets_of(teaching: DistillationPlan) -> Sequence[Ticket]:
-        if tickets_folder(teaching) not in found:
-            found[tickets_folder(teaching)] = run.find(teaching, soft_labels)
-        return found[tickets_folder(teaching)]
-
-    def validation_auc(teaching: DistillationPlan) -> float:
-        smallest = min(tickets_of(teaching), key=lambda ticket: ticket.num_parameters)
-        trained = run.retrain(smallest, teaching, soft_labels)
-        tried[teaching] = {smallest.budget: trained}
-        return trained.fit.validation.auc
-
-    attached = copy_of_model(model)
-    tables = run.attach(attached)
-    check_runs_compact(attached, tables, data)
-    del attached
-    if not ways[0].search:  # before dense training, unless that is to teach it: impossible settings are told at once
-        tickets_of(ways[0])
-    if with_dense:
-        dense = run.train_dense(tables)
-        warn_of_probabilities(dense.model, data)
-        if share:
-            parts.append(run.ask(dense.model, share, stage="dense predicts"))
-    if parts:
-        soft_labels = SoftLabels.mean(parts)
-        parts.clear()
-    teaching = ways[0] if len(ways) == 1 else choose_plan(ways, validation_auc).best
-    tickets, done = tickets_of(teaching), tried.get(teaching, {})
-    found.clear()  # what was not chosen is of no more use
-    tried.clear()
-    pruned = {}
-    for ticket in tickets:
-        trained = done.get(ticket.budget) or run.retrain(ticket, teaching, soft_labels)
-        pruned[str(ticket.budget)] = _compacted(tested(trained.model, data, trained.fit))
-    return PrunedModels(tables, dense, pruned, teaching)
-
-
-def _compacted(trained: Trained) -> Trained:
-    """With compact tables, and their sizes: one table held by two modules counts once."""
-    sizes = compact_(trained.model)
-    return replace(
-        trained,
-        num_parameters=sum(size.num_parameters for size in sizes),
-        storage_bytes=sum(size.storage_bytes for size in sizes),
+    tried = _copy(model)
+    tables = attach(tried)
+    check_runs_compact(tried, tables, data)
+    del tried
+    workflow = _ModelWorkflow(
+        stages=stages,
+        budgets=parse_budgets(budgets),
+        plans=plans,
+        tables=tables,
+        teachers=teachers,
+        with_dense=with_dense,
     )
+    result = workflow.run()
+    pruned = {str(budget): trained for budget, trained in result.pruned.items()}
+    return PrunedModels(tables, result.dense, pruned, result.plan)
+
+
+def _plans(
+    data: SplitBatches,
+    teacher_share: float | None,
+    distill_search: bool | None,
+    *,
+    with_dense: bool,
+    teachers: Sequence[nn.Module],
+) -> list[DistillationPlan]:
+    if teacher_share and not (with_dense or teachers):
+        raise ConfigError(
+            f"teacher_share is {teacher_share}, but there is no teacher. Set with_dense = True, or pass teachers."
+        )
+    if teachers and teacher_share == 0:
+        raise ConfigError("teachers are given, but teacher_share is 0 (no distillation). Remove one of the two.")
+    if teacher_share is None and not (teachers or (with_dense and isinstance(data.train, DistillableSource))):
+        teacher_share = 0.0
+    check_distillation(teacher_share, distill_search)
+    return candidate_plans(teacher_share, distill_search)
+
+
+@dataclass(frozen=True)
+class _ModelCopies:
+    """The `ModelBuilder` of a user's model: copies of it."""
+
+    model: nn.Module
+    attach: Callable[[nn.Module], list[AttachedTable]]
+
+    def dense(self) -> nn.Module:
+        return _copy(self.model)
+
+    def searched(self) -> nn.Module:
+        copied = _copy(self.model)
+        self.attach(copied)
+        return copied
+
+    def for_ticket(self, ticket: Ticket) -> nn.Module:
+        return _copy(self.model)
+
+
+def _copy(model: nn.Module) -> nn.Module:
+    """A copy whose tables have dense gradients, which the training loop's optimizer needs."""
+    copied = copy.deepcopy(model)
+    for module in copied.modules():
+        if isinstance(module, nn.Embedding | nn.EmbeddingBag):
+            module.sparse = False
+    return copied
+
+
+@dataclass(kw_only=True)
+class _ModelWorkflow(Workflow[TrainedModel]):
+    """Keeps trained models in memory."""
+
+    tables: Sequence[AttachedTable]
+    teachers: Sequence[nn.Module]
+    with_dense: bool
+    _labels: SoftLabels | None = None
+    _tickets: dict[float, Sequence[Ticket]] = field(default_factory=dict)
+
+    def train_dense(self) -> TrainedModel | None:
+        """The model as it is; its size is that of the searched tables."""
+        if not self.with_dense:
+            return None
+        dense = self.stages.train_dense()
+        num_parameters = sum(table.num_features * table.embedding_dim for table in self.tables)
+        warn_of_probabilities(dense.model, self.stages.data)
+        return replace(dense, num_parameters=num_parameters, storage_bytes=num_parameters * BYTES_PER_VALUE)
+
+    def make_soft_labels(self, dense: TrainedModel | None) -> None:
+        share = self.plans[-1].retraining
+        teachers = {f"teacher {number}": teacher for number, teacher in enumerate(self.teachers, 1)}
+        if dense is not None:
+            teachers["dense predicts"] = dense.model
+        if share and teachers:
+            train, progress = self.stages.data.train, self.stages.progress
+            self._labels = SoftLabels.mean(
+                [
+                    SoftLabels.from_teacher(teacher, train, share, stage=stage, progress=progress)
+                    for stage, teacher in teachers.items()
+                ]
+            )
+
+    def soft_labels(self, share: float) -> SoftLabels | None:
+        return self._labels if share else None
+
+    def find_tickets(self, plan: DistillationPlan) -> Sequence[Ticket]:
+        if plan.search not in self._tickets:
+            labels = self.soft_labels(plan.search)
+            name = _named_after(tickets_folder(plan), labels)
+            self._tickets[plan.search] = self.stages.find_tickets(self.budgets, name, soft_labels=labels)
+        return self._tickets[plan.search]
+
+    def retrain(self, ticket: Ticket, plan: DistillationPlan) -> TrainedModel:
+        labels = self.soft_labels(plan.retraining)
+        name = _named_after(f"retrained/{ticket.budget.slug}/{plan}", labels)
+        return self.stages.retrain(ticket, name, soft_labels=labels)
+
+    def keep(self, ticket: Ticket, trained: TrainedModel) -> TrainedModel:
+        """The model with compact tables, and their size; a table shared by two modules counts once."""
+        sizes = compact_(trained.model)
+        return replace(
+            trained,
+            num_parameters=sum(size.num_parameters for size in sizes),
+            storage_bytes=sum(size.storage_bytes for size in sizes),
+        )
+
+
+def _named_after(name: str, soft_labels: SoftLabels | None) -> str:
+    """The name of a stage's folder. It includes the soft labels, since teachers may change between calls."""
+    return name if soft_labels is None else f"{name}-{soft_labels.digest}"

@@ -1,7 +1,4 @@
-"""in_fewer_bits(): a bundle of a run → the same with values of 16, 8 or 4 bits, and what that costs on the run's data.
-
-Not here: rounding where there is no data (`thresher.serving.bundle.convert_bundle`).
-"""
+"""quantize_bundle(): a bundle of a run → the same with fp16, int8 or int4 values, measured again on the run's data."""
 
 import logging
 from dataclasses import dataclass, replace
@@ -12,9 +9,9 @@ from thresher.compact.layouts import ValueType
 from thresher.compact.stored import make_trainable_
 from thresher.data.batches.split_batches import SplitBatches
 from thresher.data.table import EncodedTable
-from thresher.experiment.retrain import retrain_quantised, short_training
-from thresher.experiment.run import Run
-from thresher.experiment.stages import batches
+from thresher.experiment.retrain import retrain_quantized, short_training
+from thresher.experiment.run_folder import Run
+from thresher.experiment.run_models import shuffled_batches
 from thresher.report.frontier import FrontierPoint
 from thresher.serving.bundle import Bundle, check_can_round, open_bundle, save_bundle
 from thresher.training.distillation import SoftLabels
@@ -25,15 +22,15 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Rounded:
-    """A bundle in fewer bits, its point on the frontier, and the validation AUC it had before."""
+class QuantizedBundle:
+    """A quantized bundle, its point on the frontier, and the validation AUC before quantization."""
 
     bundle: Bundle
     point: FrontierPoint
     validation_auc_before: float
 
 
-def in_fewer_bits(
+def quantize_bundle(
     run: Run,
     source: Path,
     folder: Path,
@@ -41,17 +38,17 @@ def in_fewer_bits(
     *,
     retrain: bool = False,
     progress: Progress | None = None,
-) -> Rounded:
-    """Write one of a run's bundles again with rounded values, measured anew: none of its figures are the old ones.
+) -> QuantizedBundle:
+    """Write a bundle of a run again with quantized values, and measure it again on validation and test.
 
     Args:
-        source: the bundle, for instance `run.bundle("2%")`.
-        folder: where the new one goes.
-        retrain: go on training in these bits, 8 or 4, for a few epochs.
+        source: the bundle, e.g. `run.bundle("2%")`.
+        folder: where the quantized bundle is written.
+        retrain: quantization-aware training for a few epochs (int8 and int4).
     """
     bundle = open_bundle(source)
     check_can_round(bundle, value_type)
-    data = batches(run, EncodedTable.open(run.encoded))
+    data = shuffled_batches(run.config, EncodedTable.open(run.encoded))
     before = evaluate(bundle.model, data.validation)
     if retrain:
         _retrain(run, bundle, data, value_type, progress)
@@ -63,36 +60,32 @@ def in_fewer_bits(
     point = _measure(
         run, rounded, data, label=str(bundle.metadata.get("label", "")), budget=bundle.metadata.get("budget")
     )
-    write(
-        model=rounded.model, metadata={**point.to_json(), "value_type": value_type, "retrained_in_these_bits": retrain}
-    )
-    return Rounded(rounded, point, before.auc)
+    write(model=rounded.model, metadata={**point.to_json(), "value_type": value_type, "quantization_aware": retrain})
+    return QuantizedBundle(rounded, point, before.auc)
 
 
 def _retrain(run: Run, bundle: Bundle, data: SplitBatches, value_type: ValueType, progress: Progress | None) -> None:
     make_trainable_(bundle.model)
-    retrain_quantised(
+    retrain_quantized(
         bundle.model,
-        replace(data, test=None),  # the test split is read once, of what is written
+        replace(data, test=None),  # the test split is read once, for the bundle that is written
         value_type,
         short_training(run.config.training),
         seed=run.config.seed,
-        soft_labels=_lesson(run),
+        soft_labels=_soft_labels(run),
         progress=progress,
     )
 
 
-def _lesson(run: Run) -> SoftLabels | None:
-    """What the run's tickets were retrained on, where that was taught and can still be read."""
-    teaching = run.teaching()
-    if teaching is None or not teaching.retraining:
+def _soft_labels(run: Run) -> SoftLabels | None:
+    """The soft labels that the run's tickets were retrained on; None for hard labels."""
+    plan = run.distillation()
+    if plan is None or not plan.retraining:
         return None
     if not run.soft_labels.exists():
-        logger.warning(
-            "The teachers' predictions this model learned from are gone (%s); it goes on with labels.", run.soft_labels
-        )
+        logger.warning("The soft labels of this run are missing (%s). Training uses hard labels.", run.soft_labels)
         return None
-    return run.load_soft_labels(teaching.retraining)
+    return run.load_soft_labels(plan.retraining)
 
 
 def _measure(run: Run, rounded: Bundle, data: SplitBatches, *, label: str, budget: str | None) -> FrontierPoint:

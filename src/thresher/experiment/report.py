@@ -1,4 +1,4 @@
-"""write_report(): the last stage of a run. Points → results.json, pictures of the frontier and of the falling count."""
+"""write_report(): the last stage of a run. Points → results.json, figures of the frontier and of the kept entries."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -7,22 +7,22 @@ from pathlib import Path
 from thresher._internal.files import read_json
 from thresher.data.table import EncodedTable
 from thresher.embeddings.method_registry import method_name
-from thresher.experiment.auc_doubts import drop_doubts
-from thresher.experiment.run import Run
+from thresher.experiment.run_folder import Run
 from thresher.models.model_registry import model_name
 from thresher.report.frontier import Frontier, FrontierPoint
 from thresher.report.plots import plot_frontier, plot_kept
 from thresher.training.checkpoint import read_history
 from thresher.training.epochs import HISTORY
+from thresher.training.metrics import auc_standard_error
 
 
 @dataclass(frozen=True)
 class PruneResult:
-    """What a run came to: sizes and metrics, and where its files are.
+    """The result of `prune`: sizes, metrics and files.
 
     Attributes:
         frontier: the dense model's point and one per budget.
-        recommended: the smallest within `max_auc_drop`, where that was asked for and one was found.
+        recommended: the smallest size within `max_auc_drop`; None if that was not set or no size is within it.
     """
 
     run: Run
@@ -31,8 +31,8 @@ class PruneResult:
 
 
 def write_report(run: Run, table: EncodedTable, dense: FrontierPoint, points: Sequence[FrontierPoint]) -> PruneResult:
-    """Points → results.json, and the frontier as a picture."""
-    facts = {
+    """Write `results.json` and the figures."""
+    metadata: dict[str, object] = {
         "source": run.config.data.source,
         "model": model_name(run.config.model),
         "method": method_name(run.config.embedding),
@@ -41,42 +41,58 @@ def write_report(run: Run, table: EncodedTable, dense: FrontierPoint, points: Se
         "num_features": table.schema.num_features,
         "seconds": _seconds(run),
         "still_improving": [name for name, folder in _trainings(run, points) if _still_improving(run, folder)],
-        "teacher": _teacher(run),
+        "distillation": _distillation(run),
     }
-    frontier = Frontier(points=tuple(points), dense=dense, metadata=facts)
+    frontier = Frontier(points=tuple(points), dense=dense, metadata=metadata)
     drop = run.config.max_auc_drop
     recommended = None if drop is None else frontier.smallest_within(drop)
     if drop is not None:
         labels = table.split("validation").labels
         num_positive = int((labels != 0).sum())
         doubts = drop_doubts(drop, dense.validation_auc, num_positive, len(labels) - num_positive)
-        wanted = None if recommended is None else recommended.budget
-        told = {"recommended": wanted} | ({} if doubts is None else {"doubts": doubts})
-        frontier = replace(frontier, metadata={**facts, **told})
+        metadata["recommended"] = None if recommended is None else recommended.budget
+        metadata |= {} if doubts is None else {"doubts": doubts}
+        frontier = replace(frontier, metadata=metadata)
     frontier.save(run.results)
     plot_frontier(frontier, run.report / "frontier.png")
     _plot_search(run, points)
     return PruneResult(run, frontier, recommended)
 
 
-def _teacher(run: Run) -> dict[str, object]:
-    """The teachers' part in the labels, and, where it was to be chosen, what decided it."""
-    told: dict[str, object] = {"num_teachers": run.config.num_teachers} if run.config.num_teachers > 1 else {}
+def drop_doubts(drop: float, dense_auc: float, num_positive: int, num_negative: int) -> str | None:
+    """Why a recommendation by `max_auc_drop` may be noise, as a sentence; None if it is not."""
+    error = auc_standard_error(dense_auc, num_positive, num_negative)
+    if dense_auc < 0.5 + 2 * error:
+        return (
+            f"Warning: the dense model's validation AUC {dense_auc:.4f} is not clearly above 0.5 (standard error "
+            f"{error:.4f}). Any size may seem good enough."
+        )
+    if drop < error:
+        return (
+            f"Warning: the recommendation may be noise. A drop of {drop} is below the standard error {error:.4f} of "
+            f"the validation AUC ({num_positive:,} positive and {num_negative:,} negative rows)."
+        )
+    return None
+
+
+def _distillation(run: Run) -> dict[str, object]:
+    """The weight of teacher predictions in the labels and, if validation decided it, the AUC of each plan tried."""
+    found: dict[str, object] = {"num_teachers": run.config.num_teachers} if run.config.num_teachers > 1 else {}
     if run.config.teacher_models:
-        told["teacher_models"] = [model_name(model) for model in run.config.teacher_models]
-    if run.teacher.exists():
-        return {"search_share": 0.0, **read_json(run.teacher), **told}
-    teaching = run.teaching()
-    assert teaching is not None, "retraining begins once it is decided"
-    return {"share": teaching.retraining, "search_share": teaching.search, **told}
+        found["teacher_models"] = [model_name(model) for model in run.config.teacher_models]
+    if run.choice.exists():
+        return {**read_json(run.choice), **found}
+    plan = run.distillation()
+    assert plan is not None, "retraining starts once the plan is chosen"
+    return {"share": plan.retraining, "search_share": plan.search, **found}
 
 
 def _trainings(run: Run, points: Sequence[FrontierPoint]) -> list[tuple[str, Path]]:
-    """The dense model, the other teachers and the tickets by name, with the folders their histories are in."""
-    budgets, way = [str(point.budget) for point in points], str(run.teaching())
+    """The name and folder of each training: the dense model, the other teachers, the tickets."""
+    budgets, plan = [str(point.budget) for point in points], str(run.distillation())
     others = range(2, len(run.config.all_teachers()) + 1) if run.config.largest_share else ()
     teachers = [(f"teacher {number}", run.teacher_labels(number).parent) for number in others]
-    return [("dense", run.dense), *teachers, *((budget, run.retrained(budget) / way) for budget in budgets)]
+    return [("dense", run.dense), *teachers, *((budget, run.retrained(budget) / plan) for budget in budgets)]
 
 
 def _still_improving(run: Run, folder: Path) -> bool:
@@ -88,7 +104,7 @@ def _still_improving(run: Run, folder: Path) -> bool:
 
 
 def _plot_search(run: Run, points: Sequence[FrontierPoint]) -> None:
-    """How the count fell; a method that is not searched epoch by epoch has no such picture."""
+    """Draw the kept entries over the steps of the search, if the method searches epoch by epoch."""
     history = run.tickets / HISTORY
     records = [record for record in read_history(history) if "num_kept" in record] if history.exists() else []
     if records:
@@ -101,6 +117,6 @@ def _plot_search(run: Run, points: Sequence[FrontierPoint]) -> None:
 
 
 def _seconds(run: Run) -> float:
-    """What searches and all trainings took, interruptions not counted; the same however often a run was resumed."""
+    """Seconds of all searches and trainings, without interruptions."""
     histories = [read_history(path) for path in sorted(run.folder.rglob(HISTORY))]
     return float(sum(record["seconds"] for records in histories for record in records))

@@ -12,13 +12,13 @@ from torch import nn
 
 from thresher._internal.registry import Registry
 from thresher.embeddings.base import FieldEmbedding
-from thresher.errors import AttachError, ConfigError
+from thresher.errors import AttachError, BudgetError, ConfigError
 from thresher.search.budget import Budget, parse_budgets
 from thresher.search.schedule import SearchConfig
 from thresher.search.ticket import MaskTicket, Ticket
 from thresher.search.ticket_files import load_mask_ticket, save_ticket
 from thresher.training.distillation import SoftLabels
-from thresher.training.progress import Progress, Renamed
+from thresher.training.progress import Progress, ProgressState, Renamed
 
 if TYPE_CHECKING:
     from thresher.data.batches.split_batches import SplitBatches
@@ -126,6 +126,31 @@ def find_tickets(
         should_stop=should_stop,
     )
     return search_algorithm(_declared_algorithm(model))(task)
+
+
+class _TrainingStartsError(Exception):
+    """A search has checked its budgets and is about to train."""
+
+
+class _StopAtStart:
+    def update(self, state: ProgressState) -> None:
+        raise _TrainingStartsError
+
+
+def unmet_budgets(
+    model: nn.Module, data: "SplitBatches", budgets: Iterable[Budget], config: SearchConfig
+) -> dict[Budget, BudgetError]:
+    """The budgets that no ticket of this model can meet, with the reason; nothing is trained."""
+    algorithm, unmet = search_algorithm(_declared_algorithm(model)), {}
+    for budget in budgets:
+        task = SearchTask(model=model, data=data, budgets=(budget,), config=config, seed=0, progress=_StopAtStart())
+        try:
+            algorithm(task)
+        except _TrainingStartsError:
+            pass
+        except BudgetError as error:
+            unmet[budget] = error
+    return unmet
 
 
 def _declared_algorithm(model: nn.Module) -> str:

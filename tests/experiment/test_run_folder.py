@@ -7,7 +7,8 @@ import pytest
 from thresher._internal.files import exclusive_lock
 from thresher.data.config import DataConfig, SplitConfig
 from thresher.errors import BudgetError, ConfigError, ThresherError
-from thresher.experiment.runs import Run, RunConfig
+from thresher.experiment.config import RunConfig
+from thresher.experiment.run_folder import Run
 
 
 @pytest.fixture

@@ -1,0 +1,176 @@
+"""RunWorkflow: the workflow of `prune`, whose stages fill the folders of a run.
+
+A stage is done once its result file exists (`point.json`, `tickets.json`, `distillation.json`). A resumed run skips
+done stages and continues an unfinished one from its checkpoint.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from thresher._internal.files import read_json, write_json
+from thresher.data.encode.row_encoder import RowEncoder
+from thresher.data.table import EncodedTable
+from thresher.embeddings.method_registry import method_name
+from thresher.experiment.retrain import TrainedModel
+from thresher.experiment.run_folder import Run
+from thresher.experiment.run_models import ConfiguredModels, check_teacher_models, shuffled_batches
+from thresher.experiment.workflow import Stages, Workflow
+from thresher.models.base import CtrModel
+from thresher.report.frontier import FrontierPoint
+from thresher.search.ticket import Ticket
+from thresher.search.ticket_files import load_ticket
+from thresher.serving.bundle import save_bundle
+from thresher.training.distillation import DistillationPlan, SoftLabels
+from thresher.training.epochs import CHECKPOINT
+from thresher.training.progress import Progress
+from thresher.training.seeding import derive_seed
+
+
+@dataclass(kw_only=True)
+class RunWorkflow(Workflow[FrontierPoint]):
+    """The stages of a run, kept in its folder."""
+
+    run_folder: Run
+    table: EncodedTable
+
+    @classmethod
+    def of(
+        cls,
+        run: Run,
+        table: EncodedTable,
+        progress: Progress | None = None,
+        should_stop: Callable[[], bool] | None = None,
+    ) -> "RunWorkflow":
+        """The workflow of a run whose data is encoded."""
+        config = run.config
+        stages = Stages(
+            models=ConfiguredModels(config, table),
+            data=shuffled_batches(config, table),
+            search=config.search,
+            training=config.training,
+            rewind=config.rewind,
+            seed=config.seed,
+            folder=run.folder,
+            progress=progress,
+            should_stop=should_stop,
+        )
+        budgets, plans = config.wanted_budgets(), config.candidate_plans()
+        return cls(stages=stages, budgets=budgets, plans=plans, run_folder=run, table=table)
+
+    def search(self, plan: DistillationPlan) -> Sequence[Ticket]:
+        """The search of a plan alone, after the teachers it needs."""
+        self.check_budgets()
+        if plan.search:
+            self.make_soft_labels(self.train_dense())
+        return self.find_tickets(plan)
+
+    def check_budgets(self) -> None:
+        """Also checks the teachers' models; sizes of the `max_auc_drop` ladder that cannot be met are left out."""
+        if any(self.run_folder.ticket_folder(plan).joinpath("tickets.json").exists() for plan in self.plans):
+            return
+        check_teacher_models(self.run_folder.config, self.table)
+        unmet = self.stages.unmet_budgets(self.budgets)
+        reachable = [budget for budget in self.budgets if budget not in unmet]
+        if unmet and (self.run_folder.config.max_auc_drop is None or not reachable):
+            raise next(iter(unmet.values()))
+        self.budgets = reachable
+
+    def train_dense(self) -> FrontierPoint:
+        """The model with a uniform table of the same width; its predictions are the first soft labels."""
+        run, config = self.run_folder, self.run_folder.config
+        done, labels = run.dense / "point.json", run.teacher_labels(1)
+        needs_labels = config.largest_share > 0 and not (labels.exists() or run.soft_labels.exists())
+        if needs_labels or not done.exists():
+            trained = self._train_teacher(self.stages, run.dense, labels, stage="dense", test=True)
+            _finish(run.dense, _point(trained, label="dense", budget=None, seed=config.seed))
+        return FrontierPoint.from_json(read_json(done))
+
+    def make_soft_labels(self, dense: FrontierPoint | None = None) -> None:
+        """Train the other teachers, each with its own seed and never tested; average the predictions of all."""
+        run, config = self.run_folder, self.run_folder.config
+        if not config.largest_share or run.soft_labels.exists():
+            return
+        teachers = dict(enumerate(config.all_teachers(), 1))
+        for number in range(2, len(teachers) + 1):
+            labels = run.teacher_labels(number)
+            if not labels.exists():
+                own = replace(config, model=teachers[number], seed=derive_seed(config.seed, "teacher", number))
+                models, data = ConfiguredModels(own, self.table), shuffled_batches(own, self.table)
+                stages = replace(self.stages, models=models, data=data, seed=own.seed)
+                stage = f"teacher {number} of {len(teachers)}"
+                self._train_teacher(stages, labels.parent, labels, stage=stage, test=False)
+            (labels.parent / CHECKPOINT).unlink(missing_ok=True)
+        parts = [SoftLabels.load(run.teacher_labels(number), config.largest_share) for number in teachers]
+        SoftLabels.mean(parts).save(run.soft_labels)
+
+    def _train_teacher(self, stages: Stages, folder: Path, labels: Path, *, stage: str, test: bool) -> TrainedModel:
+        name, share = folder.relative_to(self.run_folder.folder).as_posix(), self.run_folder.config.largest_share
+        trained = stages.train(stages.models.dense(), name, stage=stage, test=test)
+        if share:
+            SoftLabels.from_teacher(
+                trained.model, stages.data.train, share, stage=f"{stage} predicts", progress=stages.progress
+            ).save(labels)
+        return trained
+
+    def soft_labels(self, share: float) -> SoftLabels | None:
+        return self.run_folder.load_soft_labels(share)
+
+    def choose_distillation(self) -> DistillationPlan:
+        chosen = self.run_folder.distillation()
+        if chosen is None:
+            choice = self.compare_plans()
+            chosen = choice.best
+            shares = {"share": chosen.retraining, "search_share": chosen.search}
+            failed = {} if choice.failed is None else {"failed": choice.failed}
+            write_json(self.run_folder.choice, {**shares, "validation_auc": choice.validation_aucs, **failed})
+        return chosen
+
+    def find_tickets(self, plan: DistillationPlan) -> Sequence[Ticket]:
+        folder = self.run_folder.ticket_folder(plan)
+        done = folder / "tickets.json"
+        if done.exists():
+            return [load_ticket(folder / slug) for slug in read_json(done)["tickets"]]
+        name = folder.relative_to(self.run_folder.folder).as_posix()
+        tickets = self.stages.find_tickets(self.budgets, name, soft_labels=self.soft_labels(plan.search))
+        write_json(done, {"tickets": [ticket.budget.slug for ticket in tickets]})
+        (folder / CHECKPOINT).unlink(missing_ok=True)
+        return tickets
+
+    def retrain(self, ticket: Ticket, plan: DistillationPlan) -> TrainedModel:
+        folder = self.run_folder.retrained(ticket.budget) / str(plan)
+        name = folder.relative_to(self.run_folder.folder).as_posix()
+        return self.stages.retrain(ticket, name, soft_labels=self.soft_labels(plan.retraining))
+
+    def prune_to(self, ticket: Ticket, plan: DistillationPlan) -> FrontierPoint:
+        done = self.run_folder.retrained(ticket.budget) / "point.json"
+        return FrontierPoint.from_json(read_json(done)) if done.exists() else super().prune_to(ticket, plan)
+
+    def keep(self, ticket: Ticket, trained: TrainedModel) -> FrontierPoint:
+        """Write the model as a bundle, then its point on the frontier."""
+        run, config = self.run_folder, self.run_folder.config
+        assert isinstance(trained.model, CtrModel)
+        point = _point(trained, label=method_name(config.embedding), budget=str(ticket.budget), seed=config.seed)
+        encoder = RowEncoder.load(run.encoded)
+        save_bundle(run.bundle(ticket.budget), trained.model, config.model, encoder, metadata=point.to_json())
+        _finish(run.retrained(ticket.budget), point)
+        return point
+
+
+def _point(trained: TrainedModel, *, label: str, budget: str | None, seed: int) -> FrontierPoint:
+    return FrontierPoint.from_metrics(
+        label=label,
+        budget=budget,
+        num_parameters=trained.num_parameters,
+        storage_bytes=trained.storage_bytes,
+        validation=trained.fit.validation,
+        test=trained.test,
+        seed=seed,
+    )
+
+
+def _finish(folder: Path, point: FrontierPoint) -> None:
+    """Mark a stage as done; its checkpoints are no longer needed."""
+    write_json(folder / "point.json", point.to_json())
+    for checkpoint in folder.rglob(CHECKPOINT):
+        checkpoint.unlink()

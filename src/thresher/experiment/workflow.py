@@ -1,0 +1,221 @@
+"""Workflow: dense training → distillation? → search → retraining, written once and run in this order.
+
+    check budgets → dense model → soft labels → distillation plan → tickets → pruned models
+
+`prune` (files of a run), `prune_model` (models in memory) and `compare` (many methods) run the same stages. Validation
+decides everything; the test split of a model is read once, after all decisions about it.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Generic, Protocol, TypeVar
+
+from torch import nn
+
+from thresher.data.batches.split_batches import SplitBatches
+from thresher.errors import BudgetError
+from thresher.experiment.retrain import TrainedModel, retrain_ticket, train_model, with_test_metrics
+from thresher.search.budget import Budget
+from thresher.search.find_tickets import find_tickets, unmet_budgets
+from thresher.search.schedule import SearchConfig
+from thresher.search.ticket import Rewind, Ticket
+from thresher.training.distillation import DistillationPlan, PlanChoice, SoftLabels, choose_plan
+from thresher.training.fit import TrainingConfig
+from thresher.training.progress import Progress
+
+ResultT = TypeVar("ResultT")
+
+
+class ModelBuilder(Protocol):
+    """Builds the models of a workflow; each call gives a fresh model with the same initial weights."""
+
+    def dense(self) -> nn.Module:
+        """The unpruned model."""
+
+    def searched(self) -> nn.Module:
+        """The model with tables that a search prunes."""
+
+    def for_ticket(self, ticket: Ticket) -> nn.Module:
+        """The model that a ticket is applied to."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stages:
+    """The stages that train. Each resumes unfinished work in its folder under `folder`; None keeps all in memory."""
+
+    models: ModelBuilder
+    data: SplitBatches
+    search: SearchConfig
+    training: TrainingConfig
+    rewind: Rewind = "initial"
+    seed: int = 0
+    folder: Path | None = None
+    progress: Progress | None = None
+    should_stop: Callable[[], bool] | None = None
+
+    def unmet_budgets(self, budgets: Sequence[Budget]) -> dict[Budget, BudgetError]:
+        """The budgets that no ticket can meet, with the reason; nothing is trained."""
+        return unmet_budgets(self.models.searched(), self.data, budgets, self.search)
+
+    def train(
+        self,
+        model: nn.Module,
+        name: str,
+        *,
+        stage: str,
+        soft_labels: SoftLabels | None = None,
+        test: bool,
+    ) -> TrainedModel:
+        """Train a model as it is.
+
+        Args:
+            name: the stage's folder.
+            stage: the name shown in the progress display.
+            test: whether to read the test split at the end.
+        """
+        return train_model(
+            model,
+            self._data(test=test),
+            self.training,
+            seed=self.seed,
+            folder=self._folder(name),
+            stage=stage,
+            soft_labels=soft_labels,
+            progress=self.progress,
+            should_stop=self.should_stop,
+        )
+
+    def train_dense(self, *, test: bool = True) -> TrainedModel:
+        """Train the unpruned model: the reference, and the first teacher."""
+        return self.train(self.models.dense(), "dense", stage="dense", test=test)
+
+    def find_tickets(
+        self, budgets: Sequence[Budget], name: str, *, soft_labels: SoftLabels | None = None
+    ) -> Sequence[Ticket]:
+        """One search; a ticket for each budget, largest first."""
+        return find_tickets(
+            self.models.searched(),
+            self.data,
+            budgets,
+            self.search,
+            seed=self.seed,
+            folder=self._folder(name),
+            soft_labels=soft_labels,
+            progress=self.progress,
+            should_stop=self.should_stop,
+        )
+
+    def retrain(
+        self, ticket: Ticket, name: str, *, soft_labels: SoftLabels | None = None, test: bool = False
+    ) -> TrainedModel:
+        """Rewind a model to a ticket and train what is kept."""
+        return retrain_ticket(
+            ticket,
+            self.models.for_ticket(ticket),
+            self._data(test=test),
+            self.training,
+            rewind=self.rewind,
+            seed=self.seed,
+            folder=self._folder(name),
+            soft_labels=soft_labels,
+            progress=self.progress,
+            should_stop=self.should_stop,
+        )
+
+    def _data(self, *, test: bool) -> SplitBatches:
+        return self.data if test else replace(self.data, test=None)
+
+    def _folder(self, name: str) -> Path | None:
+        return None if self.folder is None else self.folder / name
+
+
+@dataclass(frozen=True)
+class WorkflowResult(Generic[ResultT]):
+    """The results of a workflow: the dense model, the distillation plan, and one pruned model per budget."""
+
+    dense: ResultT | None
+    plan: DistillationPlan
+    pruned: Mapping[Budget, ResultT]
+
+
+@dataclass(kw_only=True)
+class Workflow(ABC, Generic[ResultT]):
+    """Runs the stages in order and decides about distillation on validation.
+
+    Subclasses say what is kept of each trained model, and skip what an earlier, interrupted run finished.
+
+    Attributes:
+        plans: distillation plans to choose from; with a single plan nothing is tried.
+    """
+
+    stages: Stages
+    budgets: Sequence[Budget]
+    plans: Sequence[DistillationPlan]
+    _tried: dict[DistillationPlan, tuple[Ticket, TrainedModel]] = field(default_factory=dict)
+
+    def run(self) -> WorkflowResult[ResultT]:
+        """The whole workflow."""
+        self.check_budgets()
+        dense = self.train_dense()
+        self.make_soft_labels(dense)
+        plan = self.choose_distillation()
+        tickets = self.find_tickets(plan)
+        pruned = {ticket.budget: self.prune_to(ticket, plan) for ticket in tickets}
+        return WorkflowResult(dense, plan, pruned)
+
+    def check_budgets(self) -> None:
+        """Raise, before anything is trained, if a budget cannot be met."""
+        for error in self.stages.unmet_budgets(self.budgets).values():
+            raise error
+
+    @abstractmethod
+    def train_dense(self) -> ResultT | None:
+        """The trained and tested dense model; None if it is not wanted."""
+
+    @abstractmethod
+    def make_soft_labels(self, dense: ResultT | None) -> None:
+        """Predict the training rows with every teacher, if a plan needs it."""
+
+    @abstractmethod
+    def soft_labels(self, share: float) -> SoftLabels | None:
+        """The soft labels that were made; None if `share` is 0."""
+
+    def choose_distillation(self) -> DistillationPlan:
+        """The only plan, or the one under which the smallest ticket has the highest validation AUC."""
+        return self.plans[0] if len(self.plans) == 1 else self.compare_plans().best
+
+    def compare_plans(self) -> PlanChoice:
+        """Retrain the smallest ticket under plan after plan, while validation AUC rises."""
+
+        def validation_auc(plan: DistillationPlan) -> float:
+            smallest = min(self.find_tickets(plan), key=lambda ticket: ticket.num_parameters)
+            trained = self.retrain(smallest, plan)
+            self._tried = {**self._tried, plan: (smallest, trained)}
+            return trained.fit.validation.auc
+
+        choice = choose_plan(self.plans, validation_auc)
+        self._tried = {plan: tried for plan, tried in self._tried.items() if plan == choice.best}
+        return choice
+
+    @abstractmethod
+    def find_tickets(self, plan: DistillationPlan) -> Sequence[Ticket]:
+        """The tickets of the search under a plan; a second call does not search again."""
+
+    @abstractmethod
+    def retrain(self, ticket: Ticket, plan: DistillationPlan) -> TrainedModel:
+        """A ticket's model, trained but not tested."""
+
+    def prune_to(self, ticket: Ticket, plan: DistillationPlan) -> ResultT:
+        """Retrain a ticket, unless the choice of a plan has done so, test it once, and keep the result."""
+        tried, trained = self._tried.pop(plan, (None, None))
+        if trained is None or tried is None or tried.budget != ticket.budget:
+            if tried is not None and trained is not None:
+                self._tried[plan] = (tried, trained)
+            trained = self.retrain(ticket, plan)
+        return self.keep(ticket, with_test_metrics(trained, self.stages.data))
+
+    @abstractmethod
+    def keep(self, ticket: Ticket, trained: TrainedModel) -> ResultT:
+        """Keep a retrained and tested model."""
