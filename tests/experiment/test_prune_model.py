@@ -166,7 +166,7 @@ def test_a_model_of_another_ticket_is_not_taken_for_the_new_ones(tmp_path):
     )
     prune(search=first, folder=tmp_path)
     longer = replace(first, plan_epochs=6)
-    with pytest.raises(ConfigError, match=r"tickets/checkpoint.* \(plan_epochs 4.* → 6\); use the same"):
+    with pytest.raises(ConfigError, match=r"tickets/checkpoint.* \(plan_epochs 4.* → 6\)\. Use the same"):
         prune(search=longer, folder=tmp_path)
     (tmp_path / "tickets" / "checkpoint.safetensors").unlink()
     with pytest.raises(ConfigError, match=r"retrained/40/hard-labels/checkpoint.* another ticket.* delete the file"):
