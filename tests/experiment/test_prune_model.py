@@ -169,7 +169,9 @@ def test_a_model_of_another_ticket_is_not_taken_for_the_new_ones(tmp_path):
     with pytest.raises(ConfigError, match=r"tickets/checkpoint.* \(plan_epochs 4.* → 6\)\. Use the same"):
         prune(search=longer, folder=tmp_path)
     (tmp_path / "tickets" / "checkpoint.safetensors").unlink()
-    with pytest.raises(ConfigError, match=r"retrained/40/hard-labels/checkpoint.* another ticket.* delete the file"):
+    with pytest.raises(
+        ConfigError, match=r"retrained/40/hard-labels/checkpoint.* another model or ticket.* delete the file"
+    ):
         prune(search=longer, folder=tmp_path)
     (tmp_path / "retrained" / "40" / "hard-labels" / "checkpoint.safetensors").unlink()
     table = prune(search=longer, folder=tmp_path).pruned["40"].model.users
@@ -211,7 +213,7 @@ def test_work_on_another_model_or_other_rows_is_not_taken_up(tmp_path):
         prune(Doubled(), replace(DATA, validation=batches(5)))
     weights = Doubled()
     weights.users.weight.data[3, 4] = 2.0
-    with pytest.raises(ConfigError, match="began with other weights"):
+    with pytest.raises(ConfigError, match="with other initial weights"):
         prune(weights)
 
 
@@ -240,7 +242,7 @@ def test_a_model_that_reads_a_tables_weight_is_refused_before_it_is_searched(tmp
         def forward(self, ids, price):
             return super().forward(ids, price.to(self.users.weight.dtype))
 
-    message = r"Reading does not run with the compact tables.*has no weight.*another Parameter"
+    message = r"Reading does not run with the compact tables.*has no weight.*another parameter"
     with pytest.raises(ConfigError, match=message):
         prune_model(Reading(), DATA, "25%", folder=tmp_path)
     assert not (tmp_path / "tickets").exists()
@@ -297,7 +299,7 @@ def test_a_model_that_gives_probabilities_is_told():
     [
         ({"labels": torch.tensor([0.0, 2.0, 1.0])}, "between 0 and 1"),
         ({"labels": torch.tensor([0.0, torch.nan, 1.0])}, "between 0 and 1"),
-        ({"weights": torch.ones(2)}, r"weights are \[2\]"),
+        ({"weights": torch.ones(2)}, r"weights have shape \[2\]"),
         ({"weights": torch.tensor([1.0, torch.nan, 1.0])}, "weights must be 0 or more"),
         ({"weights": torch.tensor([1.0, torch.inf, 1.0])}, "weights must be 0 or more"),
         ({"weights": torch.tensor([1.0, -1.0, 1.0])}, "weights must be 0 or more"),

@@ -268,7 +268,7 @@ def foreign_model(folder: Path) -> Record:
     return {
         "dense": trained_record(result.dense),
         "pruned": {budget: trained_record(trained) for budget, trained in result.pruned.items()},
-        "shares": [result.teaching.search, result.teaching.retraining],
+        "shares": [result.distillation.search, result.distillation.retraining],
         "tickets": ticket_records(folder),
     }
 
