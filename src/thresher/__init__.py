@@ -38,10 +38,10 @@ if TYPE_CHECKING:
     from thresher.experiment.compare import compare as compare
     from thresher.experiment.compare_config import CompareConfig as CompareConfig
     from thresher.experiment.config import RunConfig as RunConfig
+    from thresher.experiment.prune import PruneResult as PruneResult
     from thresher.experiment.prune import prune as prune
     from thresher.experiment.prune_model import PrunedModels as PrunedModels
     from thresher.experiment.prune_model import prune_model as prune_model
-    from thresher.experiment.report import PruneResult as PruneResult
     from thresher.experiment.retrain import TrainedModel as TrainedModel
     from thresher.experiment.retrain import retrain_quantized as retrain_quantized
     from thresher.experiment.retrain import retrain_ticket as retrain_ticket
@@ -98,7 +98,7 @@ _HOMES = {
     "OptimizerConfig": "thresher.training.optimizers",
     "PepConfig": "thresher.embeddings.pep",
     "Predictor": "thresher.serving.predictor",
-    "PruneResult": "thresher.experiment.report",
+    "PruneResult": "thresher.experiment.prune",
     "PrunedModels": "thresher.experiment.prune_model",
     "RowAdam": "thresher.training.row_adam",
     "RunConfig": "thresher.experiment.config",

@@ -17,8 +17,7 @@ from thresher.data.encode.split_rows import RandomSplit
 from thresher.data.table import EncodedTable
 from thresher.embeddings.pep import PepConfig
 from thresher.experiment.config import RunConfig
-from thresher.experiment.prune import prune
-from thresher.experiment.report import PruneResult
+from thresher.experiment.prune import PruneResult, prune
 from thresher.search.schedule import SearchConfig
 from thresher.serving.predictor import load_bundle
 from thresher.training.fit import TrainingConfig

@@ -20,12 +20,11 @@ from thresher._internal.files import read_json
 from thresher.baselines.mde import MdeConfig
 from thresher.data.config import DataConfig, DenseConfig, FieldConfig, SyntheticConfig
 from thresher.data.encode.sources import build_source
-from thresher.data.table import EncodedTable
 from thresher.embeddings.pep import PepConfig
 from thresher.embeddings.uniform import UniformConfig
 from thresher.errors import BudgetError, ConfigError, DataError
 from thresher.experiment.config import RunConfig
-from thresher.experiment.prune import prune, run_stages
+from thresher.experiment.prune import drop_doubts, prune
 from thresher.experiment.run_folder import Run
 from thresher.models.autoint import AutoIntConfig
 from thresher.models.deepfm import DeepFmConfig
@@ -333,11 +332,6 @@ def test_going_on_from_a_search_that_a_method_does_not_have_is_told_before_anyth
     with pytest.raises(ConfigError, match=r"continues from a search, and method 'mde' has none"):
         prune(config, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
-    run = Run.start(tmp_path / "searched", config)  # as after a search of its own
-    table = EncodedTable.open(pruned.run.encoded)
-    with pytest.raises(ConfigError, match="continues from a search"):
-        run_stages(run, table)
-    assert not run.dense.exists()
 
 
 def test_a_run_is_neither_overwritten_nor_mixed(pruned):
@@ -461,3 +455,10 @@ def test_a_run_killed_in_search_and_in_retraining_ends_bit_for_bit_the_same(tmp_
         left, right = load_file(whole / path), load_file(killed / path)
         assert left.keys() == right.keys()
         assert all(torch.equal(value, right[name]) for name, value in left.items()), path
+
+
+def test_a_recommendation_within_the_noise_of_validation_has_a_warning():
+    assert "not clearly above 0.5" in drop_doubts(0.01, 0.51, 100, 100)
+    assert "below the standard error" in drop_doubts(0.001, 0.8, 100, 100)
+    assert drop_doubts(0.1, 0.8, 100, 100) is None
+    assert drop_doubts(0.001, 0.8, 100_000, 100_000) is None

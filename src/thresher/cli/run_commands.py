@@ -25,7 +25,7 @@ from thresher.errors import ConfigError
 if TYPE_CHECKING:
     from thresher.data.table import EncodedTable
     from thresher.experiment.config import RunConfig
-    from thresher.experiment.report import PruneResult
+    from thresher.experiment.prune import PruneResult
     from thresher.training.distillation import DistillationPlan
 
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run, written by prune or search.")]

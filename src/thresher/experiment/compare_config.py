@@ -16,7 +16,7 @@ from thresher.training.distillation import check_teacher_share
 from thresher.training.fit import TrainingConfig
 
 SETTINGS = "settings.toml"
-"""In the folder of a comparison: what it was last asked for."""
+"""File with the settings of the last call."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,13 +28,13 @@ class CompareConfig:
         models: names of models with an embedding; each has its own frontier.
         budgets: the sizes all are compared at; a share is one of a dense table of `embedding_dim`, for every method.
         embedding_dim: the width of that table.
-        seeds: how many, from `first_seed` on; each changes initial weights and batch order, the split stays.
-        first_seed: the one settings are tried on; another than 0 where further seeds are made elsewhere.
-        trials: settings of its grid that each method may try, on the first seed, judged on validation.
+        seeds: number of seeds, from `first_seed` on; a seed changes initial weights and batch order, not the split.
+        first_seed: the seed on which settings are tried.
+        trials: number of settings of its grid that each method tries on the first seed, judged on validation.
         search: shared by all methods that search.
         training: shared by all methods when they are retrained.
-        teacher_share: the part of each training label that a plain table of `embedding_dim`, trained first, predicts;
-            shared by all methods, too.
+        teacher_share: weight of the predictions of a uniform table of `embedding_dim`, trained first, in the training
+            labels of all methods.
     """
 
     data: DataConfig = field(default_factory=DataConfig)
@@ -51,24 +51,24 @@ class CompareConfig:
 
     def __post_init__(self) -> None:
         for method in self.methods:
-            embedding_config(method)  # an unknown one is told with the nearest
+            embedding_config(method)  # raises for an unknown name
         for model in self.models:
             if not has_embedding(model_config(model)):
-                known = "; it is in every comparison already, as the floor" if model == FLOOR else ""
-                raise ConfigError(f"model {model!r} has no embedding for methods to differ in{known}: leave it out")
+                known = " It is part of every comparison, as the floor." if model == FLOOR else ""
+                raise ConfigError(f"model {model!r} has no embedding to compare methods on. Leave it out.{known}")
         parse_budgets(self.budgets)
         check_teacher_share(self.teacher_share)
         if self.embedding_dim < 1:
-            raise ConfigError(f"embedding_dim is {self.embedding_dim}; it must be at least 1")
+            raise ConfigError(f"embedding_dim is {self.embedding_dim}. It must be at least 1.")
         if self.seeds < 1 or self.trials < 1:
-            raise ConfigError(f"seeds is {self.seeds} and trials {self.trials}; both must be at least 1")
+            raise ConfigError(f"seeds is {self.seeds} and trials {self.trials}. Both must be at least 1.")
         if self.first_seed < 0:
-            raise ConfigError(f"first_seed is {self.first_seed}; seeds are counted from 0")
+            raise ConfigError(f"first_seed is {self.first_seed}. It must be 0 or more.")
         if not self.methods or not self.models:
-            raise ConfigError("nothing to compare: name at least one method and one model")
+            raise ConfigError("there is nothing to compare. Name at least one method and one model.")
 
     def budgets_for(self, num_features: int) -> dict[Budget, str]:
-        """The budgets as all methods are given them, shares made parameters, with how each was written."""
+        """Each budget as it was written, by the budget that methods get: shares are converted to parameters."""
         num_entries = num_features * self.embedding_dim
         found = {}
         for budget in parse_budgets(self.budgets):
@@ -77,24 +77,23 @@ class CompareConfig:
         return found
 
     def shared(self) -> "CompareConfig":
-        """What must be the same for results to be comparable; the rest may grow from one call to the next.
+        """The settings that must stay the same in a folder, so that results are comparable.
 
-        `trials` stays: with more of them the settings chosen may change, and a method's seeds would not be of one kind.
-        So does the seed they are tried on, where there is a choice.
+        `trials` is one of them, since more trials may choose other settings; so is the seed on which they are tried.
         """
         first_seed = 0 if self.trials == 1 else self.first_seed
         return replace(self, methods=("uniform",), models=("fm",), budgets=("1%",), seeds=1, first_seed=first_seed)
 
     @property
     def seed_numbers(self) -> range:
-        """The seeds, in the order they are run."""
+        """The seeds, in the order in which they run."""
         return range(self.first_seed, self.first_seed + self.seeds)
 
 
 def with_epochs(config: CompareConfig, epochs: int) -> CompareConfig:
-    """The same comparison with every training, and every search, cut to so many epochs: for a quick look."""
+    """The same comparison with at most `epochs` epochs in every training and search."""
     if epochs < 1:
-        raise ConfigError(f"epochs is {epochs}; it must be at least 1")
+        raise ConfigError(f"epochs is {epochs}. It must be at least 1.")
     warmup = max(1, epochs // 2)
     search = replace(
         config.search,
@@ -107,7 +106,7 @@ def with_epochs(config: CompareConfig, epochs: int) -> CompareConfig:
 
 
 def check_comparable(config: CompareConfig, path: Path) -> None:
-    """Results of one folder must be comparable; `path` has the settings they were last asked for with."""
+    """Raise if the results in a folder would not be comparable; `path` holds the settings of its last call."""
     if not path.exists():
         if path.parent.exists() and any(path.parent.iterdir()):
             raise FolderError(f"{path.parent} is not empty and holds no comparison. Choose another folder.")

@@ -20,15 +20,14 @@ FLOOR = "lr"
 
 @dataclass(frozen=True, kw_only=True)
 class ComparedPoint:
-    """One model of one method at one budget and seed: what `points/*.json` holds.
+    """One model of one method at one budget and seed: the content of `points/*.json`.
 
     Attributes:
         config: the method's settings, the best on validation of those tried.
-        budget: absent for a width of the plain table that is a point of its own, and for the embedding-free floor.
-        seconds: of search and retraining together; a search's time counts in full for each of its budgets.
-        retrain_epochs: `training.max_epochs` where that cut retraining off; else patience ended it.
-        teacher_share: the teacher's part in the labels; its own training counts in no point's seconds.
-        trials: what was tried on the first seed: settings and validation AUC, or why they do not fit the budget.
+        budget: None for the widths of a uniform table and for the floor.
+        seconds: of search and retraining; a search counts in full for each of its budgets.
+        teacher_share: weight of the teacher's predictions; the training of the teacher is in no point's seconds.
+        trials: settings tried on the first seed with their validation AUC, or why they cannot meet the budget.
     """
 
     source: str
@@ -62,7 +61,7 @@ class ComparedPoint:
         try:
             return cls(**{item.name: content[item.name] for item in fields(cls)})
         except KeyError as error:
-            raise FormatError(f"{path} is no result of a comparison: {error} is missing; delete it") from None
+            raise FormatError(f"{path} is not a result of a comparison: {error} is missing. Delete it.") from None
 
     def frontier_point(self) -> FrontierPoint:
         return FrontierPoint(
@@ -79,7 +78,7 @@ class ComparedPoint:
 
 
 def load_points(folder: Path) -> list[ComparedPoint]:
-    """Every point under a folder, by model, method, size and seed."""
+    """Every point under a folder, sorted by model, method, size and seed."""
     points = [ComparedPoint.load(path) for path in sorted(folder.rglob("*.json"))]
     return sorted(points, key=lambda point: (point.model, point.method, -point.num_parameters, point.seed))
 

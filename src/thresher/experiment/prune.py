@@ -1,8 +1,11 @@
 """prune(): raw files → encoded table → workflow (dense, search, retraining) → bundles → results and figures."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
+from thresher._internal.files import read_json
 from thresher.data.encode.encode import encode
 from thresher.data.encode.sources import build_source
 from thresher.data.table import EncodedTable
@@ -10,11 +13,29 @@ from thresher.embeddings.method_registry import method_name
 from thresher.embeddings.pep import PepConfig
 from thresher.errors import ConfigError
 from thresher.experiment.config import RunConfig
-from thresher.experiment.report import PruneResult, write_report
 from thresher.experiment.run_folder import Run
 from thresher.experiment.run_workflow import RunWorkflow
 from thresher.models.model_registry import has_embedding, model_name
+from thresher.report.frontier import Frontier, FrontierPoint
+from thresher.report.plots import plot_frontier, plot_kept
+from thresher.training.checkpoint import read_history
+from thresher.training.epochs import HISTORY
+from thresher.training.metrics import auc_standard_error
 from thresher.training.progress import Progress
+
+
+@dataclass(frozen=True)
+class PruneResult:
+    """The result of `prune`: sizes, metrics and files.
+
+    Attributes:
+        frontier: the dense model's point and one per budget.
+        recommended: the smallest size within `max_auc_drop`; None if that was not set or no size is within it.
+    """
+
+    run: Run
+    frontier: Frontier
+    recommended: FrontierPoint | None
 
 
 class RunProgress(Progress, Protocol):
@@ -52,7 +73,6 @@ def encode_data(run: Run, progress: RunProgress | None = None) -> EncodedTable:
 
 def run_stages(run: Run, table: EncodedTable, progress: Progress | None = None) -> PruneResult:
     """Run every stage after encoding; finished stages are skipped."""
-    check_settings(run.config)
     with run.large_tables():
         result = RunWorkflow.of(run, table, progress).run()
     assert result.dense is not None
@@ -72,3 +92,95 @@ def check_settings(config: RunConfig) -> None:
             f'rewind = "final" continues from a search, and method {method_name(config.embedding)!r} has none. '
             'Use rewind = "initial".'
         )
+
+
+def write_report(run: Run, table: EncodedTable, dense: FrontierPoint, points: Sequence[FrontierPoint]) -> PruneResult:
+    """Write `results.json` and the figures."""
+    metadata: dict[str, object] = {
+        "source": run.config.data.source,
+        "model": model_name(run.config.model),
+        "method": method_name(run.config.embedding),
+        "seed": run.config.seed,
+        "num_rows": table.num_rows,
+        "num_features": table.schema.num_features,
+        "seconds": _seconds(run),
+        "still_improving": [name for name, folder in _trainings(run, points) if _still_improving(run, folder)],
+        "distillation": _distillation(run),
+    }
+    frontier = Frontier(points=tuple(points), dense=dense, metadata=metadata)
+    drop = run.config.max_auc_drop
+    recommended = None if drop is None else frontier.smallest_within(drop)
+    if drop is not None:
+        labels = table.split("validation").labels
+        num_positive = int((labels != 0).sum())
+        doubts = drop_doubts(drop, dense.validation_auc, num_positive, len(labels) - num_positive)
+        metadata["recommended"] = None if recommended is None else recommended.budget
+        metadata |= {} if doubts is None else {"doubts": doubts}
+        frontier = replace(frontier, metadata=metadata)
+    frontier.save(run.results)
+    plot_frontier(frontier, run.report / "frontier.png")
+    _plot_search(run, points)
+    return PruneResult(run, frontier, recommended)
+
+
+def drop_doubts(drop: float, dense_auc: float, num_positive: int, num_negative: int) -> str | None:
+    """Why a recommendation by `max_auc_drop` may be noise, as a sentence; None if it is not."""
+    error = auc_standard_error(dense_auc, num_positive, num_negative)
+    if dense_auc < 0.5 + 2 * error:
+        return (
+            f"Warning: the dense model's validation AUC {dense_auc:.4f} is not clearly above 0.5 (standard error "
+            f"{error:.4f}). Any size may seem good enough."
+        )
+    if drop < error:
+        return (
+            f"Warning: the recommendation may be noise. A drop of {drop} is below the standard error {error:.4f} of "
+            f"the validation AUC ({num_positive:,} positive and {num_negative:,} negative rows)."
+        )
+    return None
+
+
+def _distillation(run: Run) -> dict[str, object]:
+    """The weight of teacher predictions in the labels and, if validation decided it, the AUC of each plan tried."""
+    found: dict[str, object] = {"num_teachers": run.config.num_teachers} if run.config.num_teachers > 1 else {}
+    if run.config.teacher_models:
+        found["teacher_models"] = [model_name(model) for model in run.config.teacher_models]
+    if run.choice.exists():
+        return {**read_json(run.choice), **found}
+    plan = run.distillation()
+    assert plan is not None, "retraining starts once the plan is chosen"
+    return {"share": plan.retraining, "search_share": plan.search, **found}
+
+
+def _trainings(run: Run, points: Sequence[FrontierPoint]) -> list[tuple[str, Path]]:
+    """The name and folder of each training: the dense model, the other teachers, the tickets."""
+    budgets, plan = [str(point.budget) for point in points], str(run.distillation())
+    others = range(2, len(run.config.all_teachers()) + 1) if run.config.largest_share else ()
+    teachers = [(f"teacher {number}", run.teacher_labels(number).parent) for number in others]
+    return [("dense", run.dense), *teachers, *((budget, run.retrained(budget) / plan) for budget in budgets)]
+
+
+def _still_improving(run: Run, folder: Path) -> bool:
+    """Whether a training ended at `max_epochs` with its best epoch."""
+    training = run.config.training
+    values = [record["validation"][training.early_stopping_metric] for record in read_history(folder / HISTORY)]
+    best = max(values) if training.early_stopping_metric == "auc" else min(values)
+    return len(values) == training.max_epochs and values[-1] == best
+
+
+def _plot_search(run: Run, points: Sequence[FrontierPoint]) -> None:
+    """Draw the kept entries over the steps of the search, if the method searches epoch by epoch."""
+    history = run.tickets / HISTORY
+    records = [record for record in read_history(history) if "num_kept" in record] if history.exists() else []
+    if records:
+        plot_kept(
+            [record["step"] for record in records],
+            [record["num_kept"] for record in records],
+            run.report / "kept.png",
+            budgets={str(point.budget): point.num_parameters for point in points},
+        )
+
+
+def _seconds(run: Run) -> float:
+    """Seconds of all searches and trainings, without interruptions."""
+    histories = [read_history(path) for path in sorted(run.folder.rglob(HISTORY))]
+    return float(sum(record["seconds"] for records in histories for record in records))

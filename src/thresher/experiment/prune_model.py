@@ -4,6 +4,10 @@ To keep a training loop of your own, use `attach_` and `Searcher`; to start from
 """
 
 import copy
+import hashlib
+import re
+import sys
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -11,15 +15,15 @@ from pathlib import Path
 
 from torch import nn
 
+from thresher._internal.files import read_json, write_json
 from thresher.attach.attach import AttachedTable, attach_
-from thresher.attach.compact_tables import compact_
+from thresher.attach.compact_tables import compact_, put_compact_
 from thresher.attach.find_tables import Where
 from thresher.data.batches.batches import DistillableSource
-from thresher.data.batches.split_batches import SplitBatches
+from thresher.data.batches.split_batches import SplitBatches, first_batch_digest
 from thresher.embeddings.base import BYTES_PER_VALUE
 from thresher.embeddings.pep import PepConfig
 from thresher.errors import ConfigError
-from thresher.experiment.model_checks import check_folder, check_runs_compact, warn_of_probabilities
 from thresher.experiment.retrain import TrainedModel
 from thresher.experiment.run_folder import tickets_folder
 from thresher.experiment.workflow import Stages, Workflow
@@ -27,8 +31,16 @@ from thresher.search.budget import Budget, parse_budgets
 from thresher.search.schedule import SearchConfig
 from thresher.search.ticket import Ticket
 from thresher.training.distillation import DistillationPlan, SoftLabels, candidate_plans, check_distillation
+from thresher.training.epochs import CHECKPOINT
 from thresher.training.fit import TrainingConfig
+from thresher.training.loop import predict
 from thresher.training.progress import Progress
+from thresher.training.seeding import isolated_rng
+
+MIN_OUTPUTS = 32
+"""With fewer outputs, logits may lie between 0 and 1 by chance."""
+INPUTS = "inputs.json"
+"""Digests of the model and rows that a folder of `prune_model` belongs to."""
 
 
 @dataclass(frozen=True)
@@ -95,12 +107,12 @@ def prune_model(
         progress=progress,
     )
     if stages.folder is not None:
-        check_folder(stages.folder, model, data)
+        _check_folder(stages.folder, model, data)
     for teacher in teachers:
-        warn_of_probabilities(teacher, data)
+        _warn_of_probabilities(teacher, data)
     tried = _copy(model)
     tables = attach(tried)
-    check_runs_compact(tried, tables, data)
+    _check_runs_compact(tried, tables, data)
     del tried
     workflow = _ModelWorkflow(
         stages=stages,
@@ -179,7 +191,7 @@ class _ModelWorkflow(Workflow[TrainedModel]):
             return None
         dense = self.stages.train_dense()
         num_parameters = sum(table.num_features * table.embedding_dim for table in self.tables)
-        warn_of_probabilities(dense.model, self.stages.data)
+        _warn_of_probabilities(dense.model, self.stages.data)
         return replace(dense, num_parameters=num_parameters, storage_bytes=num_parameters * BYTES_PER_VALUE)
 
     def make_soft_labels(self, dense: TrainedModel | None) -> None:
@@ -224,3 +236,61 @@ class _ModelWorkflow(Workflow[TrainedModel]):
 def _named_after(name: str, soft_labels: SoftLabels | None) -> str:
     """The name of a stage's folder. It includes the soft labels, since teachers may change between calls."""
     return name if soft_labels is None else f"{name}-{soft_labels.digest}"
+
+
+def _check_folder(folder: Path, model: nn.Module, data: SplitBatches) -> None:
+    """Raise if a folder holds work on another model or other rows, which equal shapes would not reveal."""
+    structure = re.sub(r" at 0x[0-9a-fA-F]+", "", repr(model))  # without memory addresses of functions
+    with isolated_rng():
+        inputs = {
+            "model": hashlib.sha256(structure.encode()).hexdigest()[:16],
+            "training rows": first_batch_digest(data.train),
+            "validation rows": first_batch_digest(data.validation),
+        }
+    path, has_work = folder / INPUTS, any(folder.rglob(CHECKPOINT))
+    if has_work and path.exists():
+        before = read_json(path)
+        if changed := [name for name, digest in inputs.items() if before.get(name) != digest]:
+            raise ConfigError(
+                f"{folder} holds work on another model or other rows (changed: {', '.join(changed)}). Choose another "
+                "folder, or delete this one."
+            )
+    write_json(path, inputs)
+
+
+def _check_runs_compact(attached: nn.Module, tables: Sequence[AttachedTable], data: SplitBatches) -> None:
+    """Raise if a model reads the weight of a table directly: the compact tables of retraining have none.
+
+    Args:
+        attached: a copy of the model; its tables are replaced by empty compact ones.
+    """
+    for table in tables:
+        nothing = attached.get_submodule(table.name).get_parameter("weight").new_empty(0)
+        put_compact_(attached, table.name, nothing.long(), nothing)
+    with isolated_rng():
+        try:
+            next(predict(attached, data.validation), None)
+        except AttributeError as error:
+            raise ConfigError(
+                f"{type(attached).__qualname__} does not run with the compact tables of retraining: {error}"
+            ) from error
+
+
+def _warn_of_probabilities(model: nn.Module, data: SplitBatches) -> None:
+    """Warn if a model returns probabilities: training applies a sigmoid to its outputs."""
+    for _, outputs in predict(model, data.validation):
+        if len(outputs) >= MIN_OUTPUTS and float(outputs.min()) >= 0.0 and float(outputs.max()) <= 1.0:
+            warnings.warn(
+                f"{type(model).__qualname__} returns only values between 0 and 1, which look like probabilities, where "
+                "logits are expected. Wrap it: torch.logit(model(…), eps=1e-6).",
+                stacklevel=_frames_to_caller(),
+            )
+        break
+
+
+def _frames_to_caller() -> int:
+    """The stack level of the first frame outside this package, for `warnings.warn` in the calling function."""
+    level, frame = 0, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("thresher."):
+        level, frame = level + 1, frame.f_back
+    return level + 1

@@ -153,7 +153,7 @@ class Workflow(ABC, Generic[ResultT]):
     stages: Stages
     budgets: Sequence[Budget]
     plans: Sequence[DistillationPlan]
-    _tried: dict[DistillationPlan, tuple[Ticket, TrainedModel]] = field(default_factory=dict)
+    _tried: dict[tuple[DistillationPlan, Budget], TrainedModel] = field(default_factory=dict)
 
     def run(self) -> WorkflowResult[ResultT]:
         """The whole workflow."""
@@ -192,11 +192,11 @@ class Workflow(ABC, Generic[ResultT]):
         def validation_auc(plan: DistillationPlan) -> float:
             smallest = min(self.find_tickets(plan), key=lambda ticket: ticket.num_parameters)
             trained = self.retrain(smallest, plan)
-            self._tried = {**self._tried, plan: (smallest, trained)}
+            self._tried[plan, smallest.budget] = trained
             return trained.fit.validation.auc
 
         choice = choose_plan(self.plans, validation_auc)
-        self._tried = {plan: tried for plan, tried in self._tried.items() if plan == choice.best}
+        self._tried = {key: trained for key, trained in self._tried.items() if key[0] == choice.best}
         return choice
 
     @abstractmethod
@@ -209,11 +209,7 @@ class Workflow(ABC, Generic[ResultT]):
 
     def prune_to(self, ticket: Ticket, plan: DistillationPlan) -> ResultT:
         """Retrain a ticket, unless the choice of a plan has done so, test it once, and keep the result."""
-        tried, trained = self._tried.pop(plan, (None, None))
-        if trained is None or tried is None or tried.budget != ticket.budget:
-            if tried is not None and trained is not None:
-                self._tried[plan] = (tried, trained)
-            trained = self.retrain(ticket, plan)
+        trained = self._tried.pop((plan, ticket.budget), None) or self.retrain(ticket, plan)
         return self.keep(ticket, with_test_metrics(trained, self.stages.data))
 
     @abstractmethod
