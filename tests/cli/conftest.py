@@ -35,17 +35,8 @@ def clicks_text(num_rows: int = 1500) -> str:
 def _finished(tmp_path_factory) -> tuple[Path, str, str]:
     folder = tmp_path_factory.mktemp("finished")
     (folder / "clicks.csv").write_text(clicks_text())
-    words = [
-        "prune",
-        folder / "clicks.csv",
-        "--label",
-        "clicked",
-        "--budgets",
-        "20%,50",
-        "--out",
-        folder / "run",
-        *FAST,
-    ]
+    source, out = folder / "clicks.csv", folder / "run"
+    words = ["prune", source, "--label", "clicked", "--budgets", "20%,50", "--out", out, *FAST]
     result = CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
     assert result.exit_code == 0, result.stderr
     return folder, result.stdout, result.stderr
@@ -53,7 +44,7 @@ def _finished(tmp_path_factory) -> tuple[Path, str, str]:
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """A run over all stages in a folder of its own, and what `thresher prune` printed."""
+    """A copy of a finished run, and the output of `thresher prune`."""
 
     out: Path
     source: Path
@@ -62,7 +53,7 @@ class FinishedRun:
 
     @property
     def words(self) -> list[str]:
-        """The command that made it, but for the folder it was made in."""
+        """The command of the run, with the folder of the copy."""
         return ["prune", str(self.source), "--label", "clicked", "--budgets", "20%,50", "--out", str(self.out), *FAST]
 
 
@@ -89,7 +80,7 @@ def thresher(monkeypatch) -> Callable:
 
 @pytest.fixture
 def refused(thresher) -> Callable:
-    """Call a command that must fail as a user's mistake should: exit code 2, one message, no traceback."""
+    """Call a command that must fail with exit code 2, one message and no traceback; returns the message."""
 
     def call(*words: str | Path, stdin: str | None = None) -> str:
         result = thresher(*words, stdin=stdin)
@@ -103,5 +94,5 @@ def refused(thresher) -> Callable:
 
 @pytest.fixture
 def fast() -> Sequence[str]:
-    """Settings that make a run a matter of a second."""
+    """Settings of a run that takes a second."""
     return FAST

@@ -1,4 +1,4 @@
-"""Every mistake with files, budgets and folders: one message with place and remedy, and nothing left behind."""
+"""Errors in files, options and folders: one message that names the place and the fix; no files are left behind."""
 
 import os
 import resource
@@ -47,7 +47,7 @@ def test_broken_files(refused, tmp_path, fast, command, content, line, words):
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "expected"),
     [
         (["absent.csv"], "absent.csv: no such file in "),
         (["FILE", "--set", 'data.delimiter="::"'], "data.delimiter is '::'; it must be one ASCII character"),
@@ -85,28 +85,28 @@ def test_broken_files(refused, tmp_path, fast, command, content, line, words):
         (["movielens-1m"], "data_dir"),
     ],
 )  # fmt: skip
-def test_nonsense_is_named(refused, clicks, tmp_path, fast, monkeypatch, words, told):
+def test_invalid_options(refused, clicks, tmp_path, fast, monkeypatch, words, expected):
     monkeypatch.chdir(tmp_path)
     words = [str(clicks) if word == "FILE" else word for word in words]
     message = refused("prune", *words, "--out", "out", *([] if "-d" in words else fast))
-    assert told in message
+    assert expected in message
     assert sorted(tmp_path.iterdir()) == [clicks], "something was left behind"
 
 
-def test_the_example_of_a_setting_is_one(refused, clicks):
-    told = refused("encode", clicks, "--dry-run", "--set", "nonsense")
-    example = told.rpartition("e.g. ")[2]
+def test_example_setting_in_the_message_is_valid(refused, clicks):
+    message = refused("encode", clicks, "--dry-run", "--set", "nonsense")
+    example = message.rpartition("e.g. ")[2]
     assert override(RunConfig(), [example]) != RunConfig()
 
 
-def test_what_can_never_be_pruned_is_told_before_a_search_reads_the_data(refused, clicks, tmp_path, fast):
+def test_search_rejects_models_that_cannot_be_pruned_before_reading_data(refused, clicks, tmp_path, fast):
     words = ["search", clicks, "--out", tmp_path / "out", *fast]
     assert "has no embedding to prune" in refused(*words, "--model", "lr")
     assert "continues from a search" in refused(*words, "--method", "hash", "--set", "rewind=final")
     assert sorted(tmp_path.iterdir()) == [clicks]
 
 
-def test_a_budget_that_cannot_be_met_costs_no_second_encoding(refused, thresher, clicks, tmp_path, fast):
+def test_encoded_table_survives_an_impossible_budget(refused, thresher, clicks, tmp_path, fast):
     out = tmp_path / "out"
     assert "is above the" in refused("prune", clicks, "--budgets", "5M", "--out", out, *fast)
     assert [path.name for path in out.iterdir()] == ["encoded"]
@@ -122,7 +122,7 @@ def test_unknown_keys_in_a_config_file_name_file_and_line(refused, clicks, tmp_p
 
 
 @pytest.mark.parametrize(
-    ("change", "setting", "told"),
+    ("change", "setting", "expected"),
     [
         (
             lambda text: text.replace(",", ";"),
@@ -136,26 +136,24 @@ def test_unknown_keys_in_a_config_file_name_file_and_line(refused, clicks, tmp_p
     ],
     ids=["semicolon", "tab", "Latin-1", "Latin-1 names", "quotes"],
 )
-def test_a_file_written_otherwise_is_told_with_the_setting_that_reads_it(
-    refused, thresher, clicks, change, setting, told
-):
+def test_wrong_file_format_names_the_setting_that_reads_it(refused, thresher, clicks, change, setting, expected):
     clicks.write_text(change(clicks.read_text()), encoding="latin-1")
     words = ["encode", clicks, "--label", "clicked", "--dry-run"]
     message = refused(*words)
-    assert told in message
+    assert expected in message
     assert setting.replace("=", " = ").replace("latin-1", '"latin-1"') in message
     assert "--set" in message
     assert thresher(*words, "--set", setting).exit_code == 0
 
 
-def test_a_file_in_one_column_is_told_without_a_label(refused, clicks):
+def test_wrong_delimiter_is_reported_without_label_option(refused, clicks):
     clicks.write_text(clicks.read_text().replace(",", ";"))
     assert "which looks separated by ';'; set data.delimiter" in refused("encode", clicks, "--dry-run")
 
 
 @pytest.mark.parametrize("quote", ["", '"'])
 @pytest.mark.parametrize("sign", [";", "|"])
-def test_commas_in_the_cells_of_such_a_file_are_not_to_be_mended(refused, thresher, tmp_path, sign, quote):
+def test_wrong_delimiter_with_commas_in_cells(refused, thresher, tmp_path, sign, quote):
     rows = "".join(f"{row % 2}{sign}{quote}Ulm, {row}{quote}\n" for row in range(9))
     (path := tmp_path / "rows.csv").write_text(f"clicked{sign}city\n{rows}")
     for words in ([], ["--bad-rows", "skip"]):
@@ -166,7 +164,7 @@ def test_commas_in_the_cells_of_such_a_file_are_not_to_be_mended(refused, thresh
     assert thresher("encode", path, "--dry-run", "--set", f'data.delimiter="{sign}"').exit_code == 0
 
 
-def test_names_in_messages_stay_as_they_are(refused, thresher, clicks, tmp_path):
+def test_emoji_codes_in_names_are_not_replaced(refused, thresher, clicks, tmp_path):
     assert "b:smile:" in refused("encode", clicks, "--fields", "b:smile::date", "--dry-run")
     renamed = tmp_path / "renamed.csv"
     renamed.write_text(clicks.read_text().replace("user_id", "b:smile:"))
@@ -180,7 +178,7 @@ def test_unwritable_folder(refused, clicks, tmp_path, fast):
     assert "ermission denied" in refused("prune", clicks, "--out", folder / "run", *fast)
 
 
-def test_a_file_where_a_folder_should_be(refused, clicks, tmp_path, fast):
+def test_output_folder_is_a_file(refused, clicks, tmp_path, fast):
     blocker = tmp_path / "blocker"
     blocker.write_text("")
     for command in ("prune", "search", "encode"):
@@ -190,7 +188,7 @@ def test_a_file_where_a_folder_should_be(refused, clicks, tmp_path, fast):
     assert blocker.read_text() == ""
 
 
-def test_folders_that_are_not_ours_are_not_touched(refused, thresher, clicks, tmp_path, fast):
+def test_other_folders_are_not_changed(refused, thresher, clicks, tmp_path, fast):
     folder = tmp_path / "letters"
     folder.mkdir()
     (folder / "dear.txt").write_text("Dear")
@@ -201,16 +199,13 @@ def test_folders_that_are_not_ours_are_not_touched(refused, thresher, clicks, tm
 
 
 def limited(max_bytes: int):
-    """Run before the command in its process: files may not grow beyond this, as on a disk that is full."""
+    """A `preexec_fn` that limits the size of files, as on a full disk."""
     return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (max_bytes, max_bytes))
 
 
 @pytest.mark.parametrize("max_bytes", [500, 5_000, 30_000])
 def test_full_disk(tmp_path, clicks, fast, max_bytes, finished):
-    """Wherever it is full first (settings, ids, vocabularies, checkpoint): one message, and no torn file.
-
-    A finished run comes first so that compiled kernels are in their cache and need not be written.
-    """
+    """One message and no partial file; `finished` has filled the cache of compiled kernels, which is not limited."""
     out = tmp_path / "out"
     done = subprocess.run(
         [sys.executable, "-m", "thresher", "prune", clicks, "--out", out, "--budgets", "50", *fast],

@@ -1,4 +1,4 @@
-"""thresher compare: a table for people, a line of JSON for scripts; and tickets of every kind shown."""
+"""thresher compare, and showing its results."""
 
 import json
 
@@ -7,7 +7,7 @@ import pytest
 FAST = ["--epochs", "1", "--seeds", "1", "--trials", "1", "-q", "--set", "embedding.embedding_dim=4"]
 
 
-def test_compares_and_prints_its_points_as_the_last_line(thresher, clicks, tmp_path):
+def test_compare_prints_points_as_the_last_line(thresher, clicks, tmp_path):
     words = ["compare", clicks, "--label", "clicked", "--methods", "uniform,hash", "--budgets", "50%", "--json"]
     result = thresher(*words, "--out", tmp_path / "c", *FAST)
     assert result.exit_code == 0, result.stderr
@@ -34,7 +34,7 @@ def test_compares_and_prints_its_points_as_the_last_line(thresher, clicks, tmp_p
     assert json.loads(again.stdout.splitlines()[-1])["points"] == points
 
 
-def test_the_figure_of_several_models_is_one_for_each(thresher, clicks, tmp_path):
+def test_one_figure_per_model(thresher, clicks, tmp_path):
     words = ["compare", clicks, "--label", "clicked", "--methods", "hash", "--budgets", "50%", "--models", "fm,deepfm"]
     assert thresher(*words, "--out", tmp_path / "c", *FAST).exit_code == 0
     thresher("show", tmp_path / "c", "--figure", tmp_path / "drawn.png")
@@ -43,7 +43,7 @@ def test_the_figure_of_several_models_is_one_for_each(thresher, clicks, tmp_path
         assert drawn == (tmp_path / "c" / f"frontier-{model}.svg").read_bytes()
 
 
-def test_a_comparison_goes_on_by_its_folder_alone_and_may_grow(thresher, clicks, tmp_path):
+def test_resume_without_data_can_add_methods_budgets_and_seeds(thresher, clicks, tmp_path):
     words = ["compare", clicks, "--label", "clicked", "--methods", "hash", "--budgets", "50%", *FAST]
     assert thresher(*words, "--out", tmp_path / "c").exit_code == 0
     points = [path for path in (tmp_path / "c" / "points").rglob("*.json") if "hash" in str(path)]
@@ -63,7 +63,7 @@ def test_a_comparison_goes_on_by_its_folder_alone_and_may_grow(thresher, clicks,
     assert seen() == grown  # as it was asked for last
 
 
-def test_going_on_alone_is_refused_where_it_would_pass_over_what_was_said(thresher, clicks, tmp_path):
+def test_resume_without_data_rejects_options_it_would_ignore(thresher, clicks, tmp_path):
     result = thresher("compare", "--out", tmp_path / "c", "--resume")
     assert result.exit_code == 2
     assert "no comparison to resume" in " ".join(result.stderr.split())
@@ -75,14 +75,14 @@ def test_going_on_alone_is_refused_where_it_would_pass_over_what_was_said(thresh
         assert "name the data, too" in " ".join(result.stderr.split())
 
 
-def test_an_unknown_method_is_told_before_anything_is_read(thresher, clicks, tmp_path):
+def test_unknown_method_fails_before_reading_data(thresher, clicks, tmp_path):
     result = thresher("compare", clicks, "--label", "clicked", "--methods", "peb", "--out", tmp_path / "c")
     assert result.exit_code == 2
     assert "did you mean 'pep'" in result.stderr
     assert not (tmp_path / "c").exists()
 
 
-def test_the_floor_is_no_model_to_compare_methods_under(thresher, clicks, tmp_path):
+def test_logistic_regression_cannot_be_a_compared_model(thresher, clicks, tmp_path):
     result = thresher("compare", clicks, "--label", "clicked", "--models", "fm,lr", "--out", tmp_path / "c")
     assert result.exit_code == 2
     assert "'lr' has no embedding" in result.stderr
@@ -90,7 +90,7 @@ def test_the_floor_is_no_model_to_compare_methods_under(thresher, clicks, tmp_pa
     assert not (tmp_path / "c").exists()
 
 
-def test_tickets_of_sizes_and_of_settings_are_shown(thresher, clicks, tmp_path):
+def test_show_tickets_of_sizes_and_of_settings(thresher, clicks, tmp_path):
     fast = ["--set", "search.max_epochs=1", "--set", "training.max_epochs=1", "-q"]
     for method, said in (("autodim", "groups of features"), ("mde", "temperature")):
         out = tmp_path / method
@@ -102,7 +102,7 @@ def test_tickets_of_sizes_and_of_settings_are_shown(thresher, clicks, tmp_path):
         assert said in shown.stdout
 
 
-def test_an_interrupted_comparison_says_how_to_go_on(thresher, clicks, tmp_path, monkeypatch):
+def test_interrupted_comparison_prints_the_resume_command(thresher, clicks, tmp_path, monkeypatch):
     def interrupted(*args, **more):
         raise KeyboardInterrupt
 
@@ -117,7 +117,7 @@ def test_an_interrupted_comparison_says_how_to_go_on(thresher, clicks, tmp_path,
 @pytest.mark.parametrize(
     "setting", ["rewind=random", "seed=5", "num_teachers=3", "embedding.pressure=decay", "model.name=deepfm"]
 )
-def test_settings_a_comparison_does_not_have_are_refused(thresher, clicks, tmp_path, setting):
+def test_settings_that_a_comparison_does_not_have(thresher, clicks, tmp_path, setting):
     result = thresher("compare", clicks, "--label", "clicked", "--set", setting, "--out", tmp_path / "c")
     assert result.exit_code == 2
     assert "A comparison does not have these settings" in " ".join(result.stderr.split())
@@ -125,7 +125,7 @@ def test_settings_a_comparison_does_not_have_are_refused(thresher, clicks, tmp_p
     assert not (tmp_path / "c").exists()
 
 
-def test_a_teacher_can_be_set_for_all_methods(thresher, clicks, tmp_path):
+def test_teacher_share_applies_to_all_methods(thresher, clicks, tmp_path):
     words = ["compare", clicks, "--label", "clicked", "--methods", "hash", "--budgets", "50%", "--seeds", "1"]
     words += ["--trials", "1", "--epochs", "1", "--json", "--set", "teacher_share=0.5", "--out", tmp_path / "c"]
     points = json.loads(thresher(*words, "--first-seed", "2").stdout.splitlines()[-1])["points"]

@@ -1,4 +1,4 @@
-"""Exit codes and where things are said, in real processes."""
+"""Exit codes and output streams, in real processes."""
 
 import os
 import signal
@@ -20,7 +20,7 @@ def run(*words, **more):
     return subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, **more)
 
 
-def test_help_teaches_with_examples_and_loads_nothing_heavy():
+def test_help_has_examples_and_imports_no_heavy_package():
     code = (
         "import sys; from thresher.cli.app import app; print(sorted({'torch', 'polars', 'numba'} & set(sys.modules)))"
     )
@@ -40,7 +40,7 @@ def test_version_and_usage_errors():
     assert run("prune", "--no-such-flag").returncode == 2
 
 
-def test_a_bug_is_not_disguised(tmp_path):
+def test_bugs_keep_their_traceback(tmp_path):
     results = tmp_path / "results.json"
     results.write_text("{}")
     code = f"""
@@ -55,7 +55,7 @@ app(["show", {str(results)!r}])
 
 
 @pytest.mark.parametrize("words", [["--force"], ["--resume"], ["--force", "--resume"], []])
-def test_the_way_to_go_on_throws_nothing_away(monkeypatch, capsys, words):
+def test_resume_hint_has_no_force(monkeypatch, capsys, words):
     @handle_errors(resumable=True)
     def command():
         raise KeyboardInterrupt
@@ -67,7 +67,7 @@ def test_the_way_to_go_on_throws_nothing_away(monkeypatch, capsys, words):
 
 
 @pytest.mark.slow
-def test_interrupted_says_how_to_go_on(clicks, tmp_path):
+def test_interrupted_run_can_be_resumed(clicks, tmp_path):
     out = tmp_path / "run"
     words = [
         "prune", clicks, "--out", out, "--budgets", "50", "-d", "4", "--set", "training.max_epochs=2",
@@ -88,7 +88,7 @@ def test_interrupted_says_how_to_go_on(clicks, tmp_path):
     assert run("show", out).returncode == 0
 
 
-def test_a_closed_pipe_is_not_an_error(finished, tmp_path):
+def test_closed_pipe_is_not_an_error(finished, tmp_path):
     head, *lines = finished.source.read_text().splitlines()
     rows = tmp_path / "rows.csv"
     rows.write_text("\n".join([head, *lines * 20]))  # more than a pipe holds

@@ -1,4 +1,4 @@
-"""encode: what it makes, what it says of bad rows and of data that came later, and a dry run that writes nothing."""
+"""encode: output, bad rows, later files, dry runs."""
 
 import json
 import re
@@ -10,7 +10,7 @@ from thresher.data.table import EncodedTable
 
 @pytest.fixture
 def damaged(clicks):
-    """Clicks with a short line, a label that is none, and a price that is no number."""
+    """Clicks with a short line, an invalid label and an invalid price."""
     lines = clicks.read_text().splitlines()
     lines[100], lines[200], lines[300] = "1,u1,i1", "7,u1,i1,3.5", "1,u1,i1,dear"
     clicks.write_text("\n".join(lines) + "\n")
@@ -20,7 +20,7 @@ def damaged(clicks):
 LABEL = ["--label", "clicked", "--fields", "user_id,item_id,price:log2"]
 
 
-def test_encode_says_what_it_made(thresher, clicks, tmp_path):
+def test_encode_output(thresher, clicks, tmp_path):
     printed = thresher("encode", clicks, *LABEL, "--min-count", "3", "--out", tmp_path / "table")
     assert printed.exit_code == 0, printed.stderr
     assert "min count       3" in printed.stdout
@@ -38,7 +38,7 @@ def test_encode_says_what_it_made(thresher, clicks, tmp_path):
     )
 
 
-def test_bad_rows_are_refused_with_the_way_out(refused, damaged, tmp_path, fast):
+def test_bad_rows_error_names_the_skip_option(refused, damaged, tmp_path, fast):
     message = refused("encode", damaged, *LABEL, "--out", tmp_path / "table")
     assert f"{damaged}:101: has 3 columns, expected 4" in message
     assert "--bad-rows skip" in message
@@ -46,7 +46,7 @@ def test_bad_rows_are_refused_with_the_way_out(refused, damaged, tmp_path, fast)
     assert "error" in refused("encode", damaged, *LABEL, "--bad-rows", "drop", "--out", tmp_path / "table")
 
 
-def test_bad_rows_left_out_are_counted_and_shown(thresher, damaged, tmp_path, fast):
+def test_skipped_rows_are_counted_and_shown(thresher, damaged, tmp_path, fast):
     words = ["encode", damaged, *LABEL, "--bad-rows", "skip", "--out", tmp_path / "table"]
     printed = thresher(*words)
     assert printed.exit_code == 0, printed.stderr
@@ -68,13 +68,13 @@ def test_bad_rows_left_out_are_counted_and_shown(thresher, damaged, tmp_path, fa
     assert "Bad rows left out: 3" in pruned.stderr
 
 
-def test_columns_are_guessed_past_bad_rows(thresher, damaged):
+def test_columns_are_guessed_despite_bad_rows(thresher, damaged):
     guessed = thresher("encode", damaged, "--label", "clicked", "--bad-rows", "skip", "--dry-run")
     assert guessed.exit_code == 0, guessed.stderr
     assert "user_id  categorical: text, 50 distinct values" in guessed.stderr
 
 
-def test_a_dry_run_shows_and_writes_nothing(thresher, refused, clicks, tmp_path):
+def test_dry_run_writes_nothing(thresher, refused, clicks, tmp_path):
     printed = thresher("encode", clicks, *LABEL, "--dry-run")
     assert printed.exit_code == 0, printed.stderr
     assert "first rows      1,500 of about 1,500" in printed.stdout
@@ -90,7 +90,7 @@ def test_a_dry_run_shows_and_writes_nothing(thresher, refused, clicks, tmp_path)
     assert "--out" in refused("encode", clicks, *LABEL)
 
 
-def test_a_part_of_a_date_is_named_like_a_transform_and_a_single_value_noticed(thresher, tmp_path):
+def test_date_parts_and_constant_columns(thresher, tmp_path):
     (path := tmp_path / "days.csv").write_text(
         "clicked,day,month\n" + "".join(f"{row % 2},2024-03-{row % 28 + 1:02},{row % 12}\n" for row in range(200))
     )
@@ -103,20 +103,20 @@ def test_a_part_of_a_date_is_named_like_a_transform_and_a_single_value_noticed(t
     assert "one value" not in thresher(*words, "day:weekday,month").stdout
 
 
-def test_a_dry_run_shows_bad_rows(thresher, damaged):
+def test_dry_run_shows_bad_rows(thresher, damaged):
     printed = thresher("encode", damaged, *LABEL, "--bad-rows", "skip", "--dry-run")
     assert "bad rows left out: 1; the first:\n  clicks.csv:101: has 3 columns" in printed.stdout
     assert "bad labels      1" in printed.stdout
 
 
-def test_help_offers_what_a_command_takes(thresher):
-    told = {verb: " ".join(thresher(verb, "--help").stdout.split()) for verb in ("encode", "prune")}
-    assert "written by thresher encode" in told["prune"].replace(" │ │ ", " ")
-    assert "encode made" not in told["encode"].replace(" │ │ ", " ")
-    assert "with an optional transform" in " ".join(re.sub("[│-]", " ", told["encode"]).split())
+def test_help_of_data_arguments(thresher):
+    message = {verb: " ".join(thresher(verb, "--help").stdout.split()) for verb in ("encode", "prune")}
+    assert "written by thresher encode" in message["prune"].replace(" │ │ ", " ")
+    assert "encode made" not in message["encode"].replace(" │ │ ", " ")
+    assert "with an optional transform" in " ".join(re.sub("[│-]", " ", message["encode"]).split())
 
 
-def test_a_nan_in_text_is_missing_where_a_number_is_meant(thresher, tmp_path):
+def test_nan_text_is_missing_in_numeric_fields(thresher, tmp_path):
     (path := tmp_path / "rows.csv").write_text("click,price,word\n" + "0,NaN,NaN\n1,NaN,NaN\n0,2.5,\n1,9.5,b\n")
     found = json.loads(thresher("encode", path, "--fields", "price:log2,word", "--dry-run", "--json").stdout)
     assert [field["missing_share"] for field in found["fields"]] == [0.5, 0.25]
@@ -133,7 +133,7 @@ def answers(tmp_path):
     return path
 
 
-def test_what_label_values_mean_is_said_before_anything_is_made(thresher, refused, answers, tmp_path):
+def test_dry_run_shows_the_meaning_of_label_values(thresher, refused, answers, tmp_path):
     words = ["encode", answers, "--label", "bought", "--dry-run"]
     shown = thresher(*words, "--positive", "yes")
     assert "label values    yes (60) → 1; no (30), maybe (1) → 0; empty (1) → no label\n" in shown.stdout
@@ -149,21 +149,21 @@ def test_what_label_values_mean_is_said_before_anything_is_made(thresher, refuse
     assert "--positive" in refused("encode", answers, "--dry-run")
 
 
-@pytest.mark.parametrize("fields", [[], ["--fields", "user"]], ids=["guessed", "said"])
-def test_positive_values_that_are_not_there_are_told_early(thresher, refused, answers, tmp_path, fields):
+@pytest.mark.parametrize("fields", [[], ["--fields", "user"]], ids=["guessed", "given"])
+def test_positive_values_that_do_not_occur(thresher, refused, answers, tmp_path, fields):
     words = ["encode", answers, "--label", "bought", *fields]
-    told = refused(*words, "--positive", "YES", "--out", tmp_path / "out")
-    assert "answers.csv: column 'bought': data.positive is 'YES', but no row" in told
-    assert "Found 'yes', 'no', '', 'maybe'. Did you mean 'yes'?" in told
+    message = refused(*words, "--positive", "YES", "--out", tmp_path / "out")
+    assert "answers.csv: column 'bought': data.positive is 'YES', but no row" in message
+    assert "Found 'yes', 'no', '', 'maybe'. Did you mean 'yes'?" in message
     assert not (tmp_path / "out").exists()
-    told = thresher(*words, "--positive", "si", "--dry-run").stderr
-    assert "No label in the first rows is 'si' (--positive). Found 'yes', 'no', '', 'maybe'." in told
+    message = thresher(*words, "--positive", "si", "--dry-run").stderr
+    assert "No label in the first rows is 'si' (--positive). Found 'yes', 'no', '', 'maybe'." in message
     assert "No label" not in thresher(*words, "--positive", "yes", "--dry-run").stderr
     answers.write_text(answers.read_text().replace("yes", "1.0").replace("no", "0.0"))
     assert "Did you mean '1.0'?" in refused(*words, "--positive", "1", "--dry-run")
 
 
-def test_later_files_take_an_earlier_tables_vocabulary(thresher, refused, clicks, tmp_path):
+def test_vocabulary_like_an_earlier_table(thresher, refused, clicks, tmp_path):
     earlier = tmp_path / "earlier"
     assert thresher("encode", clicks, *LABEL, "--out", earlier).exit_code == 0
     later = tmp_path / "later.csv"
@@ -185,7 +185,7 @@ def test_later_files_take_an_earlier_tables_vocabulary(thresher, refused, clicks
     assert str(tmp_path / "absent") in missing
 
 
-def test_memory_and_vocabulary_flags_reach_the_settings(thresher, refused, clicks, tmp_path):
+def test_memory_and_vocabulary_options(thresher, refused, clicks, tmp_path):
     words = ["encode", clicks, *LABEL, "--out", tmp_path / "table"]
     assert "at least 100" in refused(*words, "--memory-mb", "5")
     assert thresher(*words, "--memory-mb", "200", "--vocabulary-from", "all").exit_code == 0
@@ -194,8 +194,8 @@ def test_memory_and_vocabulary_flags_reach_the_settings(thresher, refused, click
     assert "--vocabulary-from" in refused(*words, "--vocabulary-from", "test")
 
 
-def test_a_run_takes_an_encoded_table_over(thresher, refused, finished, clicks, fast, tmp_path):
-    """The same results as from the raw file, which may be gone by then."""
+def test_prune_from_an_encoded_table(thresher, refused, finished, clicks, fast, tmp_path):
+    """Results equal those from the raw file."""
     table, out = tmp_path / "table", tmp_path / "again"
     assert thresher("encode", clicks, "--label", "clicked", "--out", table).exit_code == 0
     clicks.unlink()
@@ -212,7 +212,7 @@ def test_a_run_takes_an_encoded_table_over(thresher, refused, finished, clicks, 
     assert (finished.out / "bundles" / "50").exists()
 
 
-def test_named_data_sets_take_their_files(thresher, refused, tmp_path):
+def test_named_data_sets_with_files(thresher, refused, tmp_path):
     from generated_data import write_avazu_like, write_criteo_like
 
     write_criteo_like(tmp_path / "criteo.txt", 400)
@@ -231,18 +231,18 @@ def test_real_criteo_and_avazu_by_name(thresher, data_dir, tmp_path):
         assert json.loads(printed.stdout)["rows_estimated"] == pytest.approx(rows, rel=0.1)
 
 
-def test_with_fields_named_only_what_is_used_is_shown(thresher, clicks):
-    told = thresher("encode", clicks, "--fields", "user_id,price:log2", "--dry-run").stderr
-    assert "Columns used, with a guessed label (change it with --label):" in told
-    assert "  clicked  label: by its name, and it is 0/1" in told
-    assert "  user_id  field: as given\n" in told
-    assert "  price    field: as given, log2" in told
-    assert "Not used: item_id" in told
-    assert "categorical" not in told
+def test_given_fields_are_shown_with_the_guessed_label(thresher, clicks):
+    message = thresher("encode", clicks, "--fields", "user_id,price:log2", "--dry-run").stderr
+    assert "Columns used, with a guessed label (change it with --label):" in message
+    assert "  clicked  label: by its name, and it is 0/1" in message
+    assert "  user_id  field: as given\n" in message
+    assert "  price    field: as given, log2" in message
+    assert "Not used: item_id" in message
+    assert "categorical" not in message
     assert "Columns" not in thresher("encode", clicks, "--label", "clicked", "--fields", "user_id", "--dry-run").stderr
 
 
-def test_an_interrupted_encode_says_how_to_go_on(thresher, clicks, tmp_path, monkeypatch):
+def test_interrupted_encode(thresher, clicks, tmp_path, monkeypatch):
     def interrupted(*args, **more):
         raise KeyboardInterrupt
 
@@ -252,15 +252,15 @@ def test_an_interrupted_encode_says_how_to_go_on(thresher, clicks, tmp_path, mon
     assert "Interrupted." in result.stderr
 
 
-def test_several_fields_of_one_column_are_named_by_what_is_said_of_them(thresher, clicks, refused):
+def test_names_of_several_fields_of_one_column(thresher, clicks, refused):
     words = ["encode", clicks, *LABEL, "--dry-run", "--json", "--fields"]
     found = json.loads(thresher(*words, "user_id,price:log2,price:quantiles").stdout)
-    told = [(field["name"], field["column"]) for field in found["fields"]]
-    assert told == [("user_id", "user_id"), ("price:log2", "price"), ("price:quantiles", "price")]
+    message = [(field["name"], field["column"]) for field in found["fields"]]
+    assert message == [("user_id", "user_id"), ("price:log2", "price"), ("price:quantiles", "price")]
     assert "two fields are called 'user_id'" in refused(*words, "user_id,user_id")
 
 
-def test_rare_values_that_mean_1_are_shown_among_many(thresher, clicks):
+def test_rare_positive_label_values_are_shown(thresher, clicks):
     words = ["encode", clicks, "--label", "price", "--fields", "user_id", "--dry-run"]
     prices = [line.split(",")[-1] for line in clicks.read_text().splitlines()[1:]]
     price = max(value for value in prices if prices.count(value) == 1)

@@ -8,7 +8,7 @@ from thresher.errors import DataError
 from thresher.serving.predictor import load_bundle
 
 
-def test_predict_gives_the_predictors_probabilities(finished, thresher, tmp_path):
+def test_predict_equals_the_predictor(finished, thresher, tmp_path):
     bundle = finished.out / "bundles" / "50"
     expected = load_bundle(bundle).predict(finished.source)
     printed = thresher("predict", bundle, finished.source)
@@ -28,37 +28,37 @@ def test_predict_reads_json_lines_from_stdin(finished, thresher):
     assert all(0 < p < 1 for p in probabilities)
 
 
-def test_predict_tells_the_share_of_values_the_model_does_not_know(finished, thresher, tmp_path):
+def test_predict_reports_the_share_of_unknown_values(finished, thresher, tmp_path):
     bundle = finished.out / "bundles" / "50"
     frame = pl.read_csv(finished.source).head(10)
     frame = frame.with_columns(user_id=pl.Series(["nobody"] * 6 + frame["user_id"].to_list()[6:]))
     rows, out = tmp_path / "rows.csv", tmp_path / "p.csv"
     frame.write_csv(rows)
     for words in ([], ["--out", out], ["--top-k", "2"]):
-        told = thresher("predict", bundle, rows, *words).stderr
-        assert "too rare in training): user_id 60%. Is this the right file" in " ".join(told.split())
+        message = thresher("predict", bundle, rows, *words).stderr
+        assert "too rare in training): user_id 60%. Is this the right file" in " ".join(message.split())
     assert "unknown to the model" not in thresher("predict", bundle, rows, "--quiet").stderr
     assert "unknown to the model" not in thresher("predict", bundle, finished.source).stderr
 
 
 @pytest.mark.parametrize("value", [["u1"], {"id": 1}])
-def test_several_values_in_a_column_of_one_are_refused(finished, value):
+def test_lists_in_a_single_valued_column(finished, value):
     good = {"user_id": "u1", "item_id": "i2", "price": 3.5}
     with pytest.raises(DataError, match="column 'user_id': row 1 holds"):
         load_bundle(finished.out / "bundles" / "50").predict([good, {**good, "user_id": value}])
 
 
-def test_predict_names_what_is_wrong(finished, refused, tmp_path):
+def test_predict_errors(finished, refused, tmp_path):
     bundle = finished.out / "bundles" / "50"
     rows = tmp_path / "rows.csv"
     rows.write_text("user_id,itm_id,price\nu1,i1,2\n")
     assert "item_id" in refused("predict", bundle, rows)
     assert "absent.csv" in refused("predict", bundle, tmp_path / "absent.csv")
     assert "bundle.json" in refused("predict", tmp_path, rows)
-    told = refused("predict", finished.out / "bundles" / "7pct", rows)
-    assert f"7pct: no such bundle. Found beside it: {finished.out / 'bundles' / '20pct'}, {bundle}" in told
-    told = refused("predict", bundle, finished.source, "--out", tmp_path / "p.xlsx")
-    assert "unknown suffix .xlsx. Use .csv, .jsonl or .parquet." in told
+    message = refused("predict", finished.out / "bundles" / "7pct", rows)
+    assert f"7pct: no such bundle. Found beside it: {finished.out / 'bundles' / '20pct'}, {bundle}" in message
+    message = refused("predict", bundle, finished.source, "--out", tmp_path / "p.xlsx")
+    assert "unknown suffix .xlsx. Use .csv, .jsonl or .parquet." in message
     out = tmp_path / "probabilities.csv"
     refused("predict", bundle, rows, "--out", out)
     assert not out.exists()
@@ -104,7 +104,7 @@ def test_predict_streams_in_chunks(finished, thresher, tmp_path, monkeypatch):
         np.testing.assert_allclose(read(out)["probability"].to_numpy(), expected, atol=1e-6)
 
 
-def test_a_bad_row_in_the_middle_leaves_no_file(finished, refused, tmp_path, monkeypatch):
+def test_no_output_file_after_a_bad_row(finished, refused, tmp_path, monkeypatch):
     monkeypatch.setattr("thresher.serving.request_rows.JSON_CHUNK_ROWS", 2)
     good = '{"user_id": "u1", "item_id": "i1", "price": 1}\n'
     for name in ("a.csv", "a.parquet"):
@@ -137,7 +137,7 @@ def test_top_k_of_each_group(finished, thresher, tmp_path, as_stdin):
     assert [json.loads(line)["row"] for line in whole] == np.argsort(-probabilities, kind="stable")[:3].tolist()
 
 
-def test_groups_and_numbers_that_cannot_be(finished, refused):
+def test_invalid_top_k_and_group(finished, refused):
     bundle = finished.out / "bundles" / "50"
     assert "--top-k" in refused("predict", bundle, finished.source, "--group", "user_id")
     assert "at least 1" in refused("predict", bundle, finished.source, "--top-k", "0")
@@ -145,11 +145,11 @@ def test_groups_and_numbers_that_cannot_be(finished, refused):
     assert f"is a run. Use one of its bundles: {finished.out / 'bundles' / '20pct'}" in message
 
 
-def test_the_rows_are_not_overwritten_by_their_predictions(finished, refused, tmp_path):
+def test_output_must_not_be_the_input_file(finished, refused, tmp_path):
     rows = tmp_path / "rows.csv"
     rows.write_text(finished.source.read_text())
     (tmp_path / "link.csv").symlink_to(rows)
     for words in ([rows, "--out", rows], [rows, "--out", tmp_path / "link.csv"], [tmp_path / "r*.csv", "--out", rows]):
-        told = refused("predict", finished.out / "bundles" / "50", *words)
-        assert "is the input file. Choose another name." in told
+        message = refused("predict", finished.out / "bundles" / "50", *words)
+        assert "is the input file. Choose another name." in message
     assert rows.read_text() == finished.source.read_text()

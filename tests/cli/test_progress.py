@@ -12,7 +12,7 @@ def state(**changes) -> ProgressState:
     return ProgressState(**known)
 
 
-def test_lines_tell_epochs_and_always_the_end(monkeypatch):
+def test_lines_show_epochs_and_the_end_of_a_stage(monkeypatch):
     monkeypatch.setattr(module, "SECONDS_BETWEEN_LINES", 0.0)
     out = io.StringIO()
     lines = Lines(Console(file=out, width=200))
@@ -31,7 +31,7 @@ def test_lines_tell_epochs_and_always_the_end(monkeypatch):
     ]
 
 
-def test_lines_do_not_flood():
+def test_lines_are_limited_in_time():
     out = io.StringIO()
     lines = Lines(Console(file=out, width=200))
     for epoch in range(1, 9):
@@ -62,14 +62,14 @@ def test_bars_show_loss_kept_next_budget_and_time_left(monkeypatch):
     assert not [line for line in shown.splitlines() if "…" in line]
 
 
-def test_names_are_shown_as_they_are():
+def test_emoji_codes_and_markup_in_stage_names_are_not_replaced():
     out = io.StringIO()
     with Bars(Console(file=out, width=120, force_terminal=True, color_system=None)) as bars:
         bars.update(state(stage="a:smile: [b]", epoch=1, step=50))
     assert "a:smile: [b]" in out.getvalue()
 
 
-def test_bars_of_many_stages_fit_a_terminal():
+def test_number_of_bars_is_limited():
     out = io.StringIO()
     with Bars(Console(file=out, width=120, force_terminal=True, color_system=None)) as bars:
         for at in range(40):

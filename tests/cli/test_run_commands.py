@@ -11,7 +11,7 @@ from thresher.models.lr import LogisticRegressionConfig
 from thresher.report.frontier import Frontier
 
 
-def test_prune_goes_the_whole_path(finished):
+def test_prune_output_and_files(finished):
     out = finished.out
     for title in ("budget", "parameters", "bytes", "of dense", "validation", "AUC", "logloss"):
         assert title in finished.stdout
@@ -34,7 +34,7 @@ def test_json_is_one_document(thresher, clicks, fast, tmp_path):
     assert content["bundles"]["50"].endswith("50")
 
 
-def test_search_then_retrain_is_prune(finished, thresher, clicks, fast, tmp_path):
+def test_search_then_retrain_equals_prune(finished, thresher, clicks, fast, tmp_path):
     pruned, out = finished.out, tmp_path / "apart"
     searched = thresher("search", clicks, "--label", "clicked", "--budgets", "20%,50", "--out", out, "--json", *fast)
     tickets = json.loads(searched.stdout)["tickets"]
@@ -47,9 +47,9 @@ def test_search_then_retrain_is_prune(finished, thresher, clicks, fast, tmp_path
     assert (apart.dense, apart.points) == (whole.dense, whole.points)
 
 
-def test_a_taught_search_apart_names_its_own_folder_and_is_taken_up(thresher, clicks, fast, tmp_path):
-    out, taught = tmp_path / "run", ["--set", "teacher_share=1", "--set", "distill_search=true"]
-    words = ["search", clicks, "--label", "clicked", "--budgets", "50", "--out", out, "--json", *fast, *taught]
+def test_distilled_search_has_its_own_folder_and_is_resumed(thresher, clicks, fast, tmp_path):
+    out, distilled = tmp_path / "run", ["--set", "teacher_share=1", "--set", "distill_search=true"]
+    words = ["search", clicks, "--label", "clicked", "--budgets", "50", "--out", out, "--json", *fast, *distilled]
     first = thresher(*words)
     (ticket,) = json.loads(first.stdout)["tickets"]
     assert ticket["folder"] == str(out / "tickets" / "soft-labels-1" / "50")
@@ -60,13 +60,13 @@ def test_a_taught_search_apart_names_its_own_folder_and_is_taken_up(thresher, cl
     assert Frontier.load(out / "results.json").metadata["distillation"] == {"share": 1.0, "search_share": 1.0}
 
 
-def test_what_was_tried_of_the_teacher_is_told(finished):
+def test_distillation_trials_are_reported(finished):
     tried = Frontier.load(finished.out / "results.json").metadata["distillation"]["validation_auc"]
     assert f"Validation AUC of the smallest size: {tried['hard-labels']:.4f} hard labels; " in finished.stderr
     assert f"{tried['soft-labels-1']:.4f} distillation in retraining" in finished.stderr
 
 
-def test_effective_config_is_saved_and_reads_back(finished, thresher, tmp_path):
+def test_effective_config_is_saved(finished, thresher, tmp_path):
     out = finished.out
     config = Run.open(out).config
     assert config.training.max_epochs == 3
@@ -78,10 +78,10 @@ def test_effective_config_is_saved_and_reads_back(finished, thresher, tmp_path):
     assert Run.open(again).config.data == config.data
 
 
-def test_other_models_can_teach(thresher, clicks, fast, tmp_path):
+def test_further_teacher_models(thresher, clicks, fast, tmp_path):
     out = tmp_path / "run"
-    told = ["--budgets", "20%", "--teachers", "deepfm, lr", "--set", "teacher_share=1"]
-    result = thresher("prune", clicks, *told, "--out", out, *fast)
+    options = ["--budgets", "20%", "--teachers", "deepfm, lr", "--set", "teacher_share=1"]
+    result = thresher("prune", clicks, *options, "--out", out, *fast)
     assert result.exit_code == 0, result.stderr
     assert Run.open(out).config.teacher_models == (DeepFmConfig(), LogisticRegressionConfig())
     assert "with mean soft labels of 3 dense models (with deepfm, lr)." in result.stderr
@@ -93,15 +93,15 @@ def test_max_auc_drop_recommends_on_validation(thresher, clicks, fast, tmp_path)
     assert result.exit_code == 0, result.stderr
     frontier = Frontier.load(out / "results.json")
     assert frontier.metadata["recommended"] == frontier.smallest_within(0.3).budget
-    assert "is not clearly above 0.5" in result.stderr  # three epochs have learned nothing, and it is told
+    assert "is not clearly above 0.5" in result.stderr
     best = frontier.metadata["recommended"]
     assert f"Smallest size within 0.3 of the dense model's validation AUC: {best}" in result.stderr
     shown = " ".join(thresher("show", out).stdout.split())
     assert f"max auc drop 0.3 recommended {best} " in shown
     content = json.loads(thresher("show", out, "--json").stdout)
     assert (content["max_auc_drop"], content["recommended"]) == (0.3, best)
-    for told in (shown, content["doubts"], json.loads(thresher("retrain", out, "--json").stdout)["doubts"]):
-        assert "is not clearly above 0.5" in told
+    for text in (shown, content["doubts"], json.loads(thresher("retrain", out, "--json").stdout)["doubts"]):
+        assert "is not clearly above 0.5" in text
 
 
 def test_resume_force_and_neither(finished, thresher, refused):
@@ -110,25 +110,25 @@ def test_resume_force_and_neither(finished, thresher, refused):
     before = (out / "tickets" / "50" / "mask.safetensors").stat().st_mtime_ns
     assert thresher(*words, "--resume").exit_code == 0
     assert (out / "tickets" / "50" / "mask.safetensors").stat().st_mtime_ns == before  # nothing was done twice
-    told = refused(*words, "--seed", "7", "--set", "training.patience=9", "--resume")
-    assert "started with other settings (seed was 0, is 7; training.patience was " in told
-    assert ", is 9). Resume it with those" in told
-    assert "hint: Use --out" in told
+    message = refused(*words, "--seed", "7", "--set", "training.patience=9", "--resume")
+    assert "started with other settings (seed was 0, is 7; training.patience was " in message
+    assert ", is 9). Resume it with the settings in" in message
+    assert "hint: Use --out" in message
     (out / "results.json").unlink()
     assert thresher("prune", "--out", out, "--resume").exit_code == 0  # with its own settings
     assert (out / "results.json").exists()
     assert "seed was 0, is 7" in refused("prune", "--out", out, "--resume", "--seed", "7")
     assert "holds no run to resume" in refused("prune", "--out", out.parent / "nowhere", "--resume")
-    assert "`resume` and `force` are mutually exclusive" in refused(*words, "--resume", "--force")
+    assert "resume and force are mutually exclusive" in refused(*words, "--resume", "--force")
     assert (out / "results.json").exists()
     assert thresher(*words, "--seed", "7", "--force").exit_code == 0
     assert Run.open(out).config.seed == 7
 
 
-def test_force_keeps_the_table_it_is_to_read(finished, refused, fast):
+def test_force_does_not_delete_the_table_it_reads(finished, refused, fast):
     out = finished.out
-    told = refused("prune", out / "encoded", "--budgets", "50", "--out", out, "--force", *fast)
-    assert f"the input {out / 'encoded'} is inside {out}, which would be replaced" in told
+    message = refused("prune", out / "encoded", "--budgets", "50", "--out", out, "--force", *fast)
+    assert f"the input {out / 'encoded'} is inside {out}, which would be replaced" in message
     assert (out / "results.json").exists()
 
 
@@ -139,17 +139,8 @@ def test_retrain_needs_a_finished_search(refused, tmp_path, finished):
 
 
 def test_synthetic_by_name(thresher, fast, tmp_path):
-    result = thresher(
-        "prune",
-        "synthetic",
-        "--set",
-        "data.synthetic.num_rows=2000",
-        "--budgets",
-        "5%",
-        "--out",
-        tmp_path / "run",
-        *fast,
-    )
+    words = ["prune", "synthetic", "--set", "data.synthetic.num_rows=2000", "--budgets", "5%"]
+    result = thresher(*words, "--out", tmp_path / "run", *fast)
     assert result.exit_code == 0, result.stderr
     assert result.stdout.startswith("synthetic · fm · seed 0")
 

@@ -25,7 +25,7 @@ def test_show_an_unfinished_run(finished, thresher):
     assert "results" not in content
 
 
-def test_show_a_ticket_says_what_each_field_keeps(finished, thresher):
+def test_show_a_ticket_by_field(finished, thresher):
     content = json.loads(thresher("show", finished.out / "tickets" / "50", "--json").stdout)
     assert content["num_parameters"] == 50
     assert sum(field["entries"] for field in content["fields"]) == 50
@@ -33,14 +33,14 @@ def test_show_a_ticket_says_what_each_field_keeps(finished, thresher):
     assert "50 entries kept" in thresher("show", finished.out / "tickets" / "50").stdout
 
 
-def test_show_a_ticket_of_a_taught_search_knows_its_run(finished, thresher, tmp_path):
+def test_show_a_ticket_of_a_distilled_search(finished, thresher, tmp_path):
     shutil.copytree(finished.out / "encoded", tmp_path / "encoded")
     shutil.copytree(finished.out / "tickets" / "50", tmp_path / "tickets" / "soft-labels-1" / "50")
     content = json.loads(thresher("show", tmp_path / "tickets" / "soft-labels-1" / "50", "--json").stdout)
     assert sum(field["entries"] for field in content["fields"]) == 50
 
 
-def test_show_a_bundle_field_by_field(finished, thresher):
+def test_show_a_bundle_by_field(finished, thresher):
     folder = finished.out / "bundles" / "50"
     bundle = json.loads(thresher("show", folder, "--json").stdout)
     assert (bundle["kind"], bundle["model"], bundle["num_parameters"]) == ("bundle", "fm", 50)
@@ -65,7 +65,7 @@ def test_show_a_bundle_field_by_field(finished, thresher):
     ]
 
 
-def test_show_an_encoded_table_with_head_tail_and_unknown(finished, thresher):
+def test_show_an_encoded_table(finished, thresher):
     table = json.loads(thresher("show", finished.out / "encoded", "--json").stdout)
     assert sum(table["rows"].values()) == 1500
     assert table["label"] == "clicked"
@@ -82,7 +82,7 @@ def test_show_an_encoded_table_with_head_tail_and_unknown(finished, thresher):
     assert max(map(len, printed.splitlines()[4:])) <= 100  # the line with the folder may be longer
 
 
-def test_figures_of_everything_that_has_one(finished, thresher, refused, tmp_path):
+def test_figures(finished, thresher, refused, tmp_path):
     for thing in (".", "results.json", "encoded", "bundles/50", "tickets/50"):
         stem = tmp_path / "figures" / thing.replace("/", "-").replace(".", "-")
         printed = thresher("show", finished.out / thing, "--figure", stem, "--json")
@@ -91,8 +91,8 @@ def test_figures_of_everything_that_has_one(finished, thresher, refused, tmp_pat
         assert stem.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
         assert "<svg" in stem.with_suffix(".svg").read_text()
     (finished.out / "results.json").unlink()
-    told = refused("show", finished.out / "encoded", "--figure", tmp_path / "k.pdf")
-    assert f"figures are .png and .svg. Use {tmp_path / 'k.png'}" in told
+    message = refused("show", finished.out / "encoded", "--figure", tmp_path / "k.pdf")
+    assert f"figures are .png and .svg. Use {tmp_path / 'k.png'}" in message
     assert "nothing to draw" in refused("show", finished.out, "--figure", tmp_path / "x")
 
 
@@ -100,7 +100,7 @@ def test_show_results(finished, thresher):
     assert "validation" in thresher("show", finished.out / "results.json").stdout
 
 
-def test_show_something_else(refused, tmp_path, clicks):
+def test_show_rejects_other_paths(refused, tmp_path, clicks):
     assert f"was not written by Thresher. Look at raw data with: thresher encode {clicks} --dry-run" in (
         refused("show", clicks)
     )
@@ -108,7 +108,7 @@ def test_show_something_else(refused, tmp_path, clicks):
     assert "no such file" in refused("show", tmp_path / "absent")
 
 
-def test_a_terminal_that_knows_ascii_alone_is_shown_all_the_same(finished):
+def test_show_on_an_ascii_terminal(finished):
     command = [sys.executable, "-m", "thresher", "show", str(finished.out / "bundles" / "50")]
     shown = subprocess.run(command, env=os.environ | {"PYTHONIOENCODING": "ascii"}, capture_output=True, check=False)
     assert shown.returncode == 0, shown.stderr

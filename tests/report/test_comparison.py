@@ -25,14 +25,14 @@ POINTS = [
 ]
 
 
-def test_the_table_has_mean_and_spread_and_stars_the_best():
+def test_comparison_table_has_mean_spread_and_a_star_for_the_best():
     lines = comparison_table(POINTS, ["1k", "500"]).splitlines()
     assert lines[0].split() == ["method", "1k", "500"]
     assert lines[1].split() == ["uniform", "0.7500", "–"]
     assert lines[2] == "pep      0.8100 ± 0.0141*  0.7900*"
 
 
-def test_the_figure_shows_every_method_and_the_floor(tmp_path):
+def test_comparison_figure_shows_every_method_and_the_floor(tmp_path):
     written = plot_comparison(
         POINTS, tmp_path / "frontier-fm", floor=[point("lr", None, 0, 0.7)], title="synthetic · fm"
     )
@@ -85,7 +85,7 @@ def test_a_figure_ends_so_many_times_peps_range_below_it(panels):
     assert "mde (entirely, down to 0.7000)" in panels[0].figure.get_supxlabel()
 
 
-def test_every_method_of_ours_looks_like_no_other():
+def test_every_method_has_its_own_look():
     ours = {
         name for name, found in registered_embeddings().items() if found.embedding.__module__.startswith("thresher.")
     }
@@ -95,6 +95,6 @@ def test_every_method_of_ours_looks_like_no_other():
     assert len(set(looks)) == len(looks)
 
 
-def test_methods_from_outside_are_drawn_too(panels):
+def test_user_defined_methods_are_drawn(panels):
     plot_comparison([*POINTS, point("mine", "1k", 1000, 0.8), point("yours", "1k", 1000, 0.8)], "unused")
     assert {"mine", "yours"} <= labels_in(panels[0])

@@ -21,7 +21,7 @@ def statistics(num_fields: int, unknown: float = 0.1):
 
 
 @pytest.mark.parametrize("more", [{}, {"storage_bytes": 12_000}])
-def test_every_field_is_drawn_once_with_bytes_where_they_are_known(tmp_path, more):
+def test_every_field_is_drawn_once_with_bytes_if_known(tmp_path, more):
     png, svg = plot_kept_fields([kept(at, **more) for at in range(4)], tmp_path / "figure")
     assert png.read_bytes().startswith(b"\x89PNG")
     text = svg.read_text()
@@ -30,7 +30,7 @@ def test_every_field_is_drawn_once_with_bytes_where_they_are_known(tmp_path, mor
     assert ("stored (KB)" in text) == bool(more)
 
 
-def test_what_a_page_cannot_hold_is_left_out_and_told(tmp_path):
+def test_only_the_largest_fields_are_drawn(tmp_path):
     _, svg = plot_kept_fields([kept(at) for at in range(MAX_FIELDS + 7)], tmp_path / "figure")
     text = svg.read_text()
     assert ">field 6<" not in text  # the smallest go
@@ -39,13 +39,13 @@ def test_what_a_page_cannot_hold_is_left_out_and_told(tmp_path):
 
 
 @pytest.mark.parametrize("unknown", [0.0, 0.1, 1.0])
-def test_a_table_is_drawn_also_without_unknown_values(tmp_path, unknown):
+def test_plot_table_with_and_without_unknown_values(tmp_path, unknown):
     _, svg = plot_table(statistics(3, unknown), tmp_path / "figure")
     text = svg.read_text()
     assert "10 rows, 3 fields, 99 features" in text
     assert ">field 2<" in text
 
 
-def test_no_field_is_no_figure(tmp_path):
+def test_plot_without_fields_is_an_error(tmp_path):
     with pytest.raises(ThresherError, match="no field to draw"):
         plot_kept_fields([], tmp_path / "figure")

@@ -24,7 +24,7 @@ def test_best_at_each_size():
 
 
 @given(points)
-def test_best_are_exactly_the_points_nothing_beats(points):
+def test_best_points_are_not_dominated(points):
     best = Frontier(points=tuple(points)).best()
     sizes = [p.num_parameters for p in best]
     assert sizes == sorted(set(sizes))
@@ -35,7 +35,7 @@ def test_best_are_exactly_the_points_nothing_beats(points):
         assert not any(q.num_parameters < p.num_parameters and q.validation_auc >= p.validation_auc for q in points)
 
 
-def test_smallest_within_a_drop_is_judged_on_validation():
+def test_smallest_within_a_drop_uses_validation():
     frontier = Frontier(
         points=(point(100, 0.799, test_auc=0.5), point(50, 0.7985, test_auc=0.9), point(10, 0.79, test_auc=0.9)),
         dense=DENSE,
@@ -69,7 +69,7 @@ def test_results_file_has_the_promised_keys_and_reads_back(tmp_path):
     assert Frontier.load(path) == frontier
 
 
-def test_foreign_and_damaged_files_are_told(tmp_path):
+def test_damaged_results_files(tmp_path):
     path = tmp_path / "results.json"
     path.write_text('{"format_version": 99, "points": []}')
     with pytest.raises(FormatError, match=rf"{path}: results have format version 99. This release reads version 1"):
@@ -79,7 +79,7 @@ def test_foreign_and_damaged_files_are_told(tmp_path):
         Frontier.load(path)
 
 
-def test_keys_of_later_versions_are_passed_over():
+def test_unknown_keys_are_ignored():
     content = {**point(3, 0.7).to_json(), "novelty": 1}
     assert FrontierPoint.from_json(content) == point(3, 0.7)
 

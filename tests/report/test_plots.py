@@ -66,7 +66,7 @@ def test_kept_parameters_over_steps(tmp_path):
         plot_kept(steps, [], tmp_path / "bad", budgets={})
 
 
-def test_labels_that_would_lie_on_one_another_share_a_place():
+def test_overlapping_labels_share_a_position():
     counts = {"2%": 39_000, "10%": 196_000, "200KB": 46_000, "3000": 3_000}
     (first, at), (both, between), (last, _) = label_places(counts, apart=0.3)
     assert (first, both, last) == ("10%", "200KB, 2%", "3000")
