@@ -48,7 +48,7 @@ from search_step import (
     unpruned,
 )
 
-from thresher.baselines.bilevel import BilevelController
+from thresher.baselines.bilevel import BilevelSearch
 from thresher.baselines.candidate_sizes import DartsEmbConfig
 from thresher.data.batches.batches import Batch
 from thresher.data.batches.split_batches import SplitBatches
@@ -56,7 +56,7 @@ from thresher.embeddings.method_registry import build_embedding
 from thresher.models.model_registry import build_model, model_config
 from thresher.search.find_tickets import SearchTask
 from thresher.search.schedule import SearchConfig
-from thresher.training.optimizers import OptimizerConfig, build_optimizer
+from thresher.training.optimizers import OptimizerConfig
 
 MODELS = ("fm", "deepfm", "autoint")
 STEPS_PER_EPOCH = -(-int(0.8 * 45_840_617) // BATCH_SIZE)
@@ -87,21 +87,16 @@ def darts(model_name: str) -> Training:
     config = DartsEmbConfig(embedding_dim=EMBEDDING_DIM, candidate_sizes=CANDIDATE_SIZES)
     embedding = build_embedding(field_sizes(), config, feature_counts=expected_counts())
     model = build_model(embedding, model_config(model_name))
-    weights = build_optimizer(model, OptimizerConfig(updates="dense"))
-    choosing = [
-        parameter for group in weights.param_groups if group["name"] == "choices" for parameter in group["params"]
-    ]
-    weights.param_groups = [group for group in weights.param_groups if group["name"] != "choices"]
     rows = RepeatedBatches()
     data = SplitBatches(train=rows, validation=rows)
-    task = SearchTask(model=model, data=data, budgets=(), config=SearchConfig(), seed=0)
-    controller = BilevelController(task, torch.optim.Adam(choosing, lr=1e-3))
+    settings = SearchConfig(optimizer=OptimizerConfig(updates="dense"))
+    search = BilevelSearch(SearchTask(model=model, data=data, budgets=(), config=settings, seed=0))
 
     def rest_of_step() -> None:
-        weights.step()
-        controller.after_step()
+        search.weights_optimizer.step()
+        search.after_step()
 
-    return Training(model, weights, rest_of_step)
+    return Training(model, search.weights_optimizer, rest_of_step)
 
 
 def expected_counts() -> list[int]:

@@ -16,19 +16,15 @@ from search_toys import SEARCH
 from thresher.baselines.magnitude import (
     CubicPlan,
     GradualMagnitudeConfig,
-    GradualSearch,
-    IterativeController,
     IterativeMagnitudeConfig,
     MagnitudeConfig,
     MagnitudeEmbedding,
-    OneShotController,
     round_counts,
 )
 from thresher.compact import compact_bytes
 from thresher.errors import BudgetError, ConfigError
-from thresher.search.controller import SearchController
-from thresher.search.find_tickets import find_tickets
-from thresher.search.schedule import Schedule, SearchConfig
+from thresher.search.find_tickets import find_tickets, search_algorithm
+from thresher.search.schedule import SearchConfig
 from thresher.training.distillation import SoftLabels
 from thresher.training.optimizers import OptimizerConfig, build_optimizer
 
@@ -83,16 +79,7 @@ def test_a_search_killed_in_an_epoch_ends_the_same(method, planted, killed_and_r
 
 def controller_of(search):
     """The controller of a search whose training the test plays."""
-    match search.table.schedule:
-        case "one-shot":
-            return OneShotController(search.task, search.tables)
-        case "gradual":
-            schedule = Schedule.of(search.task.config, 10)
-            gradual = GradualSearch(search.task, search.tables, schedule)
-            return SearchController(search.task, gradual, max_epochs=schedule.num_epochs(10))
-        case "iterative":
-            optimizer = torch.optim.Adam(search.task.model.parameters())
-            return IterativeController(search.task, search.tables, optimizer)
+    return search_algorithm(search.table.search_algorithm)(search.task)
 
 
 def test_one_shot_keeps_the_largest_of_the_trained_table(planted):
@@ -151,8 +138,8 @@ def test_a_round_prunes_its_best_epoch_and_the_next_begins_with_the_initial_weig
     config = IterativeMagnitudeConfig(embedding_dim=4, round_keep_share=0.5, round_epochs=round_epochs)
     search = untrained(config)
     table, start = search.table, search.table.weight.detach().clone()
-    optimizer = torch.optim.Adam(table.parameters())
-    controller = IterativeController(search.task, search.tables, optimizer)
+    controller = controller_of(search)
+    optimizer = controller.optimizer
     best = torch.arange(1.0, 41).view(10, 4)
 
     def train_a_round(*epochs):

@@ -8,13 +8,17 @@ import pytest
 import torch
 from torch import nn
 
+from thresher.baselines.candidate_sizes import DartsEmbConfig
 from thresher.baselines.dnis import DnisConfig
 from thresher.baselines.magnitude import MagnitudeConfig
+from thresher.baselines.mde import MdeConfig
 from thresher.embeddings.pep import PepConfig
 from thresher.errors import BudgetError, ConfigError, TimeLimitReached
 from thresher.models.deepfm import DeepFmConfig
-from thresher.search.find_tickets import find_tickets
+from thresher.search.budget import parse_budgets
+from thresher.search.find_tickets import find_tickets, unmet_budgets
 from thresher.search.schedule import SearchConfig
+from thresher.search.searcher import ThresholdController
 from thresher.training.checkpoint import read_history
 from thresher.training.distillation import SoftLabels
 from thresher.training.optimizers import OptimizerConfig
@@ -90,7 +94,7 @@ def test_a_search_learns_from_soft_labels(planted, tmp_path):
 
 def test_soft_labels_change_targets_and_weight_decay_of_a_search(planted, monkeypatch):
     tasks = []
-    monkeypatch.setattr("thresher.search.find_tickets.search_algorithm", lambda name: lambda task: tasks.append(task))
+    monkeypatch.setattr(ThresholdController, "run", lambda controller: tasks.append(controller.task))
     soft_labels = SoftLabels(np.full(planted.data.train.num_rows, 0.5, np.float32), 0.75)
     config = SearchConfig(optimizer=OptimizerConfig(weight_decay=0.01))
     model = planted.model(PLAN, model=DeepFmConfig(hidden_sizes=(4,), dropout=0.5))
@@ -101,3 +105,13 @@ def test_soft_labels_change_targets_and_weight_decay_of_a_search(planted, monkey
     assert next(iter(task.data.train.epoch(0))).labels.eq(0.5).all()
     assert task.data.validation is planted.data.validation
     assert {module.p for module in task.model.modules() if isinstance(module, nn.Dropout)} == {0.5}
+
+
+@pytest.mark.parametrize("embedding", [PLAN, DnisConfig(), DartsEmbConfig(), MagnitudeConfig(), MdeConfig()])
+def test_unmet_budgets_are_found_without_training(planted, embedding):
+    model, budgets = planted.model(embedding), parse_budgets("1B,1000")
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    unmet = unmet_budgets(model, planted.data, budgets, SearchConfig())
+    assert list(unmet) == [budgets[0]]
+    assert "1B" in str(unmet[budgets[0]])
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())

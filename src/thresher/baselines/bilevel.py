@@ -20,43 +20,12 @@ from thresher.search.controller import TableSearch
 from thresher.search.find_tickets import SearchTask, register_search
 from thresher.search.ticket import Ticket
 from thresher.training.checkpoint import Checkpoint, load_optimizer_, packed_optimizer
-from thresher.training.epochs import run_epochs
 from thresher.training.loop import lone_row, mean_loss
 from thresher.training.metrics import Metrics
 from thresher.training.optimizers import build_optimizer
 
 if TYPE_CHECKING:
     from thresher.data.batches.batches import Batch, BatchSource
-
-STAGE = "bilevel search"
-
-
-@register_search("bilevel")
-def search_choices(task: SearchTask) -> Sequence[Ticket]:
-    """Learn the choices until validation stops improving, restore the best epoch, and cut every budget there."""
-    tables = _tables_with_choices(task.model)
-    kinds = {table.derives for table in tables.values()}
-    if len(kinds) > 1:
-        raise ConfigError("some of the model's tables end in sizes, others in masks. Use one method for all of them")
-    # created before training, so that a budget that cannot be met is refused at once
-    tickets = SizeTickets(task, tables) if kinds == {"sizes"} else MaskTickets(task, tables)
-    weights, choices = _two_optimizers(task)
-    controller = BilevelController(task, choices)
-    run_epochs(
-        task.model,
-        weights,
-        controller,
-        task.data,
-        stage=STAGE,
-        settings={**asdict(task.config), **{name: asdict(table.config) for name, table in tables.items()}},
-        seed=task.seed,
-        max_epochs=task.config.max_epochs,
-        folder=task.folder,
-        progress=task.progress,
-        should_stop=task.should_stop,
-    )
-    controller.stopping.restore_best_(task.model)
-    return tickets.cut(controller.initial_state, step=controller.step, epoch=controller.epoch)
 
 
 class EndlessBatches:
@@ -80,15 +49,46 @@ class EndlessBatches:
         return next(self._iterator)
 
 
-class BilevelController:
-    """A `TrainingController`: a step of the choices after each training step, until validation stops improving."""
+class MaskTickets:
+    """Cuts mask tickets by the tables' own scores."""
 
-    def __init__(self, task: SearchTask, optimizer: torch.optim.Optimizer) -> None:
-        self.model, self.config, self.optimizer = task.model, task.config, optimizer
+    def __init__(self, task: SearchTask, tables: Mapping[str, Any]) -> None:
+        self.search = TableSearch(task, tables)
+
+    def cut(self, initial_state: Mapping[str, Tensor], *, step: int, epoch: int) -> Sequence[Ticket]:
+        cutter = self.search.cutter
+        cutter.initial_state = dict(initial_state)
+        cutter.cut_due(self.search.scores(), at_least=0, step=step, epoch=epoch)
+        return cutter.tickets
+
+
+@register_search("bilevel")
+class BilevelSearch:
+    """Learns the choices until validation stops improving, restores the best epoch, and cuts every budget there.
+
+    A `TrainingController`: after each training step, `optimizer` makes a step of the choices.
+    """
+
+    def __init__(self, task: SearchTask) -> None:
+        self.task, self.model, self.config = task, task.model, task.config
+        self.tables = _tables_with_choices(task.model)
+        kinds = {table.derives for table in self.tables.values()}
+        if len(kinds) > 1:
+            raise ConfigError("some of the model's tables end in sizes, others in masks. Use one method for all")
+        self.tickets = SizeTickets(task, self.tables) if kinds == {"sizes"} else MaskTickets(task, self.tables)
+        self.weights_optimizer, self.optimizer = _two_optimizers(task)
         self.batches = EndlessBatches(task.data.choices or task.data.validation)
         self.stopping = task.config.stopping()
         self.step = self.epoch = 0
         self.initial_state = {name: copy_of(value) for name, value in tensor_state(task.model).items()}
+
+    def run(self) -> Sequence[Ticket]:
+        settings = {**asdict(self.config), **{name: asdict(table.config) for name, table in self.tables.items()}}
+        self.task.train(
+            self.weights_optimizer, self, stage="bilevel search", settings=settings, max_epochs=self.config.max_epochs
+        )
+        self.stopping.restore_best_(self.model)
+        return self.tickets.cut(self.initial_state, step=self.step, epoch=self.epoch)
 
     @property
     def finished(self) -> bool:
@@ -138,19 +138,6 @@ class BilevelController:
         self.stopping.load(state["stopping"], stored.under("best"))
         self.batches.go_to(*state["batches"])
         load_optimizer_(self.optimizer, state["optimizer"], stored.under("choices"))
-
-
-class MaskTickets:
-    """Cuts mask tickets by the tables' own scores."""
-
-    def __init__(self, task: SearchTask, tables: Mapping[str, Any]) -> None:
-        self.search = TableSearch(task, tables)
-
-    def cut(self, initial_state: Mapping[str, Tensor], *, step: int, epoch: int) -> Sequence[Ticket]:
-        cutter = self.search.cutter
-        cutter.initial_state = dict(initial_state)
-        cutter.cut_due(self.search.scores(), at_least=0, step=step, epoch=epoch)
-        return cutter.tickets
 
 
 def _two_optimizers(task: SearchTask) -> tuple[torch.optim.Optimizer, torch.optim.Optimizer]:

@@ -19,14 +19,10 @@ from torch.nn import functional
 
 from thresher.embeddings.base import BYTES_PER_VALUE, EmbeddingConfig, FieldEmbedding, new_table
 from thresher.embeddings.method_registry import register_embedding
-from thresher.errors import AttachError, ConfigError
-from thresher.search.controller import SearchController, TableSearch, run_mask_search
+from thresher.errors import ConfigError
+from thresher.search.controller import MaskSearchController, TableSearch, find_tables
 from thresher.search.find_tickets import SearchTask, register_search
 from thresher.search.schedule import Plan, Schedule
-from thresher.search.ticket import MaskTicket
-from thresher.training.optimizers import build_optimizer
-
-STAGE = "projection search"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,23 +79,6 @@ class L1ProjectionEmbedding(FieldEmbedding):
         return self.weight.numel() * BYTES_PER_VALUE
 
 
-@register_search("projection")
-def search_projections(task: SearchTask) -> Sequence[MaskTicket]:
-    """Train and project all tables together onto a shrinking L1 ball; returns tickets, largest first."""
-    tables = {name: part for name, part in task.model.named_modules() if isinstance(part, L1ProjectionEmbedding)}
-    if not tables:
-        raise AttachError("the model has no table to project. Build it with L1ProjectionConfig")
-    config = next(iter(tables.values())).config
-    if any(table.config != config for table in tables.values()):
-        raise ConfigError("the model's tables have different settings of L1 projection. Use one for all of them")
-    steps_per_epoch = len(task.data.train)
-    schedule = Schedule.of(task.config, steps_per_epoch)
-    search = ProjectionSearch(task, tables, replace(schedule, every=config.projection_steps or steps_per_epoch))
-    controller = SearchController(task, search, max_epochs=schedule.num_epochs(steps_per_epoch))
-    optimizer = build_optimizer(task.model, task.config.optimizer)
-    return run_mask_search(controller, optimizer, stage=STAGE, configs=dict.fromkeys(tables, config))
-
-
 class ProjectionSearch(TableSearch):
     """Projects at regular steps onto the ball whose radius keeps as many entries as planned."""
 
@@ -128,6 +107,19 @@ class ProjectionSearch(TableSearch):
     def record(self) -> dict[str, Any]:
         seconds, self.seconds = self.seconds, 0.0
         return super().record() | {"projection_seconds": seconds}
+
+
+@register_search("projection")
+class ProjectionController(MaskSearchController):
+    """Trains and projects all tables together onto a shrinking L1 ball."""
+
+    stage = "projection search"
+
+    def __init__(self, task: SearchTask) -> None:
+        tables, steps_per_epoch = find_tables(task.model, L1ProjectionEmbedding), len(task.data.train)
+        every = next(iter(tables.values())).config.projection_steps or steps_per_epoch
+        schedule = replace(Schedule.of(task.config, steps_per_epoch), every=every)
+        super().__init__(task, ProjectionSearch(task, tables, schedule))
 
 
 def project_l1_ball(values: Tensor, radius: float) -> Tensor:

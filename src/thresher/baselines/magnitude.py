@@ -12,7 +12,7 @@ All three get the warm-up, the validation and the retraining that PEP gets, and 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -20,16 +20,13 @@ from torch.nn import functional
 
 from thresher.embeddings.base import BYTES_PER_VALUE, EmbeddingConfig, FieldEmbedding, Role, new_table
 from thresher.embeddings.method_registry import register_embedding
-from thresher.errors import AttachError, ConfigError
-from thresher.search.controller import SearchController, TableSearch, run_mask_search
+from thresher.errors import ConfigError
+from thresher.search.controller import MaskSearchController, TableSearch, find_tables
 from thresher.search.cutting import Scores, top_entries
 from thresher.search.find_tickets import SearchTask, register_search
 from thresher.search.schedule import Schedule
-from thresher.search.ticket import MaskTicket
 from thresher.training.metrics import Metrics
 from thresher.training.optimizers import build_optimizer
-
-STAGE = "magnitude search"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +89,6 @@ class MagnitudeEmbedding(FieldEmbedding):
     """Ids `[...]` → `m ⊙ V` `[..., D]`; the mask `m` `[N, D]` is set by the search and gets no gradient."""
 
     search_algorithm = "magnitude"
-    schedule: ClassVar[Literal["one-shot", "gradual", "iterative"]] = "one-shot"
     mask: Tensor
     seen: Tensor  # rows looked up in training; the others carry no information
 
@@ -132,45 +128,14 @@ class MagnitudeEmbedding(FieldEmbedding):
 class GradualMagnitudeEmbedding(MagnitudeEmbedding):
     """The same table, pruned along the cubic schedule."""
 
-    schedule = "gradual"
+    search_algorithm = "gradual-magnitude"
 
 
 @register_embedding("iterative-magnitude", IterativeMagnitudeConfig)
 class IterativeMagnitudeEmbedding(MagnitudeEmbedding):
     """The same table, pruned in rounds that each start from the initial weights."""
 
-    schedule = "iterative"
-
-
-@register_search("magnitude")
-def search_magnitudes(task: SearchTask) -> Sequence[MaskTicket]:
-    """Run the schedule that the model's tables declare; returns a ticket for each budget, largest first."""
-    tables = {name: module for name, module in task.model.named_modules() if isinstance(module, MagnitudeEmbedding)}
-    if not tables:
-        raise AttachError(
-            "the model has no table for magnitude pruning. Build it with MagnitudeConfig, GradualMagnitudeConfig or "
-            "IterativeMagnitudeConfig"
-        )
-    if len({table.config for table in tables.values()}) > 1:
-        raise ConfigError("the model's tables have different settings of magnitude pruning. Use one for all of them")
-    first = next(iter(tables.values()))
-    optimizer_config, decay = task.config.optimizer, first.config.search_weight_decay
-    if decay is not None:
-        own = decay * task.decay_share
-        optimizer_config = replace(optimizer_config, weight_decay=decay, embedding_weight_decay=own)
-    optimizer = build_optimizer(task.model, optimizer_config)
-    controller: SearchController
-    match first.schedule:
-        case "one-shot":
-            controller = OneShotController(task, tables)
-        case "gradual":
-            schedule = Schedule.of(task.config, len(task.data.train))
-            search = GradualSearch(task, tables, schedule)
-            controller = SearchController(task, search, max_epochs=schedule.num_epochs(len(task.data.train)))
-        case "iterative":
-            controller = IterativeController(task, tables, optimizer)
-    configs = {name: table.config for name, table in tables.items()}
-    return run_mask_search(controller, optimizer, stage=STAGE, configs=configs)
+    search_algorithm = "iterative-magnitude"
 
 
 class MagnitudeSearch(TableSearch):
@@ -216,13 +181,39 @@ class CubicPlan:
         return self.smallest + round((self.num_entries - self.smallest) * left**3)
 
 
-class OneShotController(SearchController):
+class MagnitudeController(MaskSearchController):
+    """Base of the three schedules: the optimizer, and the search without a plan."""
+
+    stage = "magnitude search"
+    search: MagnitudeSearch
+    tables: Mapping[str, MagnitudeEmbedding]
+
+    def __init__(self, task: SearchTask, max_epochs: int | None = None) -> None:
+        self.tables = find_tables(task.model, MagnitudeEmbedding)
+        config, decay = task.config.optimizer, next(iter(self.tables.values())).config.search_weight_decay
+        if decay is not None:
+            config = replace(config, weight_decay=decay, embedding_weight_decay=decay * task.decay_share)
+        optimizer = build_optimizer(task.model, config)
+        super().__init__(task, self.new_search(task), optimizer, max_epochs=max_epochs)
+
+    def new_search(self, task: SearchTask) -> MagnitudeSearch:
+        return MagnitudeSearch(task, self.tables)
+
+
+@register_search("gradual-magnitude")
+class GradualController(MagnitudeController):
+    """Prunes along the cubic while training."""
+
+    def new_search(self, task: SearchTask) -> MagnitudeSearch:
+        return GradualSearch(task, self.tables, Schedule.of(task.config, len(task.data.train)))
+
+
+@register_search("magnitude")
+class OneShotController(MagnitudeController):
     """Trains until validation stops improving, restores the best epoch, and prunes once for every budget."""
 
-    search: MagnitudeSearch
-
-    def __init__(self, task: SearchTask, tables: Mapping[str, MagnitudeEmbedding]) -> None:
-        super().__init__(task, MagnitudeSearch(task, tables), max_epochs=task.config.max_epochs)
+    def __init__(self, task: SearchTask) -> None:
+        super().__init__(task, task.config.max_epochs)
         self.stopping = task.config.stopping()
 
     def end_epoch(self, metrics: Metrics) -> None:
@@ -233,27 +224,23 @@ class OneShotController(SearchController):
             search.cut_due(search.scores(), at_least=0)
 
 
-class IterativeController(SearchController):
+@register_search("iterative-magnitude")
+class IterativeController(MagnitudeController):
     """Trains a round, prunes to the next count, rewinds the whole model to its initial weights, and repeats.
 
     A round keeps at least `round_keep_share` of the entries, and every budget ends a round: its ticket is scored by a
     table that was trained with at most a few times as many entries.
     """
 
-    search: MagnitudeSearch
-
-    def __init__(
-        self, task: SearchTask, tables: Mapping[str, MagnitudeEmbedding], optimizer: torch.optim.Optimizer
-    ) -> None:
-        self.tables, self.optimizer = tables, optimizer
-        search = MagnitudeSearch(task, tables)
-        config = next(iter(tables.values())).config
+    def __init__(self, task: SearchTask) -> None:
+        super().__init__(task)
+        config = next(iter(self.tables.values())).config
         assert isinstance(config, IterativeMagnitudeConfig)
-        stops = sorted(set(search.cutter.planned.values()), reverse=True)
-        self.round_counts = round_counts(search.num_entries, stops, config.round_keep_share)
+        stops = sorted(set(self.search.cutter.planned.values()), reverse=True)
+        self.round_counts = round_counts(self.search.num_entries, stops, config.round_keep_share)
         self.round_epochs, self.round_start = config.round_epochs, 0
         self.max_round_epochs = config.round_epochs or task.config.max_warmup_epochs
-        super().__init__(task, search, max_epochs=len(self.round_counts) * self.max_round_epochs)
+        self.max_epochs = len(self.round_counts) * self.max_round_epochs
 
     def end_epoch(self, metrics: Metrics) -> None:
         self.stopping.update(self.search.epoch, metrics, self.task.model)

@@ -9,7 +9,7 @@ relative to the mean of the other choices on that batch (REINFORCE with a leave-
 table and take turns, so one search serves all of them. At the end the most likely sizes within each budget are kept.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -22,32 +22,15 @@ from thresher.compact.layouts import compact_bytes
 from thresher.embeddings.base import BYTES_PER_VALUE
 from thresher.errors import AttachError
 from thresher.search.budget import Budget
-from thresher.search.controller import SearchController, TableSearch, run_mask_search
+from thresher.search.controller import MaskSearchController, TableSearch, find_tables
 from thresher.search.find_tickets import SearchTask, register_search
 from thresher.search.schedule import Schedule
 from thresher.search.ticket import MaskTicket
 from thresher.training.checkpoint import Checkpoint, load_optimizer_, packed_optimizer
 from thresher.training.loop import lone_row, mean_loss
-from thresher.training.optimizers import build_optimizer
 
 if TYPE_CHECKING:
     from thresher.data.batches.batches import Batch
-
-STAGE = "controller search"
-
-
-@register_search("controller")
-def search_with_policies(task: SearchTask) -> Sequence[MaskTicket]:
-    """Train a policy for each budget; returns a ticket for each, largest first, within the budget."""
-    tables = {name: module for name, module in task.model.named_modules() if isinstance(module, NisEmbedding)}
-    if len(tables) != 1:
-        raise AttachError(f"NIS searches a model with one table; this model has {len(tables)}. Build it with NisConfig")
-    schedule = Schedule.of(task.config, len(task.data.train))
-    search = NisSearch(task, tables, replace(schedule, every=1))
-    controller = SearchController(task, search, max_epochs=schedule.num_epochs(len(task.data.train)))
-    optimizer = build_optimizer(task.model, task.config.optimizer)
-    configs = {name: table.config for name, table in tables.items()}
-    return run_mask_search(controller, optimizer, stage=STAGE, configs=configs)
 
 
 class NisSearch(TableSearch):
@@ -126,3 +109,17 @@ class NisSearch(TableSearch):
             for at, policy in enumerate(self.policies.values()):
                 policy.logits.copy_(tensors[f"logits/{at}"])
         load_optimizer_(self.optimizer, position["optimizer"], Checkpoint(tensors=dict(tensors)).under("choices"))
+
+
+@register_search("controller")
+class NisController(MaskSearchController):
+    """Trains a policy for each budget."""
+
+    stage = "controller search"
+
+    def __init__(self, task: SearchTask) -> None:
+        tables = find_tables(task.model, NisEmbedding)
+        if len(tables) > 1:
+            raise AttachError(f"NIS searches a model with one table; this model has {len(tables)}")
+        schedule = replace(Schedule.of(task.config, len(task.data.train)), every=1)
+        super().__init__(task, NisSearch(task, tables, schedule))

@@ -1,26 +1,29 @@
 """The search controller: warm-up, pruning at regular steps and cutting tickets, written once for all mask searches.
 
-`MaskSearch` is stepped after each optimizer step, by any loop. `SearchController` steps it in Thresher's training loop,
-where validation ends the warm-up and a checkpoint makes it resumable.
+`MaskSearch` is stepped after each optimizer step, by any loop. `MaskSearchController` steps it in Thresher's training
+loop; it is the base of the search algorithms that end in masks.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, ClassVar, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from thresher.embeddings.base import EmbeddingConfig
+from thresher.embeddings.base import FieldEmbedding
 from thresher.embeddings.method_registry import method_name
+from thresher.errors import AttachError, ConfigError
 from thresher.search.budget import Budget
 from thresher.search.cutting import Cutter, Scores
 from thresher.search.find_tickets import SearchTask
 from thresher.search.schedule import Schedule
 from thresher.search.ticket import MaskTicket
 from thresher.training.checkpoint import Checkpoint
-from thresher.training.epochs import run_epochs
 from thresher.training.metrics import Metrics
+from thresher.training.optimizers import build_optimizer
+
+TableT = TypeVar("TableT", bound=FieldEmbedding)
 
 
 class MaskSearch:
@@ -35,6 +38,9 @@ class MaskSearch:
         current_step: steps so far.
         epoch: epochs so far, set by the training loop; written into tickets and records.
     """
+
+    tables: Mapping[str, Any]
+    """Name in the model → searched table, which has a `config`."""
 
     def __init__(self, cutter: Cutter, schedule: Schedule | None) -> None:
         self.cutter, self.schedule = cutter, schedule
@@ -160,16 +166,42 @@ class TableSearch(MaskSearch):
         return {name: table.scores() for name, table in self.tables.items()}
 
 
-class SearchController:
-    """A `TrainingController` that steps a mask search; validation ends its warm-up.
+class MaskSearchController:
+    """Base of the search algorithms that end in masks: a `TrainingController` that steps a mask search.
 
     Args:
-        max_epochs: maximum length of the training.
+        optimizer: default: Adam with the settings of the task.
+        max_epochs: maximum length of the training; default: warm-up and plan.
+
+    Attributes:
+        stage: name of the search in progress display and checkpoint.
     """
 
-    def __init__(self, task: SearchTask, search: MaskSearch, *, max_epochs: int) -> None:
-        self.task, self.search, self.max_epochs = task, search, max_epochs
+    stage: ClassVar[str]
+
+    def __init__(
+        self,
+        task: SearchTask,
+        search: MaskSearch,
+        optimizer: torch.optim.Optimizer | None = None,
+        *,
+        max_epochs: int | None = None,
+    ) -> None:
+        self.task, self.search = task, search
+        self.optimizer = build_optimizer(task.model, task.config.optimizer) if optimizer is None else optimizer
+        steps = len(task.data.train)
+        self.max_epochs = Schedule.of(task.config, steps).num_epochs(steps) if max_epochs is None else max_epochs
         self.stopping = task.config.warmup_stopping()
+
+    def run(self) -> Sequence[MaskTicket]:
+        """Train until every budget has its ticket; returns them largest first."""
+        settings = {
+            **asdict(self.task.config),
+            "budgets": [str(budget) for budget in self.task.budgets],
+            "tables": {name: asdict(table.config) for name, table in self.search.tables.items()},
+        }
+        self.task.train(self.optimizer, self, stage=self.stage, settings=settings, max_epochs=self.max_epochs)
+        return self.search.tickets
 
     @property
     def finished(self) -> bool:
@@ -209,35 +241,11 @@ class SearchController:
         self.stopping.load(state["stopping"], stored.under("best"))
 
 
-def run_mask_search(
-    controller: SearchController,
-    optimizer: torch.optim.Optimizer,
-    *,
-    stage: str,
-    configs: Mapping[str, EmbeddingConfig],
-) -> Sequence[MaskTicket]:
-    """Train until every budget has its ticket; returns them largest first.
-
-    Args:
-        stage: name of the search in progress display and checkpoint.
-        configs: table name → its config; a search is resumed only with the same ones.
-    """
-    task = controller.task
-    run_epochs(
-        task.model,
-        optimizer,
-        controller,
-        task.data,
-        stage=stage,
-        settings={
-            **asdict(task.config),
-            "budgets": [str(budget) for budget in task.budgets],
-            "tables": {name: asdict(config) for name, config in configs.items()},
-        },
-        seed=task.seed,
-        max_epochs=controller.max_epochs,
-        folder=task.folder,
-        progress=task.progress,
-        should_stop=task.should_stop,
-    )
-    return controller.search.tickets
+def find_tables(model: nn.Module, kind: type[TableT]) -> dict[str, TableT]:
+    """Name in the model → table of this kind; all must have the same settings."""
+    tables = {name: module for name, module in model.named_modules() if isinstance(module, kind)}
+    if not tables:
+        raise AttachError(f"the model has no {kind.__name__} to search. Build it with a config of that method")
+    if len({table.config for table in tables.values()}) > 1:
+        raise ConfigError("the model's tables have different settings of their method. Use one for all of them")
+    return tables

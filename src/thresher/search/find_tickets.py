@@ -1,13 +1,14 @@
 """find_tickets(): one search, a ticket for every budget. Also the registry of search algorithms.
 
-A method names its algorithm in `FieldEmbedding.search_algorithm`; other packages may register further ones.
+A method declares its algorithm as `FieldEmbedding.search_algorithm`; other packages may register further ones.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+import torch
 from torch import nn
 
 from thresher._internal.registry import Registry
@@ -18,7 +19,8 @@ from thresher.search.schedule import SearchConfig
 from thresher.search.ticket import MaskTicket, Ticket
 from thresher.search.ticket_files import load_mask_ticket, save_ticket
 from thresher.training.distillation import SoftLabels
-from thresher.training.progress import Progress, ProgressState, Renamed
+from thresher.training.epochs import TrainingController, run_epochs
+from thresher.training.progress import Progress, Renamed
 
 if TYPE_CHECKING:
     from thresher.data.batches.split_batches import SplitBatches
@@ -47,6 +49,30 @@ class SearchTask:
     progress: Progress | None = None
     should_stop: Callable[[], bool] | None = None
 
+    def train(
+        self,
+        optimizer: torch.optim.Optimizer,
+        controller: TrainingController,
+        *,
+        stage: str,
+        settings: Mapping[str, Any],
+        max_epochs: int,
+    ) -> None:
+        """Train the model until the controller has finished, as `run_epochs` does."""
+        run_epochs(
+            self.model,
+            optimizer,
+            controller,
+            self.data,
+            stage=stage,
+            settings=settings,
+            seed=self.seed,
+            max_epochs=max_epochs,
+            folder=self.folder,
+            progress=self.progress,
+            should_stop=self.should_stop,
+        )
+
     def save(self, ticket: Ticket) -> None:
         """Write a ticket into a subfolder named after its budget, if there is a folder."""
         if self.folder is not None:
@@ -58,7 +84,16 @@ class SearchTask:
         return [load_mask_ticket(self.folder / slug) for slug in slugs]
 
 
-SearchAlgorithm = Callable[[SearchTask], Sequence[Ticket]]
+class SearchAlgorithm(Protocol):
+    """A search. Its constructor checks settings and budgets and trains nothing."""
+
+    def __init__(self, task: SearchTask) -> None: ...
+
+    def run(self) -> Sequence[Ticket]:
+        """Search the model of the task; returns a ticket for each budget, largest first."""
+
+
+AlgorithmT = TypeVar("AlgorithmT", bound=type[SearchAlgorithm])
 _MODULES = (
     "thresher.search.immediate",
     "thresher.search.searcher",
@@ -67,20 +102,20 @@ _MODULES = (
     "thresher.baselines.magnitude",
     "thresher.baselines.nis_search",
 )
-_registry: Registry[SearchAlgorithm] = Registry("search algorithm", _MODULES)
+_registry: Registry[type[SearchAlgorithm]] = Registry("search algorithm", _MODULES)
 
 
-def register_search(name: str) -> Callable[[SearchAlgorithm], SearchAlgorithm]:
-    """Function decorator: make an algorithm available to methods that declare its name."""
+def register_search(name: str) -> Callable[[AlgorithmT], AlgorithmT]:
+    """Class decorator: make an algorithm available to methods that declare its name."""
 
-    def register(algorithm: SearchAlgorithm) -> SearchAlgorithm:
+    def register(algorithm: AlgorithmT) -> AlgorithmT:
         _registry.add(name, algorithm)
         return algorithm
 
     return register
 
 
-def search_algorithm(name: str) -> SearchAlgorithm:
+def search_algorithm(name: str) -> type[SearchAlgorithm]:
     """Return the algorithm registered under a name."""
     return _registry.find(name)
 
@@ -125,16 +160,7 @@ def find_tickets(
         progress=progress,
         should_stop=should_stop,
     )
-    return search_algorithm(_declared_algorithm(model))(task)
-
-
-class _TrainingStartsError(Exception):
-    """A search has checked its budgets and is about to train."""
-
-
-class _StopAtStart:
-    def update(self, state: ProgressState) -> None:
-        raise _TrainingStartsError
+    return search_algorithm(_declared_algorithm(model))(task).run()
 
 
 def unmet_budgets(
@@ -142,12 +168,10 @@ def unmet_budgets(
 ) -> dict[Budget, BudgetError]:
     """The budgets that no ticket of this model can meet, with the reason; nothing is trained."""
     algorithm, unmet = search_algorithm(_declared_algorithm(model)), {}
+    task = SearchTask(model=model, data=data, budgets=(), config=config, seed=0)
     for budget in budgets:
-        task = SearchTask(model=model, data=data, budgets=(budget,), config=config, seed=0, progress=_StopAtStart())
         try:
-            algorithm(task)
-        except _TrainingStartsError:
-            pass
+            algorithm(replace(task, budgets=(budget,)))
         except BudgetError as error:
             unmet[budget] = error
     return unmet

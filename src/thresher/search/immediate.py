@@ -22,21 +22,26 @@ from thresher.training.seeding import isolated_rng
 
 
 @register_search("immediate")
-def fit_settings(task: SearchTask) -> Sequence[SettingsTicket]:
-    """A ticket for each budget, largest first."""
-    table, config = _only_table(task)
-    counts = None if task.data.feature_counts is None else task.data.feature_counts.tolist()
-    tickets = []
-    for budget in task.budgets:
-        fitted = largest_within(budget, config, table.field_sizes, counts)
-        size = _build_for_size(fitted, table.field_sizes, counts)
-        name = method_name(fitted)
-        provenance = Provenance(method=name, seed=task.seed, step=0, epoch=0, config=config_to_mapping(fitted))
-        tickets.append(SettingsTicket(budget, fitted, size.num_parameters(), size.storage_bytes(), provenance))
-    tickets.sort(key=lambda ticket: -ticket.num_parameters)
-    for ticket in tickets:
-        task.save(ticket)
-    return tickets
+class ImmediateSearch:
+    def __init__(self, task: SearchTask) -> None:
+        self.task = task
+        self.tickets: list[SettingsTicket] = []
+        table, config = _only_table(task)
+        counts = None if task.data.feature_counts is None else task.data.feature_counts.tolist()
+        for budget in task.budgets:
+            fitted = largest_within(budget, config, table.field_sizes, counts)
+            size = _build_for_size(fitted, table.field_sizes, counts)
+            provenance = Provenance(
+                method=method_name(fitted), seed=task.seed, step=0, epoch=0, config=config_to_mapping(fitted)
+            )
+            ticket = SettingsTicket(budget, fitted, size.num_parameters(), size.storage_bytes(), provenance)
+            self.tickets.append(ticket)
+        self.tickets.sort(key=lambda ticket: -ticket.num_parameters)
+
+    def run(self) -> Sequence[SettingsTicket]:
+        for ticket in self.tickets:
+            self.task.save(ticket)
+        return self.tickets
 
 
 def largest_within(

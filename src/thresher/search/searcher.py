@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from thresher.attach.untrained import UntrainedCheck
-from thresher.embeddings.pep import PepEmbedding
+from thresher.embeddings.pep import PepConfig, PepEmbedding
 from thresher.errors import AttachError, BudgetError, ConfigError
 from thresher.kernels.scores import (
     ScoredTable,
@@ -28,7 +28,7 @@ from thresher.kernels.scores import (
     sum_of_counts,
 )
 from thresher.search.budget import Budget, parse_budgets
-from thresher.search.controller import MaskSearch, SearchController, run_mask_search
+from thresher.search.controller import MaskSearch, MaskSearchController
 from thresher.search.cutting import Cutter, Scores, scored_tables
 from thresher.search.find_tickets import SearchTask, register_search
 from thresher.search.schedule import Plan, Schedule
@@ -37,7 +37,6 @@ from thresher.search.ticket_files import mask_ticket_from_state, mask_ticket_sta
 from thresher.training.optimizers import OptimizerConfig, build_optimizer
 from thresher.training.row_adam import RowAdam
 
-STAGE = "search"
 IN_MEMORY_ENTRIES = 1 << 22
 """Tables up to this size are scored at once; larger ones a few rows at a time, at each use of their scores."""
 
@@ -47,6 +46,10 @@ class SearchedTable:
     """A table of a threshold search with every module that looks it up: a table may be shared or tied."""
 
     holders: tuple[PepEmbedding, ...]
+
+    @property
+    def config(self) -> PepConfig:
+        return self.holders[0].config
 
     def num_entries(self) -> int:
         return self.holders[0].num_entries()
@@ -202,35 +205,39 @@ class Searcher(MaskSearch):
 
 
 @register_search("threshold")
-def search_thresholds(task: SearchTask) -> Sequence[MaskTicket]:
-    """Run PEP's search in Thresher's training loop; returns tickets in the order they were cut, largest first."""
-    config, schedule = task.config, Schedule.of(task.config, len(task.data.train))
-    optimizer = build_optimizer(task.model, config.optimizer)
-    searcher = Searcher(
-        task.model,
-        task.budgets,
-        steps=schedule.num_steps,
-        warmup_steps=schedule.warmup_steps,
-        every=schedule.every,
-        seed=task.seed,
-        on_ticket=task.save,
-        before_cut=optimizer.catch_up if isinstance(optimizer, RowAdam) else None,
-    )
-    max_epochs = schedule.num_epochs(len(task.data.train))
-    if not searcher.planned:
-        _check_thresholds_rise(config.optimizer)
-        searcher.end_warmup()
-        max_epochs = config.max_epochs
-    controller = SearchController(task, searcher, max_epochs=max_epochs)
-    configs = {name: table.holders[0].config for name, table in searcher.tables.items()}
-    tickets = run_mask_search(controller, optimizer, stage=STAGE, configs=configs)
-    if not searcher.finished:
-        missing = ", ".join(map(str, searcher.cutter.open_budgets()))
-        raise BudgetError(
-            f"after {max_epochs} epochs {searcher.num_kept:,} parameters are kept, and budget {missing} was not "
-            'reached: decay stalls as thresholds approach 0. Use pressure = "plan", or a larger budget'
+class ThresholdController(MaskSearchController):
+    """PEP's search in Thresher's training loop."""
+
+    stage = "search"
+    search: Searcher
+
+    def __init__(self, task: SearchTask) -> None:
+        schedule = Schedule.of(task.config, len(task.data.train))
+        optimizer = build_optimizer(task.model, task.config.optimizer)
+        searcher = Searcher(
+            task.model,
+            task.budgets,
+            steps=schedule.num_steps,
+            warmup_steps=schedule.warmup_steps,
+            every=schedule.every,
+            seed=task.seed,
+            on_ticket=task.save,
+            before_cut=optimizer.catch_up if isinstance(optimizer, RowAdam) else None,
         )
-    return tickets
+        if not searcher.planned:
+            _check_thresholds_rise(task.config.optimizer)
+            searcher.end_warmup()
+        super().__init__(task, searcher, optimizer, max_epochs=None if searcher.planned else task.config.max_epochs)
+
+    def run(self) -> Sequence[MaskTicket]:
+        tickets = super().run()
+        if not self.search.finished:
+            missing = ", ".join(map(str, self.search.cutter.open_budgets()))
+            raise BudgetError(
+                f"after {self.max_epochs} epochs {self.search.num_kept:,} parameters are kept, and budget {missing} "
+                'was not reached: decay stalls as thresholds approach 0. Use pressure = "plan", or a larger budget'
+            )
+        return tickets
 
 
 def clock_for(scores: Scores, num_kept: int) -> Tensor:
