@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from thresher._internal.settings import (
     config_from_mapping,
     config_to_mapping,
+    format_document,
     load_toml,
     override,
     save_toml,
     to_toml,
     validate_config,
 )
-from thresher._internal.toml_text import format_document
 from thresher.data.config import DataConfig, SplitConfig
 from thresher.errors import ConfigError
 

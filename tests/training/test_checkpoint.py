@@ -6,7 +6,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from training_toys import toy_model, toy_sources
 
-from thresher._internal.tensor_state import tensor_state
+from thresher._internal.mapped_tensors import tensor_state
 from thresher.errors import FormatError, ThresherError
 from thresher.training.checkpoint import (
     Checkpoint,

@@ -2,15 +2,15 @@
 
 import dataclasses
 import json
+import re
+import tomllib
 import types
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
-from thresher._internal.registry import why_missing
-from thresher._internal.toml_text import format_value, parse_value
+from thresher._internal.registry import did_you_mean, why_missing
 from thresher.errors import ConfigError
 
 _TYPES = {bool: "true or false", int: "an integer", float: "a number", str: "a string", Path: "a path (a string)"}
@@ -38,10 +38,8 @@ def build_config(cls: Any, mapping: Mapping[str, Any], *, key: str = "", default
     for name, value in mapping.items():
         inner = _join_keys(key, name)
         if name not in fields:
-            nearest = get_close_matches(name, list(fields), n=1)
-            known = f"known here: {', '.join(fields) or 'nothing'}"
-            hint = f"did you mean {_join_keys(key, nearest[0])!r}?" if nearest else known
-            raise KeyProblemError(inner, f"unknown key {inner!r}; {hint}")
+            hint = did_you_mean(name, fields, _join_keys(key, "")) or f"; known here: {', '.join(fields) or 'nothing'}"
+            raise KeyProblemError(inner, f"unknown key {inner!r}{hint}")
         values[name] = _convert(hints[name], value, inner, values.get(name, field_default(fields[name])))
     for name, field in fields.items():
         if name not in values and field.default is field.default_factory is dataclasses.MISSING:
@@ -55,9 +53,13 @@ def build_config(cls: Any, mapping: Mapping[str, Any], *, key: str = "", default
         raise KeyProblemError(key, message if names_key else f"[{key}] {message}") from error
 
 
-def variants_of(cls: Any) -> Mapping[str, type] | None:
-    """The variants of a tagged base class by name; None if the class has no tag."""
-    return cast("Mapping[str, type]", cls.config_variants()) if hasattr(cls, "config_variants") else None
+def variant_name(config: Any) -> str:
+    """The name under which the class of a tagged config is registered."""
+    for name, variant in type(config).config_variants().items():
+        if variant is type(config):
+            return cast(str, name)
+    register = "register_embedding, register_model or config_variants()"
+    raise ConfigError(f"{type(config).__qualname__} is not registered. Register it with {register}.")
 
 
 def field_default(field: "dataclasses.Field[Any]") -> Any:
@@ -69,12 +71,11 @@ def field_default(field: "dataclasses.Field[Any]") -> Any:
 
 def _choose_variant(cls: Any, mapping: Mapping[str, Any], key: str, default: Any) -> tuple[Any, Mapping[str, Any]]:
     """The class that the tag names, and the mapping without the tag."""
-    variants = variants_of(cls)
-    if variants is None:
+    if not hasattr(cls, "config_variants"):
         return cls, mapping
     tag: str = cls.config_tag
     tag_key = _join_keys(key, tag)
-    allowed = {name: variant for name, variant in variants.items() if issubclass(variant, cls)}
+    allowed = {name: variant for name, variant in cls.config_variants().items() if issubclass(variant, cls)}
     if tag not in mapping:
         chosen = type(default) if default is not None else cls
         if chosen not in allowed.values():
@@ -82,7 +83,7 @@ def _choose_variant(cls: Any, mapping: Mapping[str, Any], key: str, default: Any
         return chosen, mapping
     name = mapping[tag]
     if not isinstance(name, str) or name not in allowed:
-        hint = why_missing(name) or _did_you_mean(name, allowed)
+        hint = why_missing(name) or did_you_mean(name, allowed)
         expected = _list_choices(allowed)
         raise KeyProblemError(tag_key, f"{tag_key}: expected {expected}, got {_describe_value(name)}{hint}")
     return allowed[name], {other: value for other, value in mapping.items() if other != tag}
@@ -138,7 +139,7 @@ def _convert_scalar(hint: Any, value: Any, key: str) -> Any:
         for choice in choices:
             if type(choice) is type(value) and choice == value:
                 return choice
-        raise _wrong_type(hint, value, key, _did_you_mean(value, map(str, choices)))
+        raise _wrong_type(hint, value, key, did_you_mean(value, map(str, choices)))
     if hint is float and type(value) is int:
         return float(value)
     if hint in (bool, int, float) and type(value) is hint:
@@ -191,11 +192,6 @@ def _wrong_type(hint: Any, value: Any, key: str, suggestion: str = "") -> KeyPro
     return KeyProblemError(key, f"{key}: expected {_describe_type(hint)}, got {_describe_value(value)}{suggestion}")
 
 
-def _did_you_mean(name: Any, known: Iterable[str]) -> str:
-    nearest = get_close_matches(str(name), list(known), n=1)
-    return f"; did you mean {nearest[0]!r}?" if nearest else ""
-
-
 def _list_choices(names: Iterable[Any]) -> str:
     return f"one of {', '.join(map(json.dumps, names))}"
 
@@ -218,3 +214,33 @@ def _describe_type(hint: Any) -> str:
     if hasattr(hint, "from_config_text"):
         return f"a string that reads as a {hint.__name__}"
     return "a table"
+
+
+def format_value(value: Any) -> str:
+    """Write one value on one line."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):  # JSON escapes are valid in TOML, but TOML also requires DEL to be escaped
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, list):
+        return f"[{', '.join(map(format_value, value))}]"
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{format_key(name)} = {format_value(item)}" for name, item in value.items()) + "}"
+    return repr(value)  # exact for int and float; inf, nan and 1e-05 are valid TOML
+
+
+def parse_value(text: str) -> Any:
+    """Read `text` as a TOML value; return the text itself if it is not valid TOML.
+
+    >>> parse_value("1e-3"), parse_value("[1, 2]"), parse_value("30k")
+    (0.001, [1, 2], '30k')
+    """
+    try:
+        document = tomllib.loads(f"value = {text}")
+    except tomllib.TOMLDecodeError:
+        return str(text)
+    return document["value"] if len(document) == 1 else str(text)
+
+
+def format_key(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else format_value(name)

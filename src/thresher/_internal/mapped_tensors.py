@@ -1,4 +1,4 @@
-"""Memory for large tables: huge pages where the system has them, or a memory-mapped file.
+"""Memory for large tables (huge pages where the system has them, or a memory-mapped file), and the tensors of a model.
 
 The rows of a batch are far apart, and with small pages the page lookup costs as much as reading a row. A mapped table
 may be larger than the memory: the system keeps the rows in use and writes the others to disk.
@@ -10,11 +10,10 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from thresher.errors import ThresherError
 
@@ -23,25 +22,18 @@ CHUNK_ENTRIES = 1 << 20
 """Entries of a table that are processed at a time where a temporary of its whole size would be too large."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class MappedTables:
-    """Tables larger than `over_bytes` are files in `folder`, which disappear when the table is freed."""
-
-    folder: Path
-    over_bytes: int
-
-
-_mapped: ContextVar[MappedTables | None] = ContextVar("mapped_tables", default=None)
+_mapped: ContextVar[tuple[Path, int] | None] = ContextVar("mapped_tables", default=None)
+"""The folder of mapped tables, and the bytes over which a table is mapped."""
 
 
 @contextmanager
 def mapped_tables(folder: Path, over_bytes: int) -> Iterator[None]:
-    """Tables and optimizer states created inside are memory-mapped files if they are larger than `over_bytes`.
+    """Tables and optimizer states over `over_bytes` that are created inside are mapped files, removed when freed.
 
     A search with one threshold per entry needs disk space for 7 tables of `N · D` float32, and one byte per entry for
     the mask of each ticket.
     """
-    token = _mapped.set(MappedTables(folder=folder, over_bytes=over_bytes))
+    token = _mapped.set((folder, over_bytes))
     try:
         yield
     finally:
@@ -52,8 +44,8 @@ def new_zeros(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
     """A table of zeros on the default device; on the CPU, large tables use memory only for pages that are written."""
     num_bytes = torch.Size(shape).numel() * dtype.itemsize
     mapped, on_cpu = _mapped.get(), torch.get_default_device().type == "cpu"
-    if mapped is not None and on_cpu and num_bytes > mapped.over_bytes:
-        return _in_file(mapped.folder, torch.Size(shape), dtype)
+    if mapped is not None and on_cpu and num_bytes > mapped[1]:
+        return _in_file(mapped[0], torch.Size(shape), dtype)
     if on_cpu and num_bytes >= LARGE_BYTES and sys.platform.startswith("linux"):
         return _in_huge_pages(torch.Size(shape), dtype)
     return torch.zeros(shape, dtype=dtype)
@@ -71,6 +63,17 @@ def copy_into_(targets: Mapping[str, Tensor], sources: Mapping[str, Tensor]) -> 
     """Copy each source into the target with the same name, in place."""
     for name, target in targets.items():
         target.copy_(sources[name])
+
+
+def tensor_state(model: nn.Module) -> dict[str, Tensor]:
+    """The tensors of a model's `state_dict`, without other objects from `get_extra_state`."""
+    return {name: value for name, value in model.state_dict().items() if isinstance(value, Tensor)}
+
+
+def load_tensor_state_(model: nn.Module, state: Mapping[str, Tensor]) -> None:
+    """Load a state of `tensor_state`; extra state of the model does not change."""
+    same_names = state.keys() == tensor_state(model).keys()
+    model.load_state_dict(dict(state), strict=not same_names)  # strict: torch lists the wrong names
 
 
 def _in_file(folder: Path, shape: torch.Size, dtype: torch.dtype) -> Tensor:

@@ -20,13 +20,7 @@ _failed: dict[tuple[str, str], str] = {}
 
 
 class Registry(Generic[EntryT]):
-    """What is registered by name.
-
-    Args:
-        what: what an entry is, for error messages: `embedding method`.
-        modules: Thresher's own modules that register entries when imported.
-        group: entry-point group of other packages; None if there is none.
-    """
+    """Entries of one kind (`what`, for messages) by name, from Thresher's `modules` and an entry-point `group`."""
 
     def __init__(self, what: str, modules: Sequence[str], *, group: str | None = None) -> None:
         self.what, self.modules, self.group = what, modules, group
@@ -50,7 +44,8 @@ class Registry(Generic[EntryT]):
         """The entry of a name; an unknown name is an error that suggests the nearest."""
         known = self.entries()
         if name not in known:
-            raise unknown_name(self.what, name, known)
+            hint = why_missing(name) or did_you_mean(name, known) or "."
+            raise ConfigError(f"unknown {self.what} {name!r}{hint} Known: {', '.join(known)}")
         return known[name]
 
 
@@ -77,9 +72,7 @@ def why_missing(name: object) -> str:
     return next((f"; {why}" for (_, declared), why in _failed.items() if declared == name), "")
 
 
-def unknown_name(what: str, name: str, known: Iterable[str]) -> ConfigError:
-    """The error for a name that is not registered."""
-    known = list(known)
-    nearest = get_close_matches(name, known, n=1)
-    hint = why_missing(name) or (f"; did you mean {nearest[0]!r}?" if nearest else ".")
-    return ConfigError(f"unknown {what} {name!r}{hint} Known: {', '.join(known)}")
+def did_you_mean(name: object, known: Iterable[str], prefix: str = "") -> str:
+    """A suggestion of the nearest known name, after a semicolon; empty if none is near."""
+    nearest = get_close_matches(str(name), list(known), n=1)
+    return f"; did you mean {prefix + nearest[0]!r}?" if nearest else ""

@@ -10,27 +10,29 @@ An absent key keeps its default, also inside a table. An unknown key is an error
 """
 
 import dataclasses
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from thresher._internal.config_builder import KeyProblemError, OverrideText, build_config, field_default, variants_of
+from thresher._internal.config_builder import (
+    KeyProblemError,
+    OverrideText,
+    build_config,
+    field_default,
+    format_key,
+    format_value,
+    variant_name,
+)
 from thresher._internal.files import write_text
-from thresher._internal.toml_text import find_line, format_document
 from thresher.errors import ConfigError
 
 T = TypeVar("T")
 
 
 def config_from_mapping(cls: type[T], mapping: Mapping[str, Any], *, where: str = "config") -> T:
-    """Build a config from plain nested dicts, as `tomllib` returns them.
-
-    Args:
-        cls: the dataclass, or the tagged base class of several.
-        mapping: keys to values; absent keys keep their defaults.
-        where: the source of the mapping for error messages, e.g. the file.
-    """
+    """Build a config from plain nested dicts, as `tomllib` returns them; `where` names their source in errors."""
     if not isinstance(mapping, Mapping):
         raise ConfigError(f"{where}: expected a table of settings, found {type(mapping).__name__}")
     try:
@@ -42,12 +44,8 @@ def config_from_mapping(cls: type[T], mapping: Mapping[str, Any], *, where: str 
 def config_to_mapping(config: Any) -> dict[str, Any]:
     """The inverse of `config_from_mapping`: all settings, including defaults and the tag of each tagged class."""
     mapping: dict[str, Any] = {}
-    variants = variants_of(type(config))
-    if variants is not None:
-        names = [name for name, variant in variants.items() if variant is type(config)]
-        if not names:
-            raise ConfigError(f"{type(config).__qualname__} is not registered. Return it from config_variants().")
-        mapping[type(config).config_tag] = names[0]
+    if hasattr(config, "config_variants"):
+        mapping[type(config).config_tag] = variant_name(config)
     for field in dataclasses.fields(config):
         value, default = getattr(config, field.name), field_default(field)
         if isinstance(value, str) and value.lower() == "none" and default is None:
@@ -79,7 +77,7 @@ def load_toml(cls: type[T], path: str | Path) -> T:
     try:
         return cast(T, build_config(cls, mapping))
     except KeyProblemError as problem:
-        line = find_line(text, problem.key)
+        line = _find_line(text, problem.key)
         raise ConfigError(f"{path}:{line}: {problem}" if line else f"{path}: {problem}") from None
 
 
@@ -132,3 +130,56 @@ def _to_plain(value: Any) -> Any:
         return sorted(map(_to_plain, value))
     # numpy is not imported here, to keep loading light
     return value.item() if type(value).__module__ == "numpy" and value.ndim == 0 else value
+
+
+def format_document(table: Mapping[str, Any]) -> str:
+    """Write nested plain dicts as a TOML document that `tomllib` reads back as an equal dict.
+
+    >>> print(format_document({"seed": 0, "model": {"name": "fm"}, "budgets": ["30k", "2%"]}), end="")
+    seed = 0
+    budgets = ["30k", "2%"]
+    <BLANKLINE>
+    [model]
+    name = "fm"
+    """
+    lines: list[str] = []
+    _write_table(table, (), lines)
+    return "\n".join(lines).strip("\n") + "\n"
+
+
+def _write_table(table: Mapping[str, Any], path: tuple[str, ...], lines: list[str]) -> None:
+    """Append plain values, then tables, then arrays of tables: TOML reads any other order differently."""
+    subtables = {name: value for name, value in table.items() if isinstance(value, Mapping)}
+    arrays = {name: value for name, value in table.items() if _is_array_of_tables(value)}
+    for name, value in table.items():
+        if name not in subtables and name not in arrays:
+            lines.append(f"{format_key(name)} = {format_value(value)}")
+    for name, value in subtables.items():
+        lines += ["", f"[{'.'.join(map(format_key, (*path, name)))}]"]
+        _write_table(value, (*path, name), lines)
+    for name, items in arrays.items():
+        for item in items:
+            lines += ["", f"[[{'.'.join(map(format_key, (*path, name)))}]]"]
+            _write_table(item, (*path, name), lines)
+
+
+def _is_array_of_tables(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(item, Mapping) for item in value)
+
+
+def _split_key(dotted: str) -> list[str]:
+    return [part.strip().strip("\"'") for part in dotted.split(".")]
+
+
+def _find_line(text: str, key: str) -> int | None:
+    """Number of the line that sets the dotted `key` or opens its table; None if no such line is found."""
+    wanted = re.sub(r"\[\d+\]", "", key).split(".")
+    table: list[str] = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        if header := re.match(r"\s*\[+\s*([^\]]+?)\s*\]", line):
+            table = _split_key(header[1])
+            if table == wanted:
+                return number
+        elif (assigned := re.match(r"\s*([^=#\[]+?)\s*=", line)) and table + _split_key(assigned[1]) == wanted:
+            return number
+    return None

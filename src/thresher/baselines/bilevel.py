@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from thresher._internal.mapped_tensors import copy_into_, copy_of
-from thresher._internal.tensor_state import tensor_state
+from thresher._internal.mapped_tensors import copy_into_, copy_of, tensor_state
 from thresher.baselines.size_choice import SizeTickets
 from thresher.embeddings.base import FieldEmbedding
 from thresher.errors import AttachError, ConfigError

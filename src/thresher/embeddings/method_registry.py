@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, Protocol, TypeVar, cast
 
+from thresher._internal.config_builder import variant_name
 from thresher._internal.text import list_first
 from thresher.embeddings.base import EmbeddingConfig, FieldEmbedding, RegisteredEmbedding, Status, embedding_registry
-from thresher.errors import ConfigError
 
 
 class EmbeddingClass(Protocol):
@@ -46,14 +46,7 @@ def embedding_config(method: str) -> EmbeddingConfig:
 
 
 def method_name(config: EmbeddingConfig) -> str:
-    """The name under which the config's class is registered."""
-    for name, registered in registered_embeddings().items():
-        if type(config) is registered.config:
-            return name
-    raise ConfigError(
-        f"{type(config).__qualname__} is not the config of a registered embedding method. "
-        "Register the method with register_embedding."
-    )
+    return variant_name(config)
 
 
 def build_embedding(

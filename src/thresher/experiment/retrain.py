@@ -7,7 +7,7 @@ from pathlib import Path
 
 from torch import nn
 
-from thresher._internal.tensor_state import load_tensor_state_, tensor_state
+from thresher._internal.mapped_tensors import load_tensor_state_, tensor_state
 from thresher.compact.embedding import quantize_aware_
 from thresher.compact.layouts import ValueType
 from thresher.data.batches.batches import BatchSource

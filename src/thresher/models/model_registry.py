@@ -6,8 +6,8 @@ A third-party package registers a model with the decorator or an entry point of 
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeVar, cast
 
+from thresher._internal.config_builder import variant_name
 from thresher.embeddings.base import FieldEmbedding
-from thresher.errors import ConfigError
 from thresher.models.base import CtrModel, ModelConfig, RegisteredModel
 from thresher.models.base import model_registry as _registry
 
@@ -60,13 +60,7 @@ def model_config(name: str, dataset: str | None = None) -> ModelConfig:
 
 
 def model_name(config: ModelConfig) -> str:
-    """The name under which the config's class is registered."""
-    for name, registered in registered_models().items():
-        if type(config) is registered.config:
-            return name
-    raise ConfigError(
-        f"{type(config).__qualname__} is not the config of a registered model. Register the model with register_model."
-    )
+    return variant_name(config)
 
 
 def has_embedding(config: ModelConfig) -> bool:

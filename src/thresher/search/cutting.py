@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from thresher._internal.mapped_tensors import copy_into_, copy_of
-from thresher._internal.tensor_state import tensor_state
+from thresher._internal.mapped_tensors import copy_into_, copy_of, tensor_state
 from thresher.compact.layouts import compact_bytes
 from thresher.errors import BudgetError, NonFiniteError
 from thresher.kernels.scores import ScoredTable, ScoresInMemory, top_masks

@@ -14,7 +14,7 @@ from typing import Literal, Protocol, get_args
 
 from torch import Tensor, nn
 
-from thresher._internal.tensor_state import tensor_state
+from thresher._internal.mapped_tensors import tensor_state
 from thresher._internal.text import list_first
 from thresher.attach.compact_tables import put_compact_
 from thresher.compact.embedding import CompactEmbedding

@@ -14,8 +14,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from thresher._internal.files import atomic_file, write_text
-from thresher._internal.mapped_tensors import copy_of
-from thresher._internal.tensor_state import load_tensor_state_, tensor_state
+from thresher._internal.mapped_tensors import copy_of, load_tensor_state_, tensor_state
 from thresher.errors import FormatError, ThresherError
 
 FORMAT = "thresher-checkpoint"

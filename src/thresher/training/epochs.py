@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from thresher._internal.tensor_state import tensor_state
+from thresher._internal.mapped_tensors import tensor_state
 from thresher.errors import ConfigError, FormatError, TimeLimitReached
 from thresher.training.averaging import WeightAverage
 from thresher.training.checkpoint import (

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from thresher._internal.mapped_tensors import copy_of
-from thresher._internal.tensor_state import load_tensor_state_, tensor_state
+from thresher._internal.mapped_tensors import copy_of, load_tensor_state_, tensor_state
 from thresher.errors import ConfigError, FormatError
 from thresher.training.averaging import WeightAverage
 from thresher.training.checkpoint import Record
