@@ -19,7 +19,7 @@ from search_step import field_sizes
 from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from thresher.data.batches.batches import Bag
+from thresher.data.table import Bag
 from thresher.embeddings.method_registry import build_embedding
 from thresher.embeddings.uniform import UniformConfig
 from thresher.models.base import CtrModel

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from thresher._internal.settings import config_from_mapping, config_to_mapping
 from thresher.compact.stored import has_table, to_table
-from thresher.data.batches.batches import Bag
+from thresher.data.table import Bag
 from thresher.embeddings.base import EmbeddingConfig, FieldEmbedding, Role, RowEmbedding
 from thresher.embeddings.method_registry import EmbeddingClass
 from thresher.embeddings.uniform import UniformConfig, UniformEmbedding

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from thresher.data.batches.batches import Bag
+from thresher.data.table import Bag
 from thresher.models.base import embed_fields, pool
 
 

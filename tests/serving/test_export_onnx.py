@@ -5,7 +5,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from thresher.data.datasets.movielens import FIELDS, read_movielens
+from thresher.data.datasets import FIELDS, read_movielens
 from thresher.data.encode.row_encoder import RowEncoder, Vocabulary
 from thresher.data.schema import Field, Label, Schema
 from thresher.errors import FormatError, MissingExtraError

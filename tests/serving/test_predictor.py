@@ -200,8 +200,8 @@ def test_loading_twice_gives_two_independent_predictors(served):
 def test_multi_valued_fields_are_pooled_as_in_training(tmp_path, make_encoder, make_model, raw_frame):
     from dataclasses import replace
 
-    from thresher.data.batches.batches import Bag
     from thresher.data.encode.row_encoder import RowEncoder
+    from thresher.data.table import Bag
 
     plain = make_encoder()
     fields = (*plain.schema.fields[:2], replace(plain.schema.fields[2], pooling="mean", separator="|"))

@@ -8,7 +8,7 @@
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,23 @@ _TABLE_FILES = re.compile(
 
 
 @dataclass(frozen=True, eq=False)
+class Bag:
+    """A multi-valued field of some rows: row i has the features `values[offsets[i]:offsets[i + 1]]`, possibly none.
+
+    The arrays are of NumPy; in a batch they are tensors.
+    """
+
+    field: int  # index in `schema.fields`
+    values: Any  # int32 [total], global feature ids
+    offsets: Any  # int64 [rows + 1]
+    pooling: Pooling
+
+    def to(self, device: Any) -> "Bag":
+        """The bag of a batch on another device."""
+        return replace(self, values=self.values.to(device), offsets=self.offsets.to(device))
+
+
+@dataclass(frozen=True, eq=False)
 class EncodedSplit:
     """The rows of one split, memory-mapped."""
 
@@ -40,7 +57,7 @@ class EncodedSplit:
     labels: NDArray[np.uint8] | NDArray[np.float32]  # [rows], 0 or 1; soft labels between 0 and 1
     dense: NDArray[np.float32] | None = None  # [rows, K]
     weights: NDArray[np.float32] | None = None  # [rows]
-    bags: tuple["BagColumn", ...] = ()  # one per multi-valued field
+    bags: tuple[Bag, ...] = ()  # one per multi-valued field
 
     @property
     def num_rows(self) -> int:
@@ -49,16 +66,6 @@ class EncodedSplit:
     @property
     def positive_share(self) -> float:
         return float(np.mean(self.labels, dtype=np.float64))
-
-
-@dataclass(frozen=True, eq=False)
-class BagColumn:
-    """The feature ids of a multi-valued field: row i has `values[offsets[i]:offsets[i + 1]]`."""
-
-    field: int  # index in `schema.fields`
-    pooling: Pooling
-    values: NDArray[np.int32]
-    offsets: NDArray[np.int64]  # [rows + 1]
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,13 +98,13 @@ class EncodedTable:
             bags=tuple(self._bag(folder, rows, at) for at in range(len(schema.bag_fields))),
         )
 
-    def _bag(self, folder: Path, rows: int, at: int) -> BagColumn:
+    def _bag(self, folder: Path, rows: int, at: int) -> Bag:
         field = len(self.schema.single_fields) + at
         pooling = self.schema.fields[field].pooling
         assert pooling is not None
         offsets = _memory_map(folder / f"bag_{at}_offsets.npy", np.int64, (rows + 1,))
         values = _memory_map(folder / f"bag_{at}_values.npy", np.int32, (int(offsets[-1]),))
-        return BagColumn(field, pooling, values, offsets)
+        return Bag(field, values, offsets, pooling)
 
     @classmethod
     def open(cls, folder: str | Path) -> "EncodedTable":

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from thresher._internal.registry import Registry
-from thresher.data.batches.batches import Bag
 from thresher.data.schema import Pooling
+from thresher.data.table import Bag
 from thresher.embeddings.base import FieldEmbedding, RowEmbedding
 from thresher.kernels.compiling import runs_on_kernels
 from thresher.kernels.distinct import find_distinct

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from thresher.data.batches.batches import Bag
+from thresher.data.table import Bag
 from thresher.embeddings.base import FieldEmbedding, RowEmbedding
 from thresher.kernels.row_sums import fm_from_rows
 from thresher.models.base import CtrModel, ModelConfig

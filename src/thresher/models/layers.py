@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from thresher.data.batches.batches import Bag
+from thresher.data.table import Bag
 from thresher.embeddings.base import Role, RowGradients
 from thresher.errors import ConfigError
 from thresher.kernels.attention import attend, drop_out

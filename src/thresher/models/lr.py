@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from thresher.data.batches.batches import Bag
+from thresher.data.table import Bag
 from thresher.embeddings.base import FieldEmbedding
 from thresher.models.base import CtrModel, ModelConfig
 from thresher.models.layers import LinearTerm

@@ -19,7 +19,8 @@ from thresher.errors import FormatError
 from thresher.serving.manifest import Manifest, read_manifest
 
 if TYPE_CHECKING:
-    from thresher.data.encode.row_encoder import EncodedBag, EncodedRows, RowEncoder
+    from thresher.data.encode.row_encoder import EncodedRows, RowEncoder
+    from thresher.data.table import Bag
 
 Floats = npt.NDArray[np.float32]
 MODELS = ("lr", "fm", "deepfm")
@@ -69,16 +70,15 @@ class NumpyPredictor:
 
     def predict_rows(self, rows: "EncodedRows") -> Floats:
         """Probabilities of encoded rows, including multi-valued fields."""
-        poolings = [field.pooling for field in self.encoder.schema.bag_fields] if rows.bags else []
-        return self.predict_ids(rows.ids, rows.dense, list(zip(rows.bags, poolings, strict=True)))
+        return self.predict_ids(rows.ids, rows.dense, rows.bags)
 
     def predict_ids(
         self,
         ids: npt.NDArray[np.integer[Any]],
         dense: Floats | None = None,
-        bags: "Sequence[tuple[EncodedBag, Any]]" = (),
+        bags: "Sequence[Bag]" = (),
     ) -> Floats:
-        """Probabilities of global ids `[n, F]`, dense inputs `[n, K]`, and bags with their pooling."""
+        """Probabilities of global ids `[n, F]`, dense inputs `[n, K]`, and multi-valued fields."""
         probabilities = np.empty(len(ids), np.float32)
         for first in range(0, len(ids), BATCH_ROWS):
             part = slice(first, min(first + BATCH_ROWS, len(ids)))
@@ -105,9 +105,9 @@ class NumpyPredictor:
         table = self.tables[name]
         vectors = table.lookup(np.asarray(ids[part]))
         pooled = []
-        for bag, pooling in bags:
+        for bag in bags:
             offsets = bag.offsets[part.start : part.stop + 1]
-            pooled.append(table.lookup_bags(bag.values[offsets[0] : offsets[-1]], offsets - offsets[0], pooling))
+            pooled.append(table.lookup_bags(bag.values[offsets[0] : offsets[-1]], offsets - offsets[0], bag.pooling))
         return np.concatenate([vectors, np.stack(pooled, 1)], axis=1) if pooled else vectors
 
 

@@ -10,10 +10,10 @@ import numpy.typing as npt
 import polars as pl
 import torch
 
-from thresher.data.batches.batches import Bag
 from thresher.data.encode.row_encoder import EncodedRows, count_unknown
 from thresher.data.read.column_values import as_text
 from thresher.data.schema import Schema
+from thresher.data.table import Bag
 from thresher.models.model_registry import model_name
 from thresher.serving.bundle import Bundle, open_bundle
 from thresher.serving.request_rows import Row, Rows, read_frames, rows_to_frame
@@ -120,13 +120,11 @@ class Predictor:
         dense = None if rows.dense is None else _tensor(rows.dense[part])
         if not rows.bags:
             return (ids,) if dense is None else (ids, dense)
-        first_bag = len(self.schema.single_fields)
         bags = []
-        for at, (bag, field) in enumerate(zip(rows.bags, self.schema.bag_fields, strict=True)):
-            assert field.pooling is not None
+        for bag in rows.bags:
             offsets = bag.offsets[part.start : part.stop + 1]
             values = _tensor(bag.values[offsets[0] : offsets[-1]])
-            bags.append(Bag(first_bag + at, values, _tensor(offsets - offsets[0]), field.pooling))
+            bags.append(Bag(bag.field, values, _tensor(offsets - offsets[0]), bag.pooling))
         return ids, dense, tuple(bags)
 
 

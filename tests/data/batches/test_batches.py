@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from thresher.data.batches.batches import Batches, BatchSource
-from thresher.data.table import BagColumn, EncodedSplit
+from thresher.data.table import Bag, EncodedSplit
 from thresher.errors import ConfigError
 
 
@@ -66,7 +66,7 @@ def test_bags_follow_their_rows() -> None:
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     values = np.repeat(np.arange(6), lengths).astype(np.int32)
     rows = split(6)
-    rows = replace(rows, bags=(BagColumn(field=3, pooling="mean", values=values, offsets=offsets),))
+    rows = replace(rows, bags=(Bag(field=3, pooling="mean", values=values, offsets=offsets),))
     for seed in (None, 0):
         for batch in Batches(rows, 4, seed=seed).epoch(0):
             ids, dense, (bag,) = batch.to("cpu").inputs
@@ -88,3 +88,8 @@ def test_prefetched_batches_have_the_same_rows(tmp_path: Path) -> None:
 def test_batch_size_must_be_positive() -> None:
     with pytest.raises(ConfigError, match="batch_size"):
         Batches(split(3), 0)
+
+
+def test_a_window_has_at_least_two_blocks() -> None:
+    with pytest.raises(ConfigError, match="at least 2048"):
+        Batches(split(5000), 4, seed=0, window=100)

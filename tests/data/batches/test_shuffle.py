@@ -9,49 +9,31 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from thresher.data.batches.shuffle import (
-    BLOCK_ROWS,
-    FileOrder,
-    Order,
-    WholeShuffle,
-    WindowShuffle,
-    build_order,
-    prefetched,
-)
-from thresher.errors import ConfigError
+from thresher.data.batches.shuffle import BLOCK_ROWS, cut_batches, default_window, prefetched, shuffle_rows
 
 
 def no_read_ahead(first_rows: NDArray[np.int64], num_rows: int) -> None:
     pass
 
 
-def order_of(order: Order, epoch: int = 0, batch_size: int = 100, start: int = 0) -> NDArray[np.int64]:
-    parts = order.rows(epoch, batch_size, start)
-    rows = [np.arange(p.start, p.stop) if isinstance(p, slice) else p for p in parts]
-    return np.concatenate(rows) if rows else np.empty(0, np.int64)
-
-
-def orders(num_rows: int) -> list[Order]:
-    return [
-        FileOrder(num_rows),
-        WholeShuffle(num_rows, 0),
-        WindowShuffle(num_rows, 0, 4 * BLOCK_ROWS, no_read_ahead),
-    ]
+def order_of(num_rows: int, window: int, epoch: int = 0, batch_size: int = 100, start: int = 0) -> NDArray[np.int64]:
+    windows = shuffle_rows(num_rows, 0, epoch, window, no_read_ahead, skip=start * batch_size)
+    return np.concatenate([np.empty(0, np.int64), *cut_batches(windows, batch_size)])
 
 
 @given(st.integers(1, 30_000), st.integers(1, 5_000), st.integers(0, 3))
 @settings(max_examples=25)
 def test_every_row_once_and_resumable(num_rows: int, batch_size: int, epoch: int) -> None:
-    for order in orders(num_rows):
-        rows = order_of(order, epoch, batch_size)
+    for window in (num_rows, 4 * BLOCK_ROWS):
+        rows = order_of(num_rows, window, epoch, batch_size)
         assert np.array_equal(np.sort(rows), np.arange(num_rows))
         start = len(rows) // batch_size // 2
-        assert np.array_equal(order_of(order, epoch, batch_size, start), rows[start * batch_size :])
+        assert np.array_equal(order_of(num_rows, window, epoch, batch_size, start), rows[start * batch_size :])
 
 
 def test_a_window_mixes_rows_from_all_over_the_split() -> None:
     num_rows, window = 400 * BLOCK_ROWS, 40 * BLOCK_ROWS
-    rows = order_of(WindowShuffle(num_rows, 0, window, no_read_ahead), batch_size=1024)
+    rows = order_of(num_rows, window, batch_size=1024)
     batches = rows.reshape(-1, 1024)
     # each batch is like a sample of the whole split: mean row number near the middle, full spread
     means, spreads = batches.mean(axis=1) / num_rows, batches.std(axis=1) / num_rows
@@ -64,27 +46,23 @@ def test_a_window_mixes_rows_from_all_over_the_split() -> None:
     apart = np.abs(np.diff(place))
     assert np.median(apart) > 10_000
     assert (apart < 1024).mean() < 0.06
-    other = order_of(WindowShuffle(num_rows, 0, window, no_read_ahead), epoch=1)
+    other = order_of(num_rows, window, epoch=1)
     assert (rows == other).mean() < 0.001
 
 
 def test_blocks_are_read_ahead_before_they_are_needed() -> None:
     read_ahead: list[int] = []
-    order = WindowShuffle(40 * BLOCK_ROWS, 0, 8 * BLOCK_ROWS, lambda rows, _: read_ahead.extend(rows.tolist()))
+    windows = shuffle_rows(40 * BLOCK_ROWS, 0, 0, 8 * BLOCK_ROWS, lambda rows, _: read_ahead.extend(rows.tolist()))
     seen: set[int] = set()
-    for batch in order.rows(0, 512, 0):
-        assert not isinstance(batch, slice)
+    for batch in cut_batches(windows, 512):
         seen |= set((batch // BLOCK_ROWS * BLOCK_ROWS).tolist())
         assert seen <= set(read_ahead)
     assert sorted(read_ahead) == [at * BLOCK_ROWS for at in range(40)]
 
 
 def test_small_splits_are_shuffled_whole_and_large_ones_in_windows() -> None:
-    assert isinstance(build_order(1000, 156, None, None, no_read_ahead), FileOrder)
-    assert isinstance(build_order(1_000_000, 156, 0, None, no_read_ahead), WholeShuffle)
-    assert isinstance(build_order(40_000_000, 156, 0, None, no_read_ahead), WindowShuffle)
-    with pytest.raises(ConfigError, match="at least 2048"):
-        build_order(1_000_000, 156, 0, 100, no_read_ahead)
+    assert default_window(1_000_000, 156) == 1_000_000
+    assert 2 * BLOCK_ROWS < default_window(40_000_000, 156) < 40_000_000
 
 
 def test_prefetched_items_are_the_same_in_the_same_order() -> None:

@@ -1,7 +1,8 @@
 import torch
 
-from thresher.data.batches.batches import Bag, Batch
+from thresher.data.batches.batches import Batch
 from thresher.data.batches.split_batches import first_batch_digest
+from thresher.data.table import Bag
 
 
 class One:

@@ -12,7 +12,7 @@ import pytest
 
 from generated_data import write_avazu_like, write_criteo_like
 from thresher.data.config import DataConfig
-from thresher.data.datasets.criteo_avazu import AVAZU_FIELDS, CRITEO_COLUMNS
+from thresher.data.datasets import AVAZU_FIELDS, CRITEO_COLUMNS
 from thresher.data.encode.encode import encode
 from thresher.data.encode.row_encoder import RowEncoder
 from thresher.data.encode.sources import build_source

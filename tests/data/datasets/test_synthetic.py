@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 
 from thresher.data.config import DataConfig, SyntheticConfig
-from thresher.data.datasets.synthetic import SyntheticSource, build_synthetic_source
+from thresher.data.datasets import SyntheticSource, build_synthetic_source
 from thresher.data.encode.encode import encode
 
 

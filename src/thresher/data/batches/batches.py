@@ -14,25 +14,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from thresher.data.batches.shuffle import Order, build_order, prefetched
-from thresher.data.schema import Pooling
-from thresher.data.table import BagColumn, EncodedSplit
+from thresher.data.batches.shuffle import BLOCK_ROWS, cut_batches, default_window, prefetched, shuffle_rows
+from thresher.data.table import Bag, EncodedSplit
 from thresher.errors import ConfigError, DataError
 
 Columns = Tensor | Mapping[str, Tensor]
-
-
-@dataclass(frozen=True)
-class Bag:
-    """A multi-valued field of a batch: row i has the features `values[offsets[i]:offsets[i + 1]]`, possibly none."""
-
-    field: int  # index in `schema.fields`
-    values: Tensor  # int32 [total], global feature ids
-    offsets: Tensor  # int64 [B + 1]
-    pooling: Pooling
-
-    def to(self, device: torch.device | str) -> "Bag":
-        return replace(self, values=self.values.to(device), offsets=self.offsets.to(device))
+Rows = slice | NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -90,11 +77,9 @@ class Batches:
 
     Args:
         split: the rows, memory-mapped.
-        batch_size: rows of a batch.
-        seed: of the shuffling, a new order each epoch; None keeps file order. A small split is shuffled as a whole, a
-            larger one in windows of `window` rows. A window is made of blocks from the whole split, so that the disk
-            is read in long pieces.
-        window: rows to shuffle at a time; default: all rows up to 1 GiB of ids, else as many as fit in 256 MiB.
+        seed: of the shuffling, a new order each epoch; None keeps file order.
+        window: rows to shuffle at a time; default: all rows up to 1 GiB of ids, else as many as fit in 256 MiB. A
+            window is made of blocks from the whole split, so that the disk is read in long pieces.
         prefetch: batches to compute ahead in a background thread; 0 for none.
     """
 
@@ -109,9 +94,11 @@ class Batches:
     ) -> None:
         if batch_size < 1:
             raise ConfigError(f"batch_size is {batch_size}; it must be at least 1")
+        if window is None:
+            window = default_window(split.num_rows, 4 * max(split.ids.shape[1], 1))
+        if seed is not None and window < min(split.num_rows, 2 * BLOCK_ROWS):
+            raise ConfigError(f"window is {window} rows; a shuffle window needs at least {2 * BLOCK_ROWS}")
         self.split, self.batch_size, self.seed, self.window, self.prefetch = split, batch_size, seed, window, prefetch
-        row_bytes = 4 * max(split.ids.shape[1], 1)
-        self._order: Order = build_order(split.num_rows, row_bytes, seed, window, self._read_ahead)
 
     @property
     def num_rows(self) -> int:
@@ -121,7 +108,7 @@ class Batches:
         return -(-self.num_rows // self.batch_size)
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
-        batches = (self._batch(rows) for rows in self._order.rows(epoch, self.batch_size, start))
+        batches = (self._batch(rows) for rows in self._rows(epoch, start * self.batch_size))
         return prefetched(batches, self.prefetch) if self.prefetch else batches
 
     def in_order(self, batch_size: int) -> "Batches":
@@ -131,6 +118,13 @@ class Batches:
         check_labels(labels, self.split.num_rows)
         split = replace(self.split, labels=labels)
         return Batches(split, self.batch_size, seed=self.seed, window=self.window, prefetch=self.prefetch)
+
+    def _rows(self, epoch: int, first: int) -> Iterator[Rows]:
+        """The rows of each batch, from the epoch's row number `first` on."""
+        num_rows, size = self.num_rows, self.batch_size
+        if self.seed is None:
+            return (slice(at, min(at + size, num_rows)) for at in range(first, num_rows, size))
+        return cut_batches(shuffle_rows(num_rows, self.seed, epoch, self.window, self._read_ahead, skip=first), size)
 
     def _read_ahead(self, first_rows: NDArray[np.int64], num_rows: int) -> None:
         """Ask the operating system to read blocks before they are needed."""
@@ -143,7 +137,7 @@ class Batches:
                         place, size = array.offset + row * row_bytes, num_rows * row_bytes
                         os.posix_fadvise(file.fileno(), place, size, os.POSIX_FADV_WILLNEED)
 
-    def _batch(self, rows: slice | NDArray[np.int64]) -> Batch:
+    def _batch(self, rows: Rows) -> Batch:
         split = self.split
         ids, dense = _gather(split.ids, rows), None if split.dense is None else _gather(split.dense, rows)
         inputs: tuple[Any, ...] = (ids,) if dense is None else (ids, dense)
@@ -179,7 +173,7 @@ class TensorBatches:
                     raise DataError(f"an input has {len(column):,} rows, but there are {self.num_rows:,} labels")
         if weights is not None and weights.shape != self.labels.shape:
             raise DataError(
-                f"weights have shape {list(weights.shape)}; expected one for each of the {self.num_rows:,} rows"
+                f"weights have shape {list(weights.shape)}; expected one for each of {self.num_rows:,} rows"
             )
         if not bool(((self.labels >= 0) & (self.labels <= 1)).all()):
             raise DataError("some labels are outside 0…1 or NaN; labels must lie between 0 and 1")
@@ -215,12 +209,12 @@ class TensorBatches:
             yield Batch(tuple(_take(part, taken) for part in self.inputs), self.labels[taken], weights)
 
 
-def _gather(array: NDArray[Any], rows: slice | NDArray[np.int64]) -> Tensor:
+def _gather(array: NDArray[Any], rows: Rows) -> Tensor:
     values = np.array(array[rows]) if isinstance(rows, slice) else np.take(array, rows, axis=0)
     return torch.from_numpy(values)
 
 
-def _gather_bag(bag: BagColumn, rows: slice | NDArray[np.int64]) -> Bag:
+def _gather_bag(bag: Bag, rows: Rows) -> Bag:
     if isinstance(rows, slice):
         rows = np.arange(rows.start, rows.stop)
     starts, ends = bag.offsets[rows], bag.offsets[rows + 1]
@@ -228,7 +222,7 @@ def _gather_bag(bag: BagColumn, rows: slice | NDArray[np.int64]) -> Bag:
     np.cumsum(ends - starts, out=offsets[1:])
     places = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], ends - starts)
     values = np.take(bag.values, places) if len(places) else np.empty(0, np.int32)
-    return Bag(bag.field, torch.from_numpy(values), torch.from_numpy(offsets), bag.pooling)
+    return replace(bag, values=torch.from_numpy(values), offsets=torch.from_numpy(offsets))
 
 
 def _move(part: Any, device: torch.device | str) -> Any:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from thresher.data.encode.transforms import bag_values, dense_values, field_values, scale_dense
 from thresher.data.read.column_values import as_numbers, raw_column
 from thresher.data.schema import Schema
+from thresher.data.table import Bag
 from thresher.errors import DataError, FormatError
 
 FEW_ROWS = 1000
@@ -117,20 +118,12 @@ class Vocabulary:
 
 
 @dataclass(frozen=True, eq=False)
-class EncodedBag:
-    """The feature ids of a multi-valued field: row i has `values[offsets[i]:offsets[i + 1]]`."""
-
-    values: NDArray[np.int32]
-    offsets: NDArray[np.int64]  # [n + 1]
-
-
-@dataclass(frozen=True, eq=False)
 class EncodedRows:
     """The ids and dense numbers of some rows."""
 
     ids: NDArray[np.int32]  # [n, F], global feature ids of the single-valued fields
     dense: NDArray[np.float32] | None = None  # [n, K]
-    bags: tuple[EncodedBag, ...] = ()  # one per multi-valued field
+    bags: tuple[Bag, ...] = ()  # one per multi-valued field
 
 
 class RowEncoder:
@@ -150,7 +143,7 @@ class RowEncoder:
         """
         schema = self.schema
         texts: list[pl.Series] = []  # of the single-valued fields
-        bags: list[EncodedBag] = []
+        bags: list[Bag] = []
         for at, field in enumerate(schema.fields):
             raw, vocabulary = raw_column(frame, field.column), self.vocabularies[at]
             if field.pooling is None:
@@ -158,7 +151,7 @@ class RowEncoder:
             else:
                 values, offsets = bag_values(field, raw)
                 local_ids = vocabulary.to_ids(vocabulary.respell(field_values(field, values), values.dtype))
-                bags.append(EncodedBag(local_ids + np.int32(self._offsets[at]), offsets))
+                bags.append(Bag(at, local_ids + np.int32(self._offsets[at]), offsets, field.pooling))
         ids = self._ids(texts, len(frame))
         if not schema.dense:
             return EncodedRows(ids, None, tuple(bags))

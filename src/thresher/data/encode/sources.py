@@ -49,30 +49,10 @@ class EncodingPlan:
             )
 
     @classmethod
-    def of(
-        cls,
-        config: DataConfig,
-        *,
-        fields: tuple[Field, ...],
-        label: Label,
-        dense: tuple[DenseColumn, ...] = (),
-        weight: str | None = None,
-        file_format: FileFormat | None = None,
-    ) -> "EncodingPlan":
-        """A plan with the columns of a source and the rules of the settings."""
-        return cls(
-            fields=fields,
-            label=label,
-            dense=dense,
-            weight=weight,
-            file_format=FileFormat() if file_format is None else file_format,
-            split=config.split,
-            split_seed=config.split_seed,
-            vocabulary_from=config.vocabulary_from,
-            bad_rows=config.bad_rows,
-            vocabulary_like=config.vocabulary_like,
-            new_values=config.new_values,
-        )
+    def of(cls, config: DataConfig, *, fields: tuple[Field, ...], label: Label, **columns: Any) -> "EncodingPlan":
+        """A plan with the columns of a source (`dense`, `weight`, `file_format`) and the rules of the settings."""
+        rules = ("split", "split_seed", "vocabulary_from", "bad_rows", "vocabulary_like", "new_values")
+        return cls(fields=fields, label=label, **columns, **{name: getattr(config, name) for name in rules})
 
 
 class DataSource(Protocol):
@@ -93,11 +73,9 @@ class DataSource(Protocol):
 
 
 SourceBuilder = Callable[[DataConfig], DataSource]
-_MODULES = (
-    *(f"thresher.data.datasets.{name}" for name in ("criteo_avazu", "movielens", "synthetic")),
-    "thresher.data.encode.user_files",
+_registry: Registry[SourceBuilder] = Registry(
+    "data source", ("thresher.data.datasets", "thresher.data.encode.user_files")
 )
-_registry: Registry[SourceBuilder] = Registry("data source", _MODULES)
 
 
 def register_source(name: str) -> Callable[[SourceBuilder], SourceBuilder]:
