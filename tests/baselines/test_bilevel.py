@@ -15,7 +15,7 @@ from thresher.baselines.nis import NisConfig
 from thresher.baselines.size_choice import choose_within
 from thresher.data.batches.batches import Batches
 from thresher.data.batches.split_batches import SplitBatches
-from thresher.embeddings.mixed_dimension import MixedDimensionEmbedding
+from thresher.embeddings.feature_groups import MixedDimensionEmbedding
 from thresher.errors import BudgetError, ConfigError, ThresherError
 from thresher.experiment.retrain import retrain_ticket
 from thresher.models.deepfm import DeepFmConfig

@@ -8,8 +8,12 @@ from hypothesis import strategies as st
 
 from thresher.baselines.mde import MdeConfig, MdeEmbedding
 from thresher.compact.stored import MethodTable, load_any_table, to_table
-from thresher.embeddings.feature_groups import FeatureRuns, field_popularity_groups, popularity_blocks
-from thresher.embeddings.mixed_dimension import MixedDimensionEmbedding
+from thresher.embeddings.feature_groups import (
+    FeatureRuns,
+    MixedDimensionEmbedding,
+    field_popularity_groups,
+    popularity_blocks,
+)
 from thresher.errors import ConfigError, FormatError
 
 SIZES = (3, 5)

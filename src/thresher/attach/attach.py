@@ -10,10 +10,9 @@ from typing import Any, Self
 import torch
 from torch import nn
 
-from thresher.attach.attached_tables import AttachedModule, attached_module
+from thresher.attach.attached_tables import AttachedModule, attached_module, can_restore, replace_, restore_
 from thresher.attach.compact_tables import CompactLinear
 from thresher.attach.find_tables import FoundTable, Where, find_tables
-from thresher.attach.replace_module import can_restore, replace_, restore_
 from thresher.compact.embedding import CompactEmbedding
 from thresher.embeddings.pep import PepConfig
 from thresher.embeddings.thresholds import GRANULARITIES

@@ -1,11 +1,13 @@
 """Tables of user-defined models under PEP: `nn.Embedding`, `nn.EmbeddingBag` and tied `nn.Linear` with thresholds.
 
 Each class is still a subclass of the plain module, holds the same `weight` Parameter under the same name, and gives
-bit-identical outputs as long as its threshold is 0.
+bit-identical outputs as long as its threshold is 0. `replace_` turns a plain module into another one in place: the
+object stays the same, so parent modules, lists, closures and hooks that refer to it see the change.
 """
 
+from collections.abc import Collection
 from dataclasses import replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -20,8 +22,7 @@ class AttachedModule(PepEmbedding):
     """Base of attached modules: PEP on the table `[N, D]` of an existing module; it counts as one field.
 
     Args:
-        plain: the module to attach to; settings such as `padding_idx` are read from it.
-        config: settings of the thresholds; the width is the table's.
+        plain: the module to attach to; `replace_` copies its settings, such as `padding_idx`.
         thresholds: the Parameter to learn, possibly shared with other tables.
         padding_id: the row that all modules holding the table use for padding.
     """
@@ -32,13 +33,8 @@ class AttachedModule(PepEmbedding):
     def __init__(self, plain: nn.Module, config: PepConfig, thresholds: nn.Parameter, padding_id: int | None) -> None:
         weight = plain._parameters["weight"]
         assert weight is not None
-        super().__init__(
-            [len(weight)],
-            replace(config, embedding_dim=weight.shape[1]),
-            weight=weight,
-            thresholds=thresholds,
-            padding_id=padding_id,
-        )
+        config = replace(config, embedding_dim=weight.shape[1])
+        super().__init__([len(weight)], config, weight=weight, thresholds=thresholds, padding_id=padding_id)
         self.to(weight.device)
 
     def dense_gradients_reason(self) -> str | None:
@@ -105,20 +101,9 @@ def pool_bags(
     )
 
 
-# These three end the chain of constructors: `replace_` copies the settings of the plain module.
+class _SkipConstructor(nn.Module):
+    """Ends the chain of constructors before PyTorch's module, whose settings `replace_` copies."""
 
-
-class _Embedding(nn.Embedding):
-    def __init__(self) -> None:
-        nn.Module.__init__(self)
-
-
-class _EmbeddingBag(nn.EmbeddingBag):
-    def __init__(self) -> None:
-        nn.Module.__init__(self)
-
-
-class _Linear(nn.Linear):
     def __init__(self) -> None:
         nn.Module.__init__(self)
 
@@ -126,13 +111,12 @@ class _Linear(nn.Linear):
 def _ids_to_look_up(ids: Tensor, num_features: int) -> DistinctIds:
     """The distinct ids of a batch; all ids while a graph is traced, because the number of distinct ids is unknown."""
     if torch.compiler.is_compiling():
-        return DistinctIds(
-            ids.flatten().long(), torch.arange(ids.numel(), device=ids.device).view_as(ids), num_features
-        )
+        places = torch.arange(ids.numel(), device=ids.device).view_as(ids)
+        return DistinctIds(ids.flatten().long(), places, num_features)
     return find_distinct(ids, num_features)
 
 
-class AttachedEmbedding(AttachedModule, _Embedding):
+class AttachedEmbedding(AttachedModule, _SkipConstructor, nn.Embedding):
     """Ids `[...]` → vectors `[..., D]`."""
 
     weight: nn.Parameter
@@ -143,18 +127,18 @@ class AttachedEmbedding(AttachedModule, _Embedding):
         return functional.embedding(found.places, vectors, scale_grad_by_freq=self.scale_grad_by_freq)  # [..., D]
 
 
-class AttachedBag(AttachedModule, _EmbeddingBag):
+class AttachedBag(AttachedModule, _SkipConstructor, nn.EmbeddingBag):
     """Bags of ids → pooled vectors `[B, D]`."""
 
     weight: nn.Parameter
 
     def forward(self, input: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None) -> Tensor:
-        find = _ids_to_look_up if self.padding_idx is None else find_distinct
+        find = _ids_to_look_up if self.padding_idx is None else find_distinct  # padding needs ascending ids
         found = find(input, self.num_embeddings)
         return pool_bags(self, self.pruned_rows(found.ids), found, offsets, per_sample_weights)  # [B, D]
 
 
-class AttachedLinear(AttachedModule, _Linear):
+class AttachedLinear(AttachedModule, _SkipConstructor, nn.Linear):
     """A linear layer tied to an attached table: it multiplies with all pruned rows."""
 
     weight: nn.Parameter
@@ -173,9 +157,40 @@ def attached_module(
     plain: nn.Module, config: PepConfig, thresholds: nn.Parameter, padding_id: int | None
 ) -> AttachedModule:
     """The attached form of a plain module."""
-    if isinstance(plain, nn.Embedding):
-        return AttachedEmbedding(plain, config, thresholds, padding_id)
-    if isinstance(plain, nn.EmbeddingBag):
-        return AttachedBag(plain, config, thresholds, padding_id)
-    assert isinstance(plain, nn.Linear)
-    return AttachedLinear(plain, config, thresholds, padding_id)
+    if isinstance(plain, nn.Linear):
+        return AttachedLinear(plain, config, thresholds, padding_id)
+    attached = AttachedEmbedding if isinstance(plain, nn.Embedding) else AttachedBag
+    return attached(plain, config, thresholds, padding_id)
+
+
+def replace_(module: nn.Module, replacement: nn.Module, *, keep_original: bool, drop: Collection[str] = ()) -> None:
+    """Give `module` the class and state of `replacement`; its hooks, its mode and its public attributes stay.
+
+    Args:
+        keep_original: store the original class and state, so that `restore_` can bring them back.
+        drop: names of Parameters of the original that are not stored; set them before calling `restore_`.
+    """
+    original_class, state = vars(module).get("_original", (type(module), dict(vars(module))))
+    is_plain = issubclass(original_class, nn.Embedding | nn.EmbeddingBag | nn.Linear)
+    public = {key: value for key, value in state.items() if is_plain and not key.startswith("_")}
+    _set_class_and_state(module, type(replacement), {**public, **vars(replacement)})
+    if keep_original:
+        parameters = {name: None if name in drop else value for name, value in state["_parameters"].items()}
+        vars(module)["_original"] = (original_class, {**state, "_parameters": parameters})
+
+
+def can_restore(module: nn.Module) -> bool:
+    return "_original" in vars(module)
+
+
+def restore_(module: nn.Module) -> None:
+    """Undo `replace_`; the module's current Parameters of the same names are kept."""
+    original_class, state = vars(module)["_original"]
+    parameters = {name: module._parameters.get(name, value) for name, value in state["_parameters"].items()}
+    _set_class_and_state(module, original_class, {**state, "_parameters": parameters})
+
+
+def _set_class_and_state(module: nn.Module, new_class: type[nn.Module], state: dict[str, Any]) -> None:
+    hooks_and_mode = {key: value for key, value in vars(module).items() if "hook" in key or key == "training"}
+    module.__class__ = new_class
+    module.__dict__ = {**state, **hooks_and_mode}

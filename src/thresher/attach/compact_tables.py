@@ -10,8 +10,7 @@ from typing import cast
 from torch import Tensor, nn
 from torch.nn import functional
 
-from thresher.attach.attached_tables import pool_bags
-from thresher.attach.replace_module import replace_
+from thresher.attach.attached_tables import pool_bags, replace_
 from thresher.compact.embedding import CompactEmbedding
 from thresher.embeddings.base import FieldEmbedding
 from thresher.embeddings.pep import PepEmbedding

@@ -24,9 +24,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from thresher.embeddings.base import EmbeddingConfig, FieldEmbedding, Role, new_table
-from thresher.embeddings.feature_groups import FeatureRuns, Integers, field_groups, field_popularity_groups
+from thresher.embeddings.feature_groups import (
+    FeatureRuns,
+    Integers,
+    MixedDimensionEmbedding,
+    field_groups,
+    field_popularity_groups,
+)
 from thresher.embeddings.method_registry import register_embedding
-from thresher.embeddings.mixed_dimension import MixedDimensionEmbedding
 from thresher.errors import ConfigError
 
 MIN_TEMPERATURE = 0.01

@@ -34,7 +34,7 @@ from thresher.baselines.shared_rows import (
 from thresher.embeddings.base import EmbeddingConfig, new_table
 from thresher.embeddings.feature_groups import FeatureRuns
 from thresher.embeddings.method_registry import register_embedding
-from thresher.embeddings.stored_form import StoredForm, check_shape, register_stored_form, stored_runs
+from thresher.embeddings.stored_form import StoredForm, check_shape, register_stored_form
 from thresher.errors import ConfigError
 
 PRIME = 2**31 - 1
@@ -165,7 +165,7 @@ class DoubleHashEmbedding(SharedRows):
     def _from_form(cls, field_sizes: Sequence[int], config: EmbeddingConfig, form: StoredForm) -> Self:
         assert isinstance(config, DoubleHashConfig)
         check_shape(form.tensors, "multipliers", (config.num_hashes, 2))
-        return cls(field_sizes, config, runs=stored_runs(form, 2, sum(field_sizes)))
+        return cls(field_sizes, config, runs=FeatureRuns.from_stored(form, 2, sum(field_sizes)))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,9 +15,8 @@ from typing import Literal, Self
 import numpy as np
 
 from thresher.embeddings.base import EmbeddingConfig
-from thresher.embeddings.feature_groups import FeatureRuns, field_groups, popularity_blocks
+from thresher.embeddings.feature_groups import FeatureRuns, MixedDimensionEmbedding, field_groups, popularity_blocks
 from thresher.embeddings.method_registry import register_embedding
-from thresher.embeddings.mixed_dimension import MixedDimensionEmbedding
 from thresher.errors import ConfigError
 
 

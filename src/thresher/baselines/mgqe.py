@@ -29,7 +29,6 @@ from thresher.embeddings.stored_form import (
     read_integer,
     read_integers,
     register_stored_form,
-    stored_runs,
 )
 from thresher.errors import ConfigError
 
@@ -200,7 +199,7 @@ class MgqeCodes(FieldEmbedding):
     @classmethod
     def from_stored(cls, field_sizes: Sequence[int], form: StoredForm) -> "MgqeCodes":
         tensors, bits = form.tensors, read_integers(form.metadata, "bits")
-        centroids, runs = tensors["centroids"], stored_runs(form, 2, sum(field_sizes))
+        centroids, runs = tensors["centroids"], FeatureRuns.from_stored(form, 2, sum(field_sizes))
         if set(tensors) != MGQE_TENSORS or centroids.ndim != 3 or not centroids.is_floating_point():
             raise ValueError(f"expected the tensors {', '.join(sorted(MGQE_TENSORS))}, with centroids [S, K, D/S]")
         num_subspaces, num_centroids, _ = centroids.shape

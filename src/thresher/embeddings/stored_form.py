@@ -11,7 +11,6 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 from torch import Tensor, nn
 
 from thresher.embeddings.base import FieldEmbedding
-from thresher.embeddings.feature_groups import FeatureRuns
 from thresher.errors import ConfigError, FormatError
 
 MAX_FEATURES = 2**31 - 1  # starts of runs and fields are int32
@@ -105,15 +104,6 @@ def read_integers(metadata: Mapping[str, Any], name: str) -> tuple[int, ...]:
     if not isinstance(values, list | tuple) or not all(type(value) is int and value >= 0 for value in values):
         raise ValueError(f"{name} must be a list of integers of at least 0")
     return tuple(values)
-
-
-def stored_runs(form: StoredForm, num_groups: int, num_features: int) -> FeatureRuns:
-    """The checked runs of a form; `group_sizes` in the metadata, if present, must be those of the runs."""
-    starts, groups, rows = (form.tensors[f"run_{name}"].numpy() for name in ("starts", "groups", "rows"))
-    runs = FeatureRuns.from_arrays(starts, groups, rows, num_groups=num_groups, num_features=num_features)
-    if "group_sizes" in form.metadata and read_integers(form.metadata, "group_sizes") != runs.group_sizes:
-        raise ValueError("group_sizes do not match the runs")
-    return runs
 
 
 def check_shape(tensors: Mapping[str, Tensor], name: str, shape: Sequence[int]) -> None:

@@ -19,8 +19,7 @@ from thresher._internal.text import list_first
 from thresher.attach.compact_tables import put_compact_
 from thresher.compact.embedding import CompactEmbedding
 from thresher.embeddings.base import EmbeddingConfig, FieldEmbedding
-from thresher.embeddings.feature_groups import FeatureRuns
-from thresher.embeddings.mixed_dimension import MixedDimensionEmbedding
+from thresher.embeddings.feature_groups import FeatureRuns, MixedDimensionEmbedding
 from thresher.errors import ConfigError, ThresherError
 from thresher.search.budget import Budget
 
