@@ -318,7 +318,7 @@ def test_a_ticket_that_does_not_fit_changes_nothing(change):
     with pytest.raises(ConfigError, match="rewind is 'frist'"):
         searcher.tickets[0].apply_(Model(), rewind="frist")
     searcher.tickets[0].apply_(pruned := Model())
-    with pytest.raises(ThresherError, match=r"'first' of this model is compact.*apply this one to a fresh model"):
+    with pytest.raises(ThresherError, match=r"'first' of the model is already compact.*Apply the ticket to a fresh model"):
         searcher.tickets[0].apply_(pruned)
 
 
@@ -331,13 +331,10 @@ def test_a_searcher_refuses_the_state_of_another_search():
     with pytest.raises(ConfigError, match="another model"):
         Searcher(other, [10], steps=10).load_state_dict(state)
     found = train_softmax(nn.Sequential(nn.Embedding(20, 4))).state_dict()
-    with pytest.raises(ConfigError, match="of a search for 40, this one has the budgets 10"):
+    with pytest.raises(ConfigError, match="budgets 40; this search has 10"):
         Searcher(other, [10], steps=10).load_state_dict(found)
-    with pytest.raises(ConfigError, match="of a search for 10, this one has the budgets 40, 10"):  # no ticket yet
+    with pytest.raises(ConfigError, match="budgets 10; this search has 40, 10"):  # no ticket yet
         Searcher(model, [40, 10], steps=10).load_state_dict(state)
-    del found["budgets"]  # as states of early versions were
-    with pytest.raises(ConfigError, match="of a search for 40, this one has the budgets 10"):
-        Searcher(other, [10], steps=10).load_state_dict(found)
     del state["budgets"]
     Searcher(model, [40], steps=10).load_state_dict(state)
     with pytest.raises(ConfigError, match="of a search of 10 steps, this one has 300: its plan would jump"):
