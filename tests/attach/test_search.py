@@ -318,7 +318,7 @@ def test_a_ticket_that_does_not_fit_changes_nothing(change):
     with pytest.raises(ConfigError, match="rewind is 'frist'"):
         searcher.tickets[0].apply_(Model(), rewind="frist")
     searcher.tickets[0].apply_(pruned := Model())
-    with pytest.raises(ThresherError, match=r"'first' of the model is already compact.*Apply the ticket to a fresh model"):
+    with pytest.raises(ThresherError, match=r"'first' of the model is already compact.*Apply .* a fresh model"):
         searcher.tickets[0].apply_(pruned)
 
 
@@ -335,9 +335,7 @@ def test_a_searcher_refuses_the_state_of_another_search():
         Searcher(other, [10], steps=10).load_state_dict(found)
     with pytest.raises(ConfigError, match="budgets 10; this search has 40, 10"):  # no ticket yet
         Searcher(model, [40, 10], steps=10).load_state_dict(state)
-    del state["budgets"]
-    Searcher(model, [40], steps=10).load_state_dict(state)
-    with pytest.raises(ConfigError, match="of a search of 10 steps, this one has 300: its plan would jump"):
-        Searcher(model, [40], steps=300).load_state_dict(state)
-    with pytest.raises(ConfigError, match="every is 0"):
+    with pytest.raises(ConfigError, match="of a search of 10 steps; this search has 300"):
+        Searcher(model, [10], steps=300).load_state_dict(state)
+    with pytest.raises(ConfigError, match="every must be at least 1"):
         Searcher(model, [40], steps=10, every=0)
