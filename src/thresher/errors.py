@@ -4,6 +4,8 @@ Messages name settings, never command-line flags: the command line prints every 
 hint about its flags by error class, and exits with code 2. Any other exception is a bug.
 """
 
+import sys
+import warnings
 from pathlib import Path
 
 
@@ -95,3 +97,11 @@ class IdTypeError(DataError, TypeError):
 
 class OutsideTableError(DataError, IndexError):
     """An id has no row in its table; an `IndexError`, as for a plain `nn.Embedding`."""
+
+
+def warn_user(message: str) -> None:
+    """Issue a warning at the line of the first caller outside this package."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("thresher."):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, stacklevel=level)

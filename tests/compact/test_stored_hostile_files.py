@@ -170,7 +170,7 @@ def test_runs_of_another_type_or_length_are_refused(files, name):
 def test_wrong_rows_of_fields_are_refused(files, name, array, value):
     changed = ChangedTable(files, name)
     changed.arrays[array][1] = value
-    refused(changed, f"{array} is not what the settings and the fields give")
+    refused(changed, f"{array} does not match the settings and the fields")
 
 
 def test_codes_without_a_centroid_are_refused(files):
@@ -182,7 +182,7 @@ def test_codes_without_a_centroid_are_refused(files):
         if codes == "rare_codes":  # 2 bits name 3 at most, which is one of the five
             use(changed.write())
         else:
-            refused(changed, "beyond the 5 there are")
+            refused(changed, "beyond the 5 stored")
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ def test_codes_without_a_centroid_are_refused(files):
         ("bits", [3, 4], "bits are not those"),
         ("bits", [3], "bits are not those"),
         ("bits", "32", "list of integers"),
-        ("num_parameters", 10**12, "num_parameters is not what"),
+        ("num_parameters", 10**12, "num_parameters does not match"),
         ("num_parameters", -1, "must be an integer"),
     ],
 )

@@ -1,6 +1,5 @@
 """Warns when thresholds or tables are not in the optimizer, or when tables are read without calling their module."""
 
-import warnings
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -8,6 +7,7 @@ from torch import Tensor, nn
 
 from thresher._internal.text import list_first
 from thresher.attach.attached_tables import AttachedModule
+from thresher.errors import warn_user
 
 
 class UntrainedCheck:
@@ -75,4 +75,4 @@ def _has_gradient(parameter: nn.Parameter) -> bool:
 
 def _warn(message: str, names: Sequence[str]) -> None:
     if names:
-        warnings.warn(message.format(list_first(names, 3)), stacklevel=5)
+        warn_user(message.format(list_first(names, 3)))

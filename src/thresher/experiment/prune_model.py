@@ -6,8 +6,6 @@ To keep a training loop of your own, use `attach_` and `Searcher`; to start from
 import copy
 import hashlib
 import re
-import sys
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -23,7 +21,7 @@ from thresher.data.batches.batches import DistillableSource
 from thresher.data.batches.split_batches import SplitBatches, first_batch_digest
 from thresher.embeddings.base import BYTES_PER_VALUE
 from thresher.embeddings.pep import PepConfig
-from thresher.errors import ConfigError
+from thresher.errors import ConfigError, warn_user
 from thresher.experiment.retrain import TrainedModel
 from thresher.experiment.run_folder import tickets_folder
 from thresher.experiment.workflow import Stages, Workflow
@@ -280,17 +278,8 @@ def _warn_of_probabilities(model: nn.Module, data: SplitBatches) -> None:
     """Warn if a model returns probabilities: training applies a sigmoid to its outputs."""
     for _, outputs in predict(model, data.validation):
         if len(outputs) >= MIN_OUTPUTS and float(outputs.min()) >= 0.0 and float(outputs.max()) <= 1.0:
-            warnings.warn(
+            warn_user(
                 f"{type(model).__qualname__} returns only values between 0 and 1, which look like probabilities, where "
                 "logits are expected. Wrap it: torch.logit(model(…), eps=1e-6).",
-                stacklevel=_frames_to_caller(),
             )
         break
-
-
-def _frames_to_caller() -> int:
-    """The stack level of the first frame outside this package, for `warnings.warn` in the calling function."""
-    level, frame = 0, sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("thresher."):
-        level, frame = level + 1, frame.f_back
-    return level + 1

@@ -1,6 +1,5 @@
 """Predictor: raw rows → probabilities, from a bundle."""
 
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self, overload
@@ -14,6 +13,7 @@ from thresher.data.encode.row_encoder import EncodedRows, count_unknown
 from thresher.data.read.column_values import as_text
 from thresher.data.schema import Schema
 from thresher.data.table import Bag
+from thresher.errors import warn_user
 from thresher.models.model_registry import model_name
 from thresher.serving.bundle import Bundle, open_bundle
 from thresher.serving.request_rows import Row, Rows, read_frames, rows_to_frame
@@ -108,10 +108,9 @@ class Predictor:
                 continue
             self._warned = True
             example = "" if field.transform != "none" else f", but training had values such as {vocabulary.values[0]!r}"
-            warnings.warn(
+            warn_user(
                 f"all {len(filled):,} values of column {field.column!r} are unknown to the model, for example "
-                f"{filled[0]!r}{example}. Write them as in the training data.",
-                stacklevel=4,
+                f"{filled[0]!r}{example}. Write them as in the training data."
             )
 
     def _inputs(self, rows: EncodedRows, part: slice) -> tuple[Any, ...]:
