@@ -39,7 +39,7 @@ def test_codes_and_scales_survive_packing(value_type):
     most = MAX_CODE[value_type]
     codes = np.random.default_rng(0).integers(-most, most + 1, 101).astype(np.int8)
     scales = np.random.default_rng(1).random(-(-101 // SCALE_BLOCK[value_type]), np.float32)
-    table = CompactTable.from_quantized((101, 1), np.arange(101), Quantized(codes, scales), value_type=value_type)
+    table = CompactTable.from_entries((101, 1), np.arange(101), Quantized(codes, scales), value_type=value_type)
     values = codes * np.repeat(scales, SCALE_BLOCK[value_type])[:101]
     np.testing.assert_array_equal(table.entries()[1], values)
     np.testing.assert_array_equal(table.lookup(np.arange(101))[:, 0], values)

@@ -31,7 +31,7 @@ def test_traceable_lookups_equal_those_of_the_table(shape, density, value_type, 
 def test_learned_scales_are_kept(value_type):
     codes = np.array([1, -1, 0, 2, 3] * 20, np.int8)
     quantized = Quantized(codes, np.full(-(-100 // (64 if value_type == "int8" else 32)), 0.3, np.float32))
-    table = CompactTable.from_quantized((100, 4), np.arange(100) * 4, quantized, value_type=value_type)
+    table = CompactTable.from_entries((100, 4), np.arange(100) * 4, quantized, value_type=value_type)
     embedding = TraceableEmbedding([100], table)
     torch.testing.assert_close(embedding(torch.arange(100)), table.lookup(torch.arange(100)))
 

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from thresher.compact.encoding import MAX_CODE, Quantized, quantize
 from thresher.compact.layouts import SCALE_BLOCK, ValueType, choose_layout, is_quantized
-from thresher.compact.table import CompactTable
+from thresher.compact.table import CompactTable, check_entries, to_numpy
 from thresher.embeddings.base import RowEmbedding
 from thresher.errors import ConfigError
 from thresher.kernels.distinct import DistinctIds, find_distinct
@@ -40,14 +40,7 @@ class CompactEmbedding(RowEmbedding):
     def __init__(self, field_sizes: Sequence[int], embedding_dim: int, positions: Tensor, values: Tensor) -> None:
         """From the kept entries: flat positions `row · D + column` `[K]`, ascending, and their values `[K]`."""
         super().__init__(field_sizes, embedding_dim)
-        num_cells = self.num_features * embedding_dim
-        if positions.ndim != 1 or positions.shape != values.shape:
-            shapes = f"{tuple(positions.shape)} and {tuple(values.shape)}"
-            raise ValueError(f"positions and values have shapes {shapes}: expected the same [K].")
-        if len(positions) and (int(positions[0]) < 0 or int(positions[-1]) >= num_cells):
-            raise ValueError(f"positions are outside a table of shape [{self.num_features}, {embedding_dim}].")
-        if bool((positions.diff() <= 0).any()):
-            raise ValueError("positions must be ascending and distinct. Sort them together with their values.")
+        check_entries((self.num_features, embedding_dim), to_numpy(positions), tuple(values.shape))
         rows = positions // embedding_dim
         starts = torch.searchsorted(rows, torch.arange(self.num_features + 1, device=rows.device))
         columns = positions - rows * embedding_dim
@@ -199,7 +192,7 @@ class QuantizedEmbedding(CompactEmbedding):
         codes = self._unrounded_codes().round().view(-1)[: len(self.values)].cpu().numpy().astype(np.int8)
         quantized = Quantized(codes, self.scales().cpu().numpy())
         shape = (self.num_features, self.embedding_dim)
-        return CompactTable.from_quantized(shape, self.positions(), quantized, value_type=self.value_type)
+        return CompactTable.from_entries(shape, self.positions(), quantized, value_type=self.value_type)
 
 
 def quantize_aware_(model: nn.Module, value_type: ValueType) -> Sequence[str]:

@@ -29,16 +29,16 @@ Positions = npt.NDArray[np.int64]
 Values = npt.NDArray[np.float32]
 
 MAX_CODE = {"int8": 127, "int4": 7}
+MAX_ENTRIES = 2**32 - 1  # positions of entries are uint32
 
 
 def encode_positions(
     shape: tuple[int, int], positions: Positions, value_type: ValueType
 ) -> tuple[Layout, dict[str, Array]]:
-    """The smallest layout for entries at flat positions `row · D + column` `[K]` (ascending) of a table `[N, D]`.
-
-    The arrays returned are the index; those of the values are `pack_values` of the values in the same order.
-    """
+    """The smallest layout for entries at flat positions `row · D + column` `[K]` (ascending), and its index arrays."""
     num_features, embedding_dim = shape
+    if len(positions) > MAX_ENTRIES or not 1 <= embedding_dim <= 65536:
+        raise ValueError(f"shape {shape} is too large: expected at most {MAX_ENTRIES} entries in rows of 1 to 65,536.")
     row_of_entry, columns = np.divmod(positions, embedding_dim)
     begins = np.flatnonzero(np.diff(row_of_entry, prepend=-1))
     rows, sizes = row_of_entry[begins], np.diff(begins, append=len(positions))
@@ -106,8 +106,6 @@ def _encode_content(layout: Layout, ranks: Positions, sizes: Positions, columns:
         columns = columns[np.repeat(~full, sizes)]
         ranks, sizes = (ranks - np.cumsum(full))[~full], sizes[~full]  # ranks among the partial rows
     match layout.content:
-        case "full":
-            pass
         case "masks":
             num_cells = layout.partial_rows * layout.width
             arrays["cell_bits"] = pack_bits(np.repeat(ranks, sizes) * layout.width + columns, num_cells)
@@ -172,8 +170,10 @@ class Quantized:
     scales: Values
 
 
-def pack_values(values: Values, value_type: ValueType) -> dict[str, Array]:
+def pack_values(values: Values | Quantized, value_type: ValueType) -> dict[str, Array]:
     """The arrays that store values `[K]`, rounded to the nearest."""
+    if isinstance(values, Quantized):
+        return _pack_codes(values, value_type)
     match value_type:
         case "fp32":
             return {"values": np.ascontiguousarray(values, np.float32)}
@@ -188,10 +188,10 @@ def pack_values(values: Values, value_type: ValueType) -> dict[str, Array]:
             nearest_even = (bits + np.uint32(0x7FFF) + ((bits >> 16) & 1)) >> 16
             return {"values": nearest_even.astype(np.uint16)}
         case "int8" | "int4":
-            return pack_codes(quantize(values, value_type), value_type)
+            return _pack_codes(quantize(values, value_type), value_type)
 
 
-def pack_codes(quantized: Quantized, value_type: ValueType) -> dict[str, Array]:
+def _pack_codes(quantized: Quantized, value_type: ValueType) -> dict[str, Array]:
     codes, scales = quantized.codes, np.ascontiguousarray(quantized.scales, np.float32)
     if value_type == "int8":
         return {"values": np.ascontiguousarray(codes, np.int8), "scales": scales}

@@ -43,31 +43,11 @@ MAX_COUNT = 2**32
 
 
 def save_table(layout: Layout, arrays: Mapping[str, Array], path: Path) -> None:
-    from safetensors.numpy import save_file
-
-    ordered = {name: np.ascontiguousarray(arrays[name]) for name in sorted(arrays)}
-    metadata = {
-        "format": FORMAT,
-        "version": str(VERSION),
-        "layout": json.dumps(asdict(layout)),
-        "sha256": checksum(ordered),
-    }
-    with atomic_file(path) as temporary:
-        save_file(ordered, temporary, metadata)
-        order_metadata_(temporary)
+    save_arrays(path, arrays, FORMAT, layout=json.dumps(asdict(layout)))
 
 
 def load_table(path: Path, *, verify: bool = True) -> tuple[Layout, dict[str, Array]]:
-    metadata, arrays = map_safetensors(path)
-    if metadata.get("format") != FORMAT:
-        raise FormatError(f"not a compact table ({path}): its format is {metadata.get('format')!r}, not {FORMAT!r}.")
-    if metadata.get("version") != str(VERSION):
-        raise FormatError(
-            f"compact table of version {metadata.get('version')!r} ({path}): this release reads version {VERSION}. "
-            "Export the table again, or upgrade thresher."
-        )
-    if verify and metadata.get("sha256") != checksum(arrays):
-        raise FormatError(f"damaged compact table ({path}): the checksum does not match. Copy or export it again.")
+    metadata, arrays = load_arrays(path, FORMAT, verify=verify)
     try:
         layout = read_layout(json.loads(metadata["layout"]))
         check_arrays(layout, arrays)
@@ -76,7 +56,33 @@ def load_table(path: Path, *, verify: bool = True) -> tuple[Layout, dict[str, Ar
     return layout, arrays
 
 
-def order_metadata_(path: Path) -> None:
+def save_arrays(path: Path, arrays: Mapping[str, Array], format_name: str, **metadata: str) -> None:
+    """Write arrays as a safetensors file with the format's name and version, a checksum and other metadata."""
+    from safetensors.numpy import save_file
+
+    ordered = {name: np.ascontiguousarray(arrays[name]) for name in sorted(arrays)}
+    metadata |= {"format": format_name, "version": str(VERSION), "sha256": checksum(ordered)}
+    with atomic_file(path) as temporary:
+        save_file(ordered, temporary, metadata)
+        _order_metadata_(temporary)
+
+
+def load_arrays(
+    path: Path, format_name: str, *, verify: bool, private: bool = False
+) -> tuple[dict[str, str], dict[str, Array]]:
+    """Map a file of `save_arrays`; refuse other formats and versions and, if asked to `verify`, wrong checksums."""
+    metadata, arrays = map_safetensors(path, private=private)
+    if metadata.get("format") != format_name or metadata.get("version") != str(VERSION):
+        raise FormatError(
+            f"unsupported table ({path}): {metadata.get('format')!r} version {metadata.get('version')!r}. This "
+            f"release reads {format_name!r} version {VERSION}. Export the table again, or upgrade thresher."
+        )
+    if verify and metadata.get("sha256") != checksum(arrays):
+        raise FormatError(f"damaged table ({path}): the checksum does not match. Copy or export it again.")
+    return metadata, arrays
+
+
+def _order_metadata_(path: Path) -> None:
     """Sort the metadata of a safetensors file, whose writer shuffles it, so that equal tables give equal files."""
     with path.open("r+b") as file:
         header_bytes = int.from_bytes(file.read(8), "little")
@@ -181,8 +187,6 @@ def check_arrays(layout: Layout, arrays: Mapping[str, Array]) -> None:
 
 def _check_row_index(layout: Layout, arrays: Mapping[str, Array]) -> None:
     match layout.row_index:
-        case "all":
-            pass
         case "bitmap":
             ones = _check_ranks(arrays["row_bits"], arrays["row_ranks"], layout.num_features, "row_bits")
             _require(len(ones) == layout.num_rows, "the count of rows is wrong")
@@ -197,8 +201,6 @@ def _check_row_index(layout: Layout, arrays: Mapping[str, Array]) -> None:
 
 def _check_content(layout: Layout, arrays: Mapping[str, Array]) -> None:
     match layout.content:
-        case "full":
-            pass
         case "masks":
             num_cells = layout.partial_rows * layout.width
             ones = _check_ranks(arrays["cell_bits"], arrays["cell_ranks"], num_cells, "cell_bits")

@@ -85,8 +85,6 @@ class Layout:
         """Names, dtypes and lengths of all arrays of this layout."""
         arrays: ArrayShapes = {}
         match self.row_index:
-            case "all":
-                pass
             case "bitmap":
                 arrays["row_bits"] = (np.uint64, num_words(self.num_features))
                 arrays["row_ranks"] = (np.uint32, num_blocks(self.num_features))
@@ -98,8 +96,6 @@ class Layout:
             arrays["full_bits"] = (np.uint64, num_words(self.num_rows))
             arrays["full_ranks"] = (np.uint32, num_blocks(self.num_rows))
         match self.content:
-            case "full":
-                pass
             case "masks":
                 arrays["cell_bits"] = (np.uint64, num_words(self.partial_rows * self.width))
                 arrays["cell_ranks"] = (np.uint32, num_blocks(self.partial_rows * self.width))
@@ -129,14 +125,7 @@ def choose_layout(
 ) -> Layout:
     """The smallest layout for a mask with these counts; among equals the one with the fastest lookup.
 
-    Args:
-        num_features: rows `N` of the table.
-        embedding_dim: columns `D` of the table.
-        num_rows: rows with at least one kept entry.
-        num_columns: columns with at least one kept entry.
-        num_entries: kept entries.
-        num_full_rows: rows that kept all `num_columns`.
-        value_type: how values are stored.
+    Rows and columns count if they have a kept entry; full rows kept all `num_columns`.
     """
     columns_used = max(num_columns, 1)  # an empty table keeps one column, so that rows have a width
     candidates = [

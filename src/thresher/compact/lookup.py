@@ -26,20 +26,8 @@ ALL_ONES = np.uint64(0xFFFFFFFFFFFFFFFF)
 NO_BAGS = np.zeros(0, np.int64)
 
 
-def look_up(layout: Layout, arrays: Mapping[str, Array]) -> LookUp:
-    """The function that reads this table; numba is loaded at its first call."""
-    chosen: LookUp | None = None
-
-    def run(ids: Positions, bag_starts: Positions | None, mean: bool, out: npt.NDArray[np.float32]) -> int:
-        nonlocal chosen
-        if chosen is None:  # once: Python searches for a missing package at every import
-            chosen = _installed_lookup(layout, arrays)
-        return chosen(ids, bag_starts, mean, out)
-
-    return run
-
-
-def _installed_lookup(layout: Layout, arrays: Mapping[str, Array]) -> LookUp:
+def choose_lookup(layout: Layout, arrays: Mapping[str, Array]) -> LookUp:
+    """The function that reads this table."""
     try:
         from thresher.kernels.compact_table import look_up_rows, table_arrays
         from thresher.kernels.compiling import num_parts, run_parts

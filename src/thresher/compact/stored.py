@@ -10,13 +10,11 @@ from functools import singledispatch
 from pathlib import Path
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from thresher._internal.files import atomic_file
 from thresher.compact.embedding import CompactEmbedding
 from thresher.compact.file import FORMAT as COMPACT_FORMAT
-from thresher.compact.file import checksum, map_safetensors, order_metadata_
+from thresher.compact.file import load_arrays, map_safetensors, save_arrays
 from thresher.compact.table import CompactTable, OutOfRange
 from thresher.embeddings.base import FieldEmbedding
 from thresher.embeddings.pep import PepEmbedding
@@ -25,7 +23,6 @@ from thresher.embeddings.uniform import UniformEmbedding
 from thresher.errors import ConfigError, FormatError
 
 FORMAT = "thresher.method-table"
-VERSION = 2
 BUILD_ERRORS = (ConfigError, LookupError, TypeError, ValueError, RuntimeError, ArithmeticError, AttributeError)
 """What `build_stored` may raise for an inconsistent form: errors of the method or of torch."""
 
@@ -39,6 +36,10 @@ class MethodTable:
     def __init__(self, field_sizes: Sequence[int], form: StoredForm) -> None:
         self.form = form
         self._embedding = build_stored(field_sizes, form)
+        self.num_features, self.embedding_dim = self._embedding.num_features, self._embedding.embedding_dim
+        self.shape = (self.num_features, self.embedding_dim)
+        self.num_parameters = self._embedding.num_parameters()
+        self.storage_bytes = sum(tensor.nbytes for tensor in form.tensors.values())  # everything a lookup reads
 
     @classmethod
     def from_embedding(cls, embedding: FieldEmbedding) -> "MethodTable":
@@ -47,35 +48,9 @@ class MethodTable:
         tensors = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in form.tensors.items()}
         return cls(embedding.field_sizes, StoredForm(form.kind, tensors, form.metadata))
 
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self.num_features, self.embedding_dim
-
-    @property
-    def num_features(self) -> int:
-        return self._embedding.num_features
-
-    @property
-    def embedding_dim(self) -> int:
-        return self._embedding.embedding_dim
-
-    @property
-    def num_parameters(self) -> int:
-        return self._embedding.num_parameters()
-
-    @property
-    def storage_bytes(self) -> int:
-        """Bytes of all arrays: everything a lookup reads."""
-        return sum(tensor.nbytes for tensor in self.form.tensors.values())
-
     @torch.no_grad()
     def lookup(self, ids: Tensor, *, out_of_range: OutOfRange = "error") -> Tensor:
-        """Vectors `[..., D]` of ids `[...]`.
-
-        Args:
-            ids: feature ids.
-            out_of_range: whether an id outside the table raises `IndexError` or gives a vector of zeros.
-        """
+        """Vectors `[..., D]` of ids `[...]`; an id outside the table raises `IndexError` or gives zeros."""
         outside = (ids < 0) | (ids >= self.num_features)
         if not bool(outside.any()):
             vectors: Tensor = self._embedding(ids)
@@ -86,38 +61,21 @@ class MethodTable:
         return inside.masked_fill(outside[..., None], 0.0)
 
     def save(self, path: str | Path) -> None:
-        tensors = dict(self.form.tensors)
         method = {
             "kind": self.form.kind,
             "field_sizes": self._embedding.field_sizes,
             "metadata": dict(self.form.metadata),
         }
-        metadata = {
-            "format": FORMAT,
-            "version": str(VERSION),
-            "method": json.dumps(method),
-            "sha256": checksum({name: tensor.numpy() for name, tensor in tensors.items()}),
-        }
-        with atomic_file(Path(path)) as temporary:
-            save_file(tensors, temporary, metadata)
-            order_metadata_(temporary)
+        arrays = {name: tensor.numpy() for name, tensor in self.form.tensors.items()}
+        save_arrays(Path(path), arrays, FORMAT, method=json.dumps(method))
 
     @classmethod
     def load(cls, path: str | Path, *, verify: bool = True) -> "MethodTable":
         """Open a saved table, memory-mapped; damaged and inconsistent files are refused.
 
-        Args:
-            path: a file that `save` wrote.
-            verify: compare the checksum, which reads the whole file once; the form is always checked.
+        `verify` compares the checksum, which reads the whole file once; the form is always checked.
         """
-        metadata, arrays = map_safetensors(Path(path), private=True)
-        if metadata.get("format") != FORMAT or metadata.get("version") != str(VERSION):
-            raise FormatError(
-                f"unsupported table ({path}): {metadata.get('format')!r} version {metadata.get('version')!r}. This "
-                f"release reads {FORMAT!r} version {VERSION}. Export the table again, or upgrade thresher."
-            )
-        if verify and metadata.get("sha256") != checksum(arrays):
-            raise FormatError(f"damaged table ({path}): the checksum does not match. Export it again.")
+        metadata, arrays = load_arrays(Path(path), FORMAT, verify=verify, private=True)
         try:
             method = json.loads(metadata["method"])
             tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
@@ -128,10 +86,8 @@ class MethodTable:
             raise FormatError(f"inconsistent table ({path}): {error}. Export it again.") from error
 
     def __repr__(self) -> str:
-        N, D = self.shape
-        return (
-            f"MethodTable([{N}, {D}], {self.form.kind}, {self.num_parameters} parameters, {self.storage_bytes} bytes)"
-        )
+        size = f"{self.num_parameters} parameters, {self.storage_bytes} bytes"
+        return f"MethodTable({list(self.shape)}, {self.form.kind}, {size})"
 
 
 AnyTable = CompactTable | MethodTable

@@ -6,6 +6,7 @@ torch.
 """
 
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
@@ -16,12 +17,11 @@ from thresher.compact.encoding import (
     Quantized,
     decode_positions,
     encode_positions,
-    pack_codes,
     pack_values,
     unpack_values,
 )
 from thresher.compact.layouts import Layout, ValueType
-from thresher.compact.lookup import look_up
+from thresher.compact.lookup import LookUp, choose_lookup
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 Array = npt.NDArray[Any]
 OutOfRange = Literal["error", "zeros"]
 Pooling = Literal["sum", "mean"]
-MAX_ENTRIES = 2**32 - 1  # positions of entries are uint32
 
 
 class CompactTable:
@@ -47,7 +46,16 @@ class CompactTable:
     def __init__(self, layout: Layout, arrays: Mapping[str, Array]) -> None:
         self.layout = layout
         self.arrays = dict(arrays)
-        self._look_up = look_up(layout, self.arrays)
+        self.num_features, self.embedding_dim = layout.num_features, layout.embedding_dim
+        self.shape = (layout.num_features, layout.embedding_dim)
+        self.value_type = layout.value_type
+        self.num_parameters = layout.num_entries  # including entries whose value is zero
+        self.storage_bytes = sum(array.nbytes for array in self.arrays.values())  # everything a lookup reads
+
+    @cached_property
+    def _look_up(self) -> LookUp:
+        """Chosen at the first lookup: numba takes a while to load, and Python searches for a missing package anew."""
+        return choose_lookup(self.layout, self.arrays)
 
     @classmethod
     def from_mask(cls, mask: "Tensor | Array", values: "Tensor | Array", *, value_type: ValueType = "fp32") -> Self:
@@ -64,63 +72,29 @@ class CompactTable:
         cls,
         shape: tuple[int, int],
         positions: "Tensor | Array",
-        values: "Tensor | Array",
+        values: "Tensor | Array | Quantized",
         *,
         value_type: ValueType = "fp32",
     ) -> Self:
-        """From the kept entries: flat positions `row · D + column`, ascending, and their values, both `[K]`."""
+        """From the kept entries: flat positions `row · D + column`, ascending, and their values, both `[K]`.
+
+        Values may be codes and scales of `value_type`, as quantization-aware training produces them.
+        """
         positions = to_numpy(positions).astype(np.int64, copy=False)
-        values = to_numpy(values).astype(np.float32, copy=False)
-        _check_entries(shape, positions, values)
+        if not isinstance(values, Quantized):
+            values = to_numpy(values).astype(np.float32, copy=False)
+        check_entries(shape, positions, values.codes.shape if isinstance(values, Quantized) else values.shape)
         layout, index = encode_positions(shape, positions, value_type)
         return cls(layout, index | pack_values(values, value_type))
-
-    @classmethod
-    def from_quantized(
-        cls, shape: tuple[int, int], positions: "Tensor | Array", quantized: Quantized, *, value_type: ValueType
-    ) -> Self:
-        """From positions and the codes and scales of their values, as quantization-aware training produces them."""
-        positions = to_numpy(positions).astype(np.int64, copy=False)
-        _check_entries(shape, positions, quantized.codes)
-        layout, index = encode_positions(shape, positions, value_type)
-        return cls(layout, index | pack_codes(quantized, value_type))
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self.layout.num_features, self.layout.embedding_dim
-
-    @property
-    def num_features(self) -> int:
-        return self.layout.num_features
-
-    @property
-    def embedding_dim(self) -> int:
-        return self.layout.embedding_dim
-
-    @property
-    def value_type(self) -> ValueType:
-        return self.layout.value_type
-
-    @property
-    def num_parameters(self) -> int:
-        """Number of kept entries, including those whose value is zero."""
-        return self.layout.num_entries
-
-    @property
-    def storage_bytes(self) -> int:
-        """Bytes of all arrays: values and everything a lookup reads."""
-        return sum(array.nbytes for array in self.arrays.values())
 
     @overload
     def lookup(self, ids: "Tensor", *, out_of_range: OutOfRange = "error") -> "Tensor": ...
     @overload
     def lookup(self, ids: Array, *, out_of_range: OutOfRange = "error") -> npt.NDArray[np.float32]: ...
     def lookup(self, ids: "Tensor | Array", *, out_of_range: OutOfRange = "error") -> "Tensor | Array":
-        """Vectors `[..., D]` of ids `[...]`; zeros for pruned rows.
+        """Vectors `[..., D]` of ids `[...]`, an array or a CPU tensor as the ids are; zeros for pruned rows.
 
-        Args:
-            ids: feature ids, an array or a CPU tensor; the result has the same type.
-            out_of_range: whether an id outside the table raises `IndexError` or gives a vector of zeros.
+        An id outside the table raises `IndexError` or gives a vector of zeros.
         """
         if not isinstance(ids, np.ndarray):
             return _to_tensor(self.lookup(to_numpy(ids), out_of_range=out_of_range))
@@ -147,11 +121,8 @@ class CompactTable:
     ) -> "Tensor | Array":
         """One vector per bag `[B, D]`: the sum or mean over its ids; zeros for an empty bag.
 
-        Args:
-            ids: the concatenated ids of all bags, `[total]`.
-            offsets: the start of each bag and the end of the last, `[B + 1]`.
-            pooling: `sum` or `mean`; an id outside the table counts in the mean as a vector of zeros.
-            out_of_range: as in `lookup`.
+        Bag `b` has the ids (`[total]`) from `offsets[b]` to `offsets[b + 1]` (`[B + 1]`). An id outside the table
+        raises `IndexError`, or counts as a vector of zeros.
         """
         if not isinstance(ids, np.ndarray):
             pooled = self.lookup_bags(to_numpy(ids), to_numpy(offsets), pooling, out_of_range=out_of_range)
@@ -168,8 +139,7 @@ class CompactTable:
 
     def entries(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
         """Flat positions `[K]`, ascending, and values `[K]` of all kept entries."""
-        num_entries = self.layout.num_entries
-        values = unpack_values(self.arrays, self.value_type, np.arange(num_entries))
+        values = unpack_values(self.arrays, self.value_type, np.arange(self.num_parameters))
         return decode_positions(self.layout, self.arrays), values
 
     def mask(self) -> npt.NDArray[np.bool_]:
@@ -205,9 +175,7 @@ class CompactTable:
     def load(cls, path: str | Path, *, verify: bool = True) -> Self:
         """Open a saved table, memory-mapped: lookups read pages on demand, and processes share them.
 
-        Args:
-            path: a file that `save` wrote.
-            verify: compare the checksum, which reads the whole file once; the index is always checked.
+        `verify` compares the checksum, which reads the whole file once; the index is always checked.
         """
         from thresher.compact.file import load_table
 
@@ -217,9 +185,8 @@ class CompactTable:
         return type(self), (self.layout, self.arrays)
 
     def __repr__(self) -> str:
-        N, D = self.shape
         kind = f"{self.layout.row_index} rows, {self.layout.content} content, {self.value_type}"
-        return f"CompactTable([{N}, {D}], {self.num_parameters} kept, {self.storage_bytes} bytes, {kind})"
+        return f"CompactTable({list(self.shape)}, {self.num_parameters} kept, {self.storage_bytes} bytes, {kind})"
 
     def _check_range(self, ids: Array, bad: int, out_of_range: OutOfRange) -> None:
         if bad >= 0 and out_of_range == "error":
@@ -241,12 +208,11 @@ def _to_tensor(array: Array) -> "Tensor":
     return torch.from_numpy(array)
 
 
-def _check_entries(shape: tuple[int, int], positions: Array, values: Array) -> None:
-    if positions.ndim != 1 or positions.shape != values.shape:
-        raise ValueError(f"positions have shape {positions.shape} and values {values.shape}: expected the same [K].")
+def check_entries(shape: tuple[int, int], positions: Array, values_shape: tuple[int, ...]) -> None:
+    """Raise unless positions `[K]` ascend inside the table and there is a value for each."""
+    if positions.ndim != 1 or positions.shape != values_shape:
+        raise ValueError(f"positions have shape {positions.shape} and values {values_shape}: expected the same [K].")
     if len(positions) and (positions[0] < 0 or positions[-1] >= shape[0] * shape[1]):
         raise ValueError(f"positions {positions[0]} to {positions[-1]} are outside a table of shape {shape}.")
     if np.any(np.diff(positions) <= 0):
         raise ValueError("positions must be ascending and distinct. Sort them together with their values.")
-    if len(positions) > MAX_ENTRIES or not 1 <= shape[1] <= 65536:
-        raise ValueError(f"shape {shape} is too large: expected at most {MAX_ENTRIES} entries in rows of 1 to 65,536.")

@@ -4,8 +4,9 @@ Any number of Python threads may run it at once. It allocates nothing of the tab
 up. The arrays are described in `compact.layouts`; the numpy twin is `compact.lookup.look_up_by_numpy`.
 """
 
+from collections import namedtuple
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -30,81 +31,44 @@ BATCH = 32  # ids processed together
 VALUE_CODES = {"fp32": 0, "fp16": 1, "bf16": 2, "int8": 3, "int4": 4}
 
 
-class TableArrays(NamedTuple):
-    """The arrays of a table, always of the same types; arrays a layout does not have are empty."""
-
-    row_index: int
-    content: int
-    num_features: int
-    width: int
-    num_full_rows: int
-    value_type: int
-    row_bits: Array  # uint64
-    row_ranks: Array  # uint32
-    row_starts: Array  # uint32
-    row_lows8: Array
-    row_lows16: Array
-    full_bits: Array  # uint64
-    full_ranks: Array  # uint32
-    cell_bits: Array  # uint64
-    cell_ranks: Array  # uint32
-    row_flags: Array  # uint64
-    row_samples: Array  # uint32
-    columns8: Array
-    columns16: Array
-    column_map: Array  # uint16 [width]
-    values32: Array  # float32
-    values16: Array  # uint16: the bits of fp16 or bf16
-    values8: Array  # uint8: the bits of int8, or two int4
-    scales: Array  # float32
+# arrays that the kernel reads: digits after a name are the bits of its type, where layouts differ in it
+DTYPES = {
+    "row_bits": np.uint64,
+    "row_ranks": np.uint32,
+    "row_starts": np.uint32,
+    "row_lows8": np.uint8,
+    "row_lows16": np.uint16,
+    "full_bits": np.uint64,
+    "full_ranks": np.uint32,
+    "cell_bits": np.uint64,
+    "cell_ranks": np.uint32,
+    "row_flags": np.uint64,
+    "row_samples": np.uint32,
+    "columns8": np.uint8,
+    "columns16": np.uint16,
+    "column_map": np.uint16,
+    "values32": np.float32,
+    "values16": np.uint16,  # the bits of fp16 or bf16
+    "values8": np.uint8,  # the bits of int8, or two int4
+    "scales": np.float32,
+}
+NUMBERS = ("row_index", "content", "num_features", "width", "num_full_rows", "value_type")
+_new_type: Any = namedtuple
+TableArrays = _new_type("TableArrays", (*NUMBERS, *DTYPES))
 
 
-def table_arrays(layout: Any, arrays: Mapping[str, Array]) -> TableArrays:
-    """The kernel's view of a layout (`compact.layouts.Layout`) and its arrays."""
-
-    def array(name: str, dtype: type[np.generic]) -> Array:
-        found = arrays.get(name)
-        return _read_only(np.zeros(0, dtype) if found is None or found.dtype != dtype else found)
-
-    def bits(dtype: type[np.generic]) -> Array:
-        fits = values.itemsize == np.dtype(dtype).itemsize
-        return _read_only(values.view(dtype) if fits else np.zeros(0, dtype))
-
-    values = arrays["values"]
-    column_map = arrays["column_map"] if layout.drops_columns else np.arange(layout.width, dtype=np.uint16)
-    return TableArrays(
-        row_index=ROW_INDEX_CODES[layout.row_index],
-        content=CONTENT_CODES[layout.content],
-        num_features=layout.num_features,
-        width=layout.width,
-        num_full_rows=layout.num_full_rows,
-        value_type=VALUE_CODES[layout.value_type],
-        row_bits=array("row_bits", np.uint64),
-        row_ranks=array("row_ranks", np.uint32),
-        row_starts=array("row_starts", np.uint32),
-        row_lows8=array("row_lows", np.uint8),
-        row_lows16=array("row_lows", np.uint16),
-        full_bits=array("full_bits", np.uint64),
-        full_ranks=array("full_ranks", np.uint32),
-        cell_bits=array("cell_bits", np.uint64),
-        cell_ranks=array("cell_ranks", np.uint32),
-        row_flags=array("row_flags", np.uint64),
-        row_samples=array("row_samples", np.uint32),
-        columns8=array("columns", np.uint8),
-        columns16=array("columns", np.uint16),
-        column_map=_read_only(column_map),
-        values32=bits(np.float32),
-        values16=bits(np.uint16),
-        values8=bits(np.uint8),
-        scales=array("scales", np.float32),
-    )
-
-
-def _read_only(array: Array) -> Array:
-    """A read-only view: numba compiles a kernel again for writable arrays."""
-    view = array.view()
-    view.flags.writeable = False
-    return view
+def table_arrays(layout: Any, arrays: Mapping[str, Array]) -> Any:
+    """The kernel's view of a layout (`compact.layouts.Layout`): numbers and arrays, always of the same types."""
+    stored = {"column_map": np.arange(layout.width, dtype=np.uint16), **arrays}
+    views = []
+    for name, dtype in DTYPES.items():
+        found = stored.get(name.rstrip("0123456789"), np.zeros(0, dtype))
+        view = found.view(dtype) if found.itemsize == np.dtype(dtype).itemsize else np.zeros(0, dtype)
+        view.flags.writeable = False  # numba compiles a kernel again for writable arrays
+        views.append(view)
+    codes = ROW_INDEX_CODES[layout.row_index], CONTENT_CODES[layout.content]
+    sizes = layout.num_features, layout.width, layout.num_full_rows
+    return TableArrays(*codes, *sizes, VALUE_CODES[layout.value_type], *views)
 
 
 @kernel

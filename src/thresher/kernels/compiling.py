@@ -12,14 +12,13 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numba
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-P = ParamSpec("P")
 R = TypeVar("R")
 
 numba_settings: Any = numba.config  # its attributes are created at run time
@@ -29,79 +28,68 @@ PARALLEL_SIZE = 1 << 17  # numbers; smaller work runs on the calling thread
 PARALLEL_CELLS = 1 << 20  # the same for Python threads, which cost more to start
 SERIAL_SUFFIX = "_serial"
 # sums may be reordered and products fused, but NaN and infinity are never assumed away
-FLOAT_RULES = {"contract", "reassoc", "nsz", "arcp"}
+FAST_FLOATS: dict[str, Any] = {"error_model": "numpy", "fastmath": {"contract", "reassoc", "nsz", "arcp"}}
 
 # numba's workqueue layer aborts the process when two Python threads enter it at once
 _parallel_lock = threading.RLock()
 _pool: ThreadPoolExecutor | None = None
 
 
-def compile_kernel(function: Any, **options: Any) -> Any:
-    """Compile with numba; `options` are passed to `njit`."""
+def kernel(function: Any, **options: Any) -> Any:
+    """Compile a serial kernel, by default with numba's rules for floats and errors; `options` are those of `njit`."""
     try:
         return numba.njit(nogil=True, cache=True, **options)(function)
     except RuntimeError:  # neither the package's folder nor the user's cache folder is writable
         return numba.njit(nogil=True, **options)(function)
 
 
-def kernel(function: Any) -> Any:
-    """Compile a serial kernel with numba's default rules for floats and errors."""
-    return compile_kernel(function)
-
-
-def serial_kernel(function: Callable[P, R]) -> Callable[P, R]:
+def serial_kernel(function: Any) -> Any:
     """Compile a serial kernel whose float sums may be reordered."""
-    compiled: Callable[P, R] = compile_kernel(function, error_model="numpy", fastmath=FLOAT_RULES)
-    return compiled
+    return kernel(function, **FAST_FLOATS)
 
 
-def exact_kernel(function: Callable[P, R]) -> Callable[P, R]:
+def exact_kernel(function: Any) -> Any:
     """Compile a helper whose sums keep their order; only products may be fused."""
-    compiled: Callable[P, R] = compile_kernel(function, error_model="numpy", fastmath={"contract"})
-    return compiled
+    return kernel(function, error_model="numpy", fastmath={"contract"})
 
 
-class ParallelKernel(Generic[P, R]):
-    """A kernel with `prange`, called like the function it is compiled from.
+class ParallelKernel:
+    """Compile a kernel with `prange`; it is called like the function.
 
     It uses as many threads as torch, and one Python thread at a time may run it in parallel. With one thread, or
     through `serially`, it runs on the calling thread without waiting for a lock.
     """
 
-    def __init__(self, function: Callable[P, R]) -> None:
+    def __init__(self, function: Callable[..., Any]) -> None:
         functools.update_wrapper(self, function)
         self._name = function.__name__
-        self._parallel = compile_kernel(function, parallel=True, error_model="numpy", fastmath=FLOAT_RULES)
-        self._serial = compile_kernel(_renamed(function), error_model="numpy", fastmath=FLOAT_RULES)
+        self._parallel = kernel(function, parallel=True, **FAST_FLOATS)
+        self._serial = kernel(_renamed(function), **FAST_FLOATS)
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+    def __call__(self, *args: Any) -> Any:
         threads = min(num_threads(), numba_settings.NUMBA_NUM_THREADS)
         if threads == 1:
-            return self.serially(*args, **kwargs)
+            return self.serially(*args)
         with _parallel_lock:
             if not self._parallel.signatures:
                 if numba_settings.THREADING_LAYER == "default":
                     numba_settings.THREADING_LAYER = "workqueue"  # the only layer that survives forked workers
                 _log_compilation(self._parallel, self._name)
             numba.set_num_threads(threads)
-            result: R = self._parallel(*args, **kwargs)
-            return result
+            return self._parallel(*args)
 
-    def serially(self, *args: P.args, **kwargs: P.kwargs) -> R:
+    def serially(self, *args: Any) -> Any:
         """Run on the calling thread, whatever the number of threads."""
         if not self._serial.signatures:
             _log_compilation(self._serial, f"{self._name}{SERIAL_SUFFIX}")
-        result: R = self._serial(*args, **kwargs)
-        return result
+        return self._serial(*args)
 
-    def for_work(self, size: int) -> Callable[P, R]:
+    def for_work(self, size: int) -> Callable[..., Any]:
         """The kernel itself, or its serial form if `size` numbers are too few to wake other threads."""
         return self if size >= PARALLEL_SIZE else self.serially
 
 
-def parallel_kernel(function: Callable[P, R]) -> ParallelKernel[P, R]:
-    """Compile a kernel with `prange`; see `ParallelKernel`."""
-    return ParallelKernel(function)
+parallel_kernel = ParallelKernel
 
 
 def runs_on_kernels(*tensors: "Tensor") -> bool:
@@ -157,7 +145,7 @@ def _forget_pool() -> None:
 os.register_at_fork(after_in_child=_forget_pool)
 
 
-def _renamed(function: Callable[P, R]) -> Callable[P, R]:
+def _renamed(function: Callable[..., Any]) -> Callable[..., Any]:
     """The same function under another name: numba's disk cache finds code by name and ignores the options."""
     assert isinstance(function, FunctionType)
     parts = (function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
