@@ -13,7 +13,7 @@ import torch
 from measure import RESULTS, Variant, print_table, run_in_turns, tune_malloc, warm_up, write_result
 from torch import Tensor
 
-from thresher.kernels.attention import FEW_FIELDS, attend, attend_by_torch
+from thresher.kernels.interactions import FEW_FIELDS, attend, attend_by_torch
 
 BATCH_SIZE, WIDTH, NUM_HEADS = 1024, 64, 2
 NUM_FIELDS = (7, 10, FEW_FIELDS)

@@ -15,7 +15,7 @@ from thresher.embeddings.method_registry import build_embedding
 from thresher.embeddings.pep import PepConfig, PepEmbedding
 from thresher.embeddings.uniform import UniformConfig, UniformEmbedding
 from thresher.kernels.distinct import find_distinct
-from thresher.kernels.row_sums import fm_from_rows, join_rows
+from thresher.kernels.interactions import fm_from_rows, join_rows
 from thresher.kernels.rows import expand_rows
 from thresher.models.autoint import AutoIntConfig
 from thresher.models.base import CtrModel

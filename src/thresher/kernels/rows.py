@@ -27,16 +27,14 @@ def lookup_rows(weight: Tensor, distinct: DistinctIds) -> Tensor:
     """The distinct rows of a table `[N, D]` → `[U, D]`; the table's gradient is row-sparse."""
     if not runs_on_kernels(weight, distinct.ids):
         return functional.embedding(distinct.ids, weight, sparse=True)
-    rows: Tensor = _LookupRows.apply(weight, distinct.ids)  # type: ignore[no-untyped-call]
-    return rows
+    return _LookupRows.apply(weight, distinct.ids)  # type: ignore[no-any-return,no-untyped-call]
 
 
 def expand_rows(rows: Tensor, distinct: DistinctIds) -> Tensor:
     """Distinct rows `[U, D]` → one per place of the batch, `[..., D]`; zeros for removed ids."""
     if not runs_on_kernels(rows, distinct.places):
         return functional.embedding(distinct.places, torch.cat((rows, rows.new_zeros(1, rows.shape[1]))))
-    expanded: Tensor = _ExpandRows.apply(rows, distinct)  # type: ignore[no-untyped-call]
-    return expanded
+    return _ExpandRows.apply(rows, distinct)  # type: ignore[no-any-return,no-untyped-call]
 
 
 def row_gradient(shape: torch.Size, ids: Tensor, values: Tensor) -> Tensor:
@@ -82,8 +80,7 @@ def collect_rows(grad: Tensor, distinct: DistinctIds, *, from_samples: bool = Fa
         from_samples: `grad` is `[B, D]` and applies to every place of its sample.
     """
     if runs_on_kernels(distinct.places) and grad.dtype == torch.float32 and grad.device.type == "cpu":
-        collected: Tensor = _CollectRows.apply(grad, distinct, from_samples)  # type: ignore[no-untyped-call]
-        return collected
+        return _CollectRows.apply(grad, distinct, from_samples)  # type: ignore[no-any-return,no-untyped-call]
     if from_samples:
         grad = grad.unsqueeze(1).expand(*distinct.places.shape, -1)
     padded = grad.new_zeros(distinct.num_ids + 1, grad.shape[-1])

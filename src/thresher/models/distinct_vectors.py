@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from thresher.kernels.distinct import DistinctIds
-from thresher.kernels.row_sums import fm_from_rows, join_rows
+from thresher.kernels.interactions import fm_from_rows, join_rows
 from thresher.kernels.rows import expand_rows
 
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from thresher.data.table import Bag
 from thresher.embeddings.base import FieldEmbedding, RowEmbedding
-from thresher.kernels.row_sums import fm_from_rows
+from thresher.kernels.interactions import fm_from_rows
 from thresher.models.base import CtrModel, ModelConfig
 from thresher.models.layers import LinearTerm, fm_term
 from thresher.models.model_registry import register_model

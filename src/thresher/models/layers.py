@@ -10,9 +10,8 @@ from torch.nn import functional
 from thresher.data.table import Bag
 from thresher.embeddings.base import Role, RowGradients
 from thresher.errors import ConfigError
-from thresher.kernels.attention import attend, drop_out
 from thresher.kernels.distinct import DistinctIds, find_distinct
-from thresher.kernels.row_sums import sum_from_rows
+from thresher.kernels.interactions import attend, drop_out, sum_from_rows
 from thresher.kernels.rows import expand_rows, lookup_rows
 from thresher.models.base import ModelConfig, embed_fields
 from thresher.models.distinct_vectors import DistinctVectors, is_unmodified

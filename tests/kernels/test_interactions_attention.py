@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from thresher.kernels.attention import FEW_FIELDS, attend, draw, drop_out
+from thresher.kernels.interactions import FEW_FIELDS, attend, draw, drop_out
 from thresher.models.layers import Dropout
 
 

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from thresher.kernels.distinct import find_distinct
-from thresher.kernels.row_sums import fm_from_rows, sum_from_rows
+from thresher.kernels.interactions import fm_from_rows, sum_from_rows
 from thresher.kernels.rows import collect_rows, expand_rows
 
 
