@@ -32,12 +32,12 @@ from thresher.search.schedule import Schedule, SearchConfig
 from thresher.search.searcher import Searcher
 from thresher.search.ticket import MaskTicket
 from thresher.search.ticket_files import load_mask_ticket, save_ticket
+from thresher.training.checkpoint import derive_seed
 from thresher.training.fit import TrainingConfig
 from thresher.training.loop import evaluate, train_epoch
 from thresher.training.metrics import Metrics
 from thresher.training.optimizers import OptimizerConfig, build_optimizer
 from thresher.training.row_adam import RowAdam
-from thresher.training.seeding import derive_seed
 
 SOURCES = ("movielens-1m", "criteo")
 BUDGETS = {"movielens-1m": ("50k", "25k", "12k", "6500"), "criteo": ("50k", "10k", "2k")}

@@ -56,13 +56,13 @@ if TYPE_CHECKING:
     from thresher.models.model_registry import register_model as register_model
     from thresher.report.frontier import Frontier as Frontier
     from thresher.search.budget import Budget as Budget
-    from thresher.search.extend_ticket import extend_ticket as extend_ticket
     from thresher.search.find_tickets import find_tickets as find_tickets
     from thresher.search.find_tickets import register_search as register_search
     from thresher.search.immediate import largest_within as largest_within
     from thresher.search.schedule import SearchConfig as SearchConfig
     from thresher.search.searcher import Searcher as Searcher
     from thresher.search.ticket import MaskTicket as MaskTicket
+    from thresher.search.ticket_files import extend_ticket as extend_ticket
     from thresher.search.ticket_files import load_ticket as load_ticket
     from thresher.search.ticket_files import save_ticket as save_ticket
     from thresher.serving.extend_bundle import extend_bundle as extend_bundle
@@ -123,7 +123,7 @@ _HOMES = {
     "encode": "thresher.data.encode.encode",
     "extend_bundle": "thresher.serving.extend_bundle",
     "extend_embedding": "thresher.attach.extend",
-    "extend_ticket": "thresher.search.extend_ticket",
+    "extend_ticket": "thresher.search.ticket_files",
     "find_tickets": "thresher.search.find_tickets",
     "largest_within": "thresher.search.immediate",
     "load_bundle": "thresher.serving.predictor",

@@ -34,10 +34,10 @@ from thresher.search.find_tickets import find_tickets
 from thresher.search.schedule import SearchConfig
 from thresher.search.ticket_files import load_ticket
 from thresher.serving.predictor import load_bundle
+from thresher.training.checkpoint import derive_seed
 from thresher.training.distillation import choose_plan
 from thresher.training.fit import TrainingConfig
 from thresher.training.optimizers import OptimizerConfig
-from thresher.training.seeding import derive_seed
 
 FAST = OptimizerConfig(learning_rate=1e-2)
 CONFIG = RunConfig(

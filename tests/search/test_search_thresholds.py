@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
+from thresher.baselines.bilevel import DnisConfig
 from thresher.baselines.candidate_sizes import DartsEmbConfig
-from thresher.baselines.dnis import DnisConfig
 from thresher.baselines.magnitude import MagnitudeConfig
 from thresher.baselines.mde import MdeConfig
 from thresher.embeddings.pep import PepConfig

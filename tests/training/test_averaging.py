@@ -92,7 +92,7 @@ def test_its_state_resumes_exactly():
     walk(model, 1)
     average.after_step()
     again = WeightAverage(model, average_decay=0.9)
-    again.load(average.state(), average.tensors())
+    again.load(average.state())
     for one in (average, again):
         one.after_step()
     with average.in_place():

@@ -1,5 +1,8 @@
+import json
 import os
+import random
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -10,13 +13,19 @@ from thresher._internal.mapped_tensors import tensor_state
 from thresher.errors import FormatError, ThresherError
 from thresher.training.checkpoint import (
     Checkpoint,
+    History,
+    capture_rng_state,
+    derive_seed,
+    isolated_rng,
     pack_optimizer,
+    read_history,
+    restore_rng_state,
+    seed_all,
     unpack_model_,
     unpack_optimizer_,
 )
 from thresher.training.loop import train_epoch
 from thresher.training.optimizers import OptimizerConfig, build_optimizer
-from thresher.training.seeding import capture_rng_state, isolated_rng, restore_rng_state, seed_all
 
 
 def test_tensors_and_metadata_are_restored_exactly(tmp_path):
@@ -49,9 +58,8 @@ def test_a_loaded_checkpoint_is_memory_mapped_and_unpacked_tensors_are_copies(tm
     optimizer = torch.optim.Adam([weight])
     weight.grad = torch.ones_like(weight)
     optimizer.step()
-    checkpoint = Checkpoint()
-    pack_optimizer(checkpoint, optimizer)
-    checkpoint.add("twin", {"exp_avg": optimizer.state[weight]["exp_avg"]})
+    checkpoint = pack_optimizer(optimizer)
+    checkpoint.add("twin", Checkpoint({"exp_avg": optimizer.state[weight]["exp_avg"]}))
     checkpoint.save(tmp_path / "c.safetensors")
 
     class NoCopies(TorchDispatchMode):
@@ -63,7 +71,7 @@ def test_a_loaded_checkpoint_is_memory_mapped_and_unpacked_tensors_are_copies(tm
         loaded = Checkpoint.load(tmp_path / "c.safetensors")
     expected = optimizer.state[weight]
     unpack_optimizer_(loaded, optimizer)
-    for key, tensor in loaded.under("optimizer/0").items():
+    for key, tensor in loaded.part("0").tensors.items():
         assert torch.equal(tensor, expected[key])
         tensor.zero_()
         assert torch.equal(optimizer.state[weight][key], expected[key])
@@ -71,12 +79,13 @@ def test_a_loaded_checkpoint_is_memory_mapped_and_unpacked_tensors_are_copies(tm
     assert torch.equal(again.tensors["twin/exp_avg"], expected["exp_avg"])  # the file is not changed
 
 
-def test_prefixes_keep_names_apart():
+def test_parts_keep_names_apart():
     checkpoint = Checkpoint()
-    checkpoint.add("a", {"x": torch.zeros(1)})
-    checkpoint.add("a/b", {"x": torch.ones(1)})
-    assert set(checkpoint.under("a")) == {"x", "b/x"}
-    assert checkpoint.under("a/b")["x"].item() == 1
+    checkpoint.add("a", Checkpoint({"x": torch.zeros(1)}, {"step": 1}))
+    checkpoint.add("a/b", Checkpoint({"x": torch.ones(1)}))
+    assert set(checkpoint.part("a").tensors) == {"x", "b/x"}
+    assert checkpoint.part("a").metadata == {"step": 1}
+    assert checkpoint.part("a/b").tensors["x"].item() == 1
 
 
 @pytest.mark.parametrize("damage", ["cut", "empty", "header", "data", "text"])
@@ -148,18 +157,18 @@ def test_a_training_resumes_exactly(tmp_path, optimizer_class):
         model, optimizer = build()
         train_epoch(model, train, optimizer, 1)
         checkpoint = Checkpoint()
-        checkpoint.add("model", tensor_state(model))
-        pack_optimizer(checkpoint, optimizer)
-        checkpoint.add("rng", capture_rng_state())
+        checkpoint.add("model", Checkpoint(tensor_state(model)))
+        checkpoint.add("optimizer", pack_optimizer(optimizer))
+        checkpoint.add("rng", Checkpoint(capture_rng_state()))
         checkpoint.save(path)
         expected_loss = train_epoch(model, train, optimizer, 2)
 
         seed_all(2)
         resumed, resumed_optimizer = build()
         loaded = Checkpoint.load(path)
-        unpack_model_(loaded, resumed)
-        unpack_optimizer_(loaded, resumed_optimizer)
-        restore_rng_state(loaded.under("rng"))
+        unpack_model_(loaded.part("model"), resumed)
+        unpack_optimizer_(loaded.part("optimizer"), resumed_optimizer)
+        restore_rng_state(loaded.part("rng").tensors)
         assert train_epoch(resumed, train, resumed_optimizer, 2) == expected_loss
     for name, tensor in model.state_dict().items():
         assert torch.equal(resumed.state_dict()[name], tensor), name
@@ -174,9 +183,7 @@ def test_integer_state_and_group_settings_of_an_optimizer_survive(tmp_path):
     first, second = Lazy([weight]), Lazy([weight])
     first.param_groups[0]["lr"] = 0.25
     first.state[weight] = {"last_step": torch.tensor([2**40, 1, 2]), "count": 5}
-    checkpoint = Checkpoint()
-    pack_optimizer(checkpoint, first)
-    checkpoint.save(tmp_path / "c.safetensors")
+    pack_optimizer(first).save(tmp_path / "c.safetensors")
     unpack_optimizer_(Checkpoint.load(tmp_path / "c.safetensors"), second)
     assert second.param_groups[0]["lr"] == 0.25
     assert second.param_groups[0]["betas"] == (0.9, 0.99)
@@ -185,10 +192,98 @@ def test_integer_state_and_group_settings_of_an_optimizer_survive(tmp_path):
 
 
 def test_another_model_is_refused():
-    checkpoint = Checkpoint()
-    checkpoint.add("model", tensor_state(nn.Linear(2, 1)))
-    pack_optimizer(checkpoint, torch.optim.SGD(nn.Linear(2, 1).parameters()))
     with pytest.raises(FormatError, match="belongs to another model"):
-        unpack_model_(checkpoint, nn.Linear(3, 1))
+        unpack_model_(Checkpoint(tensor_state(nn.Linear(2, 1))), nn.Linear(3, 1))
+    packed = pack_optimizer(torch.optim.SGD(nn.Linear(2, 1).parameters()))
     with pytest.raises(FormatError, match="other parameters"):
-        unpack_optimizer_(checkpoint, torch.optim.SGD(nn.Linear(3, 1).parameters()))
+        unpack_optimizer_(packed, torch.optim.SGD(nn.Linear(3, 1).parameters()))
+
+
+def test_records_are_lines_and_come_back(tmp_path):
+    history = History(tmp_path / "history.jsonl")
+    for epoch in (1, 2):
+        history.append({"epoch": epoch, "train_loss": 0.1 * epoch})
+    assert [json.loads(line) for line in (tmp_path / "history.jsonl").read_text().splitlines()] == history.records
+    assert read_history(tmp_path / "history.jsonl") == history.records
+
+
+def test_an_epoch_is_never_written_twice(tmp_path):
+    history = History(tmp_path / "history.jsonl")
+    history.append({"epoch": 3})
+    with pytest.raises(ThresherError, match="already holds epoch 3, so epoch 3 cannot follow"):
+        history.append({"epoch": 3})
+    assert read_history(tmp_path / "history.jsonl") == [{"epoch": 3}]
+
+
+def test_restore_changes_memory_and_file(tmp_path):
+    path = tmp_path / "history.jsonl"
+    history = History(path)
+    for epoch in (1, 2, 3, 4):
+        history.append({"epoch": epoch})
+    history.restore([{"epoch": 1}, {"epoch": 2}])
+    assert read_history(path) == history.records == [{"epoch": 1}, {"epoch": 2}]
+    history.append({"epoch": 3, "again": True})
+    assert read_history(path)[-1] == {"epoch": 3, "again": True}
+
+
+def test_a_line_torn_by_a_kill_is_dropped_and_does_not_spoil_the_next(tmp_path):
+    path = tmp_path / "history.jsonl"
+    path.write_text('{"epoch": 1}\n{"epoch": 2, "tra')
+    history = History(path)
+    history.restore(read_history(path))
+    history.append({"epoch": 2})
+    assert read_history(path) == [{"epoch": 1}, {"epoch": 2}]
+
+
+def test_damage_in_the_middle_is_an_error_with_its_line(tmp_path):
+    path = tmp_path / "history.jsonl"
+    path.write_text('{"epoch": 1}\n{"epo\n{"epoch": 3}\n')
+    with pytest.raises(FormatError, match=r"history.jsonl:2: not a history record"):
+        read_history(path)
+
+
+def test_nan_is_refused_since_json_has_none():
+    with pytest.raises(ValueError, match="JSON"):
+        History().append({"epoch": 1, "train_loss": float("nan")})
+
+
+def draw():
+    return random.random(), random.gauss(0, 1), np.random.random(), np.random.normal(), torch.rand(()).item()
+
+
+def test_one_seed_fixes_all_generators():
+    with isolated_rng():
+        seed_all(5)
+        first = draw()
+        seed_all(5)
+        assert draw() == first
+        seed_all(6)
+        assert all(a != b for a, b in zip(draw(), first, strict=True))
+
+
+def test_state_is_restored_exactly_also_with_a_gaussian_in_store():
+    with isolated_rng():
+        draw()  # both gaussian generators now hold the second of a pair
+        state = capture_rng_state()
+        expected = [draw() for _ in range(3)]
+        seed_all(0)
+        restore_rng_state(state)
+        assert [draw() for _ in range(3)] == expected
+        assert all(isinstance(value, torch.Tensor) for value in state.values())
+
+
+def test_isolated_rng_leaves_no_trace():
+    before = capture_rng_state()
+    with isolated_rng():
+        seed_all(1)
+        draw()
+    after = capture_rng_state()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+def test_derived_seeds_differ_by_seed_name_and_grouping():
+    seeds = [derive_seed(0), derive_seed(1), derive_seed(0, "a"), derive_seed(0, "b"), derive_seed(0, "a", "b"),
+             derive_seed(0, "ab"), derive_seed(0, "a", 1)]  # fmt: skip
+    assert len(set(seeds)) == len(seeds)
+    assert all(0 <= seed < 2**63 for seed in seeds)
+    assert derive_seed(0, "a") == 8517966169931683447  # never changes: results are reproduced by it

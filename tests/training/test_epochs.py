@@ -8,7 +8,7 @@ from training_toys import toy_model, toy_sources
 
 from thresher.data.batches.split_batches import SplitBatches
 from thresher.errors import TimeLimitReached
-from thresher.training.checkpoint import read_history
+from thresher.training.checkpoint import Checkpoint, read_history
 from thresher.training.epochs import run_epochs
 from thresher.training.optimizers import OptimizerConfig, build_optimizer
 
@@ -38,13 +38,10 @@ class StepCounter:
         return {"kept_parameters": 1000 - self.steps, "next_budget": "900"}
 
     def state(self):
-        return {"steps": self.steps, "epochs": self.epochs}
+        return Checkpoint({"sum": self.sum}, {"steps": self.steps, "epochs": self.epochs})
 
-    def tensors(self):
-        return {"sum": self.sum}
-
-    def load(self, state, tensors):
-        self.steps, self.epochs, self.sum = state["steps"], state["epochs"], tensors["sum"]
+    def load(self, state):
+        self.steps, self.epochs, self.sum = state.metadata["steps"], state.metadata["epochs"], state.tensors["sum"]
 
 
 def run(folder, *, interrupt_at=None, progress=None, should_stop=None):

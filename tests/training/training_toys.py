@@ -12,9 +12,9 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from thresher.data.batches.split_batches import SplitBatches
+from thresher.training.checkpoint import isolated_rng, seed_all
 from thresher.training.fit import FitResult, TrainingConfig, fit
 from thresher.training.optimizers import OptimizerConfig
-from thresher.training.seeding import isolated_rng, seed_all
 
 FIELD_SIZES = (5, 40, 7)
 NUM_FEATURES = sum(FIELD_SIZES)

@@ -5,20 +5,24 @@ the present weights (first order); it costs about one more training step per ste
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from thresher._internal.mapped_tensors import copy_into_, copy_of, tensor_state
 from thresher.baselines.size_choice import SizeTickets
-from thresher.embeddings.base import FieldEmbedding
+from thresher.embeddings.base import BYTES_PER_VALUE, EmbeddingConfig, FieldEmbedding, Role, new_table
+from thresher.embeddings.feature_groups import popularity_blocks
+from thresher.embeddings.method_registry import register_embedding
 from thresher.errors import AttachError, ConfigError
 from thresher.search.controller import TableSearch
 from thresher.search.find_tickets import SearchTask, register_search
 from thresher.search.ticket import Ticket
-from thresher.training.checkpoint import Checkpoint, load_optimizer_, packed_optimizer
+from thresher.training.checkpoint import Checkpoint, pack_optimizer, unpack_optimizer_
 from thresher.training.loop import lone_row, mean_loss
 from thresher.training.metrics import Metrics
 from thresher.training.optimizers import build_optimizer
@@ -114,29 +118,19 @@ class BilevelSearch:
     def progress(self) -> Mapping[str, Any]:
         return {"metric": self.stopping.metric, "best": self.stopping.best}
 
-    def state(self) -> dict[str, Any]:
-        return {
-            "step": self.step,
-            "epoch": self.epoch,
-            "stopping": self.stopping.state(),
-            "batches": self.batches.position(),
-            "optimizer": packed_optimizer(self.optimizer).metadata,
-        }
+    def state(self) -> Checkpoint:
+        state = Checkpoint(metadata={"step": self.step, "epoch": self.epoch, "batches": self.batches.position()})
+        state.add("initial", Checkpoint(self.initial_state))
+        state.add("stopping", self.stopping.state())
+        state.add("optimizer", pack_optimizer(self.optimizer))
+        return state
 
-    def tensors(self) -> dict[str, Tensor]:
-        stored = Checkpoint()
-        stored.add("initial", self.initial_state)
-        stored.add("best", self.stopping.tensors())
-        stored.add("choices", packed_optimizer(self.optimizer).tensors)
-        return stored.tensors
-
-    def load(self, state: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-        stored = Checkpoint(tensors=dict(tensors))
-        self.step, self.epoch = state["step"], state["epoch"]
-        copy_into_(self.initial_state, stored.under("initial"))
-        self.stopping.load(state["stopping"], stored.under("best"))
-        self.batches.go_to(*state["batches"])
-        load_optimizer_(self.optimizer, state["optimizer"], stored.under("choices"))
+    def load(self, state: Checkpoint) -> None:
+        self.step, self.epoch = state.metadata["step"], state.metadata["epoch"]
+        self.batches.go_to(*state.metadata["batches"])
+        copy_into_(self.initial_state, state.part("initial").tensors)
+        self.stopping.load(state.part("stopping"))
+        unpack_optimizer_(state.part("optimizer"), self.optimizer)
 
 
 def _two_optimizers(task: SearchTask) -> tuple[torch.optim.Optimizer, torch.optim.Optimizer]:
@@ -158,3 +152,76 @@ def _tables_with_choices(model: nn.Module) -> dict[str, Any]:
             "the model has no table that learns choices. Build it with DartsEmbConfig, AutoDimConfig or DnisConfig"
         )
     return tables
+
+
+@dataclass(frozen=True, kw_only=True)
+class DnisConfig(EmbeddingConfig):
+    """Settings of DNIS.
+
+    Attributes:
+        num_blocks: popularity blocks over all features, of about equal total count.
+    """
+
+    num_blocks: int = 10
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.num_blocks < 1:
+            raise ConfigError(f"num_blocks is {self.num_blocks}; it must be at least 1")
+
+    @classmethod
+    def grid(cls) -> Sequence[Self]:
+        return [cls(embedding_dim=width) for width in (128, 64, 32, 16)]
+
+
+@register_embedding("dnis", DnisConfig, status="experimental")
+class DnisEmbedding(FieldEmbedding):
+    """DNIS: a continuous mask over dimensions for each block of features of similar popularity.
+
+        v_i = soft_mask[block of i] ⊙ V[i]
+
+    The entries of largest |soft_mask ⊙ V| are kept. Cheng, Shen, Huang, "Differentiable neural input search for
+    recommender systems" (2020). The authors normalise the mask's gradient per block, keep entries above a threshold and
+    do not retrain; here Adam scales it per entry, the budget decides the number, and the ticket is retrained.
+    """
+
+    search_algorithm = "bilevel"
+    derives: ClassVar[str] = "masks"
+    block_of_feature: Tensor
+    seen: Tensor
+
+    def __init__(
+        self, field_sizes: Sequence[int], config: DnisConfig, *, feature_counts: Sequence[int] | None = None
+    ) -> None:
+        super().__init__(field_sizes, config.embedding_dim)
+        self.config = config
+        if feature_counts is None:
+            raise ConfigError("DNIS masks features by popularity and needs feature_counts")
+        blocks = popularity_blocks(feature_counts, config.num_blocks)
+        self.register_buffer("block_of_feature", torch.from_numpy(blocks), persistent=False)
+        # from the counts, because the search looks up validation rows in training mode too
+        self.register_buffer("seen", torch.from_numpy(np.asarray(feature_counts) > 0), persistent=False)
+        self.weight = new_table(self.num_features, self.embedding_dim)
+        self.soft_mask = nn.Parameter(torch.ones(int(blocks.max()) + 1, self.embedding_dim))  # [blocks, D]
+
+    def forward(self, ids: Tensor) -> Tensor:
+        distinct, places = torch.unique(ids, return_inverse=True)  # [U], [...]
+        masks = functional.embedding(self.block_of_feature[distinct.long()], self.soft_mask)
+        return functional.embedding(places, masks * functional.embedding(distinct, self.weight))  # [..., D]
+
+    @torch.no_grad()
+    def scores(self) -> Tensor:
+        """`|soft_mask ⊙ V|` `[N, D]`; −∞ for rows never seen in training."""
+        values = self.soft_mask[self.block_of_feature] * self.weight
+        return values.abs().masked_fill(~self.seen[:, None], -torch.inf)
+
+    def num_parameters(self) -> int:
+        """The search holds the whole table; a ticket is counted after retraining."""
+        return self.weight.numel()
+
+    def storage_bytes(self) -> int:
+        """Table, mask, and one byte per feature for its block."""
+        return (self.weight.numel() + self.soft_mask.numel()) * BYTES_PER_VALUE + self.num_features
+
+    def parameter_groups(self) -> Mapping[Role, Sequence[nn.Parameter]]:
+        return {"embeddings": [self.weight], "choices": [self.soft_mask]}

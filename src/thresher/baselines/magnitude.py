@@ -12,7 +12,7 @@ All three get the warm-up, the validation and the retraining that PEP gets, and 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +25,7 @@ from thresher.search.controller import MaskSearchController, TableSearch, find_t
 from thresher.search.cutting import Scores, top_entries
 from thresher.search.find_tickets import SearchTask, register_search
 from thresher.search.schedule import Schedule
+from thresher.training.checkpoint import Checkpoint
 from thresher.training.metrics import Metrics
 from thresher.training.optimizers import build_optimizer
 
@@ -261,12 +262,14 @@ class IterativeController(MagnitudeController):
             self.optimizer.state.clear()  # moments of the last round
             self.stopping, self.round_start = self.task.config.warmup_stopping(), search.epoch
 
-    def state(self) -> dict[str, Any]:
-        return super().state() | {"round_start": self.round_start}
+    def state(self) -> Checkpoint:
+        state = super().state()
+        state.metadata["round_start"] = self.round_start
+        return state
 
-    def load(self, state: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-        super().load(state, tensors)
-        self.round_start = state["round_start"]
+    def load(self, state: Checkpoint) -> None:
+        super().load(state)
+        self.round_start = state.metadata["round_start"]
 
 
 def round_counts(num_entries: int, stops: Sequence[int], keep_share: float) -> list[int]:

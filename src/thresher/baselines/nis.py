@@ -6,25 +6,32 @@ A field's features in order of popularity and its dimensions form a grid of bloc
 a number of features by a number of dimensions. `multiple`: a number of features for each slice of dimensions, so that
 popular features get wide vectors and others narrow ones. Joglekar et al., "Neural input search for large scale
 recommendation models" (2019). Dropped features are zeros and narrow ones are padded with zeros; the authors project.
-
-The search is in `nis_search`; here are the table on which it tries its choices, and the policy that draws them.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal, Self
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal, Self
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from thresher.baselines.bilevel import EndlessBatches
 from thresher.baselines.candidate_sizes import check_candidate_sizes
 from thresher.baselines.size_choice import Choice, choose_within, raise_within
+from thresher.compact.layouts import compact_bytes
 from thresher.embeddings.base import BYTES_PER_VALUE, EmbeddingConfig, FieldEmbedding, Role, new_table
 from thresher.embeddings.feature_groups import FeatureRuns, field_popularity_groups
 from thresher.embeddings.method_registry import register_embedding
-from thresher.errors import ConfigError
+from thresher.errors import AttachError, ConfigError
+from thresher.search.budget import Budget
+from thresher.search.controller import MaskSearchController, TableSearch, find_tables
+from thresher.search.find_tickets import SearchTask, register_search
+from thresher.search.schedule import Schedule
+from thresher.search.ticket import MaskTicket
+from thresher.training.checkpoint import Checkpoint, pack_optimizer, unpack_optimizer_
+from thresher.training.loop import lone_row, mean_loss
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,3 +189,104 @@ def _options_of_field(config: NisConfig) -> list[list[tuple[int, int, int]]]:
         return [[(0, 0, 0), *((count, 0, size) for count in counts for size in sizes)]]
     slices = zip((0, *sizes), sizes, strict=False)
     return [[(0, first, last), *((count, first, last) for count in counts)] for first, last in slices]
+
+
+if TYPE_CHECKING:
+    from thresher.data.batches.batches import Batch
+
+
+class NisSearch(TableSearch):
+    """After each training step trains the policy of one budget, and draws the next choice from it.
+
+    Several choices are compared on one validation batch, and the policy moves towards those with the higher reward:
+
+        reward = −logloss − cost_weight · max(0, entries / budget − 1)
+
+    relative to the mean of the others (REINFORCE with a leave-one-out baseline). Budgets take turns on one table.
+    """
+
+    tables: Mapping[str, NisEmbedding]
+
+    def __init__(self, task: SearchTask, tables: Mapping[str, NisEmbedding], schedule: Schedule) -> None:
+        super().__init__(task, tables, schedule)
+        self.model = task.model
+        ((self.name, self.table),) = tables.items()
+        self.policies = {budget: SizePolicy(self.table, self.cutter.planned[budget]) for budget in task.budgets}
+        rates = task.config.optimizer
+        self.optimizer = torch.optim.Adam(
+            [policy.logits for policy in self.policies.values()],
+            lr=rates.choice_learning_rate,
+            weight_decay=rates.choice_decay,
+        )
+        self.batches = EndlessBatches(task.data.choices or task.data.validation)
+
+    def prune(self, steps: int) -> None:
+        policy = list(self.policies.values())[steps % len(self.policies)]
+        self._train_policy(policy)
+        policy.activate_(policy.sample())
+        self.num_kept = self.table.num_parameters()
+        if self.at_end:
+            for budget in self.cutter.open_budgets():
+                mask = self._best_mask(budget, self.policies[budget])
+                self.cutter.cut(budget, {self.name: mask}, step=self.current_step, epoch=self.epoch)
+
+    def _train_policy(self, policy: SizePolicy) -> None:
+        num_samples = self.table.config.num_samples
+        choices = [policy.sample() for _ in range(num_samples)]
+        batch = self.batches.next().to(next(self.model.parameters()).device)
+        rewards = torch.tensor([self._reward(policy, choice, batch) for choice in choices])
+        advantages = (rewards - rewards.mean()) * num_samples / (num_samples - 1)
+        log_probabilities = torch.stack([policy.log_probability(choice) for choice in choices])
+        self.optimizer.zero_grad(set_to_none=True)  # the other policies do not move
+        torch.autograd.backward(-(advantages * log_probabilities).mean())
+        self.optimizer.step()
+
+    @torch.no_grad()
+    def _reward(self, policy: SizePolicy, choice: Tensor, batch: "Batch") -> float:
+        policy.activate_(choice)
+        with lone_row(self.model, batch):
+            loss, _ = mean_loss(self.model(*batch.inputs), batch)
+        excess = max(0.0, policy.cost(choice) / policy.limit - 1)
+        return -float(loss) - self.table.config.cost_weight * excess
+
+    def _best_mask(self, budget: Budget, policy: SizePolicy) -> Tensor:
+        """The mask of a policy's best choice. Bytes depend on the mask, so the limit is lowered until they fit."""
+        if budget.unit == "bytes":
+            policy.limit = int(budget.amount) // BYTES_PER_VALUE
+        while True:
+            policy.activate_(policy.best())
+            mask = self.table.mask()
+            if budget.unit != "bytes" or policy.limit == 0 or compact_bytes(mask) <= budget.amount:
+                return mask
+            policy.limit = policy.limit * 19 // 20
+
+    def state(self) -> Checkpoint:
+        state = super().state()
+        state.metadata["batches"] = self.batches.position()
+        logits = {str(at): policy.logits.detach() for at, policy in enumerate(self.policies.values())}
+        state.add("logits", Checkpoint(logits))
+        state.add("optimizer", pack_optimizer(self.optimizer))
+        return state
+
+    def restore(self, state: Checkpoint, tickets: Iterable[MaskTicket]) -> None:
+        super().restore(state, tickets)
+        self.batches.go_to(*state.metadata["batches"])
+        logits = state.part("logits").tensors
+        with torch.no_grad():
+            for at, policy in enumerate(self.policies.values()):
+                policy.logits.copy_(logits[str(at)])
+        unpack_optimizer_(state.part("optimizer"), self.optimizer)
+
+
+@register_search("controller")
+class NisController(MaskSearchController):
+    """Trains a policy for each budget."""
+
+    stage = "controller search"
+
+    def __init__(self, task: SearchTask) -> None:
+        tables = find_tables(task.model, NisEmbedding)
+        if len(tables) > 1:
+            raise AttachError(f"NIS searches a model with one table; this model has {len(tables)}")
+        schedule = replace(Schedule.of(task.config, len(task.data.train)), every=1)
+        super().__init__(task, NisSearch(task, tables, schedule))

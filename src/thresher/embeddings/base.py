@@ -141,7 +141,7 @@ class RegisteredEmbedding:
     status: Status
 
 
-_BASELINES = ("candidate_sizes", "dnis", "hashing", "l1_projection", "magnitude", "mde", "mgqe", "nis", "quantised")
+_BASELINES = ("bilevel", "candidate_sizes", "hashing", "l1_projection", "magnitude", "mde", "mgqe", "nis", "quantised")
 embedding_registry: Registry[RegisteredEmbedding] = Registry(
     "embedding method",
     [

@@ -28,12 +28,12 @@ from thresher.experiment.workflow import Stages, Workflow
 from thresher.search.budget import Budget, parse_budgets
 from thresher.search.schedule import SearchConfig
 from thresher.search.ticket import Ticket
+from thresher.training.checkpoint import isolated_rng
 from thresher.training.distillation import DistillationPlan, SoftLabels, candidate_plans, check_distillation
 from thresher.training.epochs import CHECKPOINT
 from thresher.training.fit import TrainingConfig
 from thresher.training.loop import predict
 from thresher.training.progress import Progress
-from thresher.training.seeding import isolated_rng
 
 MIN_OUTPUTS = 32
 """With fewer outputs, logits may lie between 0 and 1 by chance."""

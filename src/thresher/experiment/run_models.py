@@ -15,7 +15,7 @@ from thresher.experiment.config import RunConfig
 from thresher.models.base import CtrModel
 from thresher.models.model_registry import build_model
 from thresher.search.ticket import Ticket
-from thresher.training.seeding import derive_seed, isolated_rng, seed_all
+from thresher.training.checkpoint import derive_seed, isolated_rng, seed_all
 
 
 def new_model(

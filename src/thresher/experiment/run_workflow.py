@@ -21,10 +21,10 @@ from thresher.report.frontier import FrontierPoint
 from thresher.search.ticket import Ticket
 from thresher.search.ticket_files import load_ticket
 from thresher.serving.bundle import save_bundle
+from thresher.training.checkpoint import derive_seed
 from thresher.training.distillation import DistillationPlan, SoftLabels
 from thresher.training.epochs import CHECKPOINT
 from thresher.training.progress import Progress
-from thresher.training.seeding import derive_seed
 
 
 @dataclass(kw_only=True)

@@ -119,26 +119,24 @@ class MaskSearch:
         tickets = [str(ticket.budget) for ticket in self.tickets]
         return {"step": self.current_step, "num_kept": self.num_kept, "tickets": tickets}
 
-    def position(self) -> dict[str, Any]:
-        """The progress of the search as plain data."""
-        return {
+    def state(self) -> Checkpoint:
+        """The progress of the search, and the model's state before it."""
+        progress = {
             "step": self.current_step,
             "epoch": self.epoch,
             "pruning_since": self._pruning_since,
             "num_kept": self.num_kept,
         }
+        state = Checkpoint(metadata=progress)
+        state.add("initial", Checkpoint(self.initial_state))
+        return state
 
-    def tensors(self) -> dict[str, Tensor]:
-        """The tensors of the search besides the model's own."""
-        return {f"initial/{name}": value for name, value in self.initial_state.items()}
-
-    def restore(
-        self, position: Mapping[str, Any], tensors: Mapping[str, Tensor], tickets: Iterable[MaskTicket]
-    ) -> None:
-        """Resume from `position()` and `tensors()`; the caller must load the model's own state."""
-        self.current_step, self.epoch = position["step"], position["epoch"]
-        self._pruning_since, self.num_kept = position["pruning_since"], position["num_kept"]
-        self.cutter.restore(Checkpoint(tensors=dict(tensors)).under("initial"), tickets)
+    def restore(self, state: Checkpoint, tickets: Iterable[MaskTicket]) -> None:
+        """Resume from `state()`; the caller must load the model's own state."""
+        progress = state.metadata
+        self.current_step, self.epoch = progress["step"], progress["epoch"]
+        self._pruning_since, self.num_kept = progress["pruning_since"], progress["num_kept"]
+        self.cutter.restore(state.part("initial").tensors, tickets)
 
 
 class TableSearch(MaskSearch):
@@ -226,19 +224,15 @@ class MaskSearchController:
         budget = self.search.next_budget
         return {"kept_parameters": self.search.num_kept, "next_budget": None if budget is None else str(budget)}
 
-    def state(self) -> dict[str, Any]:
-        tickets = [ticket.budget.slug for ticket in self.search.tickets]
-        return {"position": self.search.position(), "tickets": tickets, "stopping": self.stopping.state()}
+    def state(self) -> Checkpoint:
+        state = Checkpoint(metadata={"tickets": [ticket.budget.slug for ticket in self.search.tickets]})
+        state.add("search", self.search.state())
+        state.add("stopping", self.stopping.state())
+        return state
 
-    def tensors(self) -> dict[str, Tensor]:
-        best = {f"best/{name}": value for name, value in self.stopping.tensors().items()}
-        return best | {f"search/{name}": value for name, value in self.search.tensors().items()}
-
-    def load(self, state: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-        stored = Checkpoint(tensors=dict(tensors))
-        tickets = self.task.load_mask_tickets(state["tickets"])
-        self.search.restore(state["position"], stored.under("search"), tickets)
-        self.stopping.load(state["stopping"], stored.under("best"))
+    def load(self, state: Checkpoint) -> None:
+        self.search.restore(state.part("search"), self.task.load_mask_tickets(state.metadata["tickets"]))
+        self.stopping.load(state.part("stopping"))
 
 
 def find_tables(model: nn.Module, kind: type[TableT]) -> dict[str, TableT]:

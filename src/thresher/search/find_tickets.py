@@ -100,7 +100,7 @@ _MODULES = (
     "thresher.baselines.bilevel",
     "thresher.baselines.l1_projection",
     "thresher.baselines.magnitude",
-    "thresher.baselines.nis_search",
+    "thresher.baselines.nis",
 )
 _registry: Registry[type[SearchAlgorithm]] = Registry("search algorithm", _MODULES)
 

@@ -18,7 +18,7 @@ from thresher.errors import BudgetError, ConfigError
 from thresher.search.budget import Budget
 from thresher.search.find_tickets import SearchTask, register_search
 from thresher.search.ticket import Provenance, SettingsTicket
-from thresher.training.seeding import isolated_rng
+from thresher.training.checkpoint import isolated_rng
 
 
 @register_search("immediate")

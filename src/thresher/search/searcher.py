@@ -34,6 +34,7 @@ from thresher.search.find_tickets import SearchTask, register_search
 from thresher.search.schedule import Plan, Schedule
 from thresher.search.ticket import MaskTicket
 from thresher.search.ticket_files import mask_ticket_from_state, mask_ticket_state
+from thresher.training.checkpoint import Checkpoint
 from thresher.training.optimizers import OptimizerConfig, build_optimizer
 from thresher.training.row_adam import RowAdam
 
@@ -176,11 +177,12 @@ class Searcher(MaskSearch):
 
     def state_dict(self) -> dict[str, Any]:
         """Plain data and tensors from which a search resumes, together with the state of model and optimizer."""
+        state = self.state()
         return {
             "budgets": [str(budget) for budget in self.budgets],
             "steps": self._num_steps,
-            "position": self.position(),
-            "tensors": self.tensors(),
+            "progress": state.metadata,
+            "tensors": state.tensors,
             "tickets": [mask_ticket_state(ticket) for ticket in self.tickets],
         }
 
@@ -197,11 +199,12 @@ class Searcher(MaskSearch):
                 f"the state is of a search of {state['steps']:,} steps; this search has {self._num_steps:,}. Create "
                 "the searcher with the same number of steps"
             )
-        shapes, own = ({(name, value.shape) for name, value in t.items()} for t in (state["tensors"], self.tensors()))
+        both = (state["tensors"], self.state().tensors)
+        shapes, own = ({(name, value.shape) for name, value in tensors.items()} for tensors in both)
         if different := sorted({name.removeprefix("initial/") for name, _ in shapes ^ own}):
             raise ConfigError(f"the state is of a search of another model: {', '.join(different[:3])} differ")
         tickets = [mask_ticket_from_state(ticket) for ticket in state["tickets"]]
-        self.restore(state["position"], state["tensors"], tickets)
+        self.restore(Checkpoint(state["tensors"], state["progress"]), tickets)
 
 
 @register_search("threshold")

@@ -7,14 +7,14 @@ With a constant learning rate the last weights are one noisy sample around the o
 so that the mean forgets the first steps quickly. It does not affect training itself.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from thresher._internal.mapped_tensors import copy_into_, copy_of
+from thresher.training.checkpoint import Checkpoint
 
 ENTRIES_PER_STEP = 1 << 22
 """Larger models are averaged every few steps only, which bounds the cost per step."""
@@ -57,18 +57,12 @@ class WeightAverage:
         finally:
             copy_into_(self._weights, held)
 
-    def state(self) -> dict[str, Any]:
-        """Its state except for the mean, as plain data."""
-        return {"num_steps": self.num_steps, "num_pending": self.num_pending}
+    def state(self) -> Checkpoint:
+        return Checkpoint(dict(self._mean), {"num_steps": self.num_steps, "num_pending": self.num_pending})
 
-    def tensors(self) -> dict[str, Tensor]:
-        """The mean, by the names of the model's parameters and buffers."""
-        return dict(self._mean)
-
-    def load(self, state: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-        """Resume from the results of `state()` and `tensors()`."""
-        self.num_steps, self.num_pending = state["num_steps"], state["num_pending"]
-        copy_into_(self._mean, tensors)
+    def load(self, state: Checkpoint) -> None:
+        self.num_steps, self.num_pending = state.metadata["num_steps"], state.metadata["num_pending"]
+        copy_into_(self._mean, state.tensors)
 
     def _update(self) -> None:
         decay = min(self.average_decay, (1 + self.num_steps) / (10 + self.num_steps))

@@ -1,13 +1,17 @@
-"""The files of a training: a checkpoint in safetensors, without pickle, and a history of one JSON line per epoch."""
+"""The files of a training (checkpoint and history), seeds, and the state of random generators as tensors."""
 
+import hashlib
 import json
 import os
+import random
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
@@ -33,14 +37,16 @@ class Checkpoint:
     tensors: dict[str, Tensor] = field(default_factory=dict)
     metadata: dict[str, Any] = field(default_factory=dict)
 
-    def add(self, prefix: str, tensors: Mapping[str, Tensor]) -> None:
-        """Add tensors as `prefix/name`."""
-        self.tensors |= {f"{prefix}/{name}": tensor for name, tensor in tensors.items()}
+    def add(self, name: str, part: "Checkpoint") -> None:
+        """Add the tensors of `part` as `name/…` and its metadata as `name`."""
+        self.tensors |= {f"{name}/{key}": tensor for key, tensor in part.tensors.items()}
+        self.metadata[name] = part.metadata
 
-    def under(self, prefix: str) -> dict[str, Tensor]:
-        """The tensors added with a prefix, by their own names."""
-        start = f"{prefix}/"
-        return {name.removeprefix(start): tensor for name, tensor in self.tensors.items() if name.startswith(start)}
+    def part(self, name: str) -> "Checkpoint":
+        """What was added under a name."""
+        start = f"{name}/"
+        tensors = {key.removeprefix(start): value for key, value in self.tensors.items() if key.startswith(start)}
+        return Checkpoint(tensors, self.metadata[name])
 
     def save(self, path: Path) -> None:
         """Write the file atomically: `path` holds either the old checkpoint or the new one."""
@@ -145,10 +151,10 @@ def weights_digest(model: nn.Module) -> str:
     return f"{_checksum(state):08x}"
 
 
-def unpack_model_(checkpoint: Checkpoint, model: nn.Module) -> None:
-    """Load the tensors stored as `model` in place, so that optimizers remain valid."""
+def unpack_model_(packed: Checkpoint, model: nn.Module) -> None:
+    """Load a model's tensors in place, so that optimizers remain valid."""
     try:
-        load_tensor_state_(model, checkpoint.under("model"))
+        load_tensor_state_(model, packed.tensors)
     except RuntimeError as error:
         raise FormatError(
             f"the checkpoint belongs to another model: {error}. Build the model with the same settings, or delete the "
@@ -156,52 +162,38 @@ def unpack_model_(checkpoint: Checkpoint, model: nn.Module) -> None:
         ) from None
 
 
-def pack_optimizer(checkpoint: Checkpoint, optimizer: torch.optim.Optimizer) -> None:
-    """Add any torch optimizer's state, by the order of its parameters: tensors as they are, numbers as metadata."""
-    numbers: dict[str, dict[str, Any]] = {}
-    for index, parameter in enumerate(_parameters(optimizer)):
-        state = optimizer.state.get(parameter, {})
-        checkpoint.add(f"optimizer/{index}", {key: value for key, value in state.items() if isinstance(value, Tensor)})
-        numbers[str(index)] = {key: value for key, value in state.items() if not isinstance(value, Tensor)}
+def pack_optimizer(optimizer: torch.optim.Optimizer) -> Checkpoint:
+    """The state of any torch optimizer, by the order of its parameters."""
     groups = [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
     shapes = [list(parameter.shape) for parameter in _parameters(optimizer)]
-    checkpoint.metadata["optimizer"] = {"groups": groups, "numbers": numbers, "shapes": shapes}
+    packed = Checkpoint(metadata={"groups": groups, "shapes": shapes})
+    for index, parameter in enumerate(_parameters(optimizer)):
+        state = optimizer.state.get(parameter, {})
+        tensors = {key: value for key, value in state.items() if isinstance(value, Tensor)}
+        numbers = {key: value for key, value in state.items() if key not in tensors}
+        packed.add(str(index), Checkpoint(tensors, numbers))
+    return packed
 
 
-def unpack_optimizer_(checkpoint: Checkpoint, optimizer: torch.optim.Optimizer) -> None:
+def unpack_optimizer_(packed: Checkpoint, optimizer: torch.optim.Optimizer) -> None:
     """Load the stored state into an optimizer built over the same parameters in the same order."""
-    stored = checkpoint.metadata["optimizer"]
     parameters = _parameters(optimizer)
-    if stored["shapes"] != [list(parameter.shape) for parameter in parameters]:
+    if packed.metadata["shapes"] != [list(parameter.shape) for parameter in parameters]:
         raise FormatError(
             "the checkpoint's optimizer has other parameters. Build model and optimizer with the same settings, or "
             "delete the checkpoint to start again"
         )
     # `load_state_dict` would cast every tensor to the parameter's type, which breaks integer state
     indices = iter(range(len(parameters)))
-    for group, settings in zip(optimizer.param_groups, stored["groups"], strict=True):
+    for group, settings in zip(optimizer.param_groups, packed.metadata["groups"], strict=True):
         group |= {key: tuple(value) if isinstance(value, list) else value for key, value in settings.items()}
         step_on_device = group.get("fused") or group.get("capturable")
         for parameter, index in zip(group["params"], indices, strict=False):
-            tensors = checkpoint.under(f"optimizer/{index}")
-            optimizer.state[parameter] = stored["numbers"][str(index)] | {
+            stored = packed.part(str(index))
+            optimizer.state[parameter] = stored.metadata | {
                 key: copy_of(tensor) if key == "step" and not step_on_device else _copy_to(parameter.device, tensor)
-                for key, tensor in tensors.items()
+                for key, tensor in stored.tensors.items()
             }
-
-
-def packed_optimizer(optimizer: torch.optim.Optimizer) -> Checkpoint:
-    """A checkpoint of one optimizer alone, for a controller that has one."""
-    packed = Checkpoint()
-    pack_optimizer(packed, optimizer)
-    return packed
-
-
-def load_optimizer_(
-    optimizer: torch.optim.Optimizer, metadata: Mapping[str, Any], tensors: Mapping[str, Tensor]
-) -> None:
-    """Load the metadata and tensors of a `packed_optimizer`."""
-    unpack_optimizer_(Checkpoint(tensors=dict(tensors), metadata=dict(metadata)), optimizer)
 
 
 def _copy_to(device: torch.device, tensor: Tensor) -> Tensor:
@@ -242,3 +234,61 @@ def _checksum(tensors: Mapping[str, Tensor]) -> int:
         if tensors[name].numel():
             total = zlib.crc32(tensors[name].reshape(-1).view(torch.uint8).numpy().data, total)
     return total
+
+
+def derive_seed(seed: int, *names: str | int) -> int:
+    """A seed for one purpose, e.g. `derive_seed(seed, "batches")`; streams of different names are independent.
+
+    >>> derive_seed(0, "batches") == derive_seed(0, "batches"), derive_seed(0, "batches") == derive_seed(1, "batches")
+    (True, False)
+    """
+    text = "\x1f".join(str(part) for part in (seed, *names))
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little") >> 1  # 63 bits fit everywhere
+
+
+def seed_all(seed: int) -> None:
+    """Seed python's, numpy's and torch's (all devices') global generators."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
+
+
+def capture_rng_state() -> dict[str, Tensor]:
+    """The state of all global generators; `restore_rng_state` takes it back."""
+    _, keys, gauss_next = random.getstate()
+    _, numpy_keys, position, has_gauss, cached = np.random.get_state()
+    state = {
+        "python": torch.tensor(keys, dtype=torch.int64),
+        "python_gauss": torch.tensor([] if gauss_next is None else [gauss_next], dtype=torch.float64),
+        "numpy": torch.tensor([*np.asarray(numpy_keys).tolist(), int(position)], dtype=torch.int64),
+        "numpy_gauss": torch.tensor([cached] if has_gauss else [], dtype=torch.float64),
+        "torch": torch.get_rng_state(),
+    }
+    if torch.cuda.is_available():
+        state |= {f"cuda{k}": device_state for k, device_state in enumerate(torch.cuda.get_rng_state_all())}
+    return state
+
+
+def restore_rng_state(state: Mapping[str, Tensor]) -> None:
+    """Restore the captured state of all global generators, including CUDA devices present then and now."""
+    gauss_next = state["python_gauss"].tolist()
+    random.setstate((3, tuple(state["python"].tolist()), gauss_next[0] if gauss_next else None))
+    *keys, position = state["numpy"].tolist()
+    cached = state["numpy_gauss"].tolist()
+    np.random.set_state(
+        ("MT19937", np.array(keys, dtype=np.uint32), position, len(cached), cached[0] if cached else 0.0)
+    )
+    torch.set_rng_state(state["torch"])
+    for k in range(torch.cuda.device_count()):
+        if f"cuda{k}" in state:
+            torch.cuda.set_rng_state(state[f"cuda{k}"], k)
+
+
+@contextmanager
+def isolated_rng() -> Iterator[None]:
+    """Restores the state of the global generators at the end of the block."""
+    before = capture_rng_state()
+    try:
+        yield
+    finally:
+        restore_rng_state(before)

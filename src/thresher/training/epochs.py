@@ -22,7 +22,12 @@ from thresher.training.checkpoint import (
     Checkpoint,
     History,
     Record,
+    capture_rng_state,
+    derive_seed,
+    isolated_rng,
     pack_optimizer,
+    restore_rng_state,
+    seed_all,
     unpack_model_,
     unpack_optimizer_,
     weights_digest,
@@ -30,7 +35,6 @@ from thresher.training.checkpoint import (
 from thresher.training.loop import RunningLoss, SafeInterrupt, deferred_interrupts, evaluate, train_epoch
 from thresher.training.metrics import Metrics
 from thresher.training.progress import Progress, StageProgress
-from thresher.training.seeding import capture_rng_state, derive_seed, isolated_rng, restore_rng_state, seed_all
 
 if TYPE_CHECKING:
     from thresher.data.batches.batches import BatchSource
@@ -56,13 +60,9 @@ class TrainingController(Protocol):
     def progress(self) -> Mapping[str, Any]:
         """Fields of `ProgressState` to display now."""
 
-    def state(self) -> dict[str, Any]:
-        """Its state except for tensors, as plain data."""
-
-    def tensors(self) -> dict[str, Tensor]: ...
-
-    def load(self, state: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-        """Resume from the results of `state()` and `tensors()`."""
+    def state(self) -> Checkpoint: ...
+    def load(self, state: Checkpoint) -> None:
+        """Resume from the result of `state()`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,17 +206,15 @@ class _Run:
                 "step": self.step,
                 "loss": self.loss.state(self.epoch),
                 "seconds": self.seconds,
-                "controller": self.controller.state(),
                 "history": self.history.records,
             }
         )
-        checkpoint.add("controller", self.controller.tensors())
+        checkpoint.add("controller", self.controller.state())
         if self.average is not None:
-            checkpoint.metadata["average"] = self.average.state()
-            checkpoint.add("average", self.average.tensors())
-        checkpoint.add("model", tensor_state(self.model))
-        pack_optimizer(checkpoint, self.optimizer)
-        checkpoint.add("rng", capture_rng_state())
+            checkpoint.add("average", self.average.state())
+        checkpoint.add("model", Checkpoint(tensor_state(self.model)))
+        checkpoint.add("optimizer", pack_optimizer(self.optimizer))
+        checkpoint.add("rng", Checkpoint(capture_rng_state()))
         checkpoint.save(self.path)
 
     def _count_time(self) -> None:
@@ -226,12 +224,12 @@ class _Run:
     def _resume(self, checkpoint: Checkpoint, path: Path) -> None:
         stored = checkpoint.metadata
         self._check(stored, path)
-        unpack_model_(checkpoint, self.model)
-        unpack_optimizer_(checkpoint, self.optimizer)
-        restore_rng_state(checkpoint.under("rng"))
-        self.controller.load(stored["controller"], checkpoint.under("controller"))
+        unpack_model_(checkpoint.part("model"), self.model)
+        unpack_optimizer_(checkpoint.part("optimizer"), self.optimizer)
+        restore_rng_state(checkpoint.part("rng").tensors)
+        self.controller.load(checkpoint.part("controller"))
         if self.average is not None:
-            self.average.load(stored["average"], checkpoint.under("average"))
+            self.average.load(checkpoint.part("average"))
         self.epoch, self.step, self.seconds = stored["epoch"], stored["step"], stored["seconds"]
         self.loss = RunningLoss(**stored["loss"])
         self.history.restore(stored["history"])

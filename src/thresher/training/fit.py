@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from thresher._internal.mapped_tensors import copy_of, load_tensor_state_, tensor_state
-from thresher.errors import ConfigError, FormatError
+from thresher.errors import ConfigError
 from thresher.training.averaging import WeightAverage
-from thresher.training.checkpoint import Record
+from thresher.training.checkpoint import Checkpoint, Record
 from thresher.training.epochs import run_epochs
 from thresher.training.metrics import Metrics
 from thresher.training.optimizers import OptimizerConfig, build_optimizer
@@ -82,30 +82,17 @@ class EarlyStopping:
             raise ConfigError("no weights were kept yet. Call update(epoch, metrics, model) after an epoch first")
         load_tensor_state_(model, self._best_weights)
 
-    def state(self) -> dict[str, Any]:
-        """Its state except for the weights, as plain data."""
-        return {
-            "best_epoch": self.best_epoch,
-            "best_metrics": None if self.best_metrics is None else self.best_metrics.to_json(),
-            "epochs_since_best": self.epochs_since_best,
-        }
+    def state(self) -> Checkpoint:
+        """What it counts, and the best weights by their names in the model's `state_dict`."""
+        best_metrics = None if self.best_metrics is None else self.best_metrics.to_json()
+        counts = {"best_epoch": self.best_epoch, "epochs_since_best": self.epochs_since_best}
+        return Checkpoint(dict(self._best_weights), counts | {"best_metrics": best_metrics})
 
-    def tensors(self) -> dict[str, Tensor]:
-        """The best weights, by their names in the model's `state_dict`."""
-        return dict(self._best_weights)
-
-    def load(self, state: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-        """Resume from the results of `state()` and `tensors()`."""
-        try:
-            metrics = state["best_metrics"]
-            self.best_epoch = state["best_epoch"]
-            self.best_metrics = None if metrics is None else Metrics.from_json(metrics)
-            self.epochs_since_best = int(state["epochs_since_best"])
-        except (KeyError, TypeError) as error:
-            raise FormatError(
-                f"the stored state of early stopping is incomplete ({error}). Start the run again"
-            ) from None
-        self._best_weights = {name: copy_of(tensor) for name, tensor in tensors.items()}
+    def load(self, state: Checkpoint) -> None:
+        metrics = state.metadata["best_metrics"]
+        self.best_metrics = None if metrics is None else Metrics.from_json(metrics)
+        self.best_epoch, self.epochs_since_best = state.metadata["best_epoch"], state.metadata["epochs_since_best"]
+        self._best_weights = {name: copy_of(tensor) for name, tensor in state.tensors.items()}
 
     def _value(self, metrics: Metrics) -> float:
         value: float = getattr(metrics, self.metric)
@@ -239,12 +226,10 @@ class _FitController:
     def progress(self) -> Mapping[str, Any]:
         return {"metric": self.stopping.metric, "best": self.stopping.best}
 
-    def state(self) -> dict[str, Any]:
-        return {**self.stopping.state(), "epoch": self.epoch}
+    def state(self) -> Checkpoint:
+        stopping = self.stopping.state()
+        return Checkpoint(stopping.tensors, stopping.metadata | {"epoch": self.epoch})
 
-    def tensors(self) -> dict[str, Tensor]:
-        return self.stopping.tensors()
-
-    def load(self, state: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-        self.epoch = state["epoch"]
-        self.stopping.load(state, tensors)
+    def load(self, state: Checkpoint) -> None:
+        self.epoch = state.metadata["epoch"]
+        self.stopping.load(state)

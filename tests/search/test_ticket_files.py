@@ -9,8 +9,8 @@ from thresher.embeddings.pep import PepConfig
 from thresher.errors import ConfigError
 from thresher.models.model_registry import build_model, model_config
 from thresher.search.budget import Budget
-from thresher.search.extend_ticket import extend_ticket
 from thresher.search.ticket import MaskTicket, Provenance, kept_weights
+from thresher.search.ticket_files import extend_ticket
 
 OLD, NEW = (3, 2, 4), (5, 2, 7)
 
