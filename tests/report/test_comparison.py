@@ -1,12 +1,12 @@
-"""Many methods in one figure and one table."""
+"""The figure and the table of a comparison."""
 
 import pytest
 
-import thresher.report.comparison
+import thresher.report.plots
 from thresher.embeddings.method_registry import registered_embeddings
 from thresher.errors import ThresherError
-from thresher.report.comparison import LOOKS, comparison_table, plot_comparison
-from thresher.report.frontier import FrontierPoint
+from thresher.report.frontier import FrontierPoint, comparison_table
+from thresher.report.plots import LOOKS, plot_comparison
 
 
 def point(label, budget, num_parameters, auc, seed=0):
@@ -46,43 +46,14 @@ def test_comparison_figure_shows_every_method_and_the_floor(tmp_path):
 
 @pytest.fixture
 def panels(monkeypatch):
-    """The two panels of what is drawn, in the place of files."""
+    """The two panels of the figure, which is not written."""
     drawn = []
-    monkeypatch.setattr(thresher.report.comparison, "save_figure", lambda figure, _: drawn.extend(figure.axes) or ())
+    monkeypatch.setattr(thresher.report.plots, "save_figure", lambda figure, _: drawn.extend(figure.axes) or ())
     return drawn
 
 
 def labels_in(axes):
     return set(axes.get_legend_handles_labels()[1])
-
-
-def test_a_method_can_be_left_out_by_parameters_and_numbers_of_others_are_marks(panels):
-    mark = point("paper", None, 2000, 0.81)
-    plot_comparison(POINTS, "unused", by_bytes_alone=["uniform"], marks=[mark])
-    left, right = panels
-    assert labels_in(left) == {"pep", "paper"}
-    assert labels_in(right) == {"pep", "uniform"}
-    assert {text.get_text() for text in right.get_legend().get_texts()} == {"pep", "uniform", "paper"}
-    (star,) = (line for line in left.lines if line.get_label() == "paper")
-    assert (list(star.get_xdata()), list(star.get_ydata())) == ([2000], [0.81])
-
-
-def test_a_figure_ends_so_many_times_peps_range_below_it(panels):
-    plot_comparison(POINTS, "unused", depth=0.5)  # from 0.79 to 0.82
-    assert panels[0].get_ylim()[0] == pytest.approx(0.775)
-    assert panels[0].figure.get_supxlabel() == "Below the axis: uniform (down to 0.7500)"
-    panels.clear()
-    plot_comparison(POINTS, "unused", depth=50)  # no lower than the lowest point and its marker
-    assert 0.745 < panels[0].get_ylim()[0] < 0.7485
-    assert not panels[0].figure.get_supxlabel()
-    panels.clear()
-    at_the_edge = [point("mde", "1k", 900, auc) for auc in (0.7752, 0.7748)]
-    for edge in at_the_edge:
-        plot_comparison([*POINTS, edge], "unused", depth=0.5)
-        assert panels[0].get_ylim()[0] < edge.test_auc - 0.001
-        panels.clear()
-    plot_comparison([*POINTS, point("mde", "1k", 900, 0.7)], "unused", depth=0.5)
-    assert "mde (entirely, down to 0.7000)" in panels[0].figure.get_supxlabel()
 
 
 def test_every_method_has_its_own_look():

@@ -10,8 +10,8 @@ from thresher.training.metrics import Metrics
 
 
 def point(num_parameters: int, validation_auc: float, **more) -> FrontierPoint:
-    facts = {"label": "pep", "storage_bytes": 5 * num_parameters, "validation_logloss": 0.4, **more}
-    return FrontierPoint(num_parameters=num_parameters, validation_auc=validation_auc, **facts)
+    others = {"label": "pep", "storage_bytes": 5 * num_parameters, "validation_logloss": 0.4, **more}
+    return FrontierPoint(num_parameters=num_parameters, validation_auc=validation_auc, **others)
 
 
 DENSE = point(1000, 0.80, label="dense")
@@ -84,9 +84,6 @@ def test_unknown_keys_are_ignored():
     assert FrontierPoint.from_json(content) == point(3, 0.7)
 
 
-def test_joining_keeps_the_first_ones_dense():
-    joined = Frontier(points=(point(1, 0.6),), dense=DENSE).joined([Frontier(points=(point(2, 0.7),))])
-    assert [p.num_parameters for p in joined.points] == [1, 2]
-    assert joined.dense == DENSE
-    assert joined.share_of_dense(point(25, 0.6)) == 0.025
+def test_share_of_dense():
+    assert Frontier(points=(), dense=DENSE).share_of_dense(point(25, 0.6)) == 0.025
     assert Frontier(points=()).share_of_dense(point(25, 0.6)) is None

@@ -37,8 +37,8 @@ from paper.settings import DATASET_NAMES, MODEL_NAMES, PaperSettings
 from paper.verdicts.differences import is_better_method, paired_differences, signed, validation_difference
 from paper.verdicts.groups import MethodAtSize, group_by_size
 from thresher.models.model_registry import model_config
-from thresher.report.comparison import plot_comparison
 from thresher.report.frontier import FrontierPoint
+from thresher.report.plots import plot_comparison
 
 TITLE = "Small Criteo file: pruned tables against dense tables"
 PUBLISHED = "Figure 3, the uniform tables"

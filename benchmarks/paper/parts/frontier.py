@@ -17,6 +17,7 @@ from paper.experiments import (
     result_path,
     run_experiment,
 )
+from paper.figures.methods import plot_methods
 from paper.markdown import NOT_RUN_YET, Claim, mean_sd, not_in_paper, paragraphs, picture, provenance, table
 from paper.method_comparison import compare_method
 from paper.parts import ablation
@@ -26,7 +27,6 @@ from paper.settings import MODEL_NAMES, PaperSettings
 from paper.verdicts.equal_budgets import at_equal_budgets, claim_better, method_rows
 from paper.verdicts.equal_bytes import at_equal_bytes
 from thresher.experiment.compared_points import FLOOR
-from thresher.report.comparison import plot_comparison
 from thresher.report.frontier import FrontierPoint
 
 PART = "frontier"
@@ -101,13 +101,13 @@ def draw(settings: PaperSettings) -> list[Path]:
         first = [point for point in points if point.label not in FURTHER]
         further = [point for point in points if point.label in (PLAN, *FURTHER)]
         if first:
-            written += plot_comparison(
+            written += plot_methods(
                 first, settings.images / f"frontier-{model}", by_bytes_alone=ONLY_IN_BYTES, marks=_published(model),
                 title=title + (f" (LR, no embedding: {fmean(floor):.4f})" if floor else ""), depth=DEPTH,
             )  # fmt: skip
         if any(point.label in FURTHER for point in points):
             stem = settings.images / f"frontier-{model}-further"
-            written += plot_comparison(further, stem, title=f"{title}: further methods", depth=DEPTH)
+            written += plot_methods(further, stem, title=f"{title}: further methods", depth=DEPTH)
     return written
 
 

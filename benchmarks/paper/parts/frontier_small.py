@@ -9,6 +9,7 @@ from pathlib import Path
 
 from paper import method_comparison
 from paper.experiments import aucs_of
+from paper.figures.methods import plot_methods
 from paper.markdown import NOT_RUN_YET, Claim, mean_sd, not_in_paper, paragraphs, picture, provenance, table
 from paper.method_comparison import compare_method
 from paper.parts.data_statistics import auc_error
@@ -18,7 +19,6 @@ from paper.settings import DATASET_NAMES, PaperSettings
 from paper.verdicts.equal_budgets import at_equal_budgets, claim_better, method_rows
 from paper.verdicts.groups import group_by_size
 from thresher.experiment.compared_points import FLOOR
-from thresher.report.comparison import plot_comparison
 from thresher.report.frontier import FrontierPoint
 
 PART = "frontier_small"
@@ -55,7 +55,7 @@ def draw(settings: PaperSettings) -> list[Path]:
         points, floor = _points(settings, source), _points(settings, source, model=FLOOR)
         if points:
             stem, title = settings.images / f"frontier-{source}-small", f"{DATASET_NAMES[source]}, FM"
-            written += plot_comparison(points, stem, floor=floor, title=title, depth=DEPTH)
+            written += plot_methods(points, stem, floor=floor, title=title, depth=DEPTH)
     return written
 
 

@@ -218,7 +218,7 @@ def _print_grids(config: "CompareConfig") -> None:
 def comparison_tables(points: "Sequence[ComparedPoint]", budgets: Sequence[str]) -> str:
     """Test AUC by method and budget, one table per model."""
     from thresher.experiment.compared_points import FLOOR
-    from thresher.report.comparison import comparison_table
+    from thresher.report.frontier import comparison_table
 
     floor = [point.frontier_point() for point in points if point.model == FLOOR]
     blocks = []

@@ -11,8 +11,8 @@ from typing import Any
 from thresher import __version__
 from thresher._internal.files import read_json, write_json
 from thresher.errors import FormatError
-from thresher.report.comparison import plot_comparison
 from thresher.report.frontier import FrontierPoint
+from thresher.report.plots import plot_comparison
 
 FLOOR = "lr"
 """The model without an embedding (logistic regression), part of every comparison."""

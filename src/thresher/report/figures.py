@@ -72,6 +72,11 @@ def new_figure(width: float, height: float) -> "Figure":
     return Figure(figsize=(width, height))
 
 
+def set_title(figure: "Figure", title: str | None) -> None:
+    if title:
+        figure.suptitle(title, x=0.01, ha="left", fontsize=10, fontweight="bold")
+
+
 def save_figure(figure: "Figure", stem: str | Path) -> tuple[Path, ...]:
     """Write `<stem>.png` and `<stem>.svg`, each atomically."""
     stem, written = Path(stem), []

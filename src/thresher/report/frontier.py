@@ -1,9 +1,10 @@
 """Frontier: quality against size, as points over budgets and methods; saved as `results.json`, printed as a table."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from statistics import fmean, stdev
+from typing import TYPE_CHECKING, Any, Literal
 
 from thresher._internal.files import read_json, write_json
 from thresher._internal.text import align_columns, format_bytes, format_share
@@ -12,6 +13,8 @@ from thresher.errors import FormatError, ThresherError
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from thresher.training.metrics import Metrics
+
 FORMAT_VERSION = 1
 Split = Literal["validation", "test"]
 ABSENT = "–"
@@ -19,21 +22,6 @@ COLUMNS = (
     "budget", "parameters", "bytes", "share\nof dense",
     "validation\nAUC", "test\nAUC", "test\nlogloss", "cali-\nbration",
 )  # fmt: skip
-
-
-class SplitMetrics(Protocol):
-    """The metrics of one split, as in `thresher.training.metrics.Metrics`."""
-
-    @property
-    def auc(self) -> float: ...
-    @property
-    def logloss(self) -> float: ...
-    @property
-    def mean_prediction(self) -> float: ...
-    @property
-    def mean_label(self) -> float: ...
-    @property
-    def rare_auc(self) -> float | None: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,32 +48,16 @@ class FrontierPoint:
     seed: int | None = None
 
     @classmethod
-    def from_metrics(
-        cls,
-        *,
-        label: str,
-        num_parameters: int,
-        storage_bytes: int,
-        validation: SplitMetrics,
-        test: SplitMetrics | None = None,
-        budget: str | None = None,
-        seed: int | None = None,
-    ) -> "FrontierPoint":
-        return cls(
-            label=label,
-            budget=budget,
-            num_parameters=num_parameters,
-            storage_bytes=storage_bytes,
-            seed=seed,
-            validation_auc=validation.auc,
-            validation_logloss=validation.logloss,
-            validation_calibration=_calibration(validation),
-            validation_rare_auc=validation.rare_auc,
-            test_auc=None if test is None else test.auc,
-            test_logloss=None if test is None else test.logloss,
-            test_calibration=None if test is None else _calibration(test),
-            test_rare_auc=None if test is None else test.rare_auc,
-        )
+    def from_metrics(cls, *, validation: "Metrics", test: "Metrics | None" = None, **others: Any) -> "FrontierPoint":
+        """A point with the metrics of its splits; `others` are the other fields."""
+        for split, metrics in (("validation", validation), ("test", test)):
+            if metrics is not None:
+                others[f"{split}_auc"] = metrics.auc
+                others[f"{split}_logloss"] = metrics.logloss
+                others[f"{split}_rare_auc"] = metrics.rare_auc
+                if metrics.mean_label:
+                    others[f"{split}_calibration"] = metrics.mean_prediction / metrics.mean_label
+        return cls(**others)
 
     def auc(self, split: Split) -> float | None:
         return self.validation_auc if split == "validation" else self.test_auc
@@ -134,11 +106,6 @@ class Frontier:
             raise ThresherError("the frontier has no dense model to compare with. Train one in the same run.")
         floor = self.dense.validation_auc - max_auc_drop
         return next((point for point in self.best() if point.validation_auc >= floor), None)
-
-    def joined(self, others: Iterable["Frontier"]) -> "Frontier":
-        """One frontier with the points of several; the dense model and the metadata are this one's."""
-        points = (*self.points, *(point for other in others for point in other.points))
-        return Frontier(points=points, dense=self.dense, metadata=self.metadata)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -202,6 +169,27 @@ def rich_table(frontier: Frontier, *, title: str | None = None) -> "Table":
     return table
 
 
+def comparison_table(points: Sequence[FrontierPoint], budgets: Sequence[str]) -> str:
+    """Test AUC (mean ± standard deviation over seeds) by method and budget as text; the best of a budget has a star."""
+    cells: dict[tuple[str, str | None], list[float]] = {}
+    for point in points:
+        if point.test_auc is not None:
+            cells.setdefault((point.label, point.budget), []).append(point.test_auc)
+    rows = [["method", *budgets]]
+    for method in dict.fromkeys(point.label for point in points):
+        row = [method]
+        for budget in budgets:
+            aucs = cells.get((method, budget))
+            if not aucs:
+                row.append(ABSENT)
+                continue
+            best = max(fmean(others) for (_, at), others in cells.items() if at == budget)
+            spread = f" ± {stdev(aucs):.4f}" if len(aucs) > 1 else ""
+            row.append(f"{fmean(aucs):.4f}{spread}{'*' if fmean(aucs) == best else ' '}")
+        rows.append(row)
+    return align_columns(rows, [False] * len(rows[0]))
+
+
 def _has_several_methods(frontier: Frontier) -> bool:
     return len({point.label for point in frontier.points}) > 1
 
@@ -233,7 +221,3 @@ def _cells(frontier: Frontier, point: FrontierPoint) -> list[str]:
 
 def _number(value: float | None, digits: int) -> str:
     return ABSENT if value is None else f"{value:.{digits}f}"
-
-
-def _calibration(metrics: SplitMetrics) -> float | None:
-    return metrics.mean_prediction / metrics.mean_label if metrics.mean_label else None

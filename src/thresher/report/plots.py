@@ -1,6 +1,7 @@
-"""Figures of a run: the frontier, and the kept parameters over a search."""
+"""Figures of runs and comparisons: AUC against size, and the kept parameters over a search."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from math import exp, log
 from pathlib import Path
 from statistics import fmean, stdev
@@ -15,31 +16,66 @@ from thresher.report.figures import (
     save_figure,
     set_byte_ticks,
     set_count_ticks,
+    set_title,
 )
 from thresher.report.frontier import Frontier, FrontierPoint, Split
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 DENSE_COLOUR = "#555555"
 LABEL_HEIGHT = 0.06
 """Height of a text label as a share of the axis."""
+HIGHLIGHTED = "pep"
+
+
+@dataclass(frozen=True)
+class Look:
+    """How a method is drawn: families share a colour; members differ in marker and dash, so also in grey print."""
+
+    colour: str
+    marker: str
+    dash: str = "-"
+
+    @property
+    def face_colour(self) -> str:
+        return self.colour if self.dash == "-" else "none"
+
+
+LOOKS: Mapping[str, Look] = {
+    "pep": Look("#0072B2", "o"),
+    "pep, int8": Look("#0072B2", "D", "--"),
+    "pep-decay": Look("#56B4E9", "s", "--"),
+    "iterative-magnitude": Look("#D55E00", "^"),
+    "gradual-magnitude": Look("#D55E00", "v", "--"),
+    "magnitude": Look("#D55E00", "D", ":"),
+    "l1-projection": Look("#E69F00", "P"),
+    "uniform": Look("#222222", "s"),
+    "dense": Look("#222222", "s"),
+    "quantised": Look("#222222", "d", "--"),
+    "mde": Look("#009E73", "X"),
+    "mgqe": Look("#8FBC3F", "p"),
+    "darts-emb": Look("#CC79A7", "<"),
+    "autodim": Look("#CC79A7", ">", "--"),
+    "nis": Look("#7B3F9E", "h"),
+    "dnis": Look("#7B3F9E", "H", "--"),
+    "hash": Look("#8C564B", "D"),
+    "double-hash": Look("#8C564B", "s", "--"),
+    "quotient-remainder": Look("#8C564B", "^", ":"),
+}
+OTHER_LOOKS = tuple(Look(colour, marker, "-.") for colour, marker in zip(
+    ("#17BECF", "#BCBD22", "#FF9896", "#637939", "#393B79", "#843C39"), ("8", "d", "P", "X", "^", "v"), strict=True
+))  # fmt: skip
+"""For user-defined methods, in alphabetical order."""
 
 
 def plot_frontier(
     frontier: Frontier, stem: str | Path, *, split: Split = "test", title: str | None = None
 ) -> tuple[Path, ...]:
-    """Draw AUC against kept parameters and against bytes, on log axes; the dense model is a horizontal line.
+    """Draw AUC against kept parameters and against bytes, one line per label; the dense model is a horizontal line.
 
-    Args:
-        frontier: points of one or several methods: one line per label, several seeds of one budget as mean and
-            standard deviation.
-        stem: output path without suffix.
-        split: the split whose AUC is drawn.
-        title: title of the figure.
-
-    Returns:
-        The files written.
+    Several seeds of one budget are drawn as mean and standard deviation. Returns the files `<stem>.png` and `.svg`.
     """
     points = [point for point in frontier.points if point.auc(split) is not None]
     if not points:
@@ -50,34 +86,63 @@ def plot_frontier(
         for axes, size in ((left, "num_parameters"), (right, "storage_bytes")):
             _draw_lines(axes, points, size, split)
             _draw_dense(axes, frontier.dense, size, split)
-            axes.set_xscale("log")
-        set_count_ticks(left.xaxis)
-        left.set_ylabel(f"{split} AUC")
-        left.set_xlabel("embedding parameters kept")
-        unit = set_byte_ticks(right.xaxis)
-        right.set_xlabel(f"stored ({unit})")
+        _label_axes(left, right, f"{split} AUC", "embedding parameters kept")
         if frontier.dense is not None or len({point.label for point in points}) > 1:
             left.legend(loc="best", fontsize=8)
-        if title:
-            figure.suptitle(title, x=0.01, ha="left", fontsize=10, fontweight="bold")
+        set_title(figure, title)
         return save_figure(figure, stem)
+
+
+def plot_comparison(
+    points: Sequence[FrontierPoint],
+    stem: str | Path,
+    *,
+    floor: Sequence[FrontierPoint] = (),
+    title: str | None = None,
+) -> tuple[Path, ...]:
+    """Draw test AUC against parameters and bytes, one line per method, PEP in front.
+
+    Args:
+        points: points of one model; the label is the method.
+        stem: output path without suffix.
+        floor: points of logistic regression without an embedding, drawn as a horizontal line.
+        title: title of the figure.
+    """
+    with page_style():
+        figure = draw_methods(points, points, floor)
+        return save_methods(figure, stem, title)
+
+
+def draw_methods(
+    by_parameters: Sequence[FrontierPoint], by_bytes: Sequence[FrontierPoint], floor: Sequence[FrontierPoint]
+) -> "Figure":
+    """A figure with two panels: points against their parameters and against their bytes."""
+    figure = new_figure(9.0, 4.2)
+    panels = figure.subplots(1, 2, sharey=True)
+    for axes, points, size in zip(panels, (by_parameters, by_bytes), ("num_parameters", "storage_bytes"), strict=True):
+        sized = [point for point in points if point.num_parameters > 0 and point.test_auc is not None]
+        if not sized:
+            raise ThresherError("no point has a test AUC to draw")
+        _draw_method_lines(axes, sized, size)
+        if floor:
+            level = fmean(auc for point in floor if (auc := point.test_auc) is not None)
+            axes.axhline(level, color=DENSE_COLOUR, linestyle=":", linewidth=1, label="LR, no embedding")
+    return figure
+
+
+def save_methods(figure: "Figure", stem: str | Path, title: str | None) -> tuple[Path, ...]:
+    """Label and save a figure of `draw_methods`; the legend lists what the right panel shows."""
+    left, right = figure.axes
+    _label_axes(left, right, "test AUC", "embedding parameters")
+    right.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), fontsize=8, handlelength=2.6)
+    set_title(figure, title)
+    return save_figure(figure, stem)
 
 
 def plot_kept(
     steps: Sequence[int], kept: Sequence[int], stem: str | Path, *, budgets: Mapping[str, int]
 ) -> tuple[Path, ...]:
-    """Draw the kept parameters over the steps of a search, on a log axis.
-
-    Args:
-        steps: search steps.
-        kept: kept parameters at these steps.
-        stem: output path without suffix.
-        budgets: budget → its number of parameters, drawn as a labelled line.
-    """
-    if not len(steps) or len(steps) != len(kept):
-        raise ThresherError(
-            f"got {len(steps)} steps and {len(kept)} counts; expected the same number of each, and at least one"
-        )
+    """Draw the kept parameters over the steps of a search; each budget and its parameters are a labelled line."""
     with page_style():
         figure = new_figure(6.9, 2.9)
         axes = figure.subplots()
@@ -141,3 +206,36 @@ def _draw_dense(axes: "Axes", dense: FrontierPoint | None, size: str, split: Spl
     axes.axhline(auc, color=DENSE_COLOUR, linestyle=(0, (4, 3)), linewidth=1, zorder=1)
     amount = getattr(dense, size)
     axes.plot([amount], [auc], marker="*", markersize=9, color=DENSE_COLOUR, linestyle="none", label="dense", zorder=3)
+
+
+def _draw_method_lines(axes: "Axes", points: Sequence[FrontierPoint], size: str) -> None:
+    aucs_of: dict[str, list[float]] = {}
+    for point in points:
+        aucs_of.setdefault(point.label, []).append(point.test_auc or 0.0)
+    # the legend lists the lines from top to bottom, PEP first
+    labels = sorted(aucs_of, key=lambda label: (label != HIGHLIGHTED, -fmean(aucs_of[label])))
+    looks = _looks(labels)
+    for label in labels:
+        line = mean_line([point for point in points if point.label == label], size, "test")
+        sizes, aucs, spreads = zip(*line, strict=True)
+        is_pep, look = label == HIGHLIGHTED, looks[label]
+        axes.errorbar(
+            sizes, aucs, yerr=spreads if any(spreads) else None, color=look.colour, capsize=2, elinewidth=0.8,
+            marker=look.marker, mfc=look.face_colour, linestyle=look.dash, markersize=5.5 if is_pep else 5,
+            linewidth=2.2 if is_pep else 1.1, label=label, zorder=3 if is_pep else 2 if look.dash == "-" else 4,
+        )  # fmt: skip
+
+
+def _looks(labels: Sequence[str]) -> Mapping[str, Look]:
+    others = sorted(label for label in labels if label not in LOOKS)
+    return {**LOOKS, **{label: OTHER_LOOKS[at % len(OTHER_LOOKS)] for at, label in enumerate(others)}}
+
+
+def _label_axes(left: "Axes", right: "Axes", quality: str, parameters: str) -> None:
+    """Log axes for parameters (left) and bytes (right)."""
+    for axes in (left, right):
+        axes.set_xscale("log")
+    set_count_ticks(left.xaxis)
+    left.set_ylabel(quality)
+    left.set_xlabel(parameters)
+    right.set_xlabel(f"stored ({set_byte_ticks(right.xaxis)})")
