@@ -79,7 +79,7 @@ def view_table(folder: Path) -> View:
     """An encoded table with its statistics; reads all rows."""
     from thresher.data.summary import table_statistics
     from thresher.data.table import EncodedTable
-    from thresher.report.field_plots import plot_table
+    from thresher.report.fields import plot_table
 
     table = EncodedTable.open(folder)
     statistics = table_statistics(table)

@@ -15,14 +15,12 @@ from thresher.cli.console import Details, View, print_details, print_note, print
 from thresher.cli.data_commands import view_table
 from thresher.cli.options import OUTPUT, Json
 from thresher.errors import ConfigError, FormatError
-from thresher.report.field_plots import KeptField, plot_kept_fields
 from thresher.report.frontier import Frontier
 
 if TYPE_CHECKING:
-    from thresher.data.schema import Schema
+    from thresher.report.fields import FieldSummary, TableSummary
     from thresher.search.ticket import Ticket
     from thresher.serving.bundle import Bundle
-    from thresher.serving.bundle_summary import BundleSummary
 
 NAME_WIDTH = 20
 OTHER_FIGURES = (".pdf", ".jpg", ".jpeg", ".gif", ".eps", ".ps", ".webp", ".tif", ".tiff", ".bmp", ".html", ".xlsx")
@@ -133,7 +131,10 @@ def _view_run(folder: Path) -> View:
 
 
 def _view_ticket(folder: Path) -> View:
+    import numpy as np
+
     from thresher.data.schema import Schema
+    from thresher.report.fields import plot_kept_fields, summarise_fields
     from thresher.search.ticket import MaskTicket, SizeTicket
     from thresher.search.ticket_files import load_ticket
 
@@ -145,18 +146,24 @@ def _view_ticket(folder: Path) -> View:
     if not sizes or schema_file is None:
         return View(details, partial(print_details, details))
     schema = Schema.from_json(schema_file.read_text(encoding="utf-8"))
-    rows = _kept_by_field(schema, [kept.tolist() for kept in sizes.values()])
+    whole = [np.asarray(kept) for kept in sizes.values() if len(kept) == schema.num_features]
+    fields = summarise_fields(schema, np.reshape(whole, (-1, schema.num_features)), "ticket")
+    rows = [
+        {
+            "field": field.field,
+            "features": field.num_features,
+            "kept": field.num_kept,
+            "entries": field.num_parameters,
+            "mean_size": round(field.mean_size, 1),
+        }
+        for field in fields
+    ]
 
     def display() -> None:
         print_details(details)
-        print("\nkept features and entries of each field; the bar is the share of features kept")  # noqa: T201
-        _print_kept([(*row.values(), None) for row in rows])
+        _print_fields("", fields)
 
-    kept = [
-        KeptField(name=r["field"], num_features=r["features"], num_kept=r["kept"], mean_size=r["mean_size"])
-        for r in rows
-    ]
-    return View({**details, "fields": rows}, display, partial(plot_kept_fields, kept))
+    return View({**details, "fields": rows}, display, partial(plot_kept_fields, fields))
 
 
 def _describe_ticket(folder: Path, ticket: "Ticket") -> Details:
@@ -187,42 +194,35 @@ def _describe_ticket(folder: Path, ticket: "Ticket") -> Details:
     return details
 
 
-def _kept_by_field(schema: "Schema", sizes_by_table: Sequence[list[int]]) -> list[Details]:
-    """Kept features and entries of each field, over the tables that have a row for every feature."""
-    tables = [sizes for sizes in sizes_by_table if len(sizes) == schema.num_features]
-    rows = []
-    for field, start in zip(schema.fields, schema.field_offsets, strict=True):
-        kept = [size for sizes in tables for size in sizes[start : start + field.size] if size]
-        mean_size = round(sum(kept) / len(kept), 1) if kept else 0.0
-        rows.append(
-            {
-                "field": field.name,
-                "features": field.size,
-                "kept": len(kept),
-                "entries": sum(kept),
-                "mean_size": mean_size,
-            }
-        )
-    return rows
-
-
 def _view_bundle(folder: Path) -> View:
+    from thresher.report.fields import plot_kept_fields, summarise_bundle
     from thresher.serving.bundle import open_bundle
-    from thresher.serving.bundle_summary import summarise
 
     bundle = open_bundle(folder)
-    summary = summarise(bundle)
     details = _describe_bundle(bundle)
-    fields = [
-        KeptField(name=f.field, num_features=f.num_features, num_kept=f.num_kept, mean_size=f.mean_size,
-                  storage_bytes=f.storage_bytes)
-        for f in summary.fields_of(_main_table(summary))
-    ]  # fmt: skip
+    tables, fields = summarise_bundle(bundle)
+    widths = {table.table: table.embedding_dim for table in tables}
+    main = "embedding" if "embedding" in widths or not tables else tables[0].table
+    of_main = [field for field in fields if field.table == main]
     content = details | {
-        "tables": [asdict(table) for table in summary.tables],
-        "fields": [{**asdict(field), "num_dropped": field.num_dropped} for field in summary.fields],
+        "tables": [asdict(table) for table in tables],
+        "fields": [
+            {
+                **asdict(field),
+                "density": field.num_parameters / max(field.num_features * widths[field.table], 1),
+                "num_dropped": field.num_features - field.num_kept,
+            }
+            for field in fields
+        ],
     }
-    return View(content, partial(_print_bundle, details, summary), partial(plot_kept_fields, fields))
+
+    def display() -> None:
+        print_details({key: round(value, 4) if isinstance(value, float) else value for key, value in details.items()})
+        _print_tables(tables)
+        if of_main:
+            _print_fields(f"{main}: ", of_main)
+
+    return View(content, display, partial(plot_kept_fields, of_main))
 
 
 def _describe_bundle(bundle: "Bundle") -> Details:
@@ -240,52 +240,38 @@ def _describe_bundle(bundle: "Bundle") -> Details:
     return details | {key: value for key, value in stored.items() if key not in details and value is not None}
 
 
-def _main_table(summary: "BundleSummary") -> str:
-    """The embedding table, or the first table of a model without one."""
-    names = [table.table for table in summary.tables]
-    return "embedding" if "embedding" in names or not names else names[0]
-
-
-def _print_bundle(details: Details, summary: "BundleSummary") -> None:
-    print_details({key: round(value, 4) if isinstance(value, float) else value for key, value in details.items()})
-    if summary.tables:
-        print()  # noqa: T201
-        print_rows(
-            [
-                {
-                    "table": table.table,
-                    "shape": f"{table.num_features:,} × {table.embedding_dim}",
-                    "entries kept": table.num_parameters,
-                    "features kept": table.num_features - table.num_dropped,
-                    "features dropped": table.num_dropped,
-                    "stored": format_bytes(table.storage_bytes),
-                    "of dense": format_share(table.share_of_dense),
-                }
-                for table in summary.tables
-            ]
-        )
-        for table in summary.tables:
-            print(f"  {table.table}: {table.layout}")  # noqa: T201
-    name = _main_table(summary)
-    if fields := summary.fields_of(name):
-        print(f"\n{name}: kept features and entries of each field; the bar is the share of features kept")  # noqa: T201
-        _print_kept(
-            [(f.field, f.num_features, f.num_kept, f.num_parameters, f.mean_size, f.storage_bytes) for f in fields]
-        )
-
-
-def _print_kept(fields: Sequence[tuple[str, int, int, int, float, int | None]]) -> None:
-    """Name, features, kept features, entries, mean size and bytes of each field, with a bar for the share kept."""
-    rows = []
-    for name, features, kept, entries, mean_size, stored in fields:
-        row: Details = {
-            "field": console.shorten(name, NAME_WIDTH),
-            "features": features,
-            "features kept": kept,
-            "features dropped": features - kept,
-            "entries kept": entries,
-            "mean size": round(mean_size, 1),
+def _print_tables(tables: "Sequence[TableSummary]") -> None:
+    rows = [
+        {
+            "table": table.table,
+            "shape": f"{table.num_features:,} × {table.embedding_dim}",
+            "entries kept": table.num_parameters,
+            "features kept": table.num_features - table.num_dropped,
+            "features dropped": table.num_dropped,
+            "stored": format_bytes(table.storage_bytes),
+            "of dense": format_share(table.share_of_dense),
         }
-        row |= {} if stored is None else {"stored": format_bytes(stored)}
-        rows.append(row | {"": console.share_bar(kept / max(features, 1), 10)})
+        for table in tables
+    ]
+    if rows:
+        print()  # noqa: T201
+        print_rows(rows)
+    for table in tables:
+        print(f"  {table.table}: {table.layout}")  # noqa: T201
+
+
+def _print_fields(prefix: str, fields: "Sequence[FieldSummary]") -> None:
+    print(f"\n{prefix}kept features and entries of each field; the bar is the share of features kept")  # noqa: T201
+    rows = []
+    for field in fields:
+        row: Details = {
+            "field": console.shorten(field.field, NAME_WIDTH),
+            "features": field.num_features,
+            "features kept": field.num_kept,
+            "features dropped": field.num_features - field.num_kept,
+            "entries kept": field.num_parameters,
+            "mean size": round(field.mean_size, 1),
+        }
+        row |= {} if field.storage_bytes is None else {"stored": format_bytes(field.storage_bytes)}
+        rows.append(row | {"": console.share_bar(field.num_kept / max(field.num_features, 1), 10)})
     print_rows(rows)

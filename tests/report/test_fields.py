@@ -3,11 +3,12 @@ from types import SimpleNamespace
 import pytest
 
 from thresher.errors import ThresherError
-from thresher.report.field_plots import MAX_FIELDS, KeptField, plot_kept_fields, plot_table
+from thresher.report.fields import MAX_FIELDS, FieldSummary, plot_kept_fields, plot_table
 
 
-def kept(number: int, **more) -> KeptField:
-    return KeptField(name=f"field {number}", num_features=number + 1, num_kept=number, mean_size=2.5, **more)
+def kept(number: int, **more) -> FieldSummary:
+    sizes = {"num_features": number + 1, "num_kept": number, "num_parameters": 5 * number, "mean_size": 5.0}
+    return FieldSummary(table="embedding", field=f"field {number}", **sizes, **more)
 
 
 def statistics(num_fields: int, unknown: float = 0.1):
