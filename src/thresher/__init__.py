@@ -65,10 +65,10 @@ if TYPE_CHECKING:
     from thresher.search.ticket_files import extend_ticket as extend_ticket
     from thresher.search.ticket_files import load_ticket as load_ticket
     from thresher.search.ticket_files import save_ticket as save_ticket
-    from thresher.serving.extend_bundle import extend_bundle as extend_bundle
+    from thresher.serving.bundle import extend_bundle as extend_bundle
     from thresher.serving.predictor import Predictor as Predictor
     from thresher.serving.predictor import load_bundle as load_bundle
-    from thresher.serving.ranking import top_k as top_k
+    from thresher.serving.predictor import top_k as top_k
     from thresher.training.distillation import SoftLabels as SoftLabels
     from thresher.training.fit import TrainingConfig as TrainingConfig
     from thresher.training.optimizers import OptimizerConfig as OptimizerConfig
@@ -121,7 +121,7 @@ _HOMES = {
     "compare": "thresher.experiment.compare",
     "detach_": "thresher.attach.attach",
     "encode": "thresher.data.encode.encode",
-    "extend_bundle": "thresher.serving.extend_bundle",
+    "extend_bundle": "thresher.serving.bundle",
     "extend_embedding": "thresher.attach.extend",
     "extend_ticket": "thresher.search.ticket_files",
     "find_tickets": "thresher.search.find_tickets",
@@ -139,7 +139,7 @@ _HOMES = {
     "save_ticket": "thresher.search.ticket_files",
     "threshold_group": "thresher.attach.attach",
     "to_compact": "thresher.compact.stored",
-    "top_k": "thresher.serving.ranking",
+    "top_k": "thresher.serving.predictor",
     "train_model": "thresher.experiment.retrain",
 }
 

@@ -14,8 +14,7 @@ from thresher.compact.stored import StoredEmbedding
 from thresher.embeddings.method_registry import build_embedding, embedding_config
 from thresher.errors import ConfigError, FormatError, ThresherError
 from thresher.models.model_registry import build_model
-from thresher.serving.bundle import convert_bundle, open_bundle, save_bundle
-from thresher.serving.extend_bundle import extend_bundle
+from thresher.serving.bundle import convert_bundle, extend_bundle, open_bundle, save_bundle
 from thresher.serving.numpy_predictor import NumpyPredictor
 
 

@@ -1,7 +1,7 @@
 """Adding rows for new ids to compact tables; old rows do not change.
 
 The new features of a field follow its old ones, so global ids of later fields shift; `Growth` maps old ids to new ones.
-Tickets are extended by `thresher.search.ticket_files`, bundles by `thresher.serving.extend_bundle`. Vocabularies are
+Tickets are extended by `thresher.search.ticket_files`, bundles by `thresher.serving.bundle`. Vocabularies are
 extended when data is encoded (`vocabulary_like` and `new_values = "append"` in a `DataConfig`).
 """
 

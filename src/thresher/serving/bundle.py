@@ -6,25 +6,28 @@
     tables/<module>.safetensors   one table per embedding, including first-order weights: compact, or in the form of
                               a method that shares or projects rows
 
-`save_bundle` writes a bundle, `open_bundle` checks it and builds the model from its files.
+`save_bundle` writes a bundle, `open_bundle` checks it and builds its model. `extend_bundle` adds rows for new ids.
 """
 
+import copy
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from torch import nn
+from torch import Tensor, nn
 
 import thresher
 from thresher._internal.files import atomic_folder, write_json
 from thresher._internal.settings import config_from_mapping, config_to_mapping
+from thresher.attach.extend import Growth, Start, extend_table
+from thresher.compact.embedding import CompactEmbedding
 from thresher.compact.layouts import ValueType
-from thresher.compact.stored import AnyTable, StoredEmbedding, has_table, load_any_table, to_table
+from thresher.compact.stored import AnyTable, StoredEmbedding, has_table, load_any_table, make_trainable_, to_table
 from thresher.compact.table import CompactTable
 from thresher.data.encode.row_encoder import RowEncoder
 from thresher.embeddings.base import FieldEmbedding
@@ -77,12 +80,9 @@ def save_bundle(
     value_type: ValueType = "fp32",
     searched: Collection[str] | None = None,
 ) -> Path:
-    """Write a bundle; an existing bundle in `folder` is replaced atomically.
+    """Write a trained model with compact tables as a bundle; an existing bundle is replaced atomically.
 
     Args:
-        folder: the destination; parents are created.
-        model: the trained model; all its tables are stored in compact form.
-        model_config: the settings the model was built with.
         encoder: schema and vocabularies, for instance `RowEncoder.load(encoded_table.folder)`.
         metadata: JSON values to store with the bundle: budget, AUC, seed.
         value_type: how values of compact tables are stored. Tables trained with quantization keep their own type.
@@ -127,22 +127,14 @@ def save_bundle(
 
 
 def open_bundle(folder: str | Path, *, verify: bool = True) -> Bundle:
-    """Check a bundle and build its model. Tables are memory-mapped.
-
-    Args:
-        folder: a folder that `save_bundle` wrote.
-        verify: compare all files with their checksums; otherwise only structure and sizes are checked.
-    """
+    """Check a bundle and build its model. Tables are memory-mapped. `verify=False` skips the checksums."""
     manifest = read_manifest(Path(folder), verify=verify)
     try:
         config = config_from_mapping(ModelConfig, manifest.model, where=str(manifest.folder / "bundle.json"))
     except ConfigError as error:
         raise FormatError(f"{folder}: the model cannot be built: {error}") from error
     encoder = RowEncoder.load(folder)
-    tables: dict[str, AnyTable] = {}
-    for name in manifest.tables:
-        tables[name] = load_any_table(manifest.table_path(name), verify=False)  # the checksum was compared above
-        manifest.check_shape(name, tables[name].shape)
+    tables = manifest.load_tables(load_any_table)
     model = _build_model(manifest, config, encoder, tables)
     return Bundle(manifest.folder, encoder, model, config, tables, manifest.metadata, manifest.searched)
 
@@ -159,15 +151,9 @@ def convert_bundle(source: str | Path, folder: str | Path, value_type: ValueType
         measured = [key for key in metadata if key == "storage_bytes" or key.startswith(("validation_", "test_"))]
         before = {key: metadata.pop(key) for key in measured}
         metadata |= {"value_type": value_type, "before_rounding": before}
-    return save_bundle(
-        folder,
-        bundle.model,
-        bundle.model_config,
-        bundle.encoder,
-        metadata=metadata,
-        value_type=value_type,
-        searched=bundle.searched,
-    )
+    model, config = bundle.model, bundle.model_config
+    more: dict[str, Any] = {"metadata": metadata, "value_type": value_type, "searched": bundle.searched}
+    return save_bundle(folder, model, config, bundle.encoder, **more)
 
 
 def check_can_round(bundle: Bundle, value_type: ValueType) -> None:
@@ -178,6 +164,57 @@ def check_can_round(bundle: Bundle, value_type: ValueType) -> None:
         raise ConfigError(
             f"{bundle.folder}: only compact tables of float32 values can be rounded. Leave the value type unchanged."
         )
+
+
+def extend_bundle(source: str | Path, folder: str | Path, encoder: RowEncoder, start: Start = "unknown") -> Path:
+    """Write a copy of a bundle for larger vocabularies; predictions for known ids do not change (see `extend_table`).
+
+    Args:
+        encoder: the new schema and vocabularies; each vocabulary must begin with the old one.
+        start: initial values of new rows. With `unknown`, predictions for new ids do not change either. Given rows are
+            for the embedding; other tables use their unknown feature.
+    """
+    bundle = open_bundle(source)
+    for old, new in zip(bundle.encoder.vocabularies, encoder.vocabularies, strict=False):
+        if not new.values.head(len(old.values)).equals(old.values):
+            raise FormatError(
+                f"the vocabularies do not begin with those of the bundle ({source}). "
+                "Encode the data with the bundle's vocabularies and append new values."
+            )
+    growth = Growth(bundle.encoder.schema.field_sizes, encoder.schema.field_sizes)
+    tables: dict[str, AnyTable] = {}
+    for name, table in bundle.tables.items():
+        if not isinstance(table, CompactTable):
+            raise FormatError(f"rows cannot be added to table {name!r} ({source}): it is not stored row by row")
+        is_embedding = bundle.model.get_submodule(name) is bundle.model.embedding
+        table_start = "unknown" if isinstance(start, Tensor) and not is_embedding else start
+        tables[name] = extend_table(table, growth, table_start)
+        bundle.model.set_submodule(name, StoredEmbedding(growth.new_sizes, tables[name]))
+    larger = replace(bundle, tables=tables)
+    sizes = {"num_parameters": larger.num_parameters, "storage_bytes": larger.searched_bytes}
+    metadata = {key: sizes.get(key, value) for key, value in bundle.metadata.items()}
+    return save_bundle(folder, bundle.model, bundle.model_config, encoder, metadata=metadata, searched=bundle.searched)
+
+
+def to_trainable(bundle: Bundle) -> CtrModel:
+    """A trainable copy of a bundle's model, to refresh it: kept values and the network are trained.
+
+    Pruned tables stay pruned. Tables that were not searched, such as first-order weights by default, become dense.
+    """
+    for name, table in bundle.tables.items():
+        if not isinstance(table, CompactTable):
+            raise FormatError(
+                f"table {name!r} is stored in the form of its method ({table.form.kind}), which cannot be trained "
+                f"({bundle.folder}). Train a new model."
+            )
+    model = copy.deepcopy(bundle.model, {id(table): table for table in bundle.tables.values()})  # they are memory maps
+    make_trainable_(model)
+    for name in bundle.tables.keys() - bundle.searched_tables.keys():
+        embedding = model.get_submodule(name)
+        assert isinstance(embedding, CompactEmbedding)
+        N, D = embedding.num_features, embedding.embedding_dim
+        model.set_submodule(name, nn.Embedding(N, D, _weight=embedding.values.detach().view(N, D)))
+    return model.train()
 
 
 def _find_table_modules(model: nn.Module) -> dict[str, nn.Module]:

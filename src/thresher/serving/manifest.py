@@ -1,28 +1,22 @@
 """`bundle.json`, the manifest of a bundle: model settings, table shapes, metadata, checksums. Does not need torch."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from thresher._internal.files import read_json
 from thresher.errors import FormatError
 
+T = TypeVar("T")
 FORMAT = "thresher.bundle"
 VERSION = 1
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """The content of `bundle.json`.
-
-    Attributes:
-        model: settings of the model, including its name.
-        tables: name of each table → its shape `(N, D)`.
-        searched: names of the tables that budgets and results count.
-        metadata: anything that was passed to `save_bundle`: budget, AUC, seed.
-    """
+    """The content of `bundle.json`: model settings, shapes `(N, D)` of tables, tables that budgets count, metadata."""
 
     folder: Path
     model: Mapping[str, Any]
@@ -30,19 +24,22 @@ class Manifest:
     searched: frozenset[str]
     metadata: Mapping[str, Any]
 
-    def table_path(self, name: str) -> Path:
-        return self.folder / "tables" / f"{name}.safetensors"
-
     @property
     def network_path(self) -> Path:
         return self.folder / "network.safetensors"
 
-    def check_shape(self, name: str, shape: tuple[int, int]) -> None:
-        if shape != self.tables[name]:
-            raise FormatError(
-                f"table {name!r} has shape {shape}, but bundle.json records {self.tables[name]} ({self.folder}). "
-                "Export the model again."
-            )
+    def load_tables(self, load: Callable[..., T]) -> dict[str, T]:
+        """Load all tables with `load(path, verify=False)`, and check their shapes."""
+        tables = {}
+        for name, shape in self.tables.items():
+            table: Any = load(self.folder / "tables" / f"{name}.safetensors", verify=False)  # read_manifest verified it
+            if table.shape != shape:
+                raise FormatError(
+                    f"table {name!r} has shape {table.shape}, but bundle.json records {shape} ({self.folder}). "
+                    "Export the model again."
+                )
+            tables[name] = table
+        return tables
 
 
 def read_manifest(folder: Path, *, verify: bool = True) -> Manifest:

@@ -1,8 +1,7 @@
 """NumpyPredictor: predictions from a bundle without torch, for LR, FM and DeepFM over compact tables.
 
-It starts several times faster than `Predictor` and needs a fraction of the memory. Encoded rows need only numpy and
-safetensors; raw rows also need polars, which reads the vocabularies. Results equal those of `Predictor` up to float
-rounding.
+It starts several times faster than `Predictor` and needs a fraction of the memory; raw rows need polars for the
+vocabularies. Results equal those of `Predictor` up to float rounding.
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,15 +38,7 @@ class NumpyPredictor:
                 "Use thresher.load_bundle."
             )
         self.network = map_safetensors(manifest.network_path)[1]
-        self.tables: dict[str, CompactTable] = {}
-        for name in manifest.tables:
-            self.tables[name] = CompactTable.load(manifest.table_path(name), verify=False)  # read_manifest verified it
-            manifest.check_shape(name, self.tables[name].shape)
-
-    def __repr__(self) -> str:
-        stored = sum(table.storage_bytes for table in self.tables.values())
-        folder = str(self.manifest.folder)
-        return f"{type(self).__name__}({folder!r}, model={self.model_name!r}, storage_bytes={stored:,})"
+        self.tables = manifest.load_tables(CompactTable.load)
 
     @classmethod
     def load(cls, folder: str | Path, *, verify: bool = True) -> Self:
@@ -72,12 +63,7 @@ class NumpyPredictor:
         """Probabilities of encoded rows, including multi-valued fields."""
         return self.predict_ids(rows.ids, rows.dense, rows.bags)
 
-    def predict_ids(
-        self,
-        ids: npt.NDArray[np.integer[Any]],
-        dense: Floats | None = None,
-        bags: "Sequence[Bag]" = (),
-    ) -> Floats:
+    def predict_ids(self, ids: npt.NDArray[Any], dense: Floats | None = None, bags: "Sequence[Bag]" = ()) -> Floats:
         """Probabilities of global ids `[n, F]`, dense inputs `[n, K]`, and multi-valued fields."""
         probabilities = np.empty(len(ids), np.float32)
         for first in range(0, len(ids), BATCH_ROWS):
