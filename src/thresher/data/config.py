@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from thresher.data.schema import DatePart, Field, FileFormat, Pooling, Scaling, Transform
+from thresher.data.schema import Field, FieldSettings, FileFormat, Scaling
 from thresher.errors import ConfigError, SettingsConflictError
 
 VocabularyFrom = Literal["train", "all"]
@@ -12,28 +12,11 @@ BadRows = Literal["error", "skip"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class FieldConfig:
+class FieldConfig(FieldSettings):
     """A field of the user's files. In TOML: `[[data.fields]]`."""
 
-    name: str
-    column: str = ""
-    """The raw column; default: the field's name. Several fields may use one column."""
-    transform: Transform = "none"
-    shift: float = 0.0
-    """log2: subtracted from the number before the transform."""
-    num_buckets: int = 0
-    """Maximum number of buckets. quantiles: 64 by default; hash: required."""
-    date_part: DatePart = "hour"
-    date_format: str = ""
-    """date: a strptime format, `unix` for seconds since 1970, empty for ISO 8601."""
-    separator: str = ""
-    """Between the values of a multi-valued field in text, as in `a|b|c`; not needed for lists in Parquet."""
-    pooling: Pooling | None = None
-    """Makes the field multi-valued: how the vectors of a row's values are combined."""
     min_count: int | None = None
     """Values that occur fewer times become unknown; default: `data.min_count`."""
-    vocabulary: str = ""
-    """Name of the field whose vocabulary this one shares."""
 
     def __post_init__(self) -> None:
         where = f"field {self.name!r}"
@@ -52,19 +35,8 @@ class FieldConfig:
 
     def to_field(self, min_count: int) -> Field:
         """The field of the schema, before its size is known."""
-        return Field(
-            name=self.name,
-            column=self.column,
-            transform=self.transform,
-            shift=self.shift,
-            num_buckets=self.num_buckets or (64 if self.transform == "quantiles" else 0),
-            date_part=self.date_part,
-            date_format=self.date_format,
-            separator=self.separator,
-            pooling=self.pooling,
-            min_count=self.min_count or min_count,
-            vocabulary=self.vocabulary,
-        )
+        num_buckets = self.num_buckets or (64 if self.transform == "quantiles" else 0)
+        return Field(**vars(self) | {"num_buckets": num_buckets, "min_count": self.min_count or min_count})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,11 +162,9 @@ class DataConfig:
             raise ConfigError(f"data.columns: two columns are called {twice[0]!r}; rename one")
         if self.source == "files" and self.data_dir is not None:
             raise ConfigError("data.data_dir is for named sources; list your files in data.paths")
-        file_settings = [
-            name for name in ("fields", "label", "dense", "weight", "drop", "columns") if getattr(self, name)
-        ]
-        if self.source != "files" and file_settings:
-            raise ConfigError(f"data.{file_settings[0]} is for files, not for the source {self.source!r}")
+        for name in ("fields", "label", "dense", "weight", "drop", "columns"):
+            if self.source != "files" and getattr(self, name):
+                raise ConfigError(f"data.{name} is for files, not for the source {self.source!r}")
         if self.new_values == "append" and self.vocabulary_like is None:
             raise SettingsConflictError(
                 'data.new_values = "append" needs data.vocabulary_like: the table whose vocabularies are extended.'

@@ -28,31 +28,37 @@ Scaling = Literal["standard", "log", "none"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Field:
-    """A categorical input: its raw column, the transform of its values, and its number of features."""
+class FieldSettings:
+    """A categorical input: its raw column and the transform of its values."""
 
     name: str
-    size: int = 1
-    """Number of features, including the unknown one."""
     column: str = ""
-    """The raw column; the field's name when empty."""
+    """The raw column; default: the field's name. Several fields may use one column."""
     transform: Transform = "none"
     shift: float = 0.0
-    """log2: subtracted from the number first."""
+    """log2: subtracted from the number before the transform."""
     num_buckets: int = 0
-    """quantiles, hash: maximum number of buckets."""
-    edges: tuple[float, ...] = ()
-    """quantiles: the bounds between buckets, computed from the training split."""
+    """Maximum number of buckets. quantiles: 64 by default; hash: required."""
     date_part: DatePart = "hour"
     date_format: str = ""
     """date: a strptime format, `unix` for seconds since 1970, empty for ISO 8601."""
     separator: str = ""
-    """Between the values of a multi-valued field in text; lists in Parquet need none."""
+    """Between the values of a multi-valued field in text, as in `a|b|c`; not needed for lists in Parquet."""
     pooling: Pooling | None = None
-    """Multi-valued fields: how the vectors of a row's values are combined. None: single-valued."""
-    min_count: int = 1
+    """Makes the field multi-valued: how the vectors of a row's values are combined."""
     vocabulary: str = ""
     """Name of the field whose vocabulary this one shares. Each field has its own features all the same."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Field(FieldSettings):
+    """A field of an encoded table."""
+
+    size: int = 1
+    """Number of features, including the unknown one."""
+    edges: tuple[float, ...] = ()
+    """quantiles: the bounds between buckets, computed from the training split."""
+    min_count: int = 1
 
     def __post_init__(self) -> None:
         if not self.column:
@@ -60,9 +66,12 @@ class Field:
         if self.size < 1:
             raise DataError(f"field {self.name!r} has size {self.size}; the minimum is 1, the unknown feature")
         if self.transform not in TRANSFORMS:
-            raise DataError(
-                f"field {self.name!r}: unknown transform {self.transform!r}; use one of {', '.join(TRANSFORMS)}"
-            )
+            raise DataError(f"field {self.name!r} has the transform {self.transform!r}; use {', '.join(TRANSFORMS)}")
+
+    @property
+    def owner(self) -> str:
+        """Name of the field that owns the vocabulary."""
+        return self.vocabulary or self.name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,7 +151,6 @@ class Schema:
 
     @property
     def bag_fields(self) -> tuple[Field, ...]:
-        """The multi-valued fields."""
         return tuple(field for field in self.fields if field.pooling is not None)
 
     @property
@@ -168,14 +176,10 @@ class Schema:
     def from_json(cls, text: str) -> "Schema":
         try:
             mapping = json.loads(text)
-            version = mapping.pop("version")
-        except (ValueError, KeyError, AttributeError) as error:
-            raise FormatError(f"schema.json is damaged ({error!r}); encode the data again") from error
-        if version != SCHEMA_VERSION:
-            raise FormatError(
-                f"schema.json has version {version}, this release reads {SCHEMA_VERSION}; encode the data again"
-            )
-        try:
+            if (version := mapping["version"]) != SCHEMA_VERSION:
+                raise FormatError(
+                    f"schema.json has version {version}, this release reads {SCHEMA_VERSION}; encode the data again"
+                )
             return cls(
                 fields=tuple(_from(Field, entry) for entry in mapping["fields"]),
                 label=_from(Label, mapping["label"]),
@@ -183,15 +187,13 @@ class Schema:
                 weight=mapping["weight"],
                 file_format=_from(FileFormat, mapping["file_format"]),
             )
-        except (KeyError, TypeError) as error:
-            raise FormatError(f"schema.json is damaged ({error}); encode the data again") from error
+        except (ValueError, KeyError, TypeError) as error:
+            raise FormatError(f"schema.json is damaged ({error!r}); encode the data again") from error
 
 
 def _from(cls: Any, entry: Mapping[str, Any]) -> Any:
-    known = {field.name for field in fields(cls)}
-    unknown = sorted(set(entry) - known)
-    if unknown:
+    if unknown := sorted(set(entry) - {field.name for field in fields(cls)}):
         raise FormatError(
-            f"schema.json: unknown key {unknown[0]!r} in {cls.__name__}; perhaps written by a newer release"
+            f"schema.json: unknown key {unknown[0]!r} in {cls.__name__}; was it written by a newer release?"
         )
     return cls(**{key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()})

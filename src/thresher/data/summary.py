@@ -1,6 +1,5 @@
 """Summaries for display: of raw rows before encoding (`preview`), and of an encoded table (`table_statistics`)."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -33,12 +32,9 @@ class FieldPreview:
     multi_valued: bool
     distinct: int
     missing_share: float
-    rare_share: float
-    """Share of the values that occur fewer than `min_count` times in these rows; over all rows it is smaller."""
-    broken: int
-    """Values that should be a number or a date and are not."""
-    examples: tuple[tuple[str, str], ...]
-    """(raw value, category) pairs, most frequent first."""
+    rare_share: float  # of the values that occur fewer than `min_count` times in these rows
+    broken: int  # values that should be a number or a date and are not
+    examples: tuple[tuple[str, str], ...]  # (raw value, category), most frequent first
 
 
 @dataclass(frozen=True)
@@ -46,22 +42,16 @@ class Preview:
     """What `encode` would produce, estimated from the first rows."""
 
     rows_seen: int
-    rows_estimated: int | None
-    """Rows of the whole source, estimated from its size; None if unknown."""
+    rows_estimated: int | None  # of the whole source, by its size; None if unknown
     label: str
-    positive_share: float
-    """Of the rows that have a label."""
+    positive_share: float  # of the rows that have a label
     bad_labels: int
-    label_values: tuple[LabelValue, ...]
-    """The values of the label column with count and meaning, most frequent first."""
+    label_values: tuple[LabelValue, ...]  # the most frequent first; all that mean 1
     fields: tuple[FieldPreview, ...]
     dense: tuple[tuple[str, float, float], ...]  # (name, mean, standard deviation)
-    skipped: tuple[tuple[int, str], ...]
-    """Bad rows (line, reason), with bad_rows = "skip"."""
-    reasons: tuple[tuple[str, str], ...]
-    """(column, role and why), if the columns were guessed."""
-    file: str | None = None
-    """The file of the first rows; None if the rows are not from a file."""
+    skipped: tuple[tuple[int, str], ...]  # bad rows (line, reason)
+    reasons: tuple[tuple[str, str], ...]  # (column, role and why), if the columns were guessed
+    file: str | None = None  # of the first rows
 
 
 def preview(source: DataSource, num_rows: int = PREVIEW_ROWS, *, examples: int = 3) -> Preview:
@@ -84,13 +74,14 @@ def preview(source: DataSource, num_rows: int = PREVIEW_ROWS, *, examples: int =
         estimated = round(rows_read * source.num_bytes / chunks[-1].bytes_done)
     labelled = ~np.any([np.zeros(len(frame), bool), *(mask for mask, _ in bad)], axis=0)
     guess = getattr(source, "guess", None)
+    label_values = count_labels(raw_column(frame, plan.label.column), plan.label.positive)
     return Preview(
         rows_seen=len(frame),
         rows_estimated=estimated,
         label=plan.label.column,
         positive_share=float(labels[labelled].mean()) if labelled.any() else 0.0,
         bad_labels=int((~labelled).sum()),
-        label_values=_shown_labels(count_labels(raw_column(frame, plan.label.column), plan.label.positive)),
+        label_values=tuple(value for at, value in enumerate(label_values) if at < LABEL_VALUES or value.meaning == 1),
         fields=tuple(_preview_field(field, raw_column(frame, field.column), examples) for field in plan.fields),
         dense=tuple(
             (d.name, *_mean_and_deviation(dense_values(d, raw_column(frame, d.column))[0])) for d in plan.dense
@@ -99,11 +90,6 @@ def preview(source: DataSource, num_rows: int = PREVIEW_ROWS, *, examples: int =
         reasons=() if guess is None else guess.reasons,
         file=None if chunks[0].file is None else str(chunks[0].file),
     )
-
-
-def _shown_labels(values: Sequence[LabelValue]) -> tuple[LabelValue, ...]:
-    """The most frequent values, and all that mean 1."""
-    return tuple(value for at, value in enumerate(values) if at < LABEL_VALUES or value.meaning == 1)
 
 
 def _preview_field(field: Field, column: pl.Series, examples: int) -> FieldPreview:
@@ -140,16 +126,11 @@ class FieldStatistics:
     """A field. Counts are of the training split; head and tail leave out the unknown feature."""
 
     name: str
-    num_features: int
-    """Including the unknown feature."""
-    unknown_share: dict[str, float]
-    """By split, the share of unknown values."""
-    head: tuple[tuple[str, int], ...]
-    """(value, count) of the most frequent values."""
-    head_share: float
-    """Share of the training rows with one of these values."""
-    tail: tuple[tuple[str, int], ...]
-    """(range of counts, number of features): `1–9`, `10–99`, …"""
+    num_features: int  # including the unknown feature
+    unknown_share: dict[str, float]  # by split
+    head: tuple[tuple[str, int], ...]  # (value, count) of the most frequent values
+    head_share: float  # of the training rows with one of these values
+    tail: tuple[tuple[str, int], ...]  # (range of counts, number of features): `1–9`, `10–99`, …
 
 
 @dataclass(frozen=True)
@@ -161,8 +142,7 @@ class TableStatistics:
     num_features: int
     fields: tuple[FieldStatistics, ...]
     frequency_curve: tuple[tuple[int, int], ...]
-    """(rank, count) of the features of the training split over all fields, most frequent first, at points evenly
-    spaced on a log scale of ranks and of counts."""
+    """(rank, count) of all features in the training split, at points evenly spaced on a log scale of both."""
     skipped_rows: int = 0
 
 
@@ -212,11 +192,9 @@ def _unknown_shares(split: EncodedSplit, table: EncodedTable) -> NDArray[np.floa
 
 
 def _tail(counts: NDArray[np.int64]) -> tuple[tuple[str, int], ...]:
-    edges = [0, *TAIL_EDGES]
-    names = ["0", *(f"{low:,}–{high - 1:,}" for low, high in pairwise(TAIL_EDGES))]
-    names.append(f"{TAIL_EDGES[-1]:,}+")
-    places = np.searchsorted(edges, counts, side="right") - 1
-    return tuple((name, int(many)) for name, many in zip(names, np.bincount(places, minlength=len(names)), strict=True))
+    names = ["0", *(f"{low:,}–{high - 1:,}" for low, high in pairwise(TAIL_EDGES)), f"{TAIL_EDGES[-1]:,}+"]
+    numbers = np.bincount(np.searchsorted(TAIL_EDGES, counts, side="right"), minlength=len(names))
+    return tuple(zip(names, numbers.tolist(), strict=True))
 
 
 def _curve(counts: NDArray[np.int64], points: int = 60) -> tuple[tuple[int, int], ...]:

@@ -99,12 +99,11 @@ class EncodedTable:
         )
 
     def _bag(self, folder: Path, rows: int, at: int) -> Bag:
-        field = len(self.schema.single_fields) + at
-        pooling = self.schema.fields[field].pooling
-        assert pooling is not None
         offsets = _memory_map(folder / f"bag_{at}_offsets.npy", np.int64, (rows + 1,))
         values = _memory_map(folder / f"bag_{at}_values.npy", np.int32, (int(offsets[-1]),))
-        return Bag(field, values, offsets, pooling)
+        pooling = self.schema.bag_fields[at].pooling
+        assert pooling is not None
+        return Bag(len(self.schema.single_fields) + at, values, offsets, pooling)
 
     @classmethod
     def open(cls, folder: str | Path) -> "EncodedTable":
@@ -112,15 +111,20 @@ class EncodedTable:
         metadata = read_metadata(folder)
         if metadata is None:
             raise FormatError(f"{folder}: not an encoded table (table.json is missing); encode the data first")
-        try:
-            schema = Schema.from_json((folder / "schema.json").read_text(encoding="utf-8"))
-        except OSError as error:
-            raise FormatError(f"{folder}: schema.json is missing; encode the data again") from error
+        schema = read_schema(folder)
         counts = _memory_map(folder / "feature_counts.npy", np.int64, (schema.num_features,))
         table = cls(folder, schema, np.array(counts), metadata)
         for name in SPLITS:
             table.split(name)
         return table
+
+
+def read_schema(folder: Path) -> Schema:
+    """The schema of an encoded table or a bundle."""
+    try:
+        return Schema.from_json((folder / "schema.json").read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise FormatError(f"{folder}: schema.json is missing or unreadable; encode the data again") from error
 
 
 def read_metadata(folder: Path) -> dict[str, Any] | None:

@@ -22,8 +22,7 @@ import polars as pl
 
 from thresher.data.encode.row_encoder import check_dense
 from thresher.data.read.column_values import EXACT_INTEGERS, as_text, temporal_text, unknown_column
-from thresher.data.read.raw_files import expand_paths, is_parquet, read_chunks, resolve_format
-from thresher.data.read.text_blocks import read_blocks
+from thresher.data.read.raw_files import expand_paths, is_parquet, read_blocks, read_chunks, resolve_format
 from thresher.data.read.text_rows import likely_delimiter
 from thresher.data.schema import FileFormat, Schema
 from thresher.errors import DataError

@@ -227,12 +227,3 @@ def test_integers_named_like_quantities_are_numeric(tmp_path: Path, name: str) -
 def test_fractions_are_never_identifiers(tmp_path: Path, name: str) -> None:
     frame = pl.DataFrame({"click": [row % 2 for row in range(1000)], name: [row / 7 for row in range(1000)]})
     assert guess(tmp_path / "a.csv", frame)[name] == "quantiles"
-
-
-def test_a_changed_file_is_guessed_again(tmp_path):
-    path = tmp_path / "a.csv"
-    path.write_text("click,site\n0,a\n1,b\n")
-    first = guess_columns(path, FileFormat())
-    assert guess_columns(path, FileFormat()) is first
-    path.write_text("click,city\n0,a\n1,b\n1,c\n")
-    assert [field.name for field in guess_columns(path, FileFormat()).fields] == ["city"]

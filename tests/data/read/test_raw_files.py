@@ -7,8 +7,7 @@ import pytest
 
 from thresher.data.config import DataConfig
 from thresher.data.encode.sources import build_source
-from thresher.data.read.raw_files import expand_paths, read_chunks, resolve_format
-from thresher.data.read.text_blocks import read_blocks
+from thresher.data.read.raw_files import expand_paths, read_blocks, read_chunks, resolve_format
 from thresher.data.schema import FileFormat
 from thresher.errors import DataError
 

@@ -1,8 +1,4 @@
-"""Second pass of encoding: counts → vocabularies, then provisional codes → feature ids, written as arrays.
-
-Between the passes the vocabularies, quantile edges and the scaling of dense columns are computed from the counts and
-the scratch files; then every block of codes is translated and written.
-"""
+"""Second pass of encoding: counts → vocabularies, then provisional codes → feature ids, written as arrays."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -44,7 +40,7 @@ def fit_vocabularies(coded: CodedRows, known: RowEncoder | None) -> Fitted:
     edges = _quantile_edges(coded, known)
     train, everything = _code_counts(coded, edges)
     chosen = everything if plan.vocabulary_from == "all" else train
-    members = [[at for at, f in enumerate(plan.fields) if (f.vocabulary or f.name) == owner] for owner in coded.owners]
+    members = [[at for at, field in enumerate(plan.fields) if field.owner == owner] for owner in coded.owners]
     totals = [_sum([chosen[at] for at in group]) for group in members]
     kept = [
         total >= min(plan.fields[at].min_count for at in group) for total, group in zip(totals, members, strict=True)
@@ -65,7 +61,7 @@ def fit_vocabularies(coded: CodedRows, known: RowEncoder | None) -> Fitted:
         )
     fields, counts = [], []
     for at, field in enumerate(plan.fields):
-        vocabulary, ids = built[field.vocabulary or field.name]
+        vocabulary, ids = built[field.owner]
         fields.append(replace(field, size=vocabulary.size, edges=edges.get(field.name, ())))
         own_counts = np.zeros(len(ids), np.int64)
         own_counts[: len(train[at])] = train[at][: len(ids)]
@@ -75,25 +71,17 @@ def fit_vocabularies(coded: CodedRows, known: RowEncoder | None) -> Fitted:
     dense = plan.dense
     if known is None:
         dense = tuple(_fit_scaling(coded, at, column) for at, column in enumerate(dense))
-    per_field = [built[field.vocabulary or field.name] for field in plan.fields]
-    vocabularies, local_ids = zip(*per_field, strict=True)
+    vocabularies, local_ids = zip(*(built[field.owner] for field in plan.fields), strict=True)
     return Fitted(tuple(fields), dense, vocabularies, local_ids, np.concatenate(counts))
 
 
 def extend_vocabulary(
     known: Vocabulary | None, values: pl.Series, codes: NDArray[np.int64], counts: Counts, *, append: bool = True
 ) -> tuple[Vocabulary, NDArray[np.int32]]:
-    """A vocabulary of the values given, after those already known; new values by count, then by value.
+    """A vocabulary of `values` with their `codes`, by count and then by value; and the local id of each code.
 
-    Args:
-        known: keeps its values and ids; its values have the codes 0, 1, … in their order.
-        values: values with enough occurrences; those already known are skipped.
-        codes: the code of each of these values.
-        counts: occurrences of every code.
-        append: whether new values get ids. If not, they are unknown.
-
-    Returns:
-        The vocabulary, and the local id of each code (0: unknown).
+    The values of a `known` vocabulary have the first codes and keep their ids; new values follow if `append`, else they
+    are unknown. `counts` are the occurrences of every code.
     """
     start = 0 if known is None else len(known.values)
     frame = pl.DataFrame({"value": values.rename("value"), "code": codes, "count": counts[codes].astype(np.int64)})

@@ -1,7 +1,4 @@
-"""RowEncoder: raw rows → feature ids, with the schema and vocabularies of a table; for prediction and new files.
-
-A `Vocabulary` maps the values of one field to ids. `codes_to_ids.fit_vocabularies` builds it from training rows.
-"""
+"""RowEncoder: raw rows → feature ids, with the schema and vocabularies of a table; for prediction and new files."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,7 +12,7 @@ from numpy.typing import NDArray
 from thresher.data.encode.transforms import bag_values, dense_values, field_values, scale_dense
 from thresher.data.read.column_values import as_numbers, raw_column
 from thresher.data.schema import Schema
-from thresher.data.table import Bag
+from thresher.data.table import Bag, read_schema
 from thresher.errors import DataError, FormatError
 
 FEW_ROWS = 1000
@@ -112,9 +109,7 @@ class Vocabulary:
             frame = pl.read_parquet(path, glob=False)
             return cls(frame["value"], frame["count"].to_numpy())
         except (pl.exceptions.PolarsError, OSError) as error:
-            raise FormatError(
-                f"{path}: the vocabulary is missing or damaged ({error}); encode the data again"
-            ) from error
+            raise FormatError(f"{path}: missing or damaged ({error}); encode the data again") from error
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,10 +132,7 @@ class RowEncoder:
         self._offsets = np.array(schema.field_offsets, np.int32)
 
     def encode_frame(self, frame: pl.DataFrame) -> EncodedRows:
-        """Encode a frame with the raw columns; the label is not needed.
-
-        Raises `DataError` for a dense value that is not a number, as in training.
-        """
+        """Encode a frame with the raw columns; the label is not needed."""
         schema = self.schema
         texts: list[pl.Series] = []  # of the single-valued fields
         bags: list[Bag] = []
@@ -159,7 +151,7 @@ class RowEncoder:
         for at, column in enumerate(schema.dense):
             dense[:, at], broken = dense_values(column, raw_column(frame, column.column))
             if broken.any():
-                check_dense(frame, schema)
+                check_dense(frame, schema)  # raises, as in training
         return EncodedRows(ids, scale_dense(schema.dense, dense), tuple(bags))
 
     def _ids(self, texts: Sequence[pl.Series], num_rows: int) -> NDArray[np.int32]:
@@ -186,10 +178,7 @@ class RowEncoder:
     def load(cls, folder: str | Path) -> "RowEncoder":
         """Load from the folder of an encoded table or a bundle."""
         folder = Path(folder)
-        try:
-            schema = Schema.from_json((folder / "schema.json").read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError) as error:
-            raise FormatError(f"{folder}: schema.json is missing or unreadable") from error
+        schema = read_schema(folder)
         paths = [folder / "vocabularies" / f"{at}.parquet" for at in range(schema.num_fields)]
         return cls(schema, [Vocabulary.load(path) for path in paths])
 

@@ -1,7 +1,6 @@
 """First pass of encoding: raw rows → provisional codes, checked, counted and written to scratch files.
 
-The final ids depend on the counts of all rows. So each value first gets a provisional code, in the order of appearance,
-and `codes_to_ids` replaces the codes by ids when all rows have been read.
+The final ids depend on the counts of all rows, so `codes_to_ids` replaces the codes when all rows have been read.
 """
 
 import os
@@ -36,11 +35,7 @@ BagCodes = tuple[NDArray[np.int32], NDArray[np.int64]]
 class CodedRows:
     """All rows as provisional codes in scratch files, with the counts of each code.
 
-    Args:
-        plan: fields, label and rules.
-        folder: of the scratch files.
-        splitter: decides the split of each row.
-        known: vocabularies of an earlier table; their values have the first codes.
+    The values of the vocabularies of an earlier table, `known`, have the first codes.
     """
 
     def __init__(self, plan: EncodingPlan, folder: Path, splitter: Splitter, known: RowEncoder | None) -> None:
@@ -48,14 +43,11 @@ class CodedRows:
         self.singles = [field for field in plan.fields if field.pooling is None]
         self.bags = [field for field in plan.fields if field.pooling is not None]
         self.quantiles = [field for field in self.singles if field.transform == "quantiles"]
-        self.owners = list(dict.fromkeys(field.vocabulary or field.name for field in plan.fields))
-        """The fields that own a vocabulary; other fields share it."""
+        self.owners = list(dict.fromkeys(field.owner for field in plan.fields))
         self.coders = [FieldCoder() for _ in self.owners]
+        # per field, occurrences of each code in the training split and in all rows
         self.counts = [np.zeros(0, np.uint32) for _ in plan.fields]
-        """Per field, occurrences of each code in the training split."""
-        self.all_counts = (
-            [np.zeros(0, np.uint32) for _ in plan.fields] if plan.vocabulary_from == "all" else self.counts
-        )
+        self.all_counts = list(self.counts) if plan.vocabulary_from == "all" else self.counts
         self.positives = self.skipped = 0
         self.skipped_samples: list[tuple[str, int | None, str]] = []
         names = ["codes", "labels", *(["numbers"] if self.quantiles else [])]
@@ -66,14 +58,14 @@ class CodedRows:
             coder = self.coder_of(field)
             coder.known = vocabulary
             if coder.size == 0 and field.transform != "quantiles":
-                coder.add_known(vocabulary.values)
+                coder.add(vocabulary.values)
 
     @property
     def rows(self) -> dict[SplitName, int]:
         return self.scratch.rows
 
     def coder_of(self, field: Field) -> FieldCoder:
-        return self.coders[self.owners.index(field.vocabulary or field.name)]
+        return self.coders[self.owners.index(field.owner)]
 
     def add(self, chunk: RawChunk) -> None:
         """Code the rows of a chunk."""
@@ -82,7 +74,7 @@ class CodedRows:
         if len(chunk.frame):
             kept = np.ones(len(chunk.frame), bool)
             columns, bags = self._columns(chunk, kept)
-            split, problem = self._splitter.assign_chunk(chunk, kept)
+            split, problem = self._splitter(chunk, kept)
             if (split > 2).any():
                 self._reject(chunk, np.flatnonzero(kept)[split > 2], problem, None, kept)
                 split = split[split <= 2]
@@ -117,9 +109,9 @@ class CodedRows:
         bags: list[Any] = [None] * len(self.bags)
         jobs = [lambda owner=owner: self._code(owner, frame, codes, bags) for owner in self.owners]
         for broken in self._pool.map(_call, jobs) if len(frame) > 5_000 else map(_call, jobs):
-            for field, mask in broken:
+            for field, rows in broken:
                 problem = "is not a date" if field.transform == "date" else "is not a number"
-                self._reject(chunk, np.flatnonzero(mask), problem, field.column, kept)
+                self._reject(chunk, rows, problem, field.column, kept)
         if self.quantiles:
             columns["numbers"] = self._numbers(chunk, [field.column for field in self.quantiles], kept)
         if plan.dense:
@@ -135,23 +127,21 @@ class CodedRows:
 
     def _code(
         self, owner: str, frame: pl.DataFrame, codes: NDArray[np.int32], bags: list[Any]
-    ) -> list[tuple[Field, Mask]]:
+    ) -> list[tuple[Field, NDArray[np.int64]]]:
         """Code all fields of one vocabulary. Returns the rows with values that are not a number or date."""
-        coder, broken = self.coders[self.owners.index(owner)], list[tuple[Field, Mask]]()
-        for at, field in enumerate(self.singles):
-            if (field.vocabulary or field.name) == owner and field.transform != "quantiles":
-                codes[:, at] = coder.encode(field, raw_column(frame, field.column))
-                if coder.broken_code >= 0 and field.transform in ("log2", "date"):
-                    broken.append((field, codes[:, at] == coder.broken_code))
-        for at, field in enumerate(self.bags):
-            if (field.vocabulary or field.name) == owner:
-                values, offsets = bag_values(field, raw_column(frame, field.column))
-                bags[at] = coder.encode(field, values), np.diff(offsets)
-                if coder.broken_code >= 0 and field.transform in ("log2", "date"):
-                    rows = np.repeat(np.arange(len(frame)), bags[at][1])
-                    mask = np.zeros(len(frame), bool)
-                    mask[rows[bags[at][0] == coder.broken_code]] = True
-                    broken.append((field, mask))
+        coder, broken = self.coders[self.owners.index(owner)], list[tuple[Field, NDArray[np.int64]]]()
+        for at, field in enumerate([*self.singles, *self.bags]):
+            if field.owner != owner or field.transform == "quantiles":
+                continue
+            raw, rows = raw_column(frame, field.column), np.arange(len(frame))
+            if field.pooling is None:
+                found = codes[:, at] = coder.encode(field, raw)
+            else:
+                values, offsets = bag_values(field, raw)
+                found, rows = coder.encode(field, values), np.repeat(rows, np.diff(offsets))
+                bags[at - len(self.singles)] = found, np.diff(offsets)
+            if coder.broken_code >= 0 and field.transform in ("log2", "date"):
+                broken.append((field, np.unique(rows[found == coder.broken_code])))
         return broken
 
     def _numbers(self, chunk: RawChunk, names: list[str], kept: Mask) -> NDArray[np.float64]:
@@ -169,13 +159,11 @@ class CodedRows:
             single, bag = iter(codes.T), iter(bags)
             for at, field in enumerate(self.plan.fields):
                 counts[at] = _grown(counts[at], self.coder_of(field).size)
-                if field.pooling is not None:
+                if field.pooling is None:
+                    add_counts(counts[at], next(single), chosen & (field.transform != "quantiles"))
+                else:
                     bag_codes, lengths = next(bag)
                     add_counts(counts[at], bag_codes, np.repeat(chosen, lengths))
-                else:
-                    column = next(single)
-                    if field.transform != "quantiles":
-                        add_counts(counts[at], column, chosen)
 
     def _reject(self, chunk: RawChunk, rows: NDArray[np.int64], problem: str, column: str | None, kept: Mask) -> None:
         """Raise for the first of these rows, or skip them all."""

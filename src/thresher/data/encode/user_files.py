@@ -5,7 +5,7 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from thresher._internal.files import atomic_folder
 from thresher.data.config import DataConfig
@@ -13,8 +13,7 @@ from thresher.data.encode.row_encoder import RowEncoder
 from thresher.data.encode.sources import EncodingPlan, describe_files, register_source
 from thresher.data.read.column_values import LabelValue, check_positive, count_labels, unknown_column
 from thresher.data.read.guess_columns import Guess, first_rows, guess_columns
-from thresher.data.read.raw_files import RawChunk, expand_paths, is_parquet, read_chunks, resolve_format
-from thresher.data.read.text_blocks import BLOCK_BYTES
+from thresher.data.read.raw_files import BLOCK_BYTES, RawChunk, expand_paths, is_parquet, read_chunks, resolve_format
 from thresher.data.read.text_rows import delimiter_hint
 from thresher.data.schema import DenseColumn, Field, FileFormat, Label, SplitName
 from thresher.data.table import EncodedTable, read_metadata
@@ -27,15 +26,11 @@ class FilesSource:
 
     paths: tuple[Path, ...]
     plan: EncodingPlan
-    splits: tuple[SplitName | None, ...]
-    """The split of each file; None if the rows of the file are split."""
-    file_format: FileFormat
-    """As in the settings; what is not set there is detected in each file."""
+    splits: tuple[SplitName | None, ...]  # of each file; None if the rows of the file are split
+    file_format: FileFormat  # as in the settings; what is not set there is detected in each file
     block_bytes: int = BLOCK_BYTES
     guess: Guess | None = None
-    """What was guessed, if anything."""
-    labels: tuple[LabelValue, ...] = ()
-    """The label values in the first rows; empty if they were not needed."""
+    labels: tuple[LabelValue, ...] = ()  # the label values in the first rows; empty if they were not needed
 
     @property
     def num_bytes(self) -> int | None:
@@ -47,12 +42,9 @@ class FilesSource:
     def chunks(self) -> Iterator[RawChunk]:
         bytes_before = 0
         for path, split in zip(self.paths, self.splits, strict=True):
+            resolved, header = self._resolve_format(path), not self.file_format.columns
             for chunk in read_chunks(
-                path,
-                self._resolve_format(path),
-                header=not self.file_format.columns,
-                block_bytes=self.block_bytes,
-                bad_rows=self.plan.bad_rows,
+                path, resolved, header=header, block_bytes=self.block_bytes, bad_rows=self.plan.bad_rows
             ):
                 done = None if chunk.bytes_done is None else bytes_before + chunk.bytes_done
                 yield replace(chunk, split=split, bytes_done=done)
@@ -95,14 +87,8 @@ def _plan(config: DataConfig, path: Path, file_format: FileFormat) -> tuple[Enco
     stored = replace(config.file_format, columns=()) if is_parquet(path) else file_format
     if config.vocabulary_like is not None and not config.fields:
         schema = RowEncoder.load(config.vocabulary_like).schema
-        return EncodingPlan.of(
-            config,
-            fields=schema.fields,
-            label=schema.label,
-            dense=schema.dense,
-            weight=schema.weight,
-            file_format=stored,
-        ), None
+        columns = {"dense": schema.dense, "weight": schema.weight, "file_format": stored}
+        return EncodingPlan.of(config, fields=schema.fields, label=schema.label, **columns), None
     fields, label, guess = config.fields, config.label, None
     if not fields or label is None:
         guess = guess_columns(path, file_format, config)
@@ -130,13 +116,11 @@ def _order_fields(fields: Sequence[Field]) -> tuple[Field, ...]:
 
 def _split_paths(config: DataConfig) -> tuple[tuple[Path, ...], tuple[SplitName | None, ...]]:
     paths = expand_paths(config.paths)
-    splits: list[SplitName | None] = ["train" if config.split.by == "files" else None] * len(paths)
-    if config.split.by == "files":
-        for name, more in (("validation", config.split.validation_paths), ("test", config.split.test_paths)):
-            found = expand_paths(more)
-            paths += found
-            splits += [name] * len(found)  # type: ignore[list-item]
-    return paths, tuple(splits)
+    if config.split.by != "files":
+        return paths, (None,) * len(paths)
+    validation, test = expand_paths(config.split.validation_paths), expand_paths(config.split.test_paths)
+    splits = [*(["train"] * len(paths)), *(["validation"] * len(validation)), *(["test"] * len(test))]
+    return paths + validation + test, cast(tuple[SplitName, ...], tuple(splits))
 
 
 @dataclass(frozen=True)
@@ -150,9 +134,7 @@ class EncodedSource:
         schema = self.table.schema
         return EncodingPlan(fields=schema.fields, label=schema.label, dense=schema.dense, weight=schema.weight)
 
-    @property
-    def num_bytes(self) -> int | None:
-        return None
+    num_bytes = None
 
     def inputs(self) -> Mapping[str, Any]:
         return {"encoded": self.table.fingerprint}
@@ -166,10 +148,8 @@ class EncodedSource:
         if metadata is not None and metadata["fingerprint"] == self.table.fingerprint:
             return EncodedTable.open(folder)
         if metadata is not None and not overwrite:
-            raise TableExistsError(
-                f"contains another table than {self.table.folder}. Choose another folder, or overwrite it.",
-                file=folder,
-            )
+            problem = f"contains another table than {self.table.folder}. Choose another folder, or overwrite it."
+            raise TableExistsError(problem, file=folder)
         with atomic_folder(folder) as beside:
             shutil.copytree(self.table.folder, beside, copy_function=_link_or_copy, dirs_exist_ok=True)
         return EncodedTable.open(folder)
@@ -179,11 +159,9 @@ class EncodedSource:
 def build_encoded_source(config: DataConfig) -> EncodedSource:
     if len(config.paths) != 1:
         raise ConfigError("the source 'encoded' needs one folder in data.paths: an encoded table")
-    defaults = DataConfig(
-        source=config.source, paths=config.paths, memory_mb=config.memory_mb, synthetic=config.synthetic
-    )
     for setting in fields(DataConfig):
-        if getattr(config, setting.name) != getattr(defaults, setting.name):
+        used = setting.name in ("source", "paths", "memory_mb", "synthetic")
+        if not used and getattr(config, setting.name) != setting.default:
             raise ConfigError(
                 f"data.{setting.name} has no effect: {config.paths[0]} is already encoded. Remove the setting, or "
                 "encode the raw files again"

@@ -26,13 +26,11 @@ class FieldCoder:
 
     def __init__(self) -> None:
         self._categories = ValueCoder()
-        self._cached: dict[tuple[str, str], _CachedCodes] = {}
-        self.broken_code = -1
-        """The code of values that should be a number or a date and are not; -1 if there are none."""
-        self.known: Vocabulary | None = None
-        """The vocabulary of an earlier table, which determines how numbers are spelled."""
-        self.new_values: list[pl.Series] = []
-        """Values that got a code and are not yet written to disk, in the order of the codes."""
+        self._raw: dict[tuple[str, str], tuple[ValueCoder, NDArray[np.int32]] | None] = {}
+        """By field and type, the raw values seen so far and the code of each one's category; None: too many."""
+        self.broken_code = -1  # of values that should be a number or a date and are not; -1 if there are none
+        self.known: Vocabulary | None = None  # of an earlier table; it determines how numbers are spelled
+        self.new_values: list[pl.Series] = []  # that got a code and are not yet written, in the order of the codes
 
     @property
     def size(self) -> int:
@@ -40,35 +38,30 @@ class FieldCoder:
 
     def encode(self, field: Field, column: pl.Series) -> NDArray[np.int32]:
         """The codes of a raw column."""
-        if field.transform == "none" and column.dtype == pl.String:
-            return self._code(self._category_values(field, column))
-        cached = self._cached.setdefault((field.name, str(column.dtype)), _CachedCodes())
-        if cached.raw is None:
-            return self._code(self._category_values(field, column))
+        key = field.name, str(column.dtype)
+        cached = self._raw.setdefault(key, (ValueCoder(), np.empty(0, np.int32)))
+        if cached is None or (field.transform == "none" and column.dtype == pl.String):
+            return self.add(self._category_values(field, column))
+        raw, codes = cached
         column = column.fill_null("") if column.dtype == pl.String else column
-        raw_codes, new_rows = cached.raw.encode(column)
+        raw_codes, new_rows = raw.encode(column)
         if len(new_rows):
-            new = self._code(self._category_values(field, column.gather(new_rows)))
-            cached.codes = np.concatenate([cached.codes, new])
-        codes: NDArray[np.int32] = cached.codes[raw_codes]
-        if cached.raw.size > MAX_CACHED_VALUES:
-            cached.raw, cached.codes = None, np.empty(0, np.int32)
-        return codes
-
-    def add_known(self, values: pl.Series) -> None:
-        """Give the values of a known vocabulary the next codes."""
-        self._code(values)
+            new = self.add(self._category_values(field, column.gather(new_rows)))
+            codes = np.concatenate([codes, new])
+        self._raw[key] = None if raw.size > MAX_CACHED_VALUES else (raw, codes)
+        return codes[raw_codes]
 
     def free(self) -> None:
         """Free the memory once all rows are coded; `size` stays available."""
         self._categories.free()
-        self._cached.clear()
+        self._raw.clear()
 
     def _category_values(self, field: Field, column: pl.Series) -> pl.Series:
         values = field_values(field, column)
         return values if self.known is None else self.known.respell(values, column.dtype)
 
-    def _code(self, values: pl.Series) -> NDArray[np.int32]:
+    def add(self, values: pl.Series) -> NDArray[np.int32]:
+        """The codes of categories; new ones get the next codes."""
         codes, new_rows = self._categories.encode(values)
         if len(new_rows):
             new = values.gather(new_rows)
@@ -77,14 +70,6 @@ class FieldCoder:
             if len(broken):
                 self.broken_code = int(codes[new_rows[broken[0]]])
         return codes
-
-
-class _CachedCodes:
-    """The raw values seen so far, and the code of each one's category."""
-
-    def __init__(self) -> None:
-        self.raw: ValueCoder | None = ValueCoder()
-        self.codes = np.empty(0, np.int32)
 
 
 class ValueCoder:

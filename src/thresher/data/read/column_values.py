@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import assert_never
 
 import numpy as np
 import polars as pl
@@ -45,15 +44,12 @@ def unknown_column(name: str, columns: Sequence[str]) -> str:
 def as_text(column: pl.Series) -> pl.Series:
     """Any column as text, with the `str()` of its values in Python and pandas; missing values as `""`.
 
-    A float without fraction is `3`, not `3.0`, since missing values turn a column of integer ids into floats. Decimals
-    have no trailing zeros, which depend on the column's type and not on the value.
+    A float without fraction is `3`, not `3.0`, since missing values turn a column of integer ids into floats.
     """
     kind = column.dtype
     if kind.is_nested():
-        raise DataError(
-            f"has type {str(kind).lower()}; expected one value per row. A field of lists needs a pooling",
-            column=column.name,
-        )
+        problem = f"has type {str(kind).lower()}; expected one value per row. A field of lists needs a pooling"
+        raise DataError(problem, column=column.name)
     if kind == pl.String:
         text = column
     elif kind == pl.Boolean:
@@ -65,7 +61,7 @@ def as_text(column: pl.Series) -> pl.Series:
             raise DataError("contains bytes that are not UTF-8; convert them to text", column=column.name) from None
     else:
         text = temporal_text(column) if kind.is_temporal() else column.cast(pl.String)
-    if kind.is_decimal():
+    if kind.is_decimal():  # trailing zeros depend on the column's type, not on the value
         text = text.str.replace(r"(\.\d*?)0+$", "${1}").str.strip_suffix(".")
     if kind.is_float():
         whole = column.is_finite() & (column == column.round()) & (column.abs() < EXACT_INTEGERS)
@@ -75,10 +71,7 @@ def as_text(column: pl.Series) -> pl.Series:
 
 
 def as_numbers(column: pl.Series) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """A column as float64 with NaN for missing values, and a mask of the values that are not a finite number.
-
-    Columns of other types are read through their text, so that a value has the same number whatever its type.
-    """
+    """A column as float64 with NaN for missing values, and a mask of the values that are not a finite number."""
     if column.dtype.is_nested():
         return np.full(len(column), np.nan), column.is_not_null().to_numpy()
     if column.dtype.is_integer() or column.dtype.is_float():
@@ -110,14 +103,12 @@ def parse_dates(column: pl.Series, date_format: str) -> pl.Series:
     text = column.cast(pl.String).str.strip_chars()
     if not date_format:
         return _parse_iso(text)
-    parsed = _parse_seconds(column) if date_format == "unix" else _parse_format(text, date_format)
+    if date_format == "unix":
+        parsed = (column.cast(pl.Float64, strict=False) * 1e6).cast(pl.Int64, strict=False).cast(pl.Datetime("us"))
+    else:
+        parsed = _parse_format(text, date_format)
     misreads_iso = date_format.startswith("%Y-") and not date_format.startswith("%Y-%m-%d")
     return parsed if misreads_iso or not parsed.null_count() else parsed.fill_null(_parse_iso(text))
-
-
-def _parse_seconds(column: pl.Series) -> pl.Series:
-    seconds = column.cast(pl.Float64, strict=False)
-    return (seconds * 1e6).cast(pl.Int64, strict=False).cast(pl.Datetime("us"))
 
 
 def _parse_format(text: pl.Series, date_format: str) -> pl.Series:
@@ -156,28 +147,14 @@ def read_date_part(column: pl.Series, date_format: str, part: DatePart) -> pl.Se
 
 def date_part(dates: pl.Series, part: DatePart) -> pl.Series:
     """One part as integers. Weekday 1 is Monday; hour_of_week 0 is the first hour of Monday."""
-    match part:
-        case "hour":
-            found = dates.dt.hour()
-        case "weekday":
-            found = dates.dt.weekday()
-        case "day":
-            found = dates.dt.day()
-        case "month":
-            found = dates.dt.month()
-        case "year":
-            found = dates.dt.year()
-        case "hour_of_week":
-            found = (dates.dt.weekday().cast(pl.Int32) - 1) * 24 + dates.dt.hour().cast(pl.Int32)
-        case _:
-            assert_never(part)
+    if part == "hour_of_week":
+        return (dates.dt.weekday().cast(pl.Int32) - 1) * 24 + dates.dt.hour().cast(pl.Int32)
+    found: pl.Series = getattr(dates.dt, part)()
     return found.cast(pl.Int32)
 
 
 def temporal_text(column: pl.Series) -> pl.Series:
     """A column of dates, datetimes or times as `str()` formats them in Python and pandas; null where missing.
-
-    A fraction of a second has six digits, nine if nanoseconds are not zero, none if the fraction is zero.
 
     >>> from datetime import datetime
     >>> temporal_text(pl.Series([datetime(2024, 3, 5, 9, 30), datetime(2024, 3, 5, 9, 30, 0, 500_000)])).to_list()
@@ -199,8 +176,7 @@ class LabelValue:
 
     value: str
     count: int
-    meaning: int | None
-    """0, 1, or None if it is not a label."""
+    meaning: int | None  # 0, 1, or None if it is not a label
 
 
 def label_of(value: str, positive: tuple[str, ...] = ()) -> int | None:
@@ -217,22 +193,17 @@ def read_labels(frame: pl.DataFrame, label: Label) -> tuple[NDArray[np.uint8], l
     known = {value: label_of(value, label.positive) for value in text.unique().to_list()}
     positives = {value for value, meaning in known.items() if meaning == 1}
     labels = text.is_in(positives).cast(pl.UInt8).to_numpy()
-    wrong = {value for value, meaning in known.items() if meaning is None}
-    missing = {value for value in wrong if not value.strip()}
-    bad = []
-    if wrong - missing:
-        why = "is not a label: expected 0 or 1. Set data.positive to the values that mean 1, or choose another column"
-        bad.append((text.is_in(wrong - missing).to_numpy(), why))
-    if missing:
-        bad.append((text.is_in(missing).to_numpy(), "is not a label: it is missing. Correct or drop the row"))
-    return labels, bad
+    missing = {value for value, meaning in known.items() if meaning is None and not value.strip()}
+    wrong = {value for value, meaning in known.items() if meaning is None} - missing
+    expected = "expected 0 or 1. Set data.positive to the values that mean 1, or choose another column"
+    problems = ((wrong, expected), (missing, "it is missing. Correct or drop the row"))
+    return labels, [(text.is_in(bad).to_numpy(), f"is not a label: {why}") for bad, why in problems if bad]
 
 
 def count_labels(column: pl.Series, positive: tuple[str, ...] = ()) -> tuple[LabelValue, ...]:
     """The values of a label column with count and meaning, most frequent first."""
-    counts = (
-        as_text(column).alias("value").value_counts(name="count").sort(["count", "value"], descending=[True, False])
-    )
+    counts = as_text(column).alias("value").value_counts(name="count")
+    counts = counts.sort(["count", "value"], descending=[True, False])
     return tuple(LabelValue(value, count, label_of(value, positive)) for value, count in counts.iter_rows())
 
 
@@ -255,16 +226,11 @@ def check_positive(values: Sequence[LabelValue], positive: tuple[str, ...], *, f
     """Raise if a positive value does not occur, but one that differs only in spelling does, such as `Yes` for `yes`."""
     known = {each.value.strip() for each in values}
     for wanted in positive:
-        near = (
-            [] if wanted in known else [each.value for each in values if _normalised(each.value) == _normalised(wanted)]
-        )
-        if near:
+        near = [each.value for each in values if _normalised(each.value) == _normalised(wanted)]
+        if near and wanted not in known:
             held = ", ".join(repr(each.value) for each in values[:SHOWN_VALUES])
-            raise LabelError(
-                f"data.positive is {wanted!r}, but no row has this value. Found {held}. Did you mean {near[0]!r}?",
-                file=file,
-                column=column,
-            )
+            problem = f"data.positive is {wanted!r}, but no row has this value. Found {held}. Did you mean {near[0]!r}?"
+            raise LabelError(problem, file=file, column=column)
 
 
 def _normalised(value: str) -> str | float:

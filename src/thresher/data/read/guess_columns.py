@@ -2,7 +2,6 @@
 
 import re
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 
@@ -65,34 +64,21 @@ class Guess:
 
 
 def guess_columns(path: Path, file_format: FileFormat, config: DataConfig | None = None) -> Guess:
-    """Guess the label and fields of a file; what `config` sets (label, fields, drop, positive) is used as it is.
-
-    The result is cached, since a command first shows the guess and then runs with it.
-    """
-    status = path.stat()
-    return _guess_columns(path, (status.st_size, status.st_mtime_ns), file_format, config or DataConfig())
-
-
-@lru_cache(maxsize=4)
-def _guess_columns(path: Path, version: tuple[int, int], file_format: FileFormat, config: DataConfig) -> Guess:
+    """Guess the label and fields of a file; what `config` sets (label, fields, drop, positive) is used as it is."""
+    config = config or DataConfig()
     sample = first_rows(path, file_format, config)
     label, why = _guess_label(sample, config, path)
     labels = count_labels(sample[label], config.positive)
     reasons = [(label, f"label: {why}{_label_hint(labels, config.positive)}")]
     fields = []
-    given: dict[str | None, str] = (
-        {config.split.column: "not used: it decides the split"} if config.split.column else {}
-    )
-    given |= {config.weight: "sample weight: as set"}
+    given: dict[str | None, str] = {config.weight: "sample weight: as set"}
+    given |= {config.split.column: "not used: it decides the split"} if config.split.column else {}
     given |= {dense.column or dense.name: "dense: as set" for dense in config.dense}
     given |= dict.fromkeys(config.drop, "not used: dropped in the settings")
     for name in sample.columns:
         if name == label:
             continue
-        if name in given:
-            reasons.append((name, given[name]))
-            continue
-        field, reason = _guess_field(name, sample[name])
+        field, reason = (None, given[name]) if name in given else _guess_field(name, sample[name])
         reasons.append((name, reason))
         if field is not None:
             fields.append(field)
@@ -104,7 +90,7 @@ def _guess_columns(path: Path, version: tuple[int, int], file_format: FileFormat
 def first_rows(path: Path, file_format: FileFormat, config: DataConfig) -> pl.DataFrame:
     """The first rows of a file, for guessing."""
     header = not config.columns
-    resolved = resolve_format(path, file_format if not header else config.file_format)
+    resolved = resolve_format(path, config.file_format if header else file_format)
     frames, num_rows = list[pl.DataFrame](), 0
     # two chunks, since a last line without a line end is a separate chunk
     for chunk in islice(read_chunks(path, resolved, header=header, block_bytes=1 << 22, bad_rows=config.bad_rows), 2):
@@ -155,9 +141,8 @@ def _guess_label(sample: pl.DataFrame, config: DataConfig, path: Path) -> tuple[
 
 def _not_binary(name: str, column: pl.Series, positive: tuple[str, ...]) -> str:
     """The error message for a column that is named like a label but is not 0/1; no other column is used instead."""
-    held = ", ".join(
-        f"{each.value or 'empty'} ({each.count:,})" for each in count_labels(column, positive)[:SHOWN_VALUES]
-    )
+    values = count_labels(column, positive)[:SHOWN_VALUES]
+    held = ", ".join(f"{each.value or 'empty'} ({each.count:,})" for each in values)
     return (
         f"its name is a label's, but its first rows are not 0 and 1: {held}. If it is the label, set data.label and "
         'data.positive, or data.bad_rows = "skip" to skip other values. If not, set data.label to another column, or '
@@ -169,8 +154,7 @@ def _binary(column: pl.Series, positive: tuple[str, ...]) -> bool:
     distinct = as_text(column).unique().to_list()
     if len(distinct) > 2 and not positive:
         return False
-    meanings = {label_of(value, positive) for value in distinct}
-    return meanings == {0, 1}
+    return {label_of(value, positive) for value in distinct} == {0, 1}
 
 
 def _guess_field(name: str, column: pl.Series) -> tuple[FieldConfig | None, str]:
@@ -179,7 +163,9 @@ def _guess_field(name: str, column: pl.Series) -> tuple[FieldConfig | None, str]
     if column.dtype.is_nested():
         return None, "not used: a struct column"
     if column.dtype in (pl.Date, pl.Datetime):
-        return _guess_date(name, column)
+        part = _usual_part(column)
+        reason = f"date: a column of dates, the {part}; set date_part for another part"
+        return FieldConfig(name=name, transform="date", date_part=part), reason
     text = as_text(column)
     distinct, rows = text.n_unique(), len(text)
     if name.lower() in _ROW_ID_NAMES and rows > 1 and distinct == rows:
@@ -207,12 +193,6 @@ def _guess_field(name: str, column: pl.Series) -> tuple[FieldConfig | None, str]
             hint = '; seconds since 1970? Set transform = "date", date_format = "unix"'
         return FieldConfig(name=name, transform="log2"), f"numeric: many integers, log² buckets; {counts}{hint}"
     return FieldConfig(name=name), f"categorical: few integers, {counts}"
-
-
-def _guess_date(name: str, column: pl.Series) -> tuple[FieldConfig, str]:
-    part = _usual_part(column)
-    field = FieldConfig(name=name, transform="date", date_part=part)
-    return field, f"date: a column of dates, the {part}; set date_part for another part"
 
 
 def _usual_part(column: pl.Series) -> DatePart:

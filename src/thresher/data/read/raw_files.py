@@ -1,26 +1,40 @@
 """CSV, TSV and Parquet files → chunks of raw columns, with line numbers for error messages.
 
-The columns of text files stay text: a zip code keeps its leading zero.
+The columns of text files are String without nulls: a zip code keeps its leading zero. Files are read in blocks of
+complete lines, never as a whole; they may be compressed with gzip or zstd.
 """
 
 import csv
 import glob
+import gzip
+import re
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import numpy as np
 import polars as pl
 
 from thresher.data.config import BadRows
-from thresher.data.read.text_blocks import BLOCK_BYTES, LATIN_1_HINT, compression_of, read_blocks
-from thresher.data.read.text_rows import parse_rows
+from thresher.data.read.text_rows import LATIN_1_HINT, QUOTE_HINT, count_char, inside_quotes, parse_rows
 from thresher.data.schema import FileFormat, SplitName
 from thresher.errors import DataError, FileFormatError
 
 CELL_BYTES = 8
 """Minimum size of a Parquet cell when counting the bytes of a chunk: encoded it takes this much."""
-_COMPRESSIONS = (".gz", ".gzip", ".zst", ".zstd")
+BLOCK_BYTES = 1 << 24
+MAX_LINE_BYTES = 1 << 28
+LONG_LINE_BYTES = 1 << 20
+"""A first line longer than this is checked for line ends other than LF."""
+_GZIP, _ZSTD = (".gz", ".gzip"), (".zst", ".zstd")
+_BOM, _WIDE_BOMS = b"\xef\xbb\xbf", (b"\xff\xfe", b"\xfe\xff")
+_UNSUPPORTED = {
+    b"PK\x03\x04": "is a zip archive; unpack it first",
+    b"\xfd7zXZ": "is compressed with xz; decompress it, or use gzip or zstd",
+    b"PAR1\x15": "is a Parquet file; its name must end with .parquet",
+}
 
 
 @dataclass(frozen=True)
@@ -29,14 +43,10 @@ class RawChunk:
 
     frame: pl.DataFrame
     file: Path | None = None
-    line_of: Callable[[int], int] | None = None
-    """The line number (Parquet: row number, from 1) of a row of the frame."""
-    skipped: tuple[tuple[int, str], ...] = ()
-    """(line, reason) of the bad rows that were skipped."""
-    split: SplitName | None = None
-    """The split of all these rows, if the source decides it."""
-    bytes_done: int | None = None
-    """Bytes of the source read so far, for the progress display; None if unknown."""
+    line_of: Callable[[int], int] | None = None  # the line number (Parquet: row number, from 1) of a row of the frame
+    skipped: tuple[tuple[int, str], ...] = ()  # (line, reason) of the bad rows that were skipped
+    split: SplitName | None = None  # the split of all these rows, if the source decides it
+    bytes_done: int | None = None  # bytes of the source read so far, for the progress display
 
     def line(self, row: int) -> int | None:
         return None if self.line_of is None else self.line_of(row)
@@ -102,10 +112,7 @@ def read_chunks(
     block_bytes: int = BLOCK_BYTES,
     bad_rows: BadRows = "error",
 ) -> Iterator[RawChunk]:
-    """All rows of one file in chunks of about `block_bytes`; `file_format` must come from `resolve_format`.
-
-    The columns of text files are String without nulls.
-    """
+    """All rows of one file in chunks of about `block_bytes`; `file_format` must come from `resolve_format`."""
     if is_parquet(path):
         yield from _read_parquet(path, block_bytes)
         return
@@ -160,7 +167,127 @@ def _decode(data: bytes, path: Path, file_format: FileFormat) -> str:
 
 
 def _guess_delimiter(path: Path, line: str) -> str:
-    suffix = next((s for s in reversed([x.lower() for x in path.suffixes]) if s not in _COMPRESSIONS), "")
+    suffix = next((s for s in reversed([x.lower() for x in path.suffixes]) if s not in _GZIP + _ZSTD), "")
     if suffix in (".csv", ".tsv"):
         return "," if suffix == ".csv" else "\t"
     return max("\t,;|", key=line.count)
+
+
+@dataclass(frozen=True)
+class Block:
+    """Complete lines of one file. A line break inside quotes does not end a line."""
+
+    data: bytes
+    first_line: int  # 1 is the first line of the file
+    end_offset: int  # where the next block starts, in decompressed bytes
+
+
+def read_blocks(path: Path, *, quote: str = '"', block_bytes: int = BLOCK_BYTES) -> Iterator[Block]:
+    """The file's lines in order, in blocks of about `block_bytes`."""
+    carry, offset, line, at_start, in_first_line = b"", 0, 1, True, True
+    for piece in _pieces(path, block_bytes):
+        if at_start and piece.startswith(_WIDE_BOMS):
+            raise DataError("the file is UTF-16; save it as UTF-8", file=path, line=1)
+        if at_start and piece.startswith(_BOM):
+            offset += len(_BOM)
+            piece = piece[len(_BOM) :]
+        at_start = False
+        data = carry + piece if carry else piece
+        cut = _last_line_end(data, quote)
+        if in_first_line and (cut or len(data) > LONG_LINE_BYTES):
+            _check_line_ends(data, quote, path)
+            in_first_line = False
+        if cut == 0 and len(data) > MAX_LINE_BYTES:
+            problem = f"no end of line within {len(data):,} bytes; if a quote is left open here, {QUOTE_HINT}"
+            raise FileFormatError(problem, file=path, line=line)
+        carry = data[cut:]
+        if cut:
+            offset += cut
+            yield Block(data[:cut], line, offset)
+            line += count_char(data, "\n", cut)
+    if carry:
+        if in_first_line:
+            _check_line_ends(carry, quote, path)
+        yield Block(carry, line, offset + len(carry))
+
+
+def compression_of(path: Path) -> Literal["", "gzip", "zstd"]:
+    """The compression of a file, by its first bytes, else by its name."""
+    try:
+        with path.open("rb") as stream:
+            head = stream.read(8)
+    except OSError as error:
+        raise DataError(f"cannot be read: {error.strerror or error}", file=path) from error
+    if head.startswith(b"\x1f\x8b"):
+        return "gzip"
+    if head.startswith(b"\x28\xb5\x2f\xfd"):
+        return "zstd"
+    for start, problem in _UNSUPPORTED.items():
+        if head.startswith(start):
+            raise DataError(problem, file=path)
+    name = path.name.lower()
+    return "zstd" if name.endswith(_ZSTD) else "gzip" if name.endswith(_GZIP) else ""
+
+
+def _check_line_ends(data: bytes, quote: str, path: Path) -> None:
+    """Raise if lines end with CR alone: the whole file would be read as one line."""
+    line = data.rstrip(b"\r\n")
+    if b"\r" not in line or b"\n" in line:
+        return
+    if quote:
+        mark = re.escape(quote.encode())
+        line = re.sub(mark + b"[^" + mark + b"]*" + mark, b"", line)
+    if b"\r" in line:
+        command = f"tr '\\r' '\\n' < {path.name} > new_{path.name}"
+        raise DataError(f"lines end with CR alone; convert them to LF, for example: {command}", file=path, line=1)
+
+
+def _last_line_end(data: bytes, quote: str) -> int:
+    """Index just after the last line break that is not inside quotes; 0 if there is none."""
+    if not quote or quote.encode() not in data:
+        return data.rfind(b"\n") + 1
+    codes = np.frombuffer(data, dtype=np.uint8)
+    ends = np.flatnonzero((codes == ord("\n")) & ~inside_quotes(codes, quote))
+    return int(ends[-1]) + 1 if len(ends) else 0
+
+
+def _pieces(path: Path, block_bytes: int) -> Iterator[bytes]:
+    """The file's decompressed bytes."""
+    compression = compression_of(path)
+    if compression == "zstd":
+        yield from _zstd_pieces(path, block_bytes)
+        return
+    try:
+        with gzip.open(path) if compression == "gzip" else path.open("rb") as stream:
+            while piece := stream.read(block_bytes):
+                yield piece
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        problem = f"the gzip file is truncated or damaged ({error}); download it again and check it with `gzip -t`"
+        raise DataError(problem, file=path) from error
+    except OSError as error:
+        raise DataError(f"cannot be read: {error.strerror or error}", file=path) from error
+
+
+def _zstd_pieces(path: Path, block_bytes: int) -> Iterator[bytes]:
+    # The standard library of Python 3.11 has no zstd; polars decompresses it line by line in its streaming engine.
+    try:
+        lines = pl.scan_lines(path)
+        held = b""
+        for frame in lines.collect_batches(chunk_size=_zstd_batch_lines(lines, block_bytes), maintain_order=True):
+            if not len(frame):
+                continue
+            held += (frame.to_series().str.join("\n")[0] + "\n").encode()
+            whole = len(held) - len(held) % block_bytes
+            yield from (held[at : at + block_bytes] for at in range(0, whole, block_bytes))
+            held = held[whole:]
+        if held:
+            yield held
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise DataError(f"the zstd file cannot be read: {error}", file=path) from error
+
+
+def _zstd_batch_lines(lines: pl.LazyFrame, block_bytes: int) -> int:
+    """Lines to decompress at a time: an eighth of a block, so that longer lines later in the file still fit."""
+    first = lines.head(100).collect(engine="streaming").to_series().str.len_bytes()
+    line_bytes = 1 + (first.sum() or 0) / max(len(first), 1)
+    return max(1, min(50_000, int(block_bytes / (8 * line_bytes))))

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -11,11 +12,13 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from thresher.data.read.text_blocks import LATIN_1_HINT, QUOTE_HINT, count_char
 from thresher.data.schema import FileFormat
 from thresher.errors import DataError
+from thresher.kernels.compiling import kernel
 
 Skipped = list[tuple[int, str]]
+LATIN_1_HINT = 'if the file is Latin-1, set data.encoding = "latin-1"'
+QUOTE_HINT = 'set data.quote = ""'
 NUL_BYTE = "contains a NUL byte: the file is binary or damaged"
 NOT_UTF_8 = f"contains a byte that is not UTF-8; {LATIN_1_HINT}"
 
@@ -57,8 +60,8 @@ def _is_regular(data: bytes, file_format: FileFormat, rows: int, *, quoted: bool
         return False
     if quoted:
         codes = np.frombuffer(data, np.uint8)
-        inside = np.bitwise_xor.accumulate((codes == ord(file_format.quote)).view(np.uint8)).view(bool)
-        if inside[-1] or np.count_nonzero((codes == ord("\n")) & inside):
+        inside = inside_quotes(codes, file_format.quote)
+        if inside[-1] or ((codes == ord("\n")) & inside).any():
             return False
         delimiters = int(np.count_nonzero((codes == ord(file_format.delimiter)) & ~inside))
     else:
@@ -85,16 +88,14 @@ def _parse_lines(
     if expected == 1:  # an empty line is then a missing value
         blank &= False
     skipped: Skipped = []
-    for at in np.flatnonzero(bad):
-        if broken[at]:
-            problem = NOT_UTF_8
-        elif nul[at]:
-            problem = NUL_BYTE
+    for at in np.flatnonzero(bad).tolist():
+        if broken[at] or nul[at]:
+            problem = NOT_UTF_8 if broken[at] else NUL_BYTE
         else:
             problem = _wrong_width(int(found[at]), file_format, path)
-        skipped.append((first_line + int(at), problem))
         if not skip:
-            raise DataError(problem, file=path, line=skipped[0][0])
+            raise DataError(problem, file=path, line=first_line + at)
+        skipped.append((first_line + at, problem))
     kept = np.flatnonzero(~blank & ~bad)
     rest = b"".join(data[starts[at] : ends[at]] + b"\n" for at in kept)
     frame = _parse_fast(rest, file_format)
@@ -174,6 +175,25 @@ def _encodes(row: list[str]) -> bool:
     return True
 
 
+def inside_quotes(codes: NDArray[np.uint8], quote: str) -> NDArray[np.bool_]:
+    """For each byte, whether it is after an opening quote and before the closing one."""
+    return np.bitwise_xor.accumulate((codes == ord(quote)).view(np.uint8)).view(bool)
+
+
+def count_char(data: bytes, char: str, end: int | None = None) -> int:
+    """Occurrences of an ASCII character before `end`."""
+    codes = np.frombuffer(data, np.uint8, len(data) if end is None else end)
+    return int(_count(codes, ord(char)))
+
+
+@kernel
+def _count(codes, wanted):  # type: ignore[no-untyped-def]
+    total = 0
+    for code in codes:
+        total += code == wanted
+    return total
+
+
 def likely_delimiter(columns: Sequence[str]) -> str:
     """The character that seems to separate the names in a header read as one column; empty if there is none."""
     if len(columns) != 1:
@@ -185,13 +205,10 @@ def likely_delimiter(columns: Sequence[str]) -> str:
 def delimiter_hint(columns: Sequence[str]) -> str:
     """Which delimiter to set, after a semicolon; empty if the delimiter seems right."""
     char = likely_delimiter(columns)
-    text = '"\\t"' if char == "\t" else f'"{char}"'
-    return f"; set data.delimiter = {text}" if char else ""
+    return "; set data.delimiter = " + json.dumps(char) if char else ""
 
 
 def single_column_error(columns: Sequence[str]) -> str:
     """The error message for a file read as one column by a wrong delimiter; empty if the delimiter seems right."""
     char = likely_delimiter(columns)
-    if not char:
-        return ""
-    return f"has one column, {columns[0]!r}, which looks separated by {char!r}{delimiter_hint(columns)}"
+    return f"has one column, {columns[0]!r}, which looks separated by {char!r}{delimiter_hint(columns)}" if char else ""
