@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from thresher.models.base import ModelConfig as ModelConfig
     from thresher.models.deepfm import DeepFmConfig as DeepFmConfig
     from thresher.models.fm import FmConfig as FmConfig
-    from thresher.models.lr import LogisticRegressionConfig as LogisticRegressionConfig
+    from thresher.models.fm import LogisticRegressionConfig as LogisticRegressionConfig
     from thresher.models.model_registry import build_model as build_model
     from thresher.models.model_registry import register_model as register_model
     from thresher.report.frontier import Frontier as Frontier
@@ -92,7 +92,7 @@ _HOMES = {
     "FmConfig": "thresher.models.fm",
     "Frontier": "thresher.report.frontier",
     "Growth": "thresher.attach.extend",
-    "LogisticRegressionConfig": "thresher.models.lr",
+    "LogisticRegressionConfig": "thresher.models.fm",
     "MaskTicket": "thresher.search.ticket",
     "ModelConfig": "thresher.models.base",
     "OptimizerConfig": "thresher.training.optimizers",

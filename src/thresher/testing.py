@@ -9,6 +9,7 @@ A failed check raises `AssertionError` with the requirement. The checks use a sm
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from typing import cast, get_args
 
 import torch
@@ -59,16 +60,14 @@ def check_embedding(embedding: EmbeddingClass | type[FieldEmbedding], config: Em
         embedding: the class, built as `embedding(field_sizes, config, feature_counts=…)`.
         config: settings for a table of 51 features in fields of 7, 2, 12 and 30.
     """
-    batch = toy_batch()
-    build = cast(EmbeddingClass, embedding)
+    batch, D = toy_batch(), config.embedding_dim
 
     def new(seed: int) -> FieldEmbedding:
         torch.manual_seed(seed)
-        return build(FIELD_SIZES, config, feature_counts=batch.feature_counts)
+        return cast(EmbeddingClass, embedding)(FIELD_SIZES, config, feature_counts=batch.feature_counts)
 
     _check_config(config)
     table = new(seed=0)
-    D = config.embedding_dim
     _require(isinstance(table, FieldEmbedding), "the class must be a subclass of FieldEmbedding")
     _require(table.num_features == sum(FIELD_SIZES), "num_features must be the sum of field_sizes")
     _require(table.embedding_dim == D, "embedding_dim must be that of the config")
@@ -78,78 +77,55 @@ def check_embedding(embedding: EmbeddingClass | type[FieldEmbedding], config: Em
         raise AssertionError(f"search_algorithm must name a registered search algorithm: {error}") from error
     _check_parameter_groups(table)
     _check_sizes(table)
+    before = {name: parameter.detach().clone() for name, parameter in table.named_parameters()}
+    _train(table, lambda: table(batch.ids).square().mean(), learning_rate=0.01, steps=1)
+    changed = [name for name, parameter in table.named_parameters() if not torch.equal(parameter, before[name])]
+    _require(bool(changed), "a training step must change at least one parameter")
 
-    _check_training_step(lambda: table(batch.ids).square().mean(), table)
-    table.eval()
-    vectors = table(batch.ids)
-    _require(
-        vectors.shape == (BATCH_SIZE, len(FIELD_SIZES), D),
-        f"ids [B, F] must give vectors [B, F, D], got {tuple(vectors.shape)}",
-    )
+    vectors = table.eval()(batch.ids)
+    shape = (BATCH_SIZE, len(FIELD_SIZES), D)
+    _require(vectors.shape == shape, f"ids [B, F] must give vectors [B, F, D], got {tuple(vectors.shape)}")
     _require(bool(vectors.isfinite().all()), "vectors must be finite")
-    _require(torch.equal(table(batch.ids), vectors), "lookups in eval mode must give the same vectors each time")
-    _require_close(table(batch.ids.long()), vectors, "int32 and int64 ids must give the same vectors")
+    _check_outputs(table, (batch.ids,), "vectors", new(seed=1))
     _require_close(table(batch.ids[3]), vectors[3], "a single row [F] must give the same vectors as in a batch")
     _require_close(table(batch.ids[:, 1]), vectors[:, 1], "a column [B] must give the same vectors as in a batch")
-    _require_close(table(batch.ids.flip(0)), vectors.flip(0), "a vector must depend only on its id, not on the batch")
-    _require(table(batch.ids[:0]).shape == (0, len(FIELD_SIZES), D), "an empty batch must give vectors [0, F, D]")
     if isinstance(table, RowEmbedding) and table.has_distinct_rows:
         expanded = expand_rows(*table.distinct_rows(batch.ids))
-        _require_close(
-            expanded, vectors, "distinct_rows, expanded to their positions, must equal the output of forward"
-        )
-    _check_copies(table, new(seed=1), (batch.ids,))
+        _require_close(expanded, vectors, "distinct_rows, expanded to positions, must equal the output of forward")
     if has_table(table):
         _check_stored_form(table, batch.ids, vectors)
 
 
 def check_model(model: ModelClass | type[CtrModel], config: ModelConfig) -> None:
-    """Check that a model meets the contract of `CtrModel`.
-
-    Args:
-        model: the class, built as `model(embedding, config, num_dense=…)`.
-        config: its settings.
-    """
+    """Check that a model, built as `model(embedding, config, num_dense=…)`, meets the contract of `CtrModel`."""
     batch = toy_batch()
-    build = cast(ModelClass, model)
     dense = torch.randn(BATCH_SIZE, 3, generator=torch.Generator().manual_seed(1))
 
     def new(seed: int, num_dense: int) -> CtrModel:
         torch.manual_seed(seed)
-        return build(UniformEmbedding(FIELD_SIZES, UniformConfig(embedding_dim=8)), config, num_dense=num_dense)
+        table = UniformEmbedding(FIELD_SIZES, UniformConfig(embedding_dim=8))
+        return cast(ModelClass, model)(table, config, num_dense=num_dense)
 
     _check_config(config)
     for inputs in ((batch.ids,), (batch.ids, dense)):
         num_dense = 0 if len(inputs) == 1 else dense.shape[1]
         ctr = new(0, num_dense)
         _require(isinstance(ctr, CtrModel), "the class must be a subclass of CtrModel")
-        logits = ctr(*inputs)
-        _require(logits.shape == (BATCH_SIZE,), f"logits must have shape [B], got {tuple(logits.shape)}")
+        shape = tuple(ctr(*inputs).shape)
+        _require(shape == (BATCH_SIZE,), f"logits must have shape [B], got {shape}")
         _check_loss_falls(ctr, inputs, batch.labels)
-        ctr.eval()
-        logits = ctr(*inputs)
+        logits = ctr.eval()(*inputs)
         _require(bool((logits < 0).any()), "outputs must be logits (negative for label 0), not probabilities")
-        _require(ctr(*(part[:0] for part in inputs)).shape == (0,), "an empty batch must give an empty output")
-        _require(torch.equal(ctr(*inputs), logits), "predictions in eval mode must be the same each time")
-        _require_close(ctr(batch.ids.long(), *inputs[1:]), logits, "int32 and int64 ids must give the same logits")
-        _require_close(
-            ctr(*(part.flip(0) for part in inputs)),
-            logits.flip(0),
-            "a logit must depend only on its row, not on the batch",
-        )
-        _require_close(ctr(*(part[:1] for part in inputs)), logits[:1], "a batch of one row must give the same logit")
+        _check_outputs(ctr, inputs, "logits", new(1, num_dense))
         bag = Bag(1, batch.ids[:, 1], torch.arange(BATCH_SIZE + 1), "mean")
-        single = torch.cat([batch.ids[:, :1], batch.ids[:, 2:]], dim=1)
-        bagged = ctr(single, dense if num_dense else None, (bag,))
+        bagged = ctr(batch.ids[:, [0, 2, 3]], dense if num_dense else None, (bag,))
         _require_close(bagged, logits, "a multi-valued field with one value must equal a single-valued field")
-        _check_copies(ctr, new(1, num_dense), inputs)
         has_embedding = ctr.embedding is not None
         _require(has_embedding == ctr.uses_embedding, "embedding must be None if and only if uses_embedding is False")
-        expected = ctr.embedding.num_parameters() if ctr.embedding is not None else 0
+        expected = 0 if ctr.embedding is None else ctr.embedding.num_parameters()
         _require(ctr.num_parameters() == expected, "num_parameters() must be that of the embedding")
-    _require(
-        not torch.equal(ctr(batch.ids, dense), ctr(batch.ids, dense + 1)), "logits must depend on the dense inputs"
-    )
+    reads_dense = not torch.equal(ctr(batch.ids, dense), ctr(batch.ids, dense + 1))
+    _require(reads_dense, "logits must depend on the dense inputs")
 
 
 def _check_config(config: EmbeddingConfig | ModelConfig) -> None:
@@ -177,47 +153,54 @@ def _check_sizes(table: FieldEmbedding) -> None:
     for name in ("num_parameters", "storage_bytes"):
         size = getattr(table, name)()
         _require(type(size) is int and size > 0, f"{name}() must be an int above 0, got {size!r}")
-    minimum = table.num_parameters() // 2  # int4 values
-    _require(
-        table.storage_bytes() >= minimum,
-        f"storage_bytes() must be at least {minimum} for num_parameters(), got {table.storage_bytes()}",
-    )
+    minimum, found = table.num_parameters() // 2, table.storage_bytes()  # int4 values
+    _require(found >= minimum, f"storage_bytes() must be at least {minimum} for num_parameters(), got {found}")
 
 
-def _check_training_step(loss: Callable[[], Tensor], module: nn.Module) -> None:
-    optimizer = build_optimizer(module, OptimizerConfig(learning_rate=0.01, weight_decay=0.0))
-    before = {name: parameter.detach().clone() for name, parameter in module.named_parameters()}
-    value = loss()
-    _require(value.requires_grad, "vectors must have gradients in training")
-    torch.autograd.backward(value)
-    optimizer.step()
-    changed = [name for name, parameter in module.named_parameters() if not torch.equal(parameter, before[name])]
-    _require(bool(changed), "a training step must change at least one parameter")
-    _require(bool(torch.isfinite(loss())), "the loss must be finite after a training step")
+def _train(module: nn.Module, loss: Callable[[], Tensor], *, learning_rate: float, steps: int) -> list[float]:
+    """Train and return the loss before each step and after the last."""
+    optimizer = build_optimizer(module, OptimizerConfig(learning_rate=learning_rate, weight_decay=0.0))
+    losses = []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        value = loss()
+        _require(value.requires_grad, "outputs must have gradients in training")
+        torch.autograd.backward(value)
+        optimizer.step()
+        losses.append(value.item())
+    losses.append(loss().item())
+    _require(isfinite(losses[-1]), "the loss must be finite after training")
+    return losses
 
 
 def _check_loss_falls(model: CtrModel, inputs: tuple[Tensor, ...], labels: Tensor) -> None:
     """Train for 30 steps on one batch: the loss falls only if gradients reach the parameters."""
-    optimizer = build_optimizer(model, OptimizerConfig(learning_rate=0.03, weight_decay=0.0))
-    losses = []
-    for _ in range(30):
-        optimizer.zero_grad()
-        loss = nn.functional.binary_cross_entropy_with_logits(model(*inputs), labels)
-        torch.autograd.backward(loss)
-        optimizer.step()
-        losses.append(loss.item())
+
+    def loss() -> Tensor:
+        return nn.functional.binary_cross_entropy_with_logits(model(*inputs), labels)
+
+    first, *_, last = losses = _train(model, loss, learning_rate=0.03, steps=30)
     _require(
-        min(losses[-5:]) < 0.9 * losses[0],
-        f"the loss must fall by 10 % in 30 training steps, got {losses[0]:.4f} → {losses[-1]:.4f}",
+        min(losses[-5:]) < 0.9 * first,
+        f"the loss must fall by 10 % in 30 training steps, got {first:.4f} → {last:.4f}",
     )
     if model.embedding is not None:
         has_gradients = any(parameter.grad is not None for parameter in model.embedding.parameters())
         _require(has_gradients, "the embedding's parameters must get gradients")
 
 
-def _check_copies(module: nn.Module, other: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-    expected = module.eval()(*inputs)
-    stored = save({name: value.contiguous().clone() for name, value in module.state_dict().items()})
+def _check_outputs(module: nn.Module, inputs: tuple[Tensor, ...], name: str, other: nn.Module) -> None:
+    """Check the outputs of a trained module in eval mode, and of copies of it; `other` is a new instance."""
+    ids, *dense = inputs
+    expected = module(*inputs)
+    _require(torch.equal(module(*inputs), expected), f"calls in eval mode must give the same {name} each time")
+    _require_close(module(ids.long(), *dense), expected, f"int32 and int64 ids must give the same {name}")
+    flipped = module(*(part.flip(0) for part in inputs))
+    _require_close(flipped, expected.flip(0), f"{name} of a row must depend only on its row, not on the batch")
+    first, empty = (module(*(part[:count] for part in inputs)) for count in (1, 0))
+    _require_close(first, expected[:1], f"a batch of one row must give the same {name}")
+    _require(empty.shape == expected[:0].shape, "an empty batch must give an empty output")
+    stored = save({key: value.contiguous().clone() for key, value in module.state_dict().items()})
     other.load_state_dict(load(stored))
     _require(
         torch.equal(other.eval()(*inputs), expected),

@@ -28,7 +28,7 @@ from thresher.experiment.prune import drop_doubts, prune
 from thresher.experiment.run_folder import Run
 from thresher.models.autoint import AutoIntConfig
 from thresher.models.deepfm import DeepFmConfig
-from thresher.models.lr import LogisticRegressionConfig
+from thresher.models.fm import LogisticRegressionConfig
 from thresher.search.budget import Budget
 from thresher.search.find_tickets import find_tickets
 from thresher.search.schedule import SearchConfig

@@ -18,9 +18,8 @@ from thresher.kernels.distinct import find_distinct
 from thresher.kernels.interactions import fm_from_rows, join_rows
 from thresher.kernels.rows import expand_rows
 from thresher.models.autoint import AutoIntConfig
-from thresher.models.base import CtrModel
+from thresher.models.base import CtrModel, DistinctVectors
 from thresher.models.deepfm import DeepFm, DeepFmConfig
-from thresher.models.distinct_vectors import DistinctVectors
 from thresher.models.layers import DeepTerm, SelfAttention
 from thresher.models.model_registry import build_model
 
@@ -294,7 +293,7 @@ def test_a_modified_layer_is_called_as_usual(change, config, of, monkeypatch):
 
 
 def test_subclasses_do_not_take_distinct_vectors():
-    from thresher.models.distinct_vectors import takes_distinct
+    from thresher.models.base import takes_distinct
 
     attention = SelfAttention(6, 4, 2, dropout=0.0, residual=True)
     assert takes_distinct(None)

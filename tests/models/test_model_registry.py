@@ -9,8 +9,7 @@ from thresher.models import model_registry as registry
 from thresher.models.autoint import AutoInt, AutoIntConfig
 from thresher.models.base import CtrModel, ModelConfig
 from thresher.models.deepfm import DeepFmConfig
-from thresher.models.fm import Fm, FmConfig
-from thresher.models.lr import LogisticRegression, LogisticRegressionConfig
+from thresher.models.fm import Fm, FmConfig, LogisticRegression, LogisticRegressionConfig
 from thresher.models.model_registry import model_config
 
 

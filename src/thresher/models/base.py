@@ -1,11 +1,15 @@
 """The interface of CTR models: feature ids and dense inputs in, one logit per row out.
 
-A model gets its embedding from outside and does not depend on the embedding's method.
+A model gets its embedding from outside and does not depend on the embedding's method. It may read the vectors of a
+batch as `DistinctVectors`, stored once per distinct feature, so that projections multiply each of them once: 1,024 rows
+of MovieLens-1M have 7,168 ids but about 1,200 distinct features. Results are equal up to rounding. Layers with hooks,
+pruning, parametrizations or another class get one vector per id, as usual.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import ClassVar
 
 import torch
@@ -16,8 +20,9 @@ from thresher.data.schema import Pooling
 from thresher.data.table import Bag
 from thresher.embeddings.base import FieldEmbedding, RowEmbedding
 from thresher.kernels.compiling import runs_on_kernels
-from thresher.kernels.distinct import find_distinct
-from thresher.models.distinct_vectors import DistinctVectors, has_hooks, takes_distinct
+from thresher.kernels.distinct import DistinctIds, find_distinct
+from thresher.kernels.interactions import join_rows
+from thresher.kernels.rows import expand_rows
 
 MAX_DISTINCT_SHARE, MIN_WIDTH = 0.25, 32
 """Above this share of distinct ids, or below this width, computing each vector once may cost more than it saves."""
@@ -44,12 +49,9 @@ def pool(vectors: Tensor, offsets: Tensor, pooling: Pooling) -> Tensor:
 
 
 def embed_fields(lookup: Callable[[Tensor], Tensor], ids: Tensor, bags: Sequence[Bag] = ()) -> Tensor:
-    """Look up the single- and multi-valued fields of a batch → vectors `[B, F, D]` in the order of the fields.
+    """Look up single-valued fields `[B, F − number of bags]` and bags → vectors `[B, F, D]` in the order of the fields.
 
-    Args:
-        lookup: ids `[...]` → vectors `[..., D]`.
-        ids: one id per single-valued field, in the order of the fields: `[B, F − number of bags]`.
-        bags: the multi-valued fields.
+    `lookup` maps ids `[...]` to vectors `[..., D]`.
     """
     vectors: Tensor = lookup(ids)  # [B, F', D]
     if not bags:
@@ -60,12 +62,66 @@ def embed_fields(lookup: Callable[[Tensor], Tensor], ids: Tensor, bags: Sequence
     return torch.stack([pooled[field] if field in pooled else next(single) for field in range(num_fields)], dim=1)
 
 
+@dataclass(frozen=True, eq=False)
+class DistinctVectors:
+    """Vectors `[B, F, D]` as distinct rows and their positions."""
+
+    rows: Tensor  # [U, D], ordered by id
+    distinct: DistinctIds  # the ids and their positions [B, F]; an omitted id has a vector of zeros
+    field_sizes: Sequence[int]
+
+    def expand(self) -> Tensor:
+        """One vector per id, `[B, F, D]`."""
+        return expand_rows(self.rows, self.distinct)
+
+    def project(self, layer: nn.Linear) -> Tensor:
+        """Apply a layer to every vector, `[B, F, A]`."""
+        if not (is_unmodified(layer, nn.Linear) and layer.bias is None):  # omitted vectors would miss the bias
+            projected: Tensor = layer(self.expand())
+            return projected
+        return expand_rows(layer(self.rows), self.distinct)
+
+    def project_concatenated(self, weight: Tensor) -> Tensor | None:
+        """`W · (v_1, …, v_F)` for the concatenated vectors of a row, as `Σ_f W_f v_f`: `W` `[H, F·D]` → `[B, H]`.
+
+        None if a column contains ids of another field, which encoded rows never do.
+        """
+        first_ids = torch.tensor(list(accumulate(self.field_sizes, initial=0)))
+        bounds = torch.searchsorted(self.distinct.ids, first_ids)  # first row of each field, end of the last: [F + 1]
+        places = self.distinct.places
+        inside = (places >= bounds[:-1]) & (places < bounds[1:]) | (places == self.distinct.num_ids)
+        if not bool(inside.all()):
+            return None
+        by_field = torch.split(self.rows, bounds.diff().tolist())  # F times [U_f, D]
+        weights = weight.view(len(weight), len(by_field), -1).unbind(1)  # F times [H, D]
+        products = [rows @ field_weight.T for rows, field_weight in zip(by_field, weights, strict=True)]
+        return join_rows(torch.cat(products), self.distinct)
+
+
+def takes_distinct(block: nn.Module | None) -> bool:
+    """Whether a block has no hooks and its class, not a base of it, sets `reads_distinct_vectors`."""
+    if block is None:
+        return True
+    if is_unmodified(block, nn.Sequential):
+        first = next(block.children(), None)
+        return first is not None and takes_distinct(first)
+    return "reads_distinct_vectors" in vars(type(block)) and not has_hooks(block)
+
+
+def is_unmodified(module: nn.Module, expected: type[nn.Module]) -> bool:
+    """Whether a module is exactly of this class, without hooks; pruning and parametrizations change one of them."""
+    return type(module) is expected and not has_hooks(module)
+
+
+def has_hooks(module: nn.Module) -> bool:
+    return any((module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks))
+
+
 class CtrModel(nn.Module, ABC):
     """Ids `[B, F]`, dense inputs `[B, K]` and multi-valued fields → logits `[B]`.
 
     A model is built as `cls(embedding, config, num_dense=K)`. It uses only `field_sizes`, `embedding_dim` and the
-    lookup of the embedding, so every method works with every model. (On a CPU it may look up each distinct vector of a
-    `RowEmbedding` once, which gives the same result faster.)
+    lookup of the embedding, so every method works with every model.
     """
 
     uses_embedding: ClassVar[bool] = True
@@ -138,6 +194,6 @@ class RegisteredModel:
 
 
 model_registry: Registry[RegisteredModel] = Registry(
-    "model", [f"thresher.models.{name}" for name in ("autoint", "deepfm", "fm", "lr")], group="thresher.models"
+    "model", [f"thresher.models.{name}" for name in ("autoint", "deepfm", "fm")], group="thresher.models"
 )
 """All models by name; the functions on it are in `thresher.models.model_registry`."""

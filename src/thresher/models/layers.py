@@ -11,10 +11,9 @@ from thresher.data.table import Bag
 from thresher.embeddings.base import Role, RowGradients
 from thresher.errors import ConfigError
 from thresher.kernels.distinct import DistinctIds, find_distinct
-from thresher.kernels.interactions import attend, drop_out, sum_from_rows
+from thresher.kernels.interactions import attend, drop_out, fm_from_rows, sum_from_rows
 from thresher.kernels.rows import expand_rows, lookup_rows
-from thresher.models.base import ModelConfig, embed_fields
-from thresher.models.distinct_vectors import DistinctVectors, is_unmodified
+from thresher.models.base import DistinctVectors, ModelConfig, embed_fields, is_unmodified
 
 
 class LinearTerm(RowGradients, nn.Module):
@@ -40,11 +39,8 @@ class LinearTerm(RowGradients, nn.Module):
         if not self.row_gradients:
             return embed_fields(self.weights, ids, bags).sum((1, 2))
         if bags:
-            return embed_fields(self._look_up_rows, ids, bags).sum((1, 2))
+            return embed_fields(lambda ids: expand_rows(*self._distinct_rows(ids)), ids, bags).sum((1, 2))
         return sum_from_rows(*self._distinct_rows(ids))
-
-    def _look_up_rows(self, ids: Tensor) -> Tensor:
-        return expand_rows(*self._distinct_rows(ids))  # [..., 1]
 
     def _distinct_rows(self, ids: Tensor) -> tuple[Tensor, DistinctIds]:
         distinct = find_distinct(ids, self.weights.num_embeddings)
@@ -61,7 +57,7 @@ class LinearTerm(RowGradients, nn.Module):
 def fm_term(vectors: Tensor | DistinctVectors) -> Tensor:
     """Sum of the dot products of all pairs of fields, as `½ Σ_d ((Σ_f v)² − Σ_f v²)`. Vectors `[B, F, D]` → `[B]`."""
     if isinstance(vectors, DistinctVectors):
-        return vectors.fm_term()
+        return fm_from_rows(vectors.rows, vectors.distinct)
     if torch.compiler.is_compiling():  # the compiler fuses the plain formula
         return 0.5 * (vectors.sum(1).square() - vectors.square().sum(1)).sum(1)
     if not (torch.is_grad_enabled() and vectors.requires_grad):
@@ -73,10 +69,6 @@ def fm_term(vectors: Tensor | DistinctVectors) -> Tensor:
 def _fm_term(vectors: Tensor, total: Tensor) -> Tensor:
     squares: Tensor = torch.linalg.vector_norm(vectors, dim=(1, 2)).square()  # [B], without a squared copy
     return 0.5 * (total.square().sum(1) - squares)
-
-
-def _fm_gradient(vectors: Tensor, total: Tensor, grad: Tensor) -> Tensor:
-    return torch.addcmul(total.unsqueeze(1) * grad, vectors, grad, value=-1)  # [B, F, D] in one pass
 
 
 class _FmTerm(torch.autograd.Function):
@@ -97,7 +89,10 @@ class _FmTerm(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad, grad_total):  # type: ignore[no-untyped-def]
         vectors, total = ctx.saved_tensors
-        gradient = None if grad is None else _fm_gradient(vectors, total, grad[:, None, None])
+        gradient = None
+        if grad is not None:
+            grad = grad[:, None, None]
+            gradient = torch.addcmul(total.unsqueeze(1) * grad, vectors, grad, value=-1)  # [B, F, D] in one pass
         if grad_total is None:
             return gradient
         through_total = grad_total.unsqueeze(1).expand_as(vectors)  # only for second derivatives
