@@ -23,8 +23,8 @@ from thresher.embeddings.thresholds import (
     THRESHOLD_FUNCTIONS,
     GranularityName,
     ThresholdFunctionName,
-    count_kept,
     field_of_feature,
+    keep_mask,
     soft_threshold,
 )
 from thresher.errors import ConfigError
@@ -102,11 +102,10 @@ class PepEmbedding(RowEmbedding):
         self.weight = new_table(self.num_features, self.embedding_dim) if weight is None else weight
 
         if thresholds is None:
-            start = 0.0 if config.pressure == "plan" else config.raw_threshold_init
             shape = self.granularity.shape(self.field_sizes, self.embedding_dim)
             thresholds = nn.Parameter(new_zeros(*shape), requires_grad=config.learn_deviation)
-            if start:
-                nn.init.constant_(thresholds, start)
+            if config.pressure == "decay":
+                nn.init.constant_(thresholds, config.raw_threshold_init)
         if config.pressure == "plan":
             self.deviation = thresholds
         else:
@@ -127,9 +126,8 @@ class PepEmbedding(RowEmbedding):
         return self.deviation if self.config.pressure == "plan" else self.raw_threshold
 
     def dense_gradients_reason(self) -> str | None:
-        if self.config.pressure == "decay":
-            return 'pressure = "decay" applies weight decay to every threshold at every step'
-        return None
+        decays = self.config.pressure == "decay"
+        return 'pressure = "decay" applies weight decay to every threshold at every step' if decays else None
 
     def forward(self, ids: Tensor) -> Tensor:
         if self.row_gradients:
@@ -198,9 +196,11 @@ class PepEmbedding(RowEmbedding):
 
     def threshold(self, start: int = 0, stop: int | None = None) -> Tensor:
         """`g(clock + deviation)` or `g(raw_threshold)`, broadcastable to `[N, D]` or to rows `start … stop − 1`."""
-        rows = slice(start, self.num_features if stop is None else stop)
-        expanded = self.granularity.expand(self.thresholds, self.field_of_feature[rows], rows)
-        return self.threshold_function(self.clock + expanded)
+        return self.threshold_function(self.clock + self._raw_thresholds(slice(start, stop)))
+
+    def _raw_thresholds(self, rows: slice) -> Tensor:
+        """The learned parameter, broadcastable to these rows of the table."""
+        return self.granularity.expand(self.thresholds, self.field_of_feature[rows], rows)
 
     @torch.no_grad()
     def threshold_range(self) -> tuple[float, float]:
@@ -219,11 +219,10 @@ class PepEmbedding(RowEmbedding):
 
         −∞ for entries that are exactly 0, for rows never looked up in training, and for the padding row.
         """
-        rows = slice(start, self.num_features if stop is None else stop)
-        expanded = self.granularity.expand(self.thresholds, self.field_of_feature[rows], rows)
-        scores = self.threshold_function.inverse(self.weight[rows].abs()) - expanded
+        rows = slice(start, stop)
+        scores = self.threshold_function.inverse(self.weight[rows].abs()) - self._raw_thresholds(rows)
         scores[~self.seen[rows]] = -torch.inf
-        if self.padding_id is not None and start <= self.padding_id < rows.stop:
+        if self.padding_id is not None and 0 <= self.padding_id - start < len(scores):
             scores[self.padding_id - start] = -torch.inf
         return scores
 
@@ -236,8 +235,8 @@ class PepEmbedding(RowEmbedding):
         """Entries that the current thresholds keep."""
         # counted in chunks of rows: the table may be larger than the memory
         step = max(1, CHUNK_ENTRIES // self.embedding_dim)
-        starts = range(0, self.num_features, step)
-        return sum(count_kept(self.weight[at : at + step], self.threshold(at, at + step)) for at in starts)
+        chunks = ((at, at + step) for at in range(0, self.num_features, step))
+        return sum(int(keep_mask(self.weight[slice(*rows)], self.threshold(*rows)).sum()) for rows in chunks)
 
     def storage_bytes(self) -> int:
         """Bytes of the whole table and its thresholds, which the search needs; compact tables are smaller."""

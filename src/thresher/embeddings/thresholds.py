@@ -1,6 +1,5 @@
 """Pruning thresholds: soft thresholding (Eq. 8, 11), threshold functions `g`, and granularities."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -30,37 +29,10 @@ def keep_mask(values: Tensor, threshold: Tensor) -> Tensor:
     return values.abs() > threshold
 
 
-def count_kept(values: Tensor, threshold: Tensor) -> int:
-    """`‖S(V)‖₀`: the number of kept entries."""
-    return int(keep_mask(values, threshold).sum())
-
-
-class ThresholdFunction(ABC):
-    """A strictly increasing `g: ℝ → (0, limit)` and its inverse, extended to `g(−∞) = 0` and `g⁻¹(0) = −∞`.
-
-    The paper's appendix requires: (1) `g` is positive, → 0 at −∞, → ∞ at ∞; (2) `0 < g′ ≤ G`; (3) `g′ < 1` at the
-    start. Softplus meets all three. The paper's sigmoid violates (1): it is bounded by 1, so it never prunes an entry
-    with `|v| ≥ 1`.
-    """
-
-    name: ClassVar[ThresholdFunctionName]
-    limit: ClassVar[float]
-    """The supremum of `g`; entries at or above it are never pruned."""
-
-    @abstractmethod
-    def __call__(self, raw: Tensor) -> Tensor:
-        """`g(raw)`."""
-
-    @abstractmethod
-    def inverse(self, threshold: Tensor) -> Tensor:
-        """`g⁻¹(threshold)`: −∞ at 0, +∞ at the limit and above."""
-
-
-class Softplus(ThresholdFunction):
+class Softplus:
     """`g(s) = log(1 + eˢ)`; `g⁻¹(x) = log(eˣ − 1)`."""
 
-    name = "softplus"
-    limit = float("inf")
+    name: ClassVar[ThresholdFunctionName] = "softplus"
 
     def __call__(self, raw: Tensor) -> Tensor:
         return softplus(raw)
@@ -70,11 +42,13 @@ class Softplus(ThresholdFunction):
         return threshold + torch.log(-torch.expm1(-threshold))
 
 
-class Sigmoid(ThresholdFunction):
-    """`g(s) = 1 / (1 + e⁻ˢ)`; `g⁻¹(x) = log(x / (1 − x))`. The paper's choice; its limit is 1."""
+class Sigmoid:
+    """`g(s) = 1 / (1 + e⁻ˢ)`; `g⁻¹(x) = log(x / (1 − x))`, +∞ for `x ≥ 1`. The paper's choice.
 
-    name = "sigmoid"
-    limit = 1.0
+    Violates (1) of the paper's conditions: it is bounded by 1, so it never prunes an entry with `|v| ≥ 1`.
+    """
+
+    name: ClassVar[ThresholdFunctionName] = "sigmoid"
 
     def __call__(self, raw: Tensor) -> Tensor:
         return torch.sigmoid(raw)
@@ -83,9 +57,11 @@ class Sigmoid(ThresholdFunction):
         return torch.logit(threshold.clamp(max=1.0))
 
 
-THRESHOLD_FUNCTIONS: dict[ThresholdFunctionName, ThresholdFunction] = {
-    function.name: function for function in (Softplus(), Sigmoid())
-}
+THRESHOLD_FUNCTIONS: dict[ThresholdFunctionName, Softplus | Sigmoid] = {"softplus": Softplus(), "sigmoid": Sigmoid()}
+"""Strictly increasing `g` and their inverses, extended to `g(−∞) = 0` and `g⁻¹(0) = −∞`.
+
+The paper's appendix requires: (1) `g` is positive, → 0 at −∞, → ∞ at ∞; (2) `0 < g′ ≤ G`; (3) `g′ < 1` at the start.
+"""
 
 
 @dataclass(frozen=True)
@@ -96,7 +72,6 @@ class Granularity:
     The paper has four of the six combinations; `field` and `field-dimension` are in the authors' code.
     """
 
-    name: GranularityName
     rows: Literal["all", "field", "feature"]
     per_dimension: bool
 
@@ -111,26 +86,19 @@ class Granularity:
         return field_of_feature[ids.long()] if self.rows == "field" else torch.zeros_like(ids)
 
     def expand(self, thresholds: Tensor, field_of_feature: Tensor, rows: slice = slice(None)) -> Tensor:
-        """Make thresholds broadcastable to the table `[N, D]`, or to some `rows` of it.
-
-        Args:
-            field_of_feature: the field of each of those rows.
-        """
+        """Make thresholds broadcastable to `rows` of the table `[N, D]`; `field_of_feature` is that of these rows."""
         if self.rows == "feature":
             return thresholds[rows]
         return thresholds[field_of_feature] if self.rows == "field" else thresholds
 
 
 GRANULARITIES: dict[GranularityName, Granularity] = {
-    granularity.name: granularity
-    for granularity in (
-        Granularity("global", "all", per_dimension=False),
-        Granularity("dimension", "all", per_dimension=True),
-        Granularity("feature", "feature", per_dimension=False),
-        Granularity("feature-dimension", "feature", per_dimension=True),
-        Granularity("field", "field", per_dimension=False),
-        Granularity("field-dimension", "field", per_dimension=True),
-    )
+    "global": Granularity("all", per_dimension=False),
+    "dimension": Granularity("all", per_dimension=True),
+    "feature": Granularity("feature", per_dimension=False),
+    "feature-dimension": Granularity("feature", per_dimension=True),
+    "field": Granularity("field", per_dimension=False),
+    "field-dimension": Granularity("field", per_dimension=True),
 }
 
 
