@@ -10,7 +10,7 @@ import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
-from typing import cast, get_args
+from typing import get_args
 
 import torch
 from safetensors.torch import load, save
@@ -20,12 +20,10 @@ from thresher._internal.settings import config_from_mapping, config_to_mapping
 from thresher.compact.stored import has_table, to_table
 from thresher.data.table import Bag
 from thresher.embeddings.base import EmbeddingConfig, FieldEmbedding, Role, RowEmbedding
-from thresher.embeddings.method_registry import EmbeddingClass
 from thresher.embeddings.uniform import UniformConfig, UniformEmbedding
 from thresher.errors import ThresherError
 from thresher.kernels.rows import expand_rows
 from thresher.models.base import CtrModel, ModelConfig
-from thresher.models.model_registry import ModelClass
 from thresher.search.find_tickets import search_algorithm
 from thresher.training.optimizers import OptimizerConfig, build_optimizer
 
@@ -53,7 +51,7 @@ def toy_batch(field_sizes: Sequence[int] = FIELD_SIZES, num_rows: int = BATCH_SI
     return ToyBatch(ids, labels, tuple(counts.tolist()))
 
 
-def check_embedding(embedding: EmbeddingClass | type[FieldEmbedding], config: EmbeddingConfig) -> None:
+def check_embedding(embedding: Callable[..., FieldEmbedding], config: EmbeddingConfig) -> None:
     """Check that a method meets the contract of `FieldEmbedding`.
 
     Args:
@@ -64,7 +62,7 @@ def check_embedding(embedding: EmbeddingClass | type[FieldEmbedding], config: Em
 
     def new(seed: int) -> FieldEmbedding:
         torch.manual_seed(seed)
-        return cast(EmbeddingClass, embedding)(FIELD_SIZES, config, feature_counts=batch.feature_counts)
+        return embedding(FIELD_SIZES, config, feature_counts=batch.feature_counts)
 
     _check_config(config)
     table = new(seed=0)
@@ -96,7 +94,7 @@ def check_embedding(embedding: EmbeddingClass | type[FieldEmbedding], config: Em
         _check_stored_form(table, batch.ids, vectors)
 
 
-def check_model(model: ModelClass | type[CtrModel], config: ModelConfig) -> None:
+def check_model(model: Callable[..., CtrModel], config: ModelConfig) -> None:
     """Check that a model, built as `model(embedding, config, num_dense=…)`, meets the contract of `CtrModel`."""
     batch = toy_batch()
     dense = torch.randn(BATCH_SIZE, 3, generator=torch.Generator().manual_seed(1))
@@ -104,7 +102,7 @@ def check_model(model: ModelClass | type[CtrModel], config: ModelConfig) -> None
     def new(seed: int, num_dense: int) -> CtrModel:
         torch.manual_seed(seed)
         table = UniformEmbedding(FIELD_SIZES, UniformConfig(embedding_dim=8))
-        return cast(ModelClass, model)(table, config, num_dense=num_dense)
+        return model(table, config, num_dense=num_dense)
 
     _check_config(config)
     for inputs in ((batch.ids,), (batch.ids, dense)):

@@ -18,23 +18,15 @@ from thresher.embeddings.pep import PepConfig
 from thresher.embeddings.thresholds import GRANULARITIES
 from thresher.errors import AttachError
 
-Holders = dict[nn.Parameter, dict[str, nn.Module]]
-"""Parameter → the modules that hold it, by name."""
-
 
 @dataclass(frozen=True)
 class AttachedTable:
-    """One table that `attach_` or `detach_` changed.
+    """One table that `attach_` or `detach_` changed."""
 
-    Attributes:
-        name: its qualified name in the model.
-        other_names: other modules that hold the same table: shared modules, tied layers.
-    """
-
-    name: str
+    name: str  # qualified name in the model
     num_features: int
     embedding_dim: int
-    other_names: tuple[str, ...] = ()
+    other_names: tuple[str, ...] = ()  # other modules that hold the same table: shared modules, tied layers
 
     @classmethod
     def of(cls, found: FoundTable) -> Self:
@@ -61,7 +53,6 @@ def attach_(
         model: any module that holds `nn.Embedding` or `nn.EmbeddingBag`, at any depth.
         config: settings of the thresholds. Omit `embedding_dim`: each table keeps its own width.
         where: selects tables by a name pattern (`"user_*"`) or a function of module and name; by default all.
-        min_features: minimum number of rows of a table.
         min_embedding_dim: minimum width of a table. The default excludes first-order weights, which have width 1.
         trained: whether the model is already trained. If True, rows that the search does not look up may be kept, and
             frozen tables are accepted. If False, such rows are assumed to carry no information and are pruned first,
@@ -86,6 +77,7 @@ def attach_(
     return [AttachedTable.of(table) for table in found]
 
 
+@torch.no_grad()
 def detach_(model: nn.Module, *, prune: bool = True) -> list[AttachedTable]:
     """Restore the plain modules of `model`, in place; outputs do not change.
 
@@ -93,30 +85,24 @@ def detach_(model: nn.Module, *, prune: bool = True) -> list[AttachedTable]:
     zeros for the pruned entries. It is a new Parameter, so create optimizers afterwards; training changes the zeros.
 
     Args:
-        model: a model with attached or compact tables.
         prune: write the thresholded values into attached tables; False keeps the unpruned trained values.
 
     Returns:
         The restored tables.
-
-    Raises:
-        AttachError: the model has no attached or compact table, or `prune=False` with a compact table.
     """
     attached, compact = _attached_and_compact(model)
     if not attached and not compact:
-        raise AttachError(
-            f"nothing to detach ({type(model).__qualname__}). The model has no attached or compact table."
-        )
+        raise AttachError(f"nothing to detach: {type(model).__qualname__} has no attached or compact table.")
     if compact and not prune:
         name = next(iter(next(iter(compact.values()))))
         raise AttachError(
             f"prune=False is not possible: table {name} is compact and its pruned entries are gone. Use prune=True."
         )
-    found = [FoundTable(weight, modules) for weight, modules in attached.items()]
     if prune:
-        for table in found:
-            _write_pruned_values_(table)
-    found += [_make_dense_(values, modules) for values, modules in compact.items()]
+        for weight, holders in attached.items():
+            weight.copy_(next(iter(holders.values())).pruned_weight())
+    found = [FoundTable(weight, holders) for weight, holders in attached.items()]
+    found += [_make_dense_(values, holders) for values, holders in compact.items()]
     for table in found:
         for module in dict.fromkeys(table.modules.values()):
             restore_(module)
@@ -185,10 +171,12 @@ def _sharing_key(weight: nn.Parameter) -> tuple[Any, ...]:
     return weight.shape[1], weight.dtype, weight.device
 
 
-def _attached_and_compact(model: nn.Module) -> tuple[Holders, Holders]:
-    """The attached and the compact tables of a model."""
-    attached: Holders = {}
-    compact: Holders = {}
+def _attached_and_compact(
+    model: nn.Module,
+) -> tuple[dict[nn.Parameter, dict[str, AttachedModule]], dict[nn.Parameter, dict[str, nn.Module]]]:
+    """The attached and the compact tables of a model: Parameter → the modules that hold it, by name."""
+    attached: dict[nn.Parameter, dict[str, AttachedModule]] = {}
+    compact: dict[nn.Parameter, dict[str, nn.Module]] = {}
     inner = set()
     for name, module in model.named_modules(remove_duplicate=False):
         if isinstance(module, AttachedModule):
@@ -201,19 +189,12 @@ def _attached_and_compact(model: nn.Module) -> tuple[Holders, Holders]:
     return attached, compact
 
 
-@torch.no_grad()
-def _write_pruned_values_(table: FoundTable) -> None:
-    module = next(iter(table.modules.values()))
-    assert isinstance(module, AttachedModule)
-    module.weight.copy_(module.pruned_weight())
-
-
 def _make_dense_(values: nn.Parameter, modules: dict[str, nn.Module]) -> FoundTable:
     """Register one dense Parameter in all modules that hold a compact table."""
     first = next(iter(modules.values()))
     table = first.table if isinstance(first, CompactLinear) else first
     assert isinstance(table, CompactEmbedding)
-    weight = nn.Parameter(table.to_dense().detach(), requires_grad=values.requires_grad)
+    weight = nn.Parameter(table.to_dense(), requires_grad=values.requires_grad)
     for module in modules.values():
         module.register_parameter("weight", weight)
     return FoundTable(weight, modules)

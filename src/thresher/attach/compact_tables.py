@@ -44,19 +44,14 @@ class CompactLinear(nn.Module):
 
 @dataclass(frozen=True, kw_only=True)
 class CompactedTable:
-    """One compact table of a model and its sizes.
-
-    Attributes:
-        memory_bytes: size in memory: the values and an index that is fast to read.
-        storage_bytes: size that `to_compact(module).save(…)` writes, with the smallest index; byte budgets count it.
-    """
+    """One compact table of a model and its sizes."""
 
     name: str
     num_features: int
     embedding_dim: int
     num_parameters: int
-    memory_bytes: int
-    storage_bytes: int
+    memory_bytes: int  # the values and an index that is fast to read
+    storage_bytes: int  # what `to_compact(module).save(…)` writes, with the smallest index; byte budgets count it
 
 
 def put_compact_(model: nn.Module, name: str, positions: Tensor, values: Tensor) -> CompactEmbedding:
@@ -73,9 +68,8 @@ def put_compact_(model: nn.Module, name: str, positions: Tensor, values: Tensor)
     holders = [module for module in model.modules() if module._parameters.get("weight") is weight]
     tied = [module for module in holders if isinstance(module, nn.Linear)]
     lookups = [module for module in holders if module not in tied]
-    if not lookups or not all(
-        isinstance(module, FieldEmbedding | nn.Embedding | nn.EmbeddingBag) for module in lookups
-    ):
+    tables = FieldEmbedding | nn.Embedding | nn.EmbeddingBag
+    if not lookups or not all(isinstance(module, tables) for module in lookups):
         raise AttachError(f"{name} is not an embedding table, or shares its weight with a module that is not one")
     compact = [_make_compact(module, positions, values) for module in lookups]
     compact[0].values.requires_grad_(weight.requires_grad)
@@ -103,9 +97,7 @@ def compact_(model: nn.Module) -> list[CompactedTable]:
         if isinstance(module, CompactEmbedding):
             tables.setdefault(module.values, {})[name] = module
     if not tables:
-        raise AttachError(
-            f"{type(model).__qualname__} has no attached or compact table. Call attach_ and search first."
-        )
+        raise AttachError(f"{type(model).__qualname__} has no attached or compact table. Attach and search first.")
     for values in tables:
         values.requires_grad_(False)
     return [_describe(holders) for holders in tables.values()]

@@ -1,8 +1,7 @@
 """Adding rows for new ids to compact tables; old rows do not change.
 
 The new features of a field follow its old ones, so global ids of later fields shift; `Growth` maps old ids to new ones.
-Tickets are extended by `thresher.search.ticket_files`, bundles by `thresher.serving.bundle`. Vocabularies are
-extended when data is encoded (`vocabulary_like` and `new_values = "append"` in a `DataConfig`).
+Vocabularies are extended when data is encoded (`vocabulary_like` and `new_values = "append"` in a `DataConfig`).
 """
 
 from dataclasses import dataclass
@@ -51,11 +50,14 @@ class Growth:
         """For a table of a user-defined model: one field without an unknown feature."""
         return cls((old_size,), (new_size,), has_unknown=False)
 
-    def check_start(self, start: Start | None) -> Start:
+    def check_start(self, start: Start | None, embedding_dim: int) -> Start:
         """`start` if it is valid; for None the unknown feature, or zeros if there is none."""
         if start is None:
             return "unknown" if self.has_unknown else "zeros"
         if isinstance(start, Tensor):
+            expected = [sum(self.new_sizes) - sum(self.old_sizes), embedding_dim]
+            if list(start.shape) != expected:
+                raise ConfigError(f"start has shape {list(start.shape)}; expected {expected}, one row per id")
             return start
         if start not in get_args(StartName):
             raise ConfigError(f"start must be 'unknown', 'zeros' or a tensor with the new rows, got {start!r}")
@@ -89,15 +91,11 @@ class Growth:
 def extend_embedding(embedding: CompactEmbedding, growth: Growth, start: Start | None = None) -> CompactEmbedding:
     """A trainable compact table with rows for the new features. Bags are not supported: extend their ticket instead."""
     if isinstance(embedding, CompactBag):
-        raise ConfigError(
-            "a compact nn.EmbeddingBag cannot be extended. Use extend_ticket, and apply the ticket to a model with a "
-            "larger bag."
-        )
+        raise ConfigError("a compact nn.EmbeddingBag cannot be extended. Use extend_ticket and a larger bag.")
     growth.check_table(embedding.num_features)
-    positions, values = extend_entries(
-        embedding.positions(), embedding.values.detach(), embedding.embedding_dim, growth, start
-    )
-    extended = CompactEmbedding(growth.new_sizes, embedding.embedding_dim, positions, values)
+    D, old_values = embedding.embedding_dim, embedding.values.detach()
+    entries = extend_entries(embedding.positions(), old_values, D, growth, start)
+    extended = CompactEmbedding(growth.new_sizes, D, *entries)
     extended.scale_grad_by_freq = embedding.scale_grad_by_freq
     return extended
 
@@ -110,21 +108,20 @@ def extend_table(table: CompactTable, growth: Growth, start: Start | None = None
     """
     growth.check_table(table.num_features)
     old_positions, old_values = (torch.from_numpy(part) for part in table.entries())
-    positions, values = extend_entries(old_positions, old_values, table.embedding_dim, growth, start)
+    entries = extend_entries(old_positions, old_values, table.embedding_dim, growth, start)
     shape = (sum(growth.new_sizes), table.embedding_dim)
-    return CompactTable.from_entries(shape, positions, values, value_type=table.value_type)
+    return CompactTable.from_entries(shape, *entries, value_type=table.value_type)
 
 
 def extend_entries(
     positions: Tensor, values: Tensor, embedding_dim: int, growth: Growth, start: Start | None
 ) -> tuple[Tensor, Tensor]:
     """Kept entries of the old table (flat positions and values, `[K]`) → those of the new one, ascending."""
-    D, start = embedding_dim, growth.check_start(start)
+    D, start = embedding_dim, growth.check_start(start, embedding_dim)
     rows, columns = positions // D, positions % D
     new_rows = growth.new_rows()
     new_positions, new_values = [growth.moved_rows()[rows] * D + columns], [values]
     if isinstance(start, Tensor):
-        _check_shape(start, len(new_rows), D)
         at, column = start.nonzero(as_tuple=True)
         new_positions.append(new_rows[at] * D + column)
         new_values.append(start[at, column].to(values.dtype))
@@ -144,17 +141,11 @@ def extend_entries(
 def extend_dense(weight: Tensor, growth: Growth, start: Start | None) -> Tensor:
     """A dense table `[N, D]` with rows for the new features."""
     growth.check_table(len(weight))
-    start = growth.check_start(start)
+    start = growth.check_start(start, weight.shape[1])
     extended = weight.new_zeros(sum(growth.new_sizes), weight.shape[1])
     extended[growth.moved_rows()] = weight
     if isinstance(start, Tensor):
-        _check_shape(start, len(growth.new_rows()), weight.shape[1])
         extended[growth.new_rows()] = start.to(weight.dtype)
     elif start == "unknown":
         extended[growth.new_rows()] = weight[growth.unknown_rows()]
     return extended
-
-
-def _check_shape(start: Tensor, num_new: int, embedding_dim: int) -> None:
-    if start.shape != (num_new, embedding_dim):
-        raise ConfigError(f"start has shape {list(start.shape)}; expected [{num_new}, {embedding_dim}], one row per id")

@@ -23,10 +23,6 @@ class FoundTable:
     """Qualified name → module, in the model's order. A module may have several names, a table several modules."""
 
     @property
-    def name(self) -> str:
-        return next(iter(self.modules))
-
-    @property
     def padding_id(self) -> int | None:
         """The padding row, if all modules that look up the table have the same one."""
         padding = {module.padding_idx for module in self.modules.values() if not isinstance(module, nn.Linear)}
@@ -34,7 +30,7 @@ class FoundTable:
 
     def __str__(self) -> str:
         num_features, embedding_dim = self.weight.shape
-        return f"{self.name} [{num_features} × {embedding_dim}]"
+        return f"{next(iter(self.modules))} [{num_features} × {embedding_dim}]"
 
 
 def find_tables(
@@ -60,9 +56,8 @@ def find_tables(
         _check_can_be_pruned(table)
         if not trained and not table.weight.requires_grad:
             raise AttachError(
-                f"table {table} is frozen (requires_grad is False): the search prunes entries of an untrained table "
-                "before those of other tables. Unfreeze it, exclude it with where=…, or pass trained=True to prune "
-                "its current values."
+                f"table {table} is frozen (requires_grad is False), and the search prunes untrained tables first. "
+                "Unfreeze it, exclude it with where=…, or pass trained=True to prune its current values."
             )
     return chosen
 

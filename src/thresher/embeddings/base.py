@@ -43,8 +43,8 @@ class EmbeddingConfig:
     def grid(cls) -> "Sequence[EmbeddingConfig]":
         """The settings a comparison tries for this method, in this order, before it chooses on validation.
 
-        Every method gets the same number of trials from the front of its grid, so the first three should span it. What
-        a budget decides (the width of a uniform table, the rows of a hashed one) is not part of a grid.
+        A comparison uses the first ones, so the first three should span the grid. What a budget decides (the width of a
+        uniform table, the rows of a hashed one) is not part of it.
         """
         return [cls()]
 
@@ -120,10 +120,9 @@ class RowEmbedding(RowGradients, FieldEmbedding):
 
     @abstractmethod
     def distinct_rows(self, ids: Tensor) -> "tuple[Tensor, DistinctIds]":
-        """Ids `[...]` → the distinct rows `[U, D]` of the batch and their positions; rows of zeros may be omitted.
+        """Ids `[...]` → the distinct rows `[U, D]` of the batch and their positions, which together equal `forward`.
 
-        Expanded to their positions, the rows equal the output of `forward`. Their gradients are row-sparse if
-        `row_gradients` is set.
+        Rows of zeros may be omitted. Gradients are row-sparse if `row_gradients` is set.
         """
 
     @property
@@ -142,15 +141,8 @@ class RegisteredEmbedding:
 
 
 _BASELINES = ("bilevel", "candidate_sizes", "hashing", "l1_projection", "magnitude", "mde", "mgqe", "nis", "quantised")
-embedding_registry: Registry[RegisteredEmbedding] = Registry(
-    "embedding method",
-    [
-        "thresher.embeddings.pep",
-        "thresher.embeddings.uniform",
-        *(f"thresher.baselines.{name}" for name in _BASELINES),
-    ],
-    group="thresher.embeddings",
-)
+_MODULES = ["thresher.embeddings.pep", "thresher.embeddings.uniform", *(f"thresher.baselines.{n}" for n in _BASELINES)]
+embedding_registry: Registry[RegisteredEmbedding] = Registry("embedding method", _MODULES, group="thresher.embeddings")
 """All methods by name; the functions on it are in `thresher.embeddings.method_registry`."""
 
 

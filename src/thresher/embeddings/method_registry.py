@@ -5,20 +5,11 @@ A third-party package registers a method with the decorator or an entry point of
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
-from typing import Any, Protocol, TypeVar, cast
+from typing import TypeVar
 
 from thresher._internal.config_builder import variant_name
 from thresher._internal.text import list_first
 from thresher.embeddings.base import EmbeddingConfig, FieldEmbedding, RegisteredEmbedding, Status, embedding_registry
-
-
-class EmbeddingClass(Protocol):
-    """How a method is built. `feature_counts` are those of the training split."""
-
-    def __call__(
-        self, field_sizes: Sequence[int], config: EmbeddingConfig, *, feature_counts: Sequence[int] | None = None
-    ) -> FieldEmbedding: ...
-
 
 EmbeddingT = TypeVar("EmbeddingT", bound=type[FieldEmbedding])
 
@@ -56,11 +47,10 @@ def build_embedding(
 
     Args:
         field_sizes: features per field, unknown rows included; their sum is `N`.
-        config: the method's settings; their class selects the method.
         feature_counts: how often each of the `N` features occurs in the training split; required by methods that
             use popularity, ignored by others.
     """
-    build = cast(EmbeddingClass, embedding_registry.find(method_name(config)).embedding)
+    build: Callable[..., FieldEmbedding] = embedding_registry.find(method_name(config)).embedding
     return build(field_sizes, config, feature_counts=feature_counts)
 
 
@@ -81,17 +71,16 @@ def describe_settings(config: EmbeddingConfig, grid: Sequence[EmbeddingConfig] |
     >>> describe_settings(MdeConfig(embedding_dim=32, num_blocks=16), method_grid("mde"))
     'embedding_dim up to 32, num_blocks 16, temperature 0.3'
     """
-    method = method_name(config)
-    others = method_grid(method) if grid is None else grid
+    registered = embedding_registry.find(method_name(config))
     # without a search, a budget lowers this setting
-    searched = registered_embeddings()[method].embedding.search_algorithm != "immediate"
+    lowered = config.budget_setting if registered.embedding.search_algorithm == "immediate" else None
     parts = []
-    for field in fields(config):
-        value = getattr(config, field.name)
-        varies = any(getattr(other, field.name) != value for other in others)
-        if value is not None and (varies or field.name == "embedding_dim"):
-            up_to = "" if searched or field.name != config.budget_setting else "up to "
-            parts.append(f"{field.name} {up_to}{_value_text(value)}")
+    for name in (field.name for field in fields(config)):
+        value = getattr(config, name)
+        varies = any(getattr(other, name) != value for other in grid or registered.config.grid())
+        if value is not None and (varies or name == "embedding_dim"):
+            text = f"{{{', '.join(map(str, value))}}}" if isinstance(value, tuple) else str(value)
+            parts.append(f"{name} {'up to ' if name == lowered else ''}{text}")
     return ", ".join(parts)
 
 
@@ -99,7 +88,3 @@ def describe_grid(method: str, *, first: int) -> str:
     """The first settings of a method's grid, and the number of further ones."""
     grid = method_grid(method)
     return list_first((describe_settings(config, grid) for config in grid), first, separator="; ")
-
-
-def _value_text(value: Any) -> str:
-    return f"{{{', '.join(map(str, value))}}}" if isinstance(value, tuple) else str(value)

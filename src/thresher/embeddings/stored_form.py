@@ -19,17 +19,11 @@ MAX_WIDTH = 65_536
 
 @dataclass(frozen=True)
 class StoredForm:
-    """The stored parts of an embedding.
+    """The stored parts of an embedding."""
 
-    Attributes:
-        kind: name under which the class that reads it is registered.
-        tensors: everything a lookup reads; their total size is the embedding's `storage_bytes()`.
-        metadata: JSON data that defines shapes and meaning of the tensors.
-    """
-
-    kind: str
-    tensors: Mapping[str, Tensor]
-    metadata: Mapping[str, Any]
+    kind: str  # name under which the class that reads it is registered
+    tensors: Mapping[str, Tensor]  # everything a lookup reads; their total size is the embedding's `storage_bytes()`
+    metadata: Mapping[str, Any]  # JSON data that defines shapes and meaning of the tensors
 
 
 @runtime_checkable
@@ -69,9 +63,7 @@ def register_stored_form(kind: str) -> Callable[[ClassT], ClassT]:
 def build_stored(field_sizes: Sequence[int], form: StoredForm) -> FieldEmbedding:
     """Build the embedding of a stored form, for lookups only; it shares the form's tensors.
 
-    Raises:
-        FormatError: the form's method is not installed.
-        ValueError: the form's parts do not fit together.
+    Raises FormatError if the form's method is not installed, and ValueError if its parts do not fit together.
     """
     from thresher.embeddings.method_registry import registered_embeddings
 

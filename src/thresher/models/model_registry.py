@@ -4,7 +4,7 @@ A third-party package registers a model with the decorator or an entry point of 
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, TypeVar
 
 from thresher._internal.config_builder import variant_name
 from thresher.embeddings.base import FieldEmbedding
@@ -18,9 +18,9 @@ RECORDED_SETTINGS: Mapping[tuple[str, str], Mapping[str, Any]] = {
         "hidden_sizes": (100, 100), "dropout": 0.5, "num_layers": 1, "attention_dropout": 0.4,
     },
     ("criteo", "deepfm"): _LARGE_NETWORK,
-    ("criteo", "autoint"): {**_LARGE_NETWORK, "attention_dropout": 0.0},
+    ("criteo", "autoint"): _LARGE_NETWORK,
     ("avazu", "deepfm"): _LARGE_NETWORK,
-    ("avazu", "autoint"): {**_LARGE_NETWORK, "attention_dropout": 0.0},
+    ("avazu", "autoint"): _LARGE_NETWORK,
 }  # fmt: skip
 """(data set, model) → settings that differ from the defaults.
 
@@ -28,12 +28,6 @@ The paper leaves the network to the cited works; the sizes are those of the auth
 AutoInt with its deep term and without its linear term. On MovieLens-1M dropout is 0.5 instead of their 0.2, and AutoInt
 has one layer instead of three: `benchmarks/experiments/movielens-1m/` has the measurements.
 """
-
-
-class ModelClass(Protocol):
-    """How a model is built."""
-
-    def __call__(self, embedding: FieldEmbedding, config: ModelConfig, *, num_dense: int = 0) -> CtrModel: ...
 
 
 ModelT = TypeVar("ModelT", bound=type[CtrModel])
@@ -73,8 +67,7 @@ def build_model(embedding: FieldEmbedding, config: ModelConfig, *, num_dense: in
 
     Args:
         embedding: looks up the vectors; a model without vectors (`uses_embedding` is False) only reads its sizes.
-        config: the model's settings; their class selects the model.
         num_dense: number of dense inputs per row.
     """
-    build = cast(ModelClass, _registry.find(model_name(config)).model)
+    build: Callable[..., CtrModel] = _registry.find(model_name(config)).model
     return build(embedding, config, num_dense=num_dense)
