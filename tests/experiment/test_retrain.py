@@ -12,7 +12,7 @@ from thresher.experiment.retrain import retrain_ticket
 from thresher.models.fm import FmConfig
 from thresher.models.model_registry import build_model
 from thresher.search.budget import Budget
-from thresher.search.cutting import top_entries
+from thresher.search.mask_search import top_entries
 from thresher.search.ticket import MaskTicket, Provenance, kept_weights
 from thresher.training.fit import TrainingConfig
 from thresher.training.loop import train_epoch

@@ -10,7 +10,7 @@ from thresher.compact import compact_bytes
 from thresher.embeddings.pep import PepConfig, PepEmbedding
 from thresher.errors import AttachError, BudgetError, ConfigError, NonFiniteError
 from thresher.search.budget import Budget
-from thresher.search.cutting import planned_entries, top_entries
+from thresher.search.mask_search import planned_entries, top_entries
 from thresher.search.searcher import Searcher, clock_for
 
 

@@ -13,7 +13,7 @@ from thresher.embeddings.pep import PepConfig, PepEmbedding
 from thresher.embeddings.uniform import UniformConfig
 from thresher.errors import ConfigError, FormatError, ThresherError
 from thresher.search.budget import Budget
-from thresher.search.cutting import top_entries
+from thresher.search.mask_search import top_entries
 from thresher.search.ticket import (
     MaskTicket,
     Provenance,

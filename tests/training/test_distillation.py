@@ -82,7 +82,7 @@ def test_a_teacher_is_learned_from_where_labels_say_nothing():
         model = Weights(torch.zeros(60))
         soft_labels = SoftLabels.from_teacher(Weights(truth), data.train, share)
         train_model(model, data, config, soft_labels=soft_labels)
-        assert soft_labels.scale_decay(config).optimizer.embedding_weight_decay == pytest.approx(0.001 * (1 - share))
+        assert soft_labels.scale_decay(config.optimizer).embedding_weight_decay == pytest.approx(0.001 * (1 - share))
         aucs[share] = evaluate(model, validation).auc
         assert model.dropout.p == 0.9
     assert aucs[1.0] > 0.99

@@ -52,17 +52,13 @@ class EndlessBatches:
         return next(self._iterator)
 
 
-class MaskTickets:
+class MaskTickets(TableSearch):
     """Cuts mask tickets by the tables' own scores."""
 
-    def __init__(self, task: SearchTask, tables: Mapping[str, Any]) -> None:
-        self.search = TableSearch(task, tables)
-
-    def cut(self, initial_state: Mapping[str, Tensor], *, step: int, epoch: int) -> Sequence[Ticket]:
-        cutter = self.search.cutter
-        cutter.initial_state = dict(initial_state)
-        cutter.cut_due(self.search.scores(), at_least=0, step=step, epoch=epoch)
-        return cutter.tickets
+    def cut_all(self, initial_state: Mapping[str, Tensor], *, step: int, epoch: int) -> Sequence[Ticket]:
+        self.initial_state, self.current_step, self.epoch = dict(initial_state), step, epoch
+        self.cut_due(self.scores(), at_least=0)
+        return self.tickets
 
 
 @register_search("bilevel")
@@ -91,7 +87,7 @@ class BilevelSearch:
             self.weights_optimizer, self, stage="bilevel search", settings=settings, max_epochs=self.config.max_epochs
         )
         self.stopping.restore_best_(self.model)
-        return self.tickets.cut(self.initial_state, step=self.step, epoch=self.epoch)
+        return self.tickets.cut_all(self.initial_state, step=self.step, epoch=self.epoch)
 
     @property
     def finished(self) -> bool:

@@ -87,7 +87,7 @@ class ProjectionSearch(TableSearch):
     def __init__(self, task: SearchTask, tables: Mapping[str, L1ProjectionEmbedding], schedule: Schedule) -> None:
         super().__init__(task, tables, schedule)
         self.seconds = 0.0
-        self.plan = Plan(self.num_entries, self.cutter.smallest, schedule.plan_steps)
+        self.plan = Plan(self.num_entries, self.smallest, schedule.plan_steps)
 
     @torch.no_grad()
     def prune(self, steps: int) -> None:

@@ -15,15 +15,15 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
-from thresher.embeddings.base import BYTES_PER_VALUE, EmbeddingConfig, FieldEmbedding, Role, new_table
+from thresher.embeddings.base import BYTES_PER_VALUE, EmbeddingConfig, FieldEmbedding, new_table
 from thresher.embeddings.method_registry import register_embedding
 from thresher.errors import ConfigError
 from thresher.search.controller import MaskSearchController, TableSearch, find_tables
-from thresher.search.cutting import Scores, top_entries
 from thresher.search.find_tickets import SearchTask, register_search
+from thresher.search.mask_search import Scores, top_entries
 from thresher.search.schedule import Schedule
 from thresher.training.checkpoint import Checkpoint
 from thresher.training.metrics import Metrics
@@ -121,9 +121,6 @@ class MagnitudeEmbedding(FieldEmbedding):
         """The search holds the whole table and a bit per entry; a ticket saves bytes only after retraining."""
         return self.weight.numel() * BYTES_PER_VALUE + -(-self.mask.numel() // 8)
 
-    def parameter_groups(self) -> Mapping[Role, Sequence[nn.Parameter]]:
-        return {"embeddings": [self.weight]}
-
 
 @register_embedding("gradual-magnitude", GradualMagnitudeConfig)
 class GradualMagnitudeEmbedding(MagnitudeEmbedding):
@@ -156,7 +153,7 @@ class GradualSearch(MagnitudeSearch):
 
     def __init__(self, task: SearchTask, tables: Mapping[str, MagnitudeEmbedding], schedule: Schedule) -> None:
         super().__init__(task, tables, schedule)
-        self.plan = CubicPlan(self.num_entries, self.cutter.smallest, schedule.plan_steps)
+        self.plan = CubicPlan(self.num_entries, self.smallest, schedule.plan_steps)
 
     def prune(self, steps: int) -> None:
         scores = self.scores()
@@ -237,7 +234,7 @@ class IterativeController(MagnitudeController):
         super().__init__(task)
         config = next(iter(self.tables.values())).config
         assert isinstance(config, IterativeMagnitudeConfig)
-        stops = sorted(set(self.search.cutter.planned.values()), reverse=True)
+        stops = sorted(set(self.search.planned_counts.values()), reverse=True)
         self.round_counts = round_counts(self.search.num_entries, stops, config.round_keep_share)
         self.round_epochs, self.round_start = config.round_epochs, 0
         self.max_round_epochs = config.round_epochs or task.config.max_warmup_epochs

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from thresher.embeddings.base import EmbeddingConfig, FieldEmbedding, Role, new_table
+from thresher.embeddings.base import EmbeddingConfig, FieldEmbedding, new_table
 from thresher.embeddings.feature_groups import FeatureRuns
 from thresher.embeddings.method_registry import register_embedding
 from thresher.embeddings.stored_form import (
@@ -145,9 +145,6 @@ class MgqeEmbedding(FieldEmbedding):
     def storage_bytes(self) -> int:
         """Centroids, packed codes and the runs of frequent features; no queries."""
         return self.centroids.nbytes + self._code_bytes() + self.runs.storage_bytes
-
-    def parameter_groups(self) -> Mapping[Role, Sequence[nn.Parameter]]:
-        return {"embeddings": [self.weight, self.centroids]}
 
     def to_stored(self) -> StoredForm:
         codes, runs = self.codes().cpu().numpy(), self.runs

@@ -21,7 +21,7 @@ from thresher.baselines.bilevel import EndlessBatches
 from thresher.baselines.candidate_sizes import check_candidate_sizes
 from thresher.baselines.size_choice import Choice, choose_within, raise_within
 from thresher.compact.layouts import compact_bytes
-from thresher.embeddings.base import BYTES_PER_VALUE, EmbeddingConfig, FieldEmbedding, Role, new_table
+from thresher.embeddings.base import BYTES_PER_VALUE, EmbeddingConfig, FieldEmbedding, new_table
 from thresher.embeddings.feature_groups import FeatureRuns, field_popularity_groups
 from thresher.embeddings.method_registry import register_embedding
 from thresher.errors import AttachError, ConfigError
@@ -107,9 +107,6 @@ class NisEmbedding(FieldEmbedding):
     def storage_bytes(self) -> int:
         """The search holds the whole table, a bit per block of the grid, and the group of each feature (4 bytes)."""
         return (self.weight.numel() + self.num_features) * BYTES_PER_VALUE + -(-self.active.numel() // 8)
-
-    def parameter_groups(self) -> Mapping[Role, Sequence[nn.Parameter]]:
-        return {"embeddings": [self.weight]}
 
 
 class SizePolicy:
@@ -209,9 +206,8 @@ class NisSearch(TableSearch):
 
     def __init__(self, task: SearchTask, tables: Mapping[str, NisEmbedding], schedule: Schedule) -> None:
         super().__init__(task, tables, schedule)
-        self.model = task.model
         ((self.name, self.table),) = tables.items()
-        self.policies = {budget: SizePolicy(self.table, self.cutter.planned[budget]) for budget in task.budgets}
+        self.policies = {budget: SizePolicy(self.table, self.planned_counts[budget]) for budget in task.budgets}
         rates = task.config.optimizer
         self.optimizer = torch.optim.Adam(
             [policy.logits for policy in self.policies.values()],
@@ -226,9 +222,9 @@ class NisSearch(TableSearch):
         policy.activate_(policy.sample())
         self.num_kept = self.table.num_parameters()
         if self.at_end:
-            for budget in self.cutter.open_budgets():
+            for budget in self.open_budgets():
                 mask = self._best_mask(budget, self.policies[budget])
-                self.cutter.cut(budget, {self.name: mask}, step=self.current_step, epoch=self.epoch)
+                self.cut(budget, {self.name: mask})
 
     def _train_policy(self, policy: SizePolicy) -> None:
         num_samples = self.table.config.num_samples

@@ -47,7 +47,7 @@ class SizeTickets:
                     budget=budget.text,
                 )
 
-    def cut(self, initial_state: Mapping[str, Tensor], *, step: int, epoch: int) -> list[SizeTicket]:
+    def cut_all(self, initial_state: Mapping[str, Tensor], *, step: int, epoch: int) -> list[SizeTicket]:
         """A ticket for each budget from the present probabilities, largest first."""
         method = method_name(next(iter(self.tables.values())).config)
         tickets = []

@@ -66,12 +66,13 @@ def train_model(
     """
     config = TrainingConfig() if config is None else config
     dropout = nullcontext() if soft_labels is None else soft_labels.scaled_dropout(model)
-    learned = data if soft_labels is None else soft_labels.relabel(data)
+    if soft_labels is not None:
+        data, config = soft_labels.relabel(data), replace(config, optimizer=soft_labels.scale_decay(config.optimizer))
     with dropout:
         result = fit(
             model,
-            learned,
-            config if soft_labels is None else soft_labels.scale_decay(config),
+            data,
+            config,
             seed=seed,
             folder=folder,
             stage=stage,

@@ -1,10 +1,6 @@
-"""The search controller: warm-up, pruning at regular steps and cutting tickets, written once for all mask searches.
+"""MaskSearchController: a mask search in Thresher's training loop, the base of search algorithms that end in masks."""
 
-`MaskSearch` is stepped after each optimizer step, by any loop. `MaskSearchController` steps it in Thresher's training
-loop; it is the base of the search algorithms that end in masks.
-"""
-
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, ClassVar, TypeVar
 
@@ -14,9 +10,8 @@ from torch import Tensor, nn
 from thresher.embeddings.base import FieldEmbedding
 from thresher.embeddings.method_registry import method_name
 from thresher.errors import AttachError, ConfigError
-from thresher.search.budget import Budget
-from thresher.search.cutting import Cutter, Scores
 from thresher.search.find_tickets import SearchTask
+from thresher.search.mask_search import MaskSearch
 from thresher.search.schedule import Schedule
 from thresher.search.ticket import MaskTicket
 from thresher.training.checkpoint import Checkpoint
@@ -24,119 +19,6 @@ from thresher.training.metrics import Metrics
 from thresher.training.optimizers import build_optimizer
 
 TableT = TypeVar("TableT", bound=FieldEmbedding)
-
-
-class MaskSearch:
-    """Prunes tables towards a list of budgets, one search for all of them. Subclasses implement `prune`.
-
-    Args:
-        cutter: cuts the tickets; it holds the budgets and the state that tickets rewind to.
-        schedule: warm-up, length and interval of pruning; None: nothing is pruned between steps.
-
-    Attributes:
-        num_kept: entries kept now.
-        current_step: steps so far.
-        epoch: epochs so far, set by the training loop; written into tickets and records.
-    """
-
-    tables: Mapping[str, Any]
-    """Name in the model → searched table, which has a `config`."""
-
-    def __init__(self, cutter: Cutter, schedule: Schedule | None) -> None:
-        self.cutter, self.schedule = cutter, schedule
-        self.num_kept = self.num_entries
-        self.current_step = self.epoch = 0
-        self._pruning_since = 0 if schedule is not None and schedule.warmup_steps == 0 else None
-
-    @property
-    def budgets(self) -> Sequence[Budget]:
-        return self.cutter.budgets
-
-    @property
-    def num_entries(self) -> int:
-        """`N·D` over all searched tables, without padding rows."""
-        return self.cutter.num_entries
-
-    @property
-    def tickets(self) -> list[MaskTicket]:
-        """The tickets cut so far, largest first."""
-        return self.cutter.tickets
-
-    @property
-    def initial_state(self) -> dict[str, Tensor]:
-        """The model's state before the search, to which tickets rewind."""
-        return self.cutter.initial_state
-
-    @property
-    def finished(self) -> bool:
-        """Whether every budget has its ticket."""
-        return self.cutter.finished
-
-    @property
-    def warming_up(self) -> bool:
-        return self._pruning_since is None
-
-    @property
-    def at_end(self) -> bool:
-        """Whether the plan has ended; all open budgets must be cut now."""
-        if self.schedule is None or self._pruning_since is None:
-            return False
-        return self.current_step - self._pruning_since >= self.schedule.plan_steps
-
-    @property
-    def next_budget(self) -> Budget | None:
-        """The largest budget without a ticket."""
-        return next(iter(self.cutter.open_budgets()), None)
-
-    def end_warmup(self) -> None:
-        """Start pruning now; the length of the plan does not change."""
-        if self._pruning_since is None:
-            self._pruning_since = self.current_step
-
-    def step(self) -> None:
-        """Call this after each `optimizer.step()`."""
-        self.current_step += 1
-        if self.schedule is None:
-            return
-        if self.current_step >= self.schedule.warmup_steps:
-            self.end_warmup()
-        if self._pruning_since is None or self.finished:
-            return
-        steps = self.current_step - self._pruning_since
-        if steps % self.schedule.every == 0 or steps == self.schedule.plan_steps:
-            self.prune(steps)
-
-    def prune(self, steps: int) -> None:
-        """Prune the tables `steps` steps after the warm-up, and cut the tickets that are due."""
-        raise NotImplementedError
-
-    def cut_due(self, scores: Scores, *, at_least: int) -> None:
-        """Cut the tickets that are due, as `Cutter.cut_due` does."""
-        self.cutter.cut_due(scores, at_least=at_least, step=self.current_step, epoch=self.epoch)
-
-    def record(self) -> dict[str, Any]:
-        """Fields for the training history."""
-        tickets = [str(ticket.budget) for ticket in self.tickets]
-        return {"step": self.current_step, "num_kept": self.num_kept, "tickets": tickets}
-
-    def state(self) -> Checkpoint:
-        """The progress of the search, and the model's state before it."""
-        progress = {
-            "step": self.current_step,
-            "epoch": self.epoch,
-            "pruning_since": self._pruning_since,
-            "num_kept": self.num_kept,
-        }
-        state = Checkpoint(metadata=progress)
-        state.add("initial", Checkpoint(self.initial_state))
-        return state
-
-    def restore(self, state: Checkpoint, tickets: Iterable[MaskTicket]) -> None:
-        """Resume from `state()`; the caller must load the model's own state."""
-        progress = state.metadata
-        self.current_step, self.epoch = progress["step"], progress["epoch"]
-        self._pruning_since, self.num_kept = progress["pruning_since"], progress["num_kept"]
-        self.cutter.restore(state.part("initial").tensors, tickets)
 
 
 class TableSearch(MaskSearch):
@@ -149,7 +31,7 @@ class TableSearch(MaskSearch):
     def __init__(self, task: SearchTask, tables: Mapping[str, Any], schedule: Schedule | None = None) -> None:
         self.tables = tables
         weights = {name: table.get_parameter("weight") for name, table in tables.items()}
-        cutter = Cutter(
+        super().__init__(
             task.model,
             weights,
             task.budgets,
@@ -157,8 +39,8 @@ class TableSearch(MaskSearch):
             method=method_name(next(iter(tables.values())).config),
             seed=task.seed,
             on_ticket=task.save,
+            schedule=schedule,
         )
-        super().__init__(cutter, schedule)
 
     def scores(self) -> dict[str, Tensor]:
         return {name: table.scores() for name, table in self.tables.items()}

@@ -147,7 +147,7 @@ def find_tickets(
     """
     config = SearchConfig() if config is None else config
     if soft_labels is not None:
-        data, config = soft_labels.relabel(data), soft_labels.scale_decay(config)
+        data, config = soft_labels.relabel(data), replace(config, optimizer=soft_labels.scale_decay(config.optimizer))
         progress = Renamed(progress, "{}, soft labels")
     task = SearchTask(
         model=model,

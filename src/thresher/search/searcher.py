@@ -28,9 +28,9 @@ from thresher.kernels.scores import (
     sum_of_counts,
 )
 from thresher.search.budget import Budget, parse_budgets
-from thresher.search.controller import MaskSearch, MaskSearchController
-from thresher.search.cutting import Cutter, Scores, scored_tables
+from thresher.search.controller import MaskSearchController
 from thresher.search.find_tickets import SearchTask, register_search
+from thresher.search.mask_search import MaskSearch, Scores, scored_tables
 from thresher.search.schedule import Plan, Schedule
 from thresher.search.ticket import MaskTicket
 from thresher.search.ticket_files import mask_ticket_from_state, mask_ticket_state
@@ -107,7 +107,7 @@ class Searcher(MaskSearch):
             raise ConfigError(f"every must be at least 1, got {every}")
         warmup_steps = steps // 3 if warmup_steps is None else warmup_steps
         self.tables = _searched_tables(model)
-        cutter = Cutter(
+        super().__init__(
             model,
             {name: table.holders[0].weight for name, table in self.tables.items()},
             parse_budgets(budgets),
@@ -115,6 +115,7 @@ class Searcher(MaskSearch):
             method="pep",
             seed=seed,
             on_ticket=on_ticket,
+            schedule=Schedule(warmup_steps=warmup_steps, plan_steps=steps - warmup_steps, every=every),
         )
         self._holders = [holder for table in self.tables.values() for holder in table.holders]
         self.planned = self._holders[0].config.pressure == "plan"
@@ -123,9 +124,8 @@ class Searcher(MaskSearch):
                 f"a warm-up of {warmup_steps} steps leaves no step for pruning: the search has {steps} steps. Make the "
                 "search longer or the warm-up shorter"
             )
-        super().__init__(cutter, Schedule(warmup_steps=warmup_steps, plan_steps=steps - warmup_steps, every=every))
-        self.model, self.before_cut, self._num_steps = model, before_cut, steps
-        self.plan = Plan(self.num_entries, cutter.smallest, steps - warmup_steps)
+        self.before_cut, self._num_steps = before_cut, steps
+        self.plan = Plan(self.num_entries, self.smallest, steps - warmup_steps)
         self._untrained = UntrainedCheck(model, self.initial_state)
 
     def __repr__(self) -> str:
@@ -139,7 +139,7 @@ class Searcher(MaskSearch):
         self._untrained.check()
         scores = self._scores()
         self.num_kept = self._raise_thresholds(steps, scores)
-        if self.before_cut is not None and self.cutter.may_be_due(self.num_kept):
+        if self.before_cut is not None and self.may_be_due(self.num_kept):
             self.before_cut()
             scores = self._scores()
         self.cut_due(scores, at_least=0 if self.planned and self.at_end else self.num_kept)
@@ -235,7 +235,7 @@ class ThresholdController(MaskSearchController):
     def run(self) -> Sequence[MaskTicket]:
         tickets = super().run()
         if not self.search.finished:
-            missing = ", ".join(map(str, self.search.cutter.open_budgets()))
+            missing = ", ".join(map(str, self.search.open_budgets()))
             raise BudgetError(
                 f"after {self.max_epochs} epochs {self.search.num_kept:,} parameters are kept, and budget {missing} "
                 'was not reached: decay stalls as thresholds approach 0. Use pressure = "plan", or a larger budget'

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -37,16 +36,6 @@ _DROPOUT_ATTRIBUTES: Mapping[type[nn.Module], str] = {
     nn.MultiheadAttention: "dropout",
     nn.RNNBase: "dropout",
 }
-
-
-class HasOptimizer(Protocol):
-    """A frozen config dataclass with an `optimizer` field."""
-
-    @property
-    def optimizer(self) -> OptimizerConfig: ...
-
-
-ConfigT = TypeVar("ConfigT", bound=HasOptimizer)
 
 
 @dataclass(frozen=True)
@@ -120,12 +109,10 @@ class SoftLabels:
         """The same splits, with these labels on the training rows."""
         return replace(data, train=_relabelable(data.train).with_labels(self.labels))
 
-    def scale_decay(self, config: ConfigT) -> ConfigT:
-        """The config with the embeddings' weight decay scaled by `1 − teacher_share`."""
-        optimizer = config.optimizer
+    def scale_decay(self, optimizer: OptimizerConfig) -> OptimizerConfig:
+        """The settings with the embeddings' weight decay scaled by `1 − teacher_share`."""
         decay = optimizer.weight_decay if optimizer.embedding_weight_decay is None else optimizer.embedding_weight_decay
-        scaled = replace(optimizer, embedding_weight_decay=decay * (1 - self.teacher_share))
-        return replace(config, optimizer=scaled)  # type: ignore[type-var]
+        return replace(optimizer, embedding_weight_decay=decay * (1 - self.teacher_share))
 
     @contextmanager
     def scaled_dropout(self, model: nn.Module) -> Iterator[None]:

@@ -1,9 +1,7 @@
-"""Cuts tickets from scores: how many entries a budget allows, and the mask of exactly those entries.
-
-Every mask search cuts its tickets here; searches differ in the scores and in when they cut.
-"""
+"""MaskSearch: warm-up, pruning at regular steps, and cutting tickets from scores, the same for all mask searches."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +11,9 @@ from thresher.compact.layouts import compact_bytes
 from thresher.errors import BudgetError, NonFiniteError
 from thresher.kernels.scores import ScoredTable, ScoresInMemory, top_masks
 from thresher.search.budget import Budget, check_budgets
+from thresher.search.schedule import Schedule
 from thresher.search.ticket import MaskTicket, Provenance, kept_weights
+from thresher.training.checkpoint import Checkpoint
 
 BYTES_PER_ENTRY = 6
 """Compact bytes of an entry in a row with others: 4 of value, 2 of position; alone in its row it takes more."""
@@ -79,15 +79,29 @@ def planned_entries(budget: Budget, weights: Sequence[Tensor], *, num_entries: i
     return max(1, min(num_entries, int(budget.amount - empty) // BYTES_PER_ENTRY))
 
 
-class Cutter:
-    """Cuts one ticket for each budget over all tables together. Tickets rewind to the model's state at construction.
+class MaskSearch:
+    """Prunes tables towards a list of budgets and cuts a ticket for each. Subclasses implement `prune`.
+
+    It is stepped after each optimizer step, by any loop. Tickets rewind to the model's state at construction.
 
     Args:
         weights: table name → its weight `[N, D]`.
         num_entries: `N·D` over all tables without padding rows; a share refers to it.
         method: stored in the tickets, like `seed`.
         on_ticket: called with each ticket when it is cut.
+        schedule: warm-up, length and interval of pruning; None: nothing is pruned between steps.
+
+    Attributes:
+        tables: name in the model → searched table, which has a `config`.
+        tickets: those cut so far, largest first.
+        planned_counts: budget → the number of entries to which a plan falls for it.
+        smallest: the number of entries at which a plan for all budgets ends.
+        current_step, epoch: steps and epochs so far, stored in the tickets.
+        num_kept: entries kept now.
+        initial_state: the model's state before the search, to which tickets rewind.
     """
+
+    tables: Mapping[str, Any]
 
     def __init__(
         self,
@@ -99,15 +113,19 @@ class Cutter:
         method: str,
         seed: int,
         on_ticket: Callable[[MaskTicket], None] | None = None,
+        schedule: Schedule | None = None,
     ) -> None:
         self.model, self.budgets, self.num_entries = model, budgets, num_entries
         self.method, self.seed, self.on_ticket = method, seed, on_ticket
         check_budgets(budgets, num_entries)
         tables = list(weights.values())
-        self.planned = {budget: planned_entries(budget, tables, num_entries=num_entries) for budget in budgets}
-        """Budget → the number of entries to which a plan falls for it."""
+        self.planned_counts = {budget: planned_entries(budget, tables, num_entries=num_entries) for budget in budgets}
+        self.smallest = min(self.planned_counts.values())
         self.tickets: list[MaskTicket] = []
         self.initial_state = {name: copy_of(value) for name, value in tensor_state(model).items()}
+        self.current_step = self.epoch = 0
+        self.schedule, self.num_kept = schedule, num_entries
+        self._pruning_since = 0 if schedule is not None and schedule.warmup_steps == 0 else None
 
     @property
     def finished(self) -> bool:
@@ -115,9 +133,67 @@ class Cutter:
         return len(self.tickets) == len(self.budgets)
 
     @property
-    def smallest(self) -> int:
-        """The number of entries at which a plan for all budgets ends."""
-        return min(self.planned.values())
+    def warming_up(self) -> bool:
+        return self._pruning_since is None
+
+    @property
+    def at_end(self) -> bool:
+        """Whether the plan has ended; all open budgets must be cut now."""
+        if self.schedule is None or self._pruning_since is None:
+            return False
+        return self.current_step - self._pruning_since >= self.schedule.plan_steps
+
+    @property
+    def next_budget(self) -> Budget | None:
+        """The largest budget without a ticket."""
+        return next(iter(self.open_budgets()), None)
+
+    def end_warmup(self) -> None:
+        """Start pruning now; the length of the plan does not change."""
+        if self._pruning_since is None:
+            self._pruning_since = self.current_step
+
+    def step(self) -> None:
+        """Call this after each `optimizer.step()`."""
+        self.current_step += 1
+        if self.schedule is None:
+            return
+        if self.current_step >= self.schedule.warmup_steps:
+            self.end_warmup()
+        if self._pruning_since is None or self.finished:
+            return
+        steps = self.current_step - self._pruning_since
+        if steps % self.schedule.every == 0 or steps == self.schedule.plan_steps:
+            self.prune(steps)
+
+    def prune(self, steps: int) -> None:
+        """Prune the tables `steps` steps after the warm-up, and cut the tickets that are due."""
+        raise NotImplementedError
+
+    def record(self) -> dict[str, Any]:
+        """Fields for the training history."""
+        tickets = [str(ticket.budget) for ticket in self.tickets]
+        return {"step": self.current_step, "num_kept": self.num_kept, "tickets": tickets}
+
+    def state(self) -> Checkpoint:
+        """The progress of the search, and the model's state before it."""
+        progress = {
+            "step": self.current_step,
+            "epoch": self.epoch,
+            "pruning_since": self._pruning_since,
+            "num_kept": self.num_kept,
+        }
+        state = Checkpoint(metadata=progress)
+        state.add("initial", Checkpoint(self.initial_state))
+        return state
+
+    def restore(self, state: Checkpoint, tickets: Iterable[MaskTicket]) -> None:
+        """Resume from `state()`; the caller must load the model's own state."""
+        progress = state.metadata
+        self.current_step, self.epoch = progress["step"], progress["epoch"]
+        self._pruning_since, self.num_kept = progress["pruning_since"], progress["num_kept"]
+        copy_into_(self.initial_state, state.part("initial").tensors)
+        self.tickets = list(tickets)
 
     def open_budgets(self) -> list[Budget]:
         """The budgets without a ticket, largest first."""
@@ -129,7 +205,7 @@ class Cutter:
         """Whether `cut_due` may cut a ticket; False is certain without scores."""
         return any(budget.max_entries(self.num_entries) >= at_least for budget in self.open_budgets())
 
-    def cut_due(self, scores: Scores, *, at_least: int, step: int, epoch: int) -> None:
+    def cut_due(self, scores: Scores, *, at_least: int) -> None:
         """Cut every open budget that allows at least `at_least` entries, largest first, with all entries it allows.
 
         Args:
@@ -143,10 +219,11 @@ class Cutter:
         }
         due = {budget: num_kept for budget, num_kept in allowed.items() if num_kept is not None}
         for budget in sorted(due, key=lambda budget: -due[budget]):
-            self.cut(budget, top_entries(scores, due[budget]), step=step, epoch=epoch)
+            self.cut(budget, top_entries(scores, due[budget]))
 
-    def cut(self, budget: Budget, masks: Mapping[str, Tensor], *, step: int, epoch: int) -> None:
+    def cut(self, budget: Budget, masks: Mapping[str, Tensor]) -> None:
         """Cut a ticket with these masks."""
+        step = self.current_step
         final = kept_weights(self.model, masks)
         if broken := [name for name, values in final.values.items() if not values.isfinite().all()]:
             raise NonFiniteError(
@@ -158,13 +235,8 @@ class Cutter:
             masks=masks,
             initial=kept_weights(self.model, masks, self.initial_state),
             final=final,
-            provenance=Provenance(method=self.method, seed=self.seed, step=step, epoch=epoch),
+            provenance=Provenance(method=self.method, seed=self.seed, step=step, epoch=self.epoch),
         )
         self.tickets.append(ticket)
         if self.on_ticket is not None:
             self.on_ticket(ticket)
-
-    def restore(self, initial_state: Mapping[str, Tensor], tickets: Iterable[MaskTicket]) -> None:
-        """Resume with the tickets cut before and the state the search began with."""
-        copy_into_(self.initial_state, initial_state)
-        self.tickets = list(tickets)
