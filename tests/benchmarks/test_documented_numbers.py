@@ -62,7 +62,7 @@ def test_readme_epoch_at_criteos_size_matches_the_measurement():
     readme = " ".join((REPOSITORY / "README.md").read_text(encoding="utf-8").split())
     sides = read_json(RESULTS / "paper" / "runtime" / "steps.json")["sides"]
     search, plain = (sides[f"fm, {side}"]["epoch_seconds"] for side in ("pep_rows", "base_rows"))
-    assert f"comes, by its steps, to {search / 60:.1f} minutes, {search / plain:.2f} times" in readme
+    assert f"takes {search / 60:.1f} minutes, estimated from its steps, {search / plain:.2f} times" in readme
 
 
 def test_search_docs_table_of_models_matches_the_experiments():
@@ -75,34 +75,34 @@ def test_search_docs_table_of_models_matches_the_experiments():
 
 COSTS = {
     "search.optimizer.weight_decay=0": "no weight decay in the search",
-    "hard when late": "a threshold that turns hard",
-    "search.plan_epochs=10": "a plan that hurries (10 epochs instead of 20)",
-    "speeds up": "most of all at the end",
-    "search.warmup_epochs=2": "a warm-up cut short (2 epochs)",
-    "search.optimizer.threshold_learning_rate=0.01": "deviations that learn fast",
+    "hard when late": "a hard instead of a soft threshold late in the search",
+    "search.plan_epochs=10": "a short plan (10 epochs instead of 20)",
+    "speeds up": "a plan that falls fastest at the end",
+    "search.warmup_epochs=2": "a short warm-up (2 epochs)",
+    "search.optimizer.threshold_learning_rate=0.01": "a high learning rate of the deviations",
     "training.optimizer.weight_decay=0": "in retraining no weight decay",
-    "training.optimizer.weight_decay=0.00003": "three times as much",
-    "training.optimizer.learning_rate=0.0003": "or a third of the rate",
+    "training.optimizer.weight_decay=0.00003": "three times the weight decay",
+    "training.optimizer.learning_rate=0.0003": "or a third of the learning rate",
 }
 GAINS = {
-    "embedding.embedding_dim=128": "a search 128 wide {} and {}",
-    "training.optimizer.learning_rate=0.003": "retraining at three times the rate {} and {}",
+    "embedding.embedding_dim=128": "a search with D = 128 gains {} and {}",
+    "training.optimizer.learning_rate=0.003": "retraining at three times the learning rate gains {} and {}",
 }
 LEVEL = {
     "rewind=random": "(initial, random,",
     "rewound to epoch 1": "after one epoch",
-    "rewound to epoch 3": "or three,",
-    "rewind=final": "the search's last)",
+    "rewound to epoch 3": "after three epochs",
+    "rewind=final": "final weights of the search)",
     "search.warmup_patience=3": "a warm-up with more patience",
     "search.plan_epochs=40": "a plan of 40 epochs",
-    "slows down": "one that slows down or is cubic",
-    "cubic": "one that slows down or is cubic",
-    "embedding.threshold_function=sigmoid": "sigmoid for softplus",
-    "training.average_decay=0": "the running mean of the weights",
-    "search.optimizer.threshold_learning_rate=0.0001": "deviations that learn at a tenth of the rate",
-    "embedding.learn_deviation=false": "fixing the deviation at 0",
-    "embedding.embedding_dim=32": "a search 32 wide or",
-    "search.optimizer.weight_decay=0.0001": "with ten times the weight decay",
+    "slows down": "a plan that slows down",
+    "cubic": "a cubic plan",
+    "embedding.threshold_function=sigmoid": "sigmoid instead of softplus",
+    "training.average_decay=0": "no running mean of the weights",
+    "search.optimizer.threshold_learning_rate=0.0001": "a tenth of the deviations' learning rate",
+    "embedding.learn_deviation=false": "the deviation fixed at 0",
+    "embedding.embedding_dim=32": "a search with D = 32",
+    "search.optimizer.weight_decay=0.0001": "ten times the weight decay in the search",
 }
 
 
@@ -114,8 +114,8 @@ def test_search_docs_agree_with_the_ablation():
     assert variants.keys() - {ablation.DEFAULT, *better, *worse} == {*LEVEL}
     assert all(len(seeds) == 3 for seeds in variants.values())
     docs = " ".join((REPOSITORY / "docs" / "search.md").read_text(encoding="utf-8").split())
-    costs, docs = docs[docs.index("- What costs:") :].split("- What gains,", 1)
-    gains, level = docs.split("- What seeds do not tell apart:", 1)
+    costs, docs = docs[docs.index("- Worse:") :].split("- Better, but", 1)
+    gains, level = docs.split("- No clear difference:", 1)
     assert [words for words in COSTS.values() if words not in costs] == []
     assert [words for words in LEVEL.values() if words not in level] == []
 
@@ -139,8 +139,8 @@ def test_search_docs_on_distillation_match_the_results():
     steps = [[aucs[way] for aucs in tried] for way in ("by-labels", "taught-1", "searched-taught-1")]
     hard, retrained, searched = (f"{fmean(aucs):.4f}" for aucs in steps)
     assert (
-        f"five seeds: {hard} by labels, {retrained} when retraining is taught, {searched} when the search is taught, "
-        "too; each seed rises at each step" in docs
+        f"five seeds: {hard} with hard labels, {retrained} with distillation in retraining, {searched} with "
+        "distillation in search and retraining; it rises at each step for every seed" in docs
     )
     assert len(tried) == 5
     assert all(before < after for each in pairwise(steps) for before, after in zip(*each, strict=True))
@@ -151,8 +151,12 @@ def test_search_docs_on_distillation_match_the_results():
             for name in ("pep-plan-by-labels", "pep-plan", "pep-plan-three-teachers")
         )
     )
-    assert f"by labels is {by_labels:.4f} (three seeds), taught throughout {one:.4f} (five)" in docs
-    assert f"The mean of three teachers brings FM's ticket of 50,000 to {three:.4f} (three seeds)" in docs
+    assert (
+        f"with hard labels is {by_labels:.4f} (three seeds), with distillation in search and retraining {one:.4f} "
+        "(five)"
+        in docs
+    )
+    assert f"The mean of three teachers gives FM's ticket of 50,000 a test AUC of {three:.4f} (three seeds)" in docs
 
 
 def test_search_docs_on_mixed_teachers_match_the_results():
@@ -162,9 +166,11 @@ def test_search_docs_on_mixed_teachers_match_the_results():
         for path in ("fm/pep-plan-mixed-teachers.json", "autoint/pep-plan-mixed-teachers.json")
     )
     large, middle, small, dense = (f"{fm[budget]['mean']:.4f}" for budget in ("50k", "20k", "6541", None))
-    assert f"come to {large}, {middle} and {small}, its dense model to {dense} (three seeds" in docs
+    assert (
+        f"reach {large}, {middle} and {small}, and its dense model on hard labels reaches {dense} (three seeds" in docs
+    )
     seeds = {2: "two", 3: "three"}[autoint["9000"]["seeds"]]
-    assert f"AutoInt's ticket of 9,000 comes to {autoint['9000']['mean']:.4f} ({seeds} seeds)" in docs
+    assert f"AutoInt's ticket of 9,000 reaches {autoint['9000']['mean']:.4f} ({seeds} seeds)" in docs
     assert fm["20k"]["seeds"] == 3
 
 
@@ -175,7 +181,7 @@ def test_docs_on_the_distilled_dense_model_match_the_results():
     seeds = read_json(RESULTS / "paper/teacher/taught-dense-fm.json")["seeds"]
     tickets = read_json(RESULTS / "movielens-1m/fm/pep-plan-mixed-teachers.json")["seeds"]
     shown = f"{fmean(found['taught']['test_auc'] for found in seeds.values()):.4f}"
-    assert f"(with those teachers a dense FM comes to {shown})" in readme
+    assert f"(a dense FM distilled from the same teachers reaches {shown})" in readme
     costs = [
         fmean(
             point["test_auc"] - found["taught"]["test_auc"]
@@ -186,10 +192,8 @@ def test_docs_on_the_distilled_dense_model_match_the_results():
         for budget in ("50k", "20k", "6541")
     ]
     words = "{:+.4f}, {:+.4f} and {:+.4f}".format(*costs).replace("-", "−")
-    assert (
-        f"comes to {shown} (three seeds): against it, which is what pruning alone costs, the tickets are {words}"
-        in docs
-    )
+    assert f"distilled from the same teachers reaches {shown} (three seeds)" in docs
+    assert f"the tickets differ by {words}, which is the cost of pruning alone" in docs
     assert len(seeds) == 3
 
 
