@@ -1,6 +1,6 @@
-"""Your own CSV, `01_your_csv.py clicks.csv label`: one call from the raw file to pruned models that predict.
+"""Prune a model of a CSV file: `python 01_your_csv.py clicks.csv label`.
 
-Without a file, a small one is made up.
+Without arguments a small file is generated.
 """
 
 import random
@@ -8,18 +8,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-from thresher.data.config import DataConfig
-from thresher.embeddings.pep import PepConfig
-from thresher.experiment.config import RunConfig
-from thresher.experiment.prune import prune
-from thresher.search.schedule import SearchConfig
-from thresher.serving.predictor import load_bundle
-from thresher.training.fit import TrainingConfig
-from thresher.training.optimizers import OptimizerConfig
+from thresher import DataConfig, OptimizerConfig, PepConfig, RunConfig, SearchConfig, TrainingConfig, load_bundle, prune
 
 
-def make_up_csv(path):
-    """Clicks that follow from user and advert; the browser says nothing."""
+def generate_csv(path):
+    """Clicks depend on user and advert; the browser is noise."""
     draw = random.Random(0)
     with path.open("w") as file:
         print("user,advert,browser,click", file=file)
@@ -32,12 +25,12 @@ def main():
     folder = Path(tempfile.mkdtemp())
     path, label = (Path(sys.argv[1]), sys.argv[2]) if len(sys.argv) == 3 else (folder / "clicks.csv", "click")
     if len(sys.argv) != 3:
-        make_up_csv(path)
+        generate_csv(path)
     fast = OptimizerConfig(learning_rate=0.005)
     config = RunConfig(
         data=DataConfig(paths=(str(path),), label=label),
         embedding=PepConfig(embedding_dim=16),
-        training=TrainingConfig(batch_size=128, optimizer=fast),  # small and fast, for a small file
+        training=TrainingConfig(batch_size=128, optimizer=fast),  # small and fast for a small file
         search=SearchConfig(plan_epochs=8, optimizer=fast),
         budgets=("20%", "5%"),
     )

@@ -1,18 +1,13 @@
-"""Your own nn.Module, our loop: give it the batches it takes, and get it back at the sizes you name."""
+"""Prune your own nn.Module with Thresher's training loop: pass its batches, get a pruned model for each size."""
 
 import torch
 from torch import nn
 
-from thresher.data.batches.batches import TensorBatches
-from thresher.data.batches.split_batches import SplitBatches
-from thresher.experiment.prune_model import prune_model
-from thresher.search.schedule import SearchConfig
-from thresher.training.fit import TrainingConfig
-from thresher.training.optimizers import OptimizerConfig
+from thresher import OptimizerConfig, SearchConfig, SplitBatches, TensorBatches, TrainingConfig, prune_model
 
 
 class Recommender(nn.Module):
-    """Two tables, prices as dense inputs, an MLP; nothing in it knows of pruning."""
+    """Two tables, prices as dense inputs, and an MLP; it contains no code for pruning."""
 
     def __init__(self, num_users, num_items, dim):
         super().__init__()
@@ -43,7 +38,7 @@ if __name__ == "__main__":
         Recommender(100, 60, dim=16),
         data,
         "20%,5%",
-        search=SearchConfig(plan_epochs=8, optimizer=fast),  # short, for a small example
+        search=SearchConfig(plan_epochs=8, optimizer=fast),  # short for a small example
         training=TrainingConfig(optimizer=fast),
     )
     for table in result.tables:

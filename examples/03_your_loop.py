@@ -1,16 +1,15 @@
-"""Your own model, loop and optimizer: the searcher is stepped like a scheduler and never sees a batch."""
+"""Prune a model in your own training loop: call `searcher.step()` after each optimizer step, like a scheduler."""
 
 import torch
 from torch import nn
 
-from thresher.attach import attach_, compact_, threshold_group
-from thresher.search.searcher import Searcher
+from thresher import Searcher, attach_, compact_, threshold_group
 
 NUM_USERS, NUM_ITEMS, STEPS = 300, 200, 600
 
 
 def batch(step):
-    """Whatever your model takes; here a dict."""
+    """Any input your model takes; here a dict."""
     draw = torch.Generator().manual_seed(step)
     users = torch.randint(NUM_USERS, (256,), generator=draw)
     items = torch.randint(NUM_ITEMS, (256,), generator=draw)
@@ -45,7 +44,7 @@ if __name__ == "__main__":
     model, plain = Model(), Model()
     print(f"dense: {(NUM_USERS + NUM_ITEMS) * 32:,} parameters, accuracy {train(plain):.3f}")
 
-    optimizer = torch.optim.AdamW(model.parameters(), 0.01)  # made before attaching, and still valid after
+    optimizer = torch.optim.AdamW(model.parameters(), 0.01)  # created before attach_, and still valid
     print("attached", [table.name for table in attach_(model)])
     optimizer.add_param_group(threshold_group(model))
     searcher = Searcher(model, budgets=["10%", "2%"], steps=STEPS)
@@ -53,7 +52,7 @@ if __name__ == "__main__":
 
     for ticket in searcher.tickets:
         retrained = Model()
-        ticket.apply_(retrained)  # rewinds to the weights the search began with, and keeps the ticket's entries
+        ticket.apply_(retrained)  # rewinds to the initial weights and keeps the entries of the ticket
         accuracy = train(retrained)
         sizes = compact_(retrained.eval())
         print(f"{ticket.budget}: {sum(size.num_parameters for size in sizes):,} parameters, accuracy {accuracy:.3f}")

@@ -1,6 +1,6 @@
-"""A DeepCTR-Torch model with its own `compile`, `fit` and `predict`; its code is not touched.
+"""Prune a DeepCTR-Torch model with its own `compile`, `fit` and `predict`.
 
-The searcher is stepped by a hook of the optimizer, so any trainer will do, also one without callbacks.
+A hook of the optimizer steps the searcher, so this works with any trainer, also without callbacks.
 """
 
 import torch
@@ -8,15 +8,14 @@ from deepctr_torch.inputs import SparseFeat
 from deepctr_torch.models import DeepFM
 from sklearn.metrics import roc_auc_score
 
-from thresher.attach import attach_, compact_
-from thresher.search.searcher import Searcher
+from thresher import Searcher, attach_, compact_
 
 FIELDS, SIZE, BATCH_SIZE = ("user", "item", "hour", "device"), 60, 128
 
 
 def clicks(num_rows, seed):
     ids = torch.randint(SIZE, (num_rows, len(FIELDS)), generator=torch.Generator().manual_seed(seed))
-    labels = ((ids[:, 0] % 3) == (ids[:, 1] % 3)).float()  # hour and device say nothing
+    labels = ((ids[:, 0] % 3) == (ids[:, 1] % 3)).float()  # hour and device are noise
     return {name: ids[:, k].numpy() for k, name in enumerate(FIELDS)}, labels.numpy()
 
 
@@ -43,7 +42,7 @@ if __name__ == "__main__":
     tables = attach_(model)
     searcher = Searcher(model, budgets=["10%"], steps=epochs * (8000 // BATCH_SIZE))
 
-    # `compile` comes after `attach_` here, so the thresholds are among the parameters its optimizer gets
+    # `compile` is called after `attach_`, so its optimizer includes the thresholds
     fit(model, epochs, lambda optimizer: optimizer.register_step_post_hook(lambda *_: searcher.step()))
     [ticket] = searcher.tickets
     kept = {name: int(mask.sum()) for name, mask in ticket.masks.items()}

@@ -1,4 +1,4 @@
-"""A torch-rechub model with its own trainer and its own dict batches; its code is not touched."""
+"""Prune a torch-rechub model with its own trainer and dict batches."""
 
 import tempfile
 
@@ -10,15 +10,14 @@ from torch_rechub.models.ranking import DCN
 from torch_rechub.trainers import CTRTrainer
 from torch_rechub.utils.data import TorchDataset
 
-from thresher.attach import attach_, compact_, threshold_group
-from thresher.search.searcher import Searcher
+from thresher import Searcher, attach_, compact_, threshold_group
 
 FIELDS, SIZE = ("user", "item", "hour", "device"), 60
 
 
 def clicks(num_rows, seed):
     ids = torch.randint(SIZE, (num_rows, len(FIELDS)), generator=torch.Generator().manual_seed(seed))
-    labels = ((ids[:, 0] % 3) == (ids[:, 1] % 3)).float()  # hour and device say nothing
+    labels = ((ids[:, 0] % 3) == (ids[:, 1] % 3)).float()  # hour and device are noise
     columns = {name: ids[:, k] for k, name in enumerate(FIELDS)}
     return DataLoader(TorchDataset(columns, labels), batch_size=128, shuffle=seed == 1)
 
@@ -41,7 +40,7 @@ if __name__ == "__main__":
     dense.fit(train)
     print(f"dense AUC {dense.evaluate(dense.model, test):.4f}")
 
-    search = new_trainer(epochs)  # its optimizer is made here, before attaching
+    search = new_trainer(epochs)  # creates its optimizer, before attach_
     tables = attach_(search.model)
     search.optimizer.add_param_group(threshold_group(search.model))
     searcher = Searcher(search.model, budgets=["10%"], steps=epochs * len(train))

@@ -1,10 +1,9 @@
-"""Multi-valued inputs: an nn.EmbeddingBag over a visitor's tags and an nn.Embedding for the page, pruned together."""
+"""Prune an nn.EmbeddingBag of multi-valued inputs (tags of a visitor) together with an nn.Embedding (pages)."""
 
 import torch
 from torch import nn
 
-from thresher.attach import attach_, compact_
-from thresher.search.searcher import Searcher
+from thresher import Searcher, attach_, compact_
 
 NUM_TAGS, NUM_PAGES, STEPS = 500, 100, 600
 

@@ -1,4 +1,4 @@
-"""Users × movies, dot product, BPR loss: `07_two_tower.py ml-1m/ratings.dat` ranks each user's last movie."""
+"""Prune a two-tower model (dot product, BPR loss): `python 07_two_tower.py ml-1m/ratings.dat`."""
 
 import sys
 
@@ -6,8 +6,7 @@ import polars as pl
 import torch
 from torch import nn
 
-from thresher.attach import attach_, compact_
-from thresher.search.searcher import Searcher
+from thresher import Searcher, attach_, compact_
 
 BATCH_SIZE, EPOCHS = 4096, 20
 
@@ -29,7 +28,7 @@ def new_model(num_users, num_movies):
 
 
 def hit_rate(model, pairs, last, sizes, after_step=lambda: None):
-    """Train; then the share of users whose last movie is among the ten best they had not liked before."""
+    """Train, then return the share of users whose last movie is among their ten best new movies."""
     optimizer, known = torch.optim.Adam(model.parameters(), lr=0.005), pairs[~last]
     for _ in range(EPOCHS):
         for users, liked in (rows.T for rows in known[torch.randperm(len(known))].split(BATCH_SIZE)):

@@ -1,5 +1,6 @@
-"""Every example a reader may copy is run: README, docs and docstrings."""
+"""README, docs and docstrings: examples run, imports are public, links and file names exist, words are plain."""
 
+import ast
 import doctest
 import importlib
 import pkgutil
@@ -16,19 +17,25 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 TOLERANCE = 0.01
 NEEDS_EXTRAS = ("thresher.integrations",)
+PUBLIC_MODULES = {"thresher", "thresher.testing", "thresher.errors", "thresher.baselines"}
+PUBLIC_MODULES |= {"thresher.integrations.lightning"}
+UNCLEAR_WORDS = (
+    r"by heart|whoever|nobody|taught|teach(?:es|ing)?|lessons?|kin|so many|told|foreign|mend(?:ed)?|facts|announced?|"
+    r"Tomorrow's|passes over|goes on|comes to|in fewer bits|takes? up again"
+)
 
 
 class NumberChecker(doctest.OutputChecker):
-    """Output as shown, but for measured numbers (three decimals or more), which may differ a little by machine."""
+    """Compares output; measured numbers (three decimals or more) may differ by the tolerance."""
 
     def check_output(self, want: str, got: str, optionflags: int) -> bool:
         if super().check_output(want, got, optionflags):
             return True
         shown, printed = want.split(), got.split()
-        return len(shown) == len(printed) and all(map(self._alike, shown, printed))
+        return len(shown) == len(printed) and all(map(self._close, shown, printed))
 
     @staticmethod
-    def _alike(shown: str, printed: str) -> bool:
+    def _close(shown: str, printed: str) -> bool:
         if shown == printed:
             return True
         measured = re.fullmatch(r"-?\d+\.\d{3,}", shown) and re.fullmatch(r"-?\d+\.\d{3,}", printed)
@@ -36,7 +43,7 @@ class NumberChecker(doctest.OutputChecker):
 
 
 def blocks(page: Path, language: str) -> list[tuple[int, str]]:
-    """(line, text) of each fenced block of a language; `<!-- not run: why -->` above a fence leaves it out."""
+    """(line, text) of each fenced block of a language; `<!-- not run: why -->` above a fence excludes it."""
     text = page.read_text(encoding="utf-8")
     fences = rf"(<!-- not run: [^>]+ -->\n)?^```{language}\n(.*?)^```$"
     matches = re.finditer(fences, text, re.MULTILINE | re.DOTALL)
@@ -99,7 +106,63 @@ def test_shell_commands_parse(page):
             pytest.fail(f"{page.name}:{line}: thresher {shlex.join(words)}: {error}")
 
 
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_lead_somewhere(page):
-    for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text(encoding="utf-8")):
-        assert (page.parent / target).exists(), f"{page.name} links to {target}, which does not exist"
+def test_links_and_anchors_exist(page):
+    for path, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#?([^)]*)\)", page.read_text(encoding="utf-8")):
+        target = page.parent / path if path else page
+        assert target.exists(), f"{page.name} links to {path}, which does not exist"
+        assert not anchor or anchor in anchors(target), f"{page.name} links to {path}#{anchor}, which does not exist"
+
+
+def imported_names(code: str) -> set[tuple[str, str | None]]:
+    """(module, name) of each import of Thresher, and of each attribute of `thresher` itself."""
+    found: set[tuple[str, str | None]] = set()
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Import):
+            found |= {(alias.name, None) for alias in node.names if alias.name.split(".")[0] == "thresher"}
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "thresher":
+            found |= {(node.module or "", alias.name) for alias in node.names}
+        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "thresher":
+            found.add(("thresher", node.attr))
+    return found
+
+
+def code_of(path: Path) -> str:
+    """The Python code of an example or of a page, without the expected output."""
+    if path.suffix == ".py":
+        return path.read_text(encoding="utf-8")
+    code = [text for _, text in blocks(path, "python")]
+    shown = doctest.DocTestParser()
+    return "\n".join("".join(e.source for e in shown.get_examples(t)) if ">>>" in t else t for t in code)
+
+
+@pytest.mark.parametrize("path", [*PAGES, *sorted((ROOT / "examples").glob("*.py"))], ids=lambda path: path.name)
+def test_documentation_imports_only_public_names(path):
+    for module, name in imported_names(code_of(path)):
+        assert module in PUBLIC_MODULES, f"{path.name} imports {module}"
+        if module == "thresher" and name is not None:
+            assert name in thresher.__all__, f"{path.name} uses thresher.{name}"
+
+
+def test_files_and_functions_of_the_architecture_page_exist():
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    source, code = Path(thresher.__file__).parent, ""
+    for name in set(re.findall(r"`(?!tests/)([a-z_]+(?:/[a-z_]+)*\.py)`", page)):
+        assert (source / name).exists(), f"docs/architecture.md names {name}, which does not exist"
+        code += (source / name).read_text(encoding="utf-8")
+    rows = [line.split(" | ") for line in page.splitlines() if ".py`" in line and line.startswith("|")]
+    for name in {name for row in rows for name in re.findall(r"`([\w.]+)`", row[-1])}:
+        last = name.split(".")[-1]
+        assert re.search(rf"\b(def|class) {last}\b|^{last} = ", code, re.MULTILINE), f"no file of the page has {name}"
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"], ids=lambda page: page.name)
+def test_pages_use_plain_words(page):
+    text = re.sub(r"`[^`]*`", "", page.read_text(encoding="utf-8"))
+    assert not re.findall(rf"^.*\b(?:{UNCLEAR_WORDS})\b.*$", text, re.MULTILINE)

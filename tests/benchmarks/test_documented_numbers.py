@@ -153,8 +153,7 @@ def test_search_docs_on_distillation_match_the_results():
     )
     assert (
         f"with hard labels is {by_labels:.4f} (three seeds), with distillation in search and retraining {one:.4f} "
-        "(five)"
-        in docs
+        "(five)" in docs
     )
     assert f"The mean of three teachers gives FM's ticket of 50,000 a test AUC of {three:.4f} (three seeds)" in docs
 
