@@ -162,6 +162,17 @@ def test_files_and_functions_of_the_architecture_page_exist():
         assert re.search(rf"\b(def|class) {last}\b|^{last} = ", code, re.MULTILINE), f"no file of the page has {name}"
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_modules_and_files_in_the_text_exist(page):
+    text = page.read_text(encoding="utf-8")
+    for dotted in set(re.findall(r"`(thresher(?:\.[A-Za-z_]\w*)+)(?![\w-])", text)):
+        if not dotted.startswith(NEEDS_EXTRAS):
+            assert pkgutil.resolve_name(dotted), f"{page.name} names {dotted}, which does not exist"
+    for path in set(re.findall(r"`(?:python )?((?:src|tests|benchmarks|examples|docs)/[\w./-]*\w/?)[ `]", text)):
+        if not path.startswith("benchmarks/temporary"):
+            assert (ROOT / path).exists(), f"{page.name} names {path}, which does not exist"
+
+
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"], ids=lambda page: page.name)
 def test_pages_use_plain_words(page):
     text = re.sub(r"`[^`]*`", "", page.read_text(encoding="utf-8"))
