@@ -15,8 +15,7 @@ BadRows = Literal["error", "skip"]
 class FieldConfig(FieldSettings):
     """A field of the user's files. In TOML: `[[data.fields]]`."""
 
-    min_count: int | None = None
-    """Values that occur fewer times become unknown; default: `data.min_count`."""
+    min_count: int | None = None  # values that occur fewer times become unknown; default: `data.min_count`
 
     def __post_init__(self) -> None:
         where = f"field {self.name!r}"
@@ -57,8 +56,7 @@ class SplitConfig:
     contains train, validation and test. `files`: `data.paths` are for training, the others are listed here."""
     shares: tuple[float, ...] = (0.8, 0.1, 0.1)
     column: str = ""
-    date_format: str = ""
-    """time: the format of the column if it is not numeric (see the date transform)."""
+    date_format: str = ""  # time: the format of the column if it is not numeric (see the date transform)
     validation_from: str = ""
     """time: the start of validation, in the format of the column; empty: computed from the shares."""
     test_from: str = ""
@@ -84,12 +82,9 @@ class SyntheticConfig:
     num_signal_fields: int = 4
     num_noise_fields: int = 4
     field_size: int = 1_000
-    rank: int = 4
-    """Length of the vectors whose products are the interactions."""
-    zipf: float = 1.1
-    """Value k of a field has probability ∝ 1 / k^zipf."""
-    signal: float = 2.0
-    """Standard deviation of the true logit."""
+    rank: int = 4  # length of the vectors whose products are the interactions
+    zipf: float = 1.1  # value k of a field has probability ∝ 1 / k^zipf
+    signal: float = 2.0  # standard deviation of the true logit
     positive_share: float = 0.3
     seed: int = 0
 
@@ -106,46 +101,34 @@ class DataConfig:
 
     source: str = "files"
     """`files`; a named source: `movielens-1m`, `criteo`, `avazu`, `synthetic`; or `encoded`, an existing table."""
-    data_dir: str | None = None
-    """Folder of a named source's raw files."""
-    with_ids: bool = False
-    """movielens-1m: add the user and the movie as fields."""
+    data_dir: str | None = None  # folder of a named source's raw files
+    with_ids: bool = False  # movielens-1m: add the user and the movie as fields
     synthetic: SyntheticConfig = SyntheticConfig()
 
     paths: tuple[str, ...] = ()
     """Files: CSV, TSV or Parquet, also gzip or zstd; globs allowed. For the source `encoded`: its folder."""
-    label: str | None = None
-    """Label column; guessed if not set."""
-    positive: tuple[str, ...] = ()
-    """Label values that mean 1; empty if the label is 0/1."""
-    fields: tuple[FieldConfig, ...] = ()
-    """The fields, in order; guessed if empty."""
-    dense: tuple[DenseConfig, ...] = ()
-    """Numeric columns passed to the model as numbers."""
-    weight: str | None = None
-    """Column of sample weights."""
-    drop: tuple[str, ...] = ()
-    """Columns that are not used as fields when guessing."""
+    label: str | None = None  # label column; guessed if not set
+    positive: tuple[str, ...] = ()  # label values that mean 1; empty if the label is 0/1
+    fields: tuple[FieldConfig, ...] = ()  # the fields, in order; guessed if empty
+    dense: tuple[DenseConfig, ...] = ()  # numeric columns passed to the model as numbers
+    weight: str | None = None  # column of sample weights
+    drop: tuple[str, ...] = ()  # columns that are not used as fields when guessing
     delimiter: str = ""
-    columns: tuple[str, ...] = ()
-    """Column names of files without a header line."""
+    columns: tuple[str, ...] = ()  # column names of files without a header line
     quote: str = '"'
     encoding: Literal["utf-8", "latin-1"] = "utf-8"
-    bad_rows: BadRows = "error"
-    """An invalid row stops the encoding, or is skipped and counted."""
+    bad_rows: BadRows = "error"  # an invalid row stops the encoding, or is skipped and counted
 
     split: SplitConfig = SplitConfig()
     split_seed: int = 0
-    vocabulary_from: VocabularyFrom = "train"
-    """Rows the vocabularies are built from; `all` is the paper's protocol."""
+    vocabulary_from: VocabularyFrom = "train"  # rows the vocabularies are built from; `all` is the paper's protocol
     min_count: int | None = None
     """Values that occur fewer times become unknown; default: 1, for criteo and avazu 10."""
     vocabulary_like: str | None = None
     """Folder of an encoded table whose fields, vocabularies and scaling are reused, for newer files."""
     new_values: NewValues = "unknown"
     """With `vocabulary_like`: new values become unknown, or are appended at the end of their field."""
-    memory_mb: int = 1000
-    """Approximate memory for the rows being read, without the vocabularies."""
+    memory_mb: int = 1000  # approximate memory for the rows being read, without the vocabularies
 
     def __post_init__(self) -> None:
         if self.min_count is not None and self.min_count < 1:

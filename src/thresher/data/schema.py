@@ -32,20 +32,15 @@ class FieldSettings:
     """A categorical input: its raw column and the transform of its values."""
 
     name: str
-    column: str = ""
-    """The raw column; default: the field's name. Several fields may use one column."""
+    column: str = ""  # the raw column; default: the field's name. Several fields may use one column
     transform: Transform = "none"
-    shift: float = 0.0
-    """log2: subtracted from the number before the transform."""
-    num_buckets: int = 0
-    """Maximum number of buckets. quantiles: 64 by default; hash: required."""
+    shift: float = 0.0  # log2: subtracted from the number before the transform
+    num_buckets: int = 0  # maximum number of buckets. quantiles: 64 by default; hash: required
     date_part: DatePart = "hour"
-    date_format: str = ""
-    """date: a strptime format, `unix` for seconds since 1970, empty for ISO 8601."""
+    date_format: str = ""  # date: a strptime format, `unix` for seconds since 1970, empty for ISO 8601
     separator: str = ""
     """Between the values of a multi-valued field in text, as in `a|b|c`; not needed for lists in Parquet."""
-    pooling: Pooling | None = None
-    """Makes the field multi-valued: how the vectors of a row's values are combined."""
+    pooling: Pooling | None = None  # makes the field multi-valued: how the vectors of a row's values are combined
     vocabulary: str = ""
     """Name of the field whose vocabulary this one shares. Each field has its own features all the same."""
 
@@ -54,10 +49,8 @@ class FieldSettings:
 class Field(FieldSettings):
     """A field of an encoded table."""
 
-    size: int = 1
-    """Number of features, including the unknown one."""
-    edges: tuple[float, ...] = ()
-    """quantiles: the bounds between buckets, computed from the training split."""
+    size: int = 1  # number of features, including the unknown one
+    edges: tuple[float, ...] = ()  # quantiles: the bounds between buckets, computed from the training split
     min_count: int = 1
 
     def __post_init__(self) -> None:
@@ -80,8 +73,7 @@ class DenseColumn:
 
     name: str
     column: str = ""
-    scaling: Scaling = "standard"
-    """`log`: sign(x)·ln(1 + |x|) first, then standardised."""
+    scaling: Scaling = "standard"  # `log`: sign(x)·ln(1 + |x|) first, then standardised
     mean: float = 0.0
     scale: float = 1.0
 
@@ -102,12 +94,10 @@ class Label:
 class FileFormat:
     """How to read a text file; unused for Parquet."""
 
-    delimiter: str = ""
-    """Empty: by the file extension (`.csv` comma, `.tsv` tab), else by the first line."""
+    delimiter: str = ""  # empty: by the file extension (`.csv` comma, `.tsv` tab), else by the first line
     columns: tuple[str, ...] = ()
     """Column names of a file without a header line; empty: the first line is the header."""
-    quote: str = '"'
-    """Empty: quotes are ordinary characters."""
+    quote: str = '"'  # empty: quotes are ordinary characters
     encoding: Literal["utf-8", "latin-1"] = "utf-8"
 
 

@@ -75,8 +75,7 @@ class EncodedTable:
     folder: Path
     schema: Schema
     feature_counts: NDArray[np.int64]  # [N], occurrences in the training split
-    metadata: dict[str, Any]
-    """The content of table.json: version, fingerprint, inputs, rows by split."""
+    metadata: dict[str, Any]  # the content of table.json: version, fingerprint, inputs, rows by split
 
     @property
     def fingerprint(self) -> str:

@@ -24,22 +24,18 @@ Rows = slice | NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Batch:
-    """Inputs and labels: the model computes `model(*inputs)`, the loss compares it with `labels`."""
+    """Inputs and labels: the model computes `model(*inputs)`, the loss compares it with `labels`.
+
+    Inputs are `(ids,)`, `(ids, dense)` or, with multi-valued fields, `(ids, dense or None, bags)`: ids int32 `[B, F]`,
+    dense float32 `[B, K]`, bags a tuple of `Bag`.
+    """
 
     inputs: tuple[Any, ...]
-    """`(ids,)`, `(ids, dense)` or, with multi-valued fields, `(ids, dense or None, bags)`.
-
-    ids int32 [B, F], dense float32 [B, K], bags a tuple of `Bag`.
-    """
     labels: Tensor  # float32 [B]
     weights: Tensor | None = None  # float32 [B]
 
     def to(self, device: torch.device | str) -> "Batch":
-        return Batch(
-            tuple(_move(part, device) for part in self.inputs),
-            self.labels.to(device),
-            None if self.weights is None else self.weights.to(device),
-        )
+        return Batch(_move(self.inputs, device), self.labels.to(device), _move(self.weights, device))
 
 
 class BatchSource(Protocol):
@@ -153,7 +149,7 @@ class TensorBatches:
     Args:
         inputs: the arguments of `model(*inputs)`, each a tensor or a dict of tensors; the first dimension is the row.
         labels: 0 or 1, `[rows]` or `[rows, 1]`.
-        weights: of the rows, `[rows]`, 0 or more.
+        weights: of the rows, `[rows]`.
         seed: of the shuffling, a new order each epoch; None keeps the order of the rows.
     """
 
@@ -172,9 +168,7 @@ class TensorBatches:
                 if len(column) != self.num_rows:
                     raise DataError(f"an input has {len(column):,} rows, but there are {self.num_rows:,} labels")
         if weights is not None and weights.shape != self.labels.shape:
-            raise DataError(
-                f"weights have shape {list(weights.shape)}; expected one for each of {self.num_rows:,} rows"
-            )
+            raise DataError(f"weights have shape {list(weights.shape)}; expected [{self.num_rows}]: one per row")
         if not bool(((self.labels >= 0) & (self.labels <= 1)).all()):
             raise DataError("some labels are outside 0…1 or NaN; labels must lie between 0 and 1")
         if weights is not None and not bool(((weights >= 0) & weights.isfinite()).all()):

@@ -19,29 +19,19 @@ EVALUATION_BATCH_SIZE = 16_384
 
 @dataclass(frozen=True, kw_only=True)
 class SplitBatches:
-    """Three batch sources of any kind; `SplitBatches.of` builds them from an encoded table.
-
-    Attributes:
-        train: the weights are trained on it.
-        validation: every choice is made on it.
-        test: read once per reported model, at the end.
-        choices: validation rows in shuffled batches, on which a bilevel search learns sizes; `validation` if None.
-        feature_counts: occurrences of each feature in `train`, `[N]`, for the AUC on rows with rare features.
-    """
+    """Three batch sources of any kind; `SplitBatches.of` builds them from an encoded table."""
 
     train: BatchSource
-    validation: BatchSource
-    test: BatchSource | None = None
+    validation: BatchSource  # every choice is made on it
+    test: BatchSource | None = None  # read once per reported model, at the end
     choices: BatchSource | None = None
+    """Validation rows in shuffled batches, on which a bilevel search learns sizes; `validation` if None."""
     feature_counts: NDArray[np.int64] | None = None
+    """Occurrences of each feature in `train`, `[N]`, for the AUC on rows with rare features."""
 
     @classmethod
     def of(cls, table: EncodedTable, batch_size: int, *, seed: int) -> "SplitBatches":
-        """Shuffled training batches, and the other splits in file order.
-
-        Raises:
-            DataError: the validation or test split contains only one class.
-        """
+        """Shuffled training batches, and the other splits in file order."""
         for name in ("validation", "test"):
             labels = table.split(name).labels
             if len(labels) and labels.min() == labels.max():

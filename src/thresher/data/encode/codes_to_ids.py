@@ -29,8 +29,7 @@ class Fitted:
     fields: tuple[Field, ...]
     dense: tuple[DenseColumn, ...]
     vocabularies: tuple[Vocabulary, ...]
-    local_ids: tuple[NDArray[np.int32], ...]
-    """Per field, the local id of each code."""
+    local_ids: tuple[NDArray[np.int32], ...]  # per field, the local id of each code
     feature_counts: NDArray[np.int64]
 
 
@@ -215,16 +214,14 @@ def _fit_scaling(coded: CodedRows, at: int, column: DenseColumn) -> DenseColumn:
     """Mean and standard deviation over the training rows."""
     if column.scaling == "none":
         return column
-    mean = spread = 0.0
-    for compute_spread in (False, True):
-        count, total, squares = 0, 0.0, 0.0
+
+    def moment(center: float, power: int) -> float:
+        count, total = 0, 0.0
         for rows in coded.scratch.read("train", "dense", np.float32, len(coded.plan.dense)):
             block = rows[:, at].astype(np.float64)
             block = block[~np.isnan(block)]
-            count, total = count + len(block), total + float(block.sum())
-            squares += float(((block - mean) ** 2).sum())
-        if compute_spread:
-            spread = (squares / count) ** 0.5 if count else 0.0
-        else:
-            mean = total / count if count else 0.0
-    return replace(column, mean=mean, scale=spread if spread > 0 else 1.0)
+            count, total = count + len(block), total + float(((block - center) ** power).sum())
+        return total / max(count, 1)
+
+    mean = moment(0.0, 1)
+    return replace(column, mean=mean, scale=moment(mean, 2) ** 0.5 or 1.0)

@@ -43,7 +43,7 @@ def encode(
     Raises:
         DataError: a row is invalid, or the folder contains a table of other data or settings and `overwrite` is False.
     """
-    folder, progress = Path(folder), progress or _no_progress
+    folder, progress = Path(folder), progress or (lambda done, total, message: None)
     clean_up_interrupted_writes(folder)
     if folder.exists() and not (folder / "table.json").exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise DataError("exists and is not an encoded table; choose another folder", file=folder)
@@ -52,7 +52,12 @@ def encode(
     inputs = _inputs(source)
     metadata = None if overwrite else read_metadata(folder)
     if metadata is not None:
-        _check_unchanged(metadata["inputs"], inputs, folder)
+        if changes := differences(metadata["inputs"], inputs):
+            raise TableExistsError(
+                f"this table was encoded from other data or settings: {list_first(changes, separator='; ')}. "
+                "Choose another folder, or overwrite this table.",
+                file=folder,
+            )
         return EncodedTable.open(folder)
     partial = folder.with_name(folder.name + ".partial")
     for place in (folder, partial):
@@ -96,23 +101,17 @@ def _plan_like(plan: EncodingPlan, schema: Schema) -> EncodingPlan:
     """The plan with the fields and scaling of an earlier table."""
     names = tuple(field.name for field in plan.fields)
     if names != schema.field_names or len(plan.dense) != schema.num_dense:
-        raise DataError(
-            f"the fields are {', '.join(names)}, but the earlier table has {', '.join(schema.field_names)}",
-            file=plan.vocabulary_like,
-        )
-    counts = {field.name: field.min_count for field in plan.fields}
-    fields = tuple(replace(field, min_count=counts[field.name]) for field in schema.fields)
+        problem = f"the fields are {', '.join(names)}, but the earlier table has {', '.join(schema.field_names)}"
+        raise DataError(problem, file=plan.vocabulary_like)
+    pairs = zip(schema.fields, plan.fields, strict=True)
+    fields = tuple(replace(known, min_count=planned.min_count) for known, planned in pairs)
     return replace(plan, fields=fields, dense=schema.dense)
 
 
 def _write_metadata(coded: CodedRows, fitted: Fitted, folder: Path, inputs: dict[str, Any]) -> None:
-    plan = coded.plan
+    plan, dense = coded.plan, fitted.dense
     schema = Schema(
-        fields=fitted.fields,
-        label=plan.label,
-        dense=fitted.dense,
-        weight=plan.weight,
-        file_format=plan.file_format,
+        fields=fitted.fields, label=plan.label, dense=dense, weight=plan.weight, file_format=plan.file_format
     )
     RowEncoder(schema, fitted.vocabularies).save(folder)
     np.save(folder / "feature_counts.npy", fitted.feature_counts)
@@ -156,16 +155,3 @@ def _inputs(source: DataSource) -> dict[str, Any]:
         plan["vocabulary_like"] = metadata["fingerprint"]
     inputs: dict[str, Any] = json.loads(json.dumps({"data": source.inputs(), "plan": plan, "format": TABLE_VERSION}))
     return inputs
-
-
-def _check_unchanged(before: dict[str, Any], now: dict[str, Any], folder: Path) -> None:
-    if changes := differences(before, now):
-        raise TableExistsError(
-            f"this table was encoded from other data or settings: {list_first(changes, separator='; ')}. "
-            "Choose another folder, or overwrite this table.",
-            file=folder,
-        )
-
-
-def _no_progress(done: int, total: int | None, message: str) -> None:
-    pass

@@ -4,8 +4,9 @@ The final ids depend on the counts of all rows, so `codes_to_ids` replaces the c
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -50,8 +51,8 @@ class CodedRows:
         self.all_counts = list(self.counts) if plan.vocabulary_from == "all" else self.counts
         self.positives = self.skipped = 0
         self.skipped_samples: list[tuple[str, int | None, str]] = []
-        names = ["codes", "labels", *(["numbers"] if self.quantiles else [])]
-        names += [*(["dense"] if plan.dense else []), *(["weights"] if plan.weight else [])]
+        optional = {"numbers": self.quantiles, "dense": plan.dense, "weights": plan.weight}
+        names = ["codes", "labels", *(name for name, used in optional.items() if used)]
         self.scratch = ScratchFiles(folder, names, len(self.bags))
         self._pool = ThreadPoolExecutor(NUM_THREADS)
         for field, vocabulary in [] if known is None else zip(known.schema.fields, known.vocabularies, strict=True):
@@ -107,8 +108,8 @@ class CodedRows:
         codes = np.zeros((len(frame), len(self.singles)), np.int32)
         columns: dict[str, NDArray[Any]] = {"labels": labels, "codes": codes}
         bags: list[Any] = [None] * len(self.bags)
-        jobs = [lambda owner=owner: self._code(owner, frame, codes, bags) for owner in self.owners]
-        for broken in self._pool.map(_call, jobs) if len(frame) > 5_000 else map(_call, jobs):
+        code = partial(self._code, frame, codes, bags)
+        for broken in self._pool.map(code, self.owners) if len(frame) > 5_000 else map(code, self.owners):
             for field, rows in broken:
                 problem = "is not a date" if field.transform == "date" else "is not a number"
                 self._reject(chunk, rows, problem, field.column, kept)
@@ -126,7 +127,7 @@ class CodedRows:
         return columns, bags
 
     def _code(
-        self, owner: str, frame: pl.DataFrame, codes: NDArray[np.int32], bags: list[Any]
+        self, frame: pl.DataFrame, codes: NDArray[np.int32], bags: list[Any], owner: str
     ) -> list[tuple[Field, NDArray[np.int64]]]:
         """Code all fields of one vocabulary. Returns the rows with values that are not a number or date."""
         coder, broken = self.coders[self.owners.index(owner)], list[tuple[Field, NDArray[np.int64]]]()
@@ -183,10 +184,7 @@ class CodedRows:
 
 
 class ScratchFiles:
-    """Files between the two passes: per split one `<name>.part` per column, and the values of the codes.
-
-    A multi-valued field has two files: `bag_<k>_lengths` with a number per row, and `bag_<k>_codes`.
-    """
+    """Files between the two passes: per split one `<name>.part` per column, and the values of the codes."""
 
     def __init__(self, folder: Path, names: list[str], num_bags: int) -> None:
         self._folder, self._num_value_files = folder, 0
@@ -255,10 +253,6 @@ class ScratchFiles:
                 seen[at] += len(part)
                 found[at].append(part["value"].filter(pl.Series(chosen, dtype=pl.Boolean)))
         return [pl.concat(parts, rechunk=True) if parts else pl.Series(dtype=pl.String) for parts in found]
-
-
-def _call(job: Callable[[], Any]) -> Any:
-    return job()
 
 
 def _grown(counts: NDArray[np.uint32], size: int) -> NDArray[np.uint32]:

@@ -105,19 +105,20 @@ def describe_files(paths: Sequence[Path]) -> list[dict[str, Any]]:
     Large files are hashed at both ends only, so their modification time is included, too.
     """
     hash_all = sum(path.stat().st_size for path in paths) <= MAX_HASHED_BYTES
-    return [_describe_file(path, hash_all=hash_all) for path in paths]
-
-
-def _describe_file(path: Path, *, hash_all: bool) -> dict[str, Any]:
-    status = path.stat()
-    described = {"name": path.name, "bytes": status.st_size}
-    with path.open("rb") as stream:
-        if hash_all or status.st_size <= 2 * _END_BYTES:
-            return {**described, "sha256": hashlib.file_digest(stream, "sha256").hexdigest()}
-        digest = hashlib.sha256(stream.read(_END_BYTES))
-        stream.seek(status.st_size - _END_BYTES)
-        digest.update(stream.read(_END_BYTES))
-    return {**described, "changed_ns": status.st_mtime_ns, "sha256": digest.hexdigest()}
+    found: list[dict[str, Any]] = []
+    for path in paths:
+        status = path.stat()
+        found.append({"name": path.name, "bytes": status.st_size})
+        with path.open("rb") as stream:
+            if hash_all or status.st_size <= 2 * _END_BYTES:
+                digest = hashlib.file_digest(stream, "sha256")
+            else:
+                found[-1]["changed_ns"] = status.st_mtime_ns
+                digest = hashlib.sha256(stream.read(_END_BYTES))
+                stream.seek(status.st_size - _END_BYTES)
+                digest.update(stream.read(_END_BYTES))
+        found[-1]["sha256"] = digest.hexdigest()
+    return found
 
 
 def fingerprint(inputs: Mapping[str, Any]) -> str:
@@ -132,7 +133,7 @@ def differences(before: Any, now: Any, where: str = "") -> list[str]:
         return [d for key in keys for d in differences(before.get(key), now.get(key), f"{where}.{key}".lstrip("."))]
     if isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
         return [
-            d for at, (a, b) in enumerate(zip(before, now, strict=True)) for d in differences(a, b, f"{where}[{at}]")
+            d for at, pair in enumerate(zip(before, now, strict=True)) for d in differences(*pair, f"{where}[{at}]")
         ]
     return [] if before == now else [f"{where} was {_short(before)}, is {_short(now)}"]
 

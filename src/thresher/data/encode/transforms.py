@@ -26,15 +26,18 @@ def field_values(field: Field, column: pl.Series) -> pl.Series:
     if field.transform == "date":
         text = as_text(column)
         dates = column if column.dtype in (pl.Date, pl.Datetime) else text
-        parts = read_date_part(dates, field.date_format, field.date_part).cast(pl.String)
-        return _mark_missing_and_broken(
-            parts.fill_null(""), (text == "").to_numpy(), (parts.is_null() & (text != "")).to_numpy()
-        )
-    numbers, broken = as_numbers(column)
-    missing = np.isnan(numbers)
-    present = np.where(missing, 0.0, numbers - field.shift)
-    buckets = log2_buckets(present) if field.transform == "log2" else quantile_buckets(present, field.edges)
-    return _mark_missing_and_broken(pl.Series(column.name, buckets).cast(pl.String), missing, broken)
+        values = read_date_part(dates, field.date_format, field.date_part).cast(pl.String)
+        missing = (text == "").to_numpy()
+        broken = values.is_null().to_numpy() & ~missing
+    else:
+        numbers, broken = as_numbers(column)
+        missing = np.isnan(numbers)
+        present = np.where(missing, 0.0, numbers - field.shift)
+        buckets = log2_buckets(present) if field.transform == "log2" else quantile_buckets(present, field.edges)
+        values = pl.Series(column.name, buckets).cast(pl.String)
+    if missing.any():
+        values = values.set(pl.Series(missing), "")
+    return values.set(pl.Series(broken), BROKEN) if broken.any() else values
 
 
 def bag_values(field: Field, column: pl.Series) -> tuple[pl.Series, NDArray[np.int64]]:
@@ -66,24 +69,14 @@ def dense_values(column: DenseColumn, raw: pl.Series) -> tuple[NDArray[np.float6
 
 def scale_dense(columns: Sequence[DenseColumn], numbers: NDArray[np.float32]) -> NDArray[np.float32]:
     """Standardised numbers `[rows, K]`; missing values are at the mean."""
-    mean = np.array([column.mean for column in columns])
-    scale = np.array([column.scale for column in columns])
-    scaled: NDArray[np.float32] = np.nan_to_num((numbers - mean) / scale).astype(np.float32)
-    return scaled
+    mean, scale = np.array([(column.mean, column.scale) for column in columns]).T
+    return np.asarray(np.nan_to_num((numbers - mean) / scale), np.float32)
 
 
 def _hash_values(text: pl.Series, num_buckets: int) -> pl.Series:
     """CRC-32 of the UTF-8 text modulo the number of buckets: the same in every release and language."""
     buckets = [str(zlib.crc32(value.encode()) % num_buckets) if value else "" for value in text]
     return pl.Series(text.name, buckets, dtype=pl.String)
-
-
-def _mark_missing_and_broken(labels: pl.Series, missing: NDArray[np.bool_], broken: NDArray[np.bool_]) -> pl.Series:
-    if missing.any():
-        labels = labels.set(pl.Series(missing), "")
-    if broken.any():
-        labels = labels.set(pl.Series(broken), BROKEN)
-    return labels
 
 
 def log2_buckets(values: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -94,7 +87,6 @@ def log2_buckets(values: NDArray[np.float64]) -> NDArray[np.int64]:
     >>> log2_buckets(np.array([-1.0, 0.0, 1.0, 2.0, 3.0, 100.0])).tolist()
     [-3, -2, -1, 0, 1, 21]
     """
-    values = np.asarray(values, dtype=np.float64)
     logs = np.log(np.maximum(values, 2.0))
     small = np.maximum(np.floor(values) - 2, -(2.0**62))  # the smallest integer to name a bucket
     buckets: NDArray[np.int64] = np.where(values > 2, np.floor(logs * logs), small).astype(np.int64)

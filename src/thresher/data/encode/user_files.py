@@ -97,7 +97,7 @@ def _plan(config: DataConfig, path: Path, file_format: FileFormat) -> tuple[Enco
         config,
         fields=_order_fields([field.to_field(config.min_count or 1) for field in fields]),
         label=Label(column=label, positive=config.positive),
-        dense=tuple(DenseColumn(name=d.name, column=d.column, scaling=d.scaling) for d in config.dense),
+        dense=tuple(DenseColumn(**vars(dense)) for dense in config.dense),
         weight=config.weight,
         file_format=stored,
     ), guess

@@ -59,8 +59,7 @@ class Guess:
     label: str
     fields: tuple[FieldConfig, ...]
     reasons: tuple[tuple[str, str], ...]  # (column, its role and why)
-    labels: tuple[LabelValue, ...] = ()
-    """The values of the label column in the first rows."""
+    labels: tuple[LabelValue, ...] = ()  # the values of the label column in the first rows
 
 
 def guess_columns(path: Path, file_format: FileFormat, config: DataConfig | None = None) -> Guess:
@@ -69,7 +68,10 @@ def guess_columns(path: Path, file_format: FileFormat, config: DataConfig | None
     sample = first_rows(path, file_format, config)
     label, why = _guess_label(sample, config, path)
     labels = count_labels(sample[label], config.positive)
-    reasons = [(label, f"label: {why}{_label_hint(labels, config.positive)}")]
+    if config.positive or any(each.meaning is None for each in labels):
+        why += f"; {describe_labels(labels)}"
+        why += "" if config.positive else "; set `positive` to the values that mean 1"
+    reasons = [(label, f"label: {why}")]
     fields = []
     given: dict[str | None, str] = {config.weight: "sample weight: as set"}
     given |= {config.split.column: "not used: it decides the split"} if config.split.column else {}
@@ -101,14 +103,6 @@ def first_rows(path: Path, file_format: FileFormat, config: DataConfig) -> pl.Da
     if not num_rows:
         raise DataError("there are no rows", file=path)
     return pl.concat(frames).head(SAMPLE_ROWS)
-
-
-def _label_hint(labels: tuple[LabelValue, ...], positive: tuple[str, ...]) -> str:
-    """The meaning of the label values, unless they are all 0 and 1."""
-    if not positive and all(each.meaning is not None for each in labels):
-        return ""
-    choose = "" if positive else "; set `positive` to the values that mean 1"
-    return f"; {describe_labels(labels)}{choose}"
 
 
 def _guess_label(sample: pl.DataFrame, config: DataConfig, path: Path) -> tuple[str, str]:

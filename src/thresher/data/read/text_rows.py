@@ -17,16 +17,16 @@ from thresher.errors import DataError
 from thresher.kernels.compiling import kernel
 
 Skipped = list[tuple[int, str]]
+Parsed = tuple[pl.DataFrame, Sequence[int], Skipped]
+"""The rows, the line number of each, and the skipped bad rows (line, reason)."""
 LATIN_1_HINT = 'if the file is Latin-1, set data.encoding = "latin-1"'
 QUOTE_HINT = 'set data.quote = ""'
 NUL_BYTE = "contains a NUL byte: the file is binary or damaged"
 NOT_UTF_8 = f"contains a byte that is not UTF-8; {LATIN_1_HINT}"
 
 
-def parse_rows(
-    data: bytes, first_line: int, file_format: FileFormat, path: Path, *, skip: bool
-) -> tuple[pl.DataFrame, Sequence[int], Skipped]:
-    """The rows, the line number of each, and the skipped bad rows. Without `skip` the first bad row raises."""
+def parse_rows(data: bytes, first_line: int, file_format: FileFormat, path: Path, *, skip: bool) -> Parsed:
+    """The rows of complete lines. Without `skip` the first bad row raises."""
     quoted = bool(file_format.quote) and file_format.quote.encode() in data
     if b"\0" not in data:
         frame = _parse_fast(data, file_format, quoted=quoted)
@@ -69,9 +69,7 @@ def _is_regular(data: bytes, file_format: FileFormat, rows: int, *, quoted: bool
     return delimiters == rows * (len(file_format.columns) - 1)
 
 
-def _parse_lines(
-    data: bytes, first_line: int, file_format: FileFormat, path: Path, *, skip: bool
-) -> tuple[pl.DataFrame, Sequence[int], Skipped]:
+def _parse_lines(data: bytes, first_line: int, file_format: FileFormat, path: Path, *, skip: bool) -> Parsed:
     """Text without quotes, where a row is a line: drop blank and bad lines, parse the rest."""
     expected = len(file_format.columns)
     codes = np.frombuffer(data, np.uint8)
@@ -114,24 +112,16 @@ def _wrong_width(found: int, file_format: FileFormat, path: Path) -> str:
 def _per_line(marks: NDArray[np.bool_], starts: NDArray[Any], ends: NDArray[Any]) -> NDArray[np.int64]:
     """The number of marks in each line."""
     positions = np.flatnonzero(marks)
-    counts: NDArray[np.int64] = np.searchsorted(positions, ends) - np.searchsorted(positions, starts)
-    return counts
+    return np.asarray(np.searchsorted(positions, ends) - np.searchsorted(positions, starts))
 
 
 def _broken_utf8(data: bytes, starts: NDArray[Any], ends: NDArray[Any]) -> NDArray[np.bool_]:
-    broken = np.zeros(len(starts), bool)
-    high = np.flatnonzero(_per_line(np.frombuffer(data, np.uint8) >= 128, starts, ends))
-    for at in high:
-        try:
-            data[starts[at] : ends[at]].decode()
-        except UnicodeDecodeError:
-            broken[at] = True
-    return broken
+    """For each line, whether it is not UTF-8: decoding then leaves surrogates."""
+    lines = [data[start:end].decode(errors="surrogateescape") for start, end in zip(starts, ends, strict=True)]
+    return np.array([not _encodes(line) for line in lines], bool)
 
 
-def _parse_quoted(
-    data: bytes, first_line: int, file_format: FileFormat, path: Path, *, skip: bool
-) -> tuple[pl.DataFrame, Sequence[int], Skipped]:
+def _parse_quoted(data: bytes, first_line: int, file_format: FileFormat, path: Path, *, skip: bool) -> Parsed:
     """Quoted text, whose rows may span lines, with the standard library: slower, but it counts lines."""
     text = list(io.StringIO(data.decode(errors="surrogateescape"), newline=""))
     read = partial(csv.reader, delimiter=file_format.delimiter, quotechar=file_format.quote, strict=True)
@@ -155,7 +145,7 @@ def _parse_quoted(
             problem = f"has a quote inside a value; if quotes are ordinary characters here, {QUOTE_HINT}"
         elif any("\0" in cell for cell in row):
             problem = NUL_BYTE
-        elif row and not data.isascii() and not _encodes(row):
+        elif row and not data.isascii() and not _encodes("".join(row)):
             problem = NOT_UTF_8
         if problem and not skip:
             raise DataError(problem, file=path, line=line)
@@ -167,9 +157,9 @@ def _parse_quoted(
     return pl.DataFrame(rows, schema=dict.fromkeys(file_format.columns, pl.String), orient="row"), lines, skipped
 
 
-def _encodes(row: list[str]) -> bool:
+def _encodes(text: str) -> bool:
     try:
-        "".join(row).encode()
+        text.encode()
     except UnicodeEncodeError:
         return False
     return True
