@@ -31,7 +31,7 @@ def _examples(*lines: str) -> str:
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        print(f"thresher {__version__}")  # noqa: T201
+        print(f"thresher {__version__}")
         raise typer.Exit
 
 

@@ -6,14 +6,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
 
 from thresher.cli.console import Details, View, handle_errors, print_details, print_note
 from thresher.cli.options import (
-    MODEL,
-    OUTPUT,
+    BUDGETS_HELP,
     DataOptions,
     Json,
     Quiet,
@@ -21,6 +19,8 @@ from thresher.cli.options import (
     SettingsOptions,
     Sources,
     expand_options,
+    model_field,
+    output_field,
 )
 from thresher.cli.progress import display
 from thresher.errors import ConfigError
@@ -31,64 +31,35 @@ if TYPE_CHECKING:
     from thresher.experiment.config import RunConfig
 
 
-def _model(metavar: str, text: str) -> Any:
-    return typer.Option(metavar=metavar, help=text, show_default=False, rich_help_panel=MODEL)
-
-
 @dataclass(frozen=True, kw_only=True)
 class CompareOptions:
-    """What to compare; None means "not given"."""
+    """What to compare."""
 
-    methods: Annotated[
-        str | None, _model("A,B", "Methods by name, or all; default pep,uniform,mde,magnitude,quantised.")
-    ] = None
-    models: Annotated[str | None, _model("A,B", "Models by name: fm (default), deepfm, autoint.")] = None
-    budgets: Annotated[
-        str | None,
-        _model("30k,2%,1MB", "Target sizes: parameters, shares of the table, or bytes; default 10%,5%,2%,1%."),
-    ] = None
-    seeds: Annotated[int | None, _model("N", "Number of seeds, starting at --first-seed; default 3.")] = None
-    first_seed: Annotated[
-        int | None, _model("S", "The seed on which settings are tried; default 0. Above 0 for further seeds.")
-    ] = None
-    trials: Annotated[int | None, _model("N", "Settings tried per method, chosen on validation; default 3.")] = None
-    epochs: Annotated[int | None, _model("E", "Limit every training and search to this many epochs.")] = None
+    methods: str | None = model_field("A,B", "Methods by name, or all; default pep,uniform,mde,magnitude,quantised.")
+    models: str | None = model_field("A,B", "Models by name: fm (default), deepfm, autoint.")
+    budgets: str | None = model_field("30k,2%,1MB", BUDGETS_HELP)
+    seeds: int | None = model_field("N", "Number of seeds, starting at --first-seed; default 3.")
+    first_seed: int | None = model_field(
+        "S", "The seed on which settings are tried; default 0. Above 0 for further seeds."
+    )
+    trials: int | None = model_field("N", "Settings tried per method, chosen on validation; default 3.")
+    epochs: int | None = model_field("E", "Limit every training and search to this many epochs.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class CompareRunOptions(SettingsOptions):
     """Output folder of a comparison."""
 
-    out: Annotated[
-        Path,
-        typer.Option(
-            "--out",
-            "-o",
-            metavar="FOLDER",
-            help="Folder of the comparison; finished results in it are skipped.",
-            rich_help_panel=OUTPUT,
-        ),
-    ] = Path("runs/compare")
-    time_limit: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SECONDS",
-            help="Stop after this time; the same command continues from there.",
-            show_default=False,
-            rich_help_panel=OUTPUT,
-        ),
-    ] = None
-    resume: Annotated[
-        bool,
-        typer.Option(
-            "--resume",
-            metavar="",
-            help="Continue the comparison in --out; without DATA, with its stored settings.",
-            rich_help_panel=OUTPUT,
-        ),
-    ] = False
+    out: Path = output_field(
+        "FOLDER", "Folder of the comparison; finished results in it are skipped.", "--out", "-o",
+        default=Path("runs/compare"),
+    )  # fmt: skip
+    time_limit: float | None = output_field("SECONDS", "Stop after this time; the same command continues from there.")
+    resume: bool = output_field(
+        "", "Continue the comparison in --out; without DATA, with its stored settings.", "--resume", default=False
+    )
     as_json: Json = False
-    quiet: Quiet = False  # fmt: skip
+    quiet: Quiet = False
 
 
 @handle_errors(resumable=True, skip_flag="--set data.bad_rows=skip")
@@ -107,7 +78,7 @@ def compare(data: DataOptions, compared: CompareOptions, run: CompareRunOptions,
     if run.as_json:
         print_note(tables)
     else:
-        print(tables)  # noqa: T201
+        print(tables)
     for figure in found.figures:
         print_note(f"Figure   {figure}")
     print_note(f"Results  {run.out / 'points'}")
@@ -116,22 +87,33 @@ def compare(data: DataOptions, compared: CompareOptions, run: CompareRunOptions,
     if not found.finished:
         print_note("Stopped at the time limit. The same command continues from here.")
     if run.as_json:
-        print(json.dumps({"points": [asdict(point) for point in found.points]}))  # noqa: T201
+        print(json.dumps({"points": [asdict(point) for point in found.points]}))
 
 
 def _compare_config(
     sources: Sequence[str] | None, data: DataOptions, compared: CompareOptions, run: CompareRunOptions
 ) -> "CompareConfig":
-    from thresher.cli.run_settings import print_guess, split_names
-    from thresher.experiment.compare_config import with_epochs
+    from thresher.cli.run_settings import print_guess, run_config, split_names
+    from thresher.embeddings.method_registry import registered_embeddings
+    from thresher.experiment.compare_config import CompareConfig, with_epochs
 
     if run.resume and not sources and run.config is None:
         config = _stored_config(data, compared, run)
     else:
-        config = _new_config(sources, data, compared, run)
+        settings = run_config(sources, data, run, SearchOptions(budgets=compared.budgets))
+        config = CompareConfig(
+            data=settings.data,
+            budgets=settings.budgets,
+            embedding_dim=settings.embedding.embedding_dim,
+            search=settings.search,
+            training=settings.training,
+            teacher_share=settings.teacher_share or 0.0,
+        )
+        _check_shared_settings(settings)
     given: dict[str, Any] = {"seeds": compared.seeds, "first_seed": compared.first_seed, "trials": compared.trials}
     if compared.methods is not None:
-        given["methods"] = _methods(compared.methods)
+        methods = split_names(compared.methods)
+        given["methods"] = tuple(registered_embeddings() if methods == ["all"] else methods)
     if compared.models is not None:
         given["models"] = tuple(split_names(compared.models))
     config = replace(config, **{name: value for name, value in given.items() if value is not None})
@@ -158,42 +140,13 @@ def _stored_config(data: DataOptions, compared: CompareOptions, run: CompareRunO
     return replace(stored, budgets=tuple(map(str, parse_budgets(compared.budgets))))
 
 
-def _new_config(
-    sources: Sequence[str] | None, data: DataOptions, compared: CompareOptions, run: CompareRunOptions
-) -> "CompareConfig":
-    from thresher.cli.run_settings import run_config
-    from thresher.experiment.compare_config import CompareConfig
-
-    settings = run_config(sources, data, run, SearchOptions(budgets=compared.budgets))
-    config = CompareConfig(
-        data=settings.data,
-        budgets=settings.budgets,
-        embedding_dim=settings.embedding.embedding_dim,
-        search=settings.search,
-        training=settings.training,
-        teacher_share=settings.teacher_share or 0.0,
-    )
-    _check_shared_settings(settings, config)
-    return config
-
-
-def _methods(text: str) -> tuple[str, ...]:
-    from thresher.cli.run_settings import split_names
-    from thresher.embeddings.method_registry import registered_embeddings
-
-    names = split_names(text)
-    return tuple(registered_embeddings()) if names == ["all"] else tuple(names)
-
-
-def _check_shared_settings(run: "RunConfig", config: "CompareConfig") -> None:
+def _check_shared_settings(run: "RunConfig") -> None:
     """Raise if a setting was changed that a comparison does not have."""
     from thresher.experiment.config import RunConfig, changed_settings
 
-    default = RunConfig()
-    plain = replace(
-        default, data=run.data, budgets=run.budgets, search=run.search, training=run.training,
-        teacher_share=run.teacher_share, embedding=replace(default.embedding, embedding_dim=config.embedding_dim),
-    )  # fmt: skip
+    shared = {name: getattr(run, name) for name in ("data", "budgets", "search", "training", "teacher_share")}
+    embedding = replace(RunConfig().embedding, embedding_dim=run.embedding.embedding_dim)
+    plain = RunConfig(embedding=embedding, **shared)
     if changed := changed_settings(plain, run):
         raise ConfigError(
             f"A comparison does not have these settings: {changed}. Use --methods, --models and --seeds; a method's "
@@ -220,11 +173,12 @@ def comparison_tables(points: "Sequence[ComparedPoint]", budgets: Sequence[str])
     from thresher.experiment.compared_points import FLOOR
     from thresher.report.frontier import comparison_table
 
-    floor = [point.frontier_point() for point in points if point.model == FLOOR]
+    aucs = [point.test_auc for point in points if point.model == FLOOR]
+    floor = f"; logistic regression without embedding: {fmean(aucs):.4f}" if aucs else ""
     blocks = []
     for model in dict.fromkeys(point.model for point in points if point.model != FLOOR):
         of_model = [point.frontier_point() for point in points if point.model == model]
-        title = f"{model}: test AUC by budget, the best with a star{_floor_note(floor)}"
+        title = f"{model}: test AUC by budget, the best with a star{floor}"
         blocks.append(f"{title}\n{comparison_table(of_model, budgets)}")
     return "\n\n".join(blocks)
 
@@ -238,20 +192,15 @@ def _describe_unconverged(points: "Sequence[ComparedPoint]", max_epochs: int) ->
     return f"Not converged after {max_epochs} epochs (training.max_epochs); more may change the order: {counts}"
 
 
-def _floor_note(floor: Sequence[Any]) -> str:
-    aucs = [point.test_auc for point in floor]
-    return f"; logistic regression without embedding: {sum(aucs) / len(aucs):.4f}" if aucs else ""
-
-
 def view_comparison(folder: Path) -> View:
     """Tables and figures of the points that a comparison has so far."""
     from thresher.experiment.compared_points import compared_models, load_points
 
     points = load_points(folder / "points")
-    budgets = {point.budget: 0 for point in points if point.budget is not None}
+    sizes: dict[str, int] = {}
     for point in points:
         if point.budget is not None:
-            budgets[point.budget] = max(budgets[point.budget], point.num_parameters)
+            sizes[point.budget] = max(sizes.get(point.budget, 0), point.num_parameters)
     details: Details = {
         "kind": "comparison",
         "folder": str(folder),
@@ -263,9 +212,9 @@ def view_comparison(folder: Path) -> View:
 
     def display() -> None:
         print_details(details)
-        if budgets:
-            largest_first = sorted(budgets, key=lambda budget: -budgets[budget])
-            print(f"\n{comparison_tables(points, largest_first)}")  # noqa: T201
+        if sizes:
+            largest_first = sorted(sizes, key=lambda budget: -sizes[budget])
+            print(f"\n{comparison_tables(points, largest_first)}")
 
     everything = details | {"points": [asdict(point) for point in points]}
     return View(everything, display, partial(_draw, points) if compared_models(points) else None)

@@ -52,6 +52,7 @@ HINTS: Mapping[type, str] = {
 """Options that fix an error, by its class."""
 EXIT_USER_ERROR = 2
 EXIT_INTERRUPTED = 130
+UNITS = (" %", " B", " KB", " MB", " GB")
 PIPE_WIDTH = 10_000
 """Tables in a pipe or a file are not folded."""
 
@@ -84,7 +85,7 @@ class _NoteHandler(logging.Handler):
 
 
 def print_logs() -> None:
-    """Print the library's log messages as notes, such as a kernel being compiled."""
+    """Print the library's log messages as notes."""
     logger = logging.getLogger("thresher")
     if not any(isinstance(handler, _NoteHandler) for handler in logger.handlers):
         logger.addHandler(_NoteHandler())
@@ -93,7 +94,7 @@ def print_logs() -> None:
 
 def print_json(content: Any) -> None:
     """Print the JSON document of `--json`."""
-    print(json.dumps(content, indent=2, ensure_ascii=False))  # noqa: T201
+    print(json.dumps(content, indent=2, ensure_ascii=False))
 
 
 def print_frontier(frontier: Frontier, *, title: str | None = None) -> None:
@@ -114,10 +115,10 @@ def print_details(details: Mapping[str, Any]) -> None:
         text = _format(key, value)
         lines = wrap(text, max(console.width - indent, 20)) if console.is_terminal else [text]
         for name, line in zip_longest([key.replace("_", " ")], lines, fillvalue=""):
-            print(f"{name:<{indent}}{line}".rstrip())  # noqa: T201
+            print(f"{name:<{indent}}{line}".rstrip())
     for key, rows in details.items():
         if key not in single:
-            print()  # noqa: T201
+            print()
             print_rows(rows)
 
 
@@ -125,17 +126,15 @@ def print_rows(rows: Sequence[Mapping[str, Any]]) -> None:
     """Print rows as a table: numbers right, text left; on a terminal the last column is cut to the width."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="")
     for title, value in rows[0].items():
-        is_number = isinstance(value, int | float) or _is_amount(value)
+        is_number = isinstance(value, int | float) or str(value).endswith(UNITS)
         table.add_column(title.replace("_", " "), justify="right" if is_number else "left", no_wrap=True)
     for row in rows:
         table.add_row(*(value if isinstance(value, Bar) else _format("", value) for value in row.values()))
-    console = Console(highlight=False, emoji=False, markup=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, emoji=False, markup=False, width=PIPE_WIDTH)
+    width = None if stdout().is_terminal else PIPE_WIDTH
+    console = Console(highlight=False, emoji=False, markup=False, width=width)
     with console.capture() as captured:
         console.print(table)
-    for line in captured.get().splitlines():
-        print(line.rstrip())  # noqa: T201
+    print("\n".join(line.rstrip() for line in captured.get().splitlines()))
 
 
 def share_bar(share: float, width: int) -> Bar:
@@ -154,10 +153,8 @@ def handle_errors(
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Decorator of a command: a `ThresherError` is printed and exits with code 2, Ctrl-C exits with code 130.
 
-    Args:
-        resumable: whether `--resume` continues after an interruption; the note then shows the command.
-        repeatable: whether the same command continues after an interruption.
-        skip_flag: the option that leaves out bad rows, shown after errors about a row.
+    After an interruption, `--resume` (resumable) or the same command (repeatable) continues. Errors about a row name
+    `skip_flag`, the option that leaves out bad rows.
     """
 
     def decorate(command: Callable[P, R]) -> Callable[P, R]:
@@ -171,9 +168,8 @@ def handle_errors(
                 raise
             except OSError as error:
                 place = f"{error.filename}: " if error.filename else ""
-                _print_error(
-                    f"{place}{error.strerror or error}. Check the path, its permissions and the free disk space."
-                )
+                advice = "Check the path, its permissions and the free disk space."
+                _print_error(f"{place}{error.strerror or error}. {advice}")
             except KeyboardInterrupt:
                 again = "The same command continues from here." if repeatable else ""
                 print_note(f"\nInterrupted. {_resume_hint() if resumable else again}".rstrip())
@@ -187,11 +183,6 @@ def handle_errors(
 
 def _is_rows(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and all(isinstance(item, Mapping) for item in value)
-
-
-def _is_amount(value: Any) -> bool:
-    """Whether this is a number with its unit, such as a share or bytes."""
-    return isinstance(value, str) and value.endswith((" %", " B", " KB", " MB", " GB"))
 
 
 def _format(key: str, value: Any) -> str:

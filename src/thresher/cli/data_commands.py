@@ -6,8 +6,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from thresher.cli.console import (
     Details,
     View,
@@ -20,7 +18,7 @@ from thresher.cli.console import (
     shorten,
     stdout,
 )
-from thresher.cli.options import EncodeOptions, Force, Json, Quiet, RawSources, SettingsOptions, expand_options
+from thresher.cli.options import EncodeOptions, Force, Json, Quiet, RawSources, SettingsOptions, expand_options, option
 from thresher.cli.progress import display
 from thresher.errors import ConfigError
 
@@ -37,11 +35,9 @@ def encode(
     data: EncodeOptions,
     settings: SettingsOptions,
     sources: RawSources = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", metavar="FOLDER", help="Folder of the encoded table.")
-    ] = None,
+    out: Annotated[Path | None, option("FOLDER", "Folder of the encoded table.", "--out", "-o")] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", metavar="", help="Show how the first rows would be encoded; write nothing.")
+        bool, option("", "Show how the first rows would be encoded; write nothing.", "--dry-run")
     ] = False,
     force: Force = False,
     as_json: Json = False,
@@ -70,9 +66,9 @@ def encode(
     details = _describe_table(table)
     if as_json:
         print_json(details)
-    else:
-        _print_encoded(details)
-        print_note(f"\nMore: thresher show {out}")
+        return
+    _print_encoded(details)
+    print_note(f"\nMore: thresher show {out}")
 
 
 def view_table(folder: Path) -> View:
@@ -125,8 +121,6 @@ def _describe_table(table: "EncodedTable") -> Details:
 def _print_encoded(details: Details) -> None:
     """The output of `encode`."""
     fields = details["fields"]
-    print_details(_head(details))
-    _print_skipped(details)
     rows = [
         {
             "field": shorten(f["field"], NAME_WIDTH),
@@ -138,50 +132,56 @@ def _print_encoded(details: Details) -> None:
         }
         for f in fields
     ]
-    print()  # noqa: T201
-    print_rows(_without_empty(rows))
+    _print_table(details, _without_empty(rows))
 
 
-def _head(details: Details) -> Details:
-    """The lines before the fields; a `min_count` that all fields share is among them."""
+def _print_table(details: Details, fields: Sequence[Details]) -> None:
+    """What is known of a table, then its fields. A `min_count` that all fields share is shown once."""
     counts = {field["min_count"] for field in details["fields"]}
     head = {key: value for key, value in details.items() if key not in ("skipped_samples", "fields")}
     if not head["skipped_rows"]:
         del head["skipped_rows"]
-    return head | ({"min_count": counts.pop()} if counts != {1} and len(counts) == 1 else {})
+    print_details(head | ({"min_count": counts.pop()} if counts != {1} and len(counts) == 1 else {}))
+    _print_skipped(details)
+    print()
+    print_rows(fields)
 
 
 def _print_skipped(details: Details) -> None:
     """The first bad rows that were left out, with file and line."""
     if not details["skipped_rows"]:
         return
-    print(f"\nbad rows left out: {details['skipped_rows']:,}; the first:")  # noqa: T201
+    print(f"\nbad rows left out: {details['skipped_rows']:,}; the first:")
     for sample in details["skipped_samples"][:5]:
         file, line = sample["file"], sample["line"]
         place = ":".join(str(part) for part in (file and Path(file).name, line) if part is not None)
-        print(shorten(f"  {place}: {sample['reason']}", max(stdout().width, 80)))  # noqa: T201
+        print(shorten(f"  {place}: {sample['reason']}", max(stdout().width, 80)))
 
 
 def _describe_statistics(table: "EncodedTable", statistics: "TableStatistics") -> Details:
     """Everything known about a table, for `--json`."""
-    counted = {name: value for name, value in asdict(statistics).items() if name not in ("fields", "num_rows")}
-    fields = [
-        {**known, **{name: value for name, value in asdict(found).items() if name not in ("name", "num_features")}}
-        for known, found in zip(_describe_table(table)["fields"], statistics.fields, strict=True)
-    ]
-    return _describe_table(table) | counted | {"fields": fields}
+    details, counted = _describe_table(table), asdict(statistics)
+    del counted["num_rows"]
+    for known, found in zip(details["fields"], counted.pop("fields"), strict=True):
+        known |= {name: value for name, value in found.items() if name not in ("name", "num_features")}
+    return details | counted
 
 
 def _print_statistics(table: "EncodedTable", statistics: "TableStatistics") -> None:
     """The output of `show`: one line per field, and feature frequencies."""
-    details = _describe_table(table)
-    print_details(_head(details))
-    _print_skipped(details)
-    print()  # noqa: T201
-    print_rows([_field_row(field) for field in statistics.fields])
-    print("< 10: features seen fewer than 10 times; top 5: rows with the five most frequent features")  # noqa: T201
-    print("\nfeatures by their number of training rows, without the unknown features")  # noqa: T201
-    _print_frequencies(statistics)
+    _print_table(_describe_table(table), [_field_row(field) for field in statistics.fields])
+    print("< 10: features seen fewer than 10 times; top 5: rows with the five most frequent features")
+    print("\nfeatures by their number of training rows, without the unknown features")
+    names = [name for name, _ in statistics.fields[0].tail] if statistics.fields else []
+    totals = [sum(field.tail[at][1] for field in statistics.fields) for at in range(len(names))]
+    found = [at for at, total in enumerate(totals) if total] or [0]
+    print_rows(
+        [
+            {"training rows": f"{name:>13}", "features": totals[at], "": share_bar(totals[at] / max(*totals, 1), 40)}
+            for at, name in enumerate(names)
+            if found[0] <= at <= found[-1]
+        ]
+    )
 
 
 def _field_row(field: "FieldStatistics") -> Details:
@@ -196,19 +196,6 @@ def _field_row(field: "FieldStatistics") -> Details:
         "top 5": _percent(field.head_share),
         "most frequent": ", ".join(shorten(_named(value), 24) for value, _ in field.head),
     }
-
-
-def _print_frequencies(statistics: "TableStatistics") -> None:
-    names = [name for name, _ in statistics.fields[0].tail] if statistics.fields else []
-    totals = [sum(field.tail[at][1] for field in statistics.fields) for at in range(len(names))]
-    found = [at for at, total in enumerate(totals) if total] or [0]
-    print_rows(
-        [
-            {"training rows": f"{name:>13}", "features": totals[at], "": share_bar(totals[at] / max(*totals, 1), 40)}
-            for at, name in enumerate(names)
-            if found[0] <= at <= found[-1]
-        ]
-    )
 
 
 def _print_preview(found: "Preview") -> None:
@@ -228,11 +215,11 @@ def _print_preview(found: "Preview") -> None:
     print_details(details)
     samples = [{"file": found.file, "line": line, "reason": reason} for line, reason in found.skipped]
     _print_skipped({"skipped_rows": len(samples), "skipped_samples": samples})
-    print()  # noqa: T201
+    print()
     print_rows(_without_empty([_preview_row(field) for field in found.fields]))
     constant = [field.name for field in found.fields if field.distinct == 1 and not field.multi_valued]
     if constant and found.rows_seen > 1:
-        print(f"\nconstant in these rows, so without information: {', '.join(constant)}")  # noqa: T201
+        print(f"\nconstant in these rows, so without information: {', '.join(constant)}")
 
 
 def _preview_row(field: "FieldPreview") -> Details:

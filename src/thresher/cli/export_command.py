@@ -3,15 +3,16 @@
 import shutil
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast, get_args
 
 import typer
 
-from thresher._internal.text import format_bytes
-from thresher.cli import options
+from thresher._internal.text import format_bytes, list_first
 from thresher.cli.console import Details, handle_errors, print_json, print_note
+from thresher.cli.options import Json, Quiet, option
 from thresher.cli.progress import Display, display
 from thresher.errors import BudgetError, ConfigError, FormatError
+from thresher.report.frontier import Frontier
 
 if TYPE_CHECKING:
     from thresher.compact.layouts import ValueType
@@ -31,39 +32,28 @@ USAGE = {
 }
 
 
+FORMAT_HELP = (
+    "bundle (a folder, for thresher predict); onnx; torch (exported program, .pt2); compiled (AOTInductor package, "
+    ".pt2); dense (plain weights, .safetensors); csr (a folder with one scipy .npz per table)."
+)
+TYPE_HELP = "Store values as fp32 (as trained), fp16, bf16, int8 or int4."
+RETRAIN_HELP = "With int8 or int4: train the quantised model for a few more epochs."
+
+
 @handle_errors()
 def export(
-    source: Annotated[
-        Path, typer.Argument(metavar="RUN", help="Folder of a finished run, or of a bundle.")
-    ],
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="PATH", help="Output file or folder.")],
+    source: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run, or of a bundle.")],
+    out: Annotated[Path, option("PATH", "Output file or folder.", "--out", "-o")],
     budget: Annotated[
-        str | None,
-        typer.Option(
-            metavar="2%", help="Size to export; default: the recommended one, or the best on validation."
-        ),
+        str | None, option("2%", "Size to export; default: the recommended one, or the best on validation.")
     ] = None,
-    to: Annotated[
-        str,
-        typer.Option(
-            metavar="FORMAT",
-            help="bundle (a folder, for thresher predict); onnx; torch (exported program, .pt2); compiled (AOTInductor "
-            "package, .pt2); dense (plain weights, .safetensors); csr (a folder with one scipy .npz per table).",
-        ),
-    ] = "bundle",
-    value_type: Annotated[
-        str, typer.Option(metavar="TYPE", help="Store values as fp32 (as trained), fp16, bf16, int8 or int4.")
-    ] = "fp32",
-    retrain: Annotated[
-        bool,
-        typer.Option(
-            "--retrain", metavar="", help="With int8 or int4: train the quantised model for a few more epochs."
-        ),
-    ] = False,
-    force: Annotated[bool, typer.Option("--force", metavar="", help="Replace an existing --out.")] = False,
-    as_json: options.Json = False,
-    quiet: options.Quiet = False,
-) -> None:  # fmt: skip
+    to: Annotated[str, option("FORMAT", FORMAT_HELP, show_default=True)] = "bundle",
+    value_type: Annotated[str, option("TYPE", TYPE_HELP, show_default=True)] = "fp32",
+    retrain: Annotated[bool, option("", RETRAIN_HELP, "--retrain")] = False,
+    force: Annotated[bool, option("", "Replace an existing --out.", "--force")] = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
     """Export one pruned model of a run as a bundle, or for onnxruntime, PyTorch or scipy.
 
     A bundle is a folder for prediction, without pickle. ONNX and PyTorch files map feature ids to probabilities; their
@@ -92,15 +82,13 @@ def export(
     if as_json:
         print_json(details)
         return
-    print(out)  # noqa: T201
+    print(out)
     _print_cost(details)
     size = f"{format_bytes(details['bytes'])}, {bundle.num_parameters:,} parameters"
     print_note(f"{size}{f' ({wanted})' if wanted else ''}. {USAGE[to].format(out=out)}")
 
 
 def _check_options(to: str, value_type: str, *, retrain: bool) -> "ValueType":
-    from typing import cast, get_args
-
     from thresher.compact.layouts import ValueType
 
     if to not in ENDINGS:
@@ -126,7 +114,12 @@ def _find_bundle(source: Path, budget: str | None) -> tuple[Path, "Run | None", 
             raise ConfigError(f"{source} is a single bundle. Leave --budget out, or name the run.")
         return source, None, None
     run = Run.open(source)
-    wanted = run.budget(_default_budget(run.results) if budget is None else budget)
+    if budget is None:
+        if not run.results.exists():
+            raise FormatError(f"{run.results} does not exist yet. Finish the run, or use --budget.")
+        frontier = Frontier.load(run.results)
+        budget = str(frontier.metadata.get("recommended") or frontier.best()[-1].budget)
+    wanted = run.budget(budget)
     folder = run.bundle(wanted)
     if not folder.exists():
         known = ", ".join(str(known) for known in run.config.wanted_budgets() if run.bundle(known).exists())
@@ -134,16 +127,11 @@ def _find_bundle(source: Path, budget: str | None) -> tuple[Path, "Run | None", 
     return folder, run, str(wanted)
 
 
-def _default_budget(results: Path) -> str:
-    from thresher.report.frontier import Frontier
-
-    if not results.exists():
-        raise FormatError(f"{results} does not exist yet. Finish the run, or use --budget.")
-    frontier = Frontier.load(results)
-    return str(frontier.metadata.get("recommended") or frontier.best()[-1].budget)
-
-
 def _check_out(out: Path, to: str, *, force: bool) -> None:
+    """Raise if `out` has the wrong suffix, exists, or holds files that no export has written."""
+    from thresher.serving.export import csr_file_names
+    from thresher.serving.manifest import bundle_file_names
+
     ending = ENDINGS[to]
     if ending and out.suffix != ending:
         raise ConfigError(f"--to {to} writes a {ending} file. Rename --out {out}.")
@@ -151,16 +139,8 @@ def _check_out(out: Path, to: str, *, force: bool) -> None:
         raise ConfigError(f"{out} already exists. Use --force to replace it, or another --out.")
     if out.exists() and out.is_dir() != (not ending):
         raise ConfigError(f"{out} is a {'folder' if ending else 'file'}. Use another --out.")
-    if out.is_dir():
-        _check_replaceable(out)
-
-
-def _check_replaceable(out: Path) -> None:
-    """Raise if the folder holds files that no export has written."""
-    from thresher._internal.text import list_first
-    from thresher.serving.export import csr_file_names
-    from thresher.serving.manifest import bundle_file_names
-
+    if not out.is_dir():
+        return
     files = {path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_symlink() or not path.is_dir()}
     own = csr_file_names(out) or bundle_file_names(out)
     others = sorted(files - own)

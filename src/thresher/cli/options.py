@@ -1,11 +1,11 @@
-"""The options of all commands, each defined once: a field of a dataclass whose annotation holds its help text.
+"""The options of all commands, each defined once: a field of a dataclass with its help text.
 
 A command takes these dataclasses as parameters; `expand_options` shows their fields to typer as single options.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, is_dataclass
-from functools import wraps
+from dataclasses import dataclass, field, fields, is_dataclass
+from functools import partial, wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
@@ -13,6 +13,7 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 DATA, MODEL, OUTPUT = "Data", "Model and search", "Run and output"
+BUDGETS_HELP = "Target sizes: parameters, shares of the table, or bytes; default 10%,5%,2%,1%."
 _RAW = (
     "Your files (CSV, TSV, Parquet, also .gz or .zst; several or a 'glob*'), or a data set by name: "
     "movielens-1m, criteo, avazu (with --data-dir, or followed by its files), synthetic"
@@ -22,22 +23,21 @@ _RAW = (
 def expand_options(command: Callable[..., None]) -> Callable[..., None]:
     """Replace each dataclass parameter of a command by one parameter per field, for typer."""
     hints = get_type_hints(command, include_extras=True)
-    groups = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
+    groups: dict[str, Any] = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
     parameters = []
     for parameter in signature(command).parameters.values():
         if parameter.name not in groups:
             parameters.append(parameter.replace(annotation=hints[parameter.name], kind=Parameter.KEYWORD_ONLY))
             continue
         kinds = get_type_hints(groups[parameter.name], include_extras=True)
-        parameters += [
-            Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=kinds[field.name])
-            for field in fields(groups[parameter.name])
-        ]
+        for item in fields(groups[parameter.name]):
+            kind = Annotated[kinds[item.name], item.metadata["option"]] if item.metadata else kinds[item.name]
+            parameters.append(Parameter(item.name, Parameter.KEYWORD_ONLY, default=item.default, annotation=kind))
 
     @wraps(command)
     def run(**values: Any) -> None:
         for name, group in groups.items():
-            values[name] = group(**{field.name: values.pop(field.name) for field in fields(group)})  # type: ignore[operator]
+            values[name] = group(**{item.name: values.pop(item.name) for item in fields(group)})
         command(**values)
 
     run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
@@ -45,22 +45,24 @@ def expand_options(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def _data(metavar: str, text: str, *names: str) -> Any:
-    return typer.Option(*names, metavar=metavar, help=text, rich_help_panel=DATA, show_default=False)
+def option(metavar: str, text: str, *names: str, panel: str | None = None, show_default: bool = False) -> Any:
+    """An option of typer."""
+    return typer.Option(*names, metavar=metavar, help=text, rich_help_panel=panel, show_default=show_default)
 
 
-def _model(metavar: str, text: str, *names: str) -> Any:
-    return typer.Option(*names, metavar=metavar, help=text, rich_help_panel=MODEL, show_default=False)
+def option_field(metavar: str, text: str, *names: str, panel: str, default: Any = None) -> Any:
+    """A field of a dataclass of options; None means "not given"."""
+    shown = isinstance(default, Path)
+    return field(default=default, metadata={"option": option(metavar, text, *names, panel=panel, show_default=shown)})
 
 
-def _output(metavar: str, text: str, *names: str) -> Any:
-    return typer.Option(*names, metavar=metavar, help=text, rich_help_panel=OUTPUT)
+data_field = partial(option_field, panel=DATA)
+model_field = partial(option_field, panel=MODEL)
+output_field = partial(option_field, panel=OUTPUT)
 
-
-Json = Annotated[bool, _output("", "Print one JSON document instead of a table.", "--json")]
-Quiet = Annotated[bool, _output("", "No progress.", "--quiet", "-q")]
-Out = Annotated[Path, _output("FOLDER", "Folder of the run.", "--out", "-o")]
-Force = Annotated[bool, _output("", "Replace the run or table in --out.", "--force")]
+Json = Annotated[bool, option("", "Print one JSON document instead of a table.", "--json", panel=OUTPUT)]
+Quiet = Annotated[bool, option("", "No progress.", "--quiet", "-q", panel=OUTPUT)]
+Force = Annotated[bool, option("", "Replace the run or table in --out.", "--force", panel=OUTPUT)]
 RawSources = Annotated[list[str] | None, typer.Argument(metavar="DATA", help=f"{_RAW}.", show_default=False)]
 Sources = Annotated[
     list[str] | None,
@@ -70,113 +72,89 @@ Sources = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class DataOptions:
-    """Which files to read, and how; None means "not given"."""
+    """Which files to read, and how."""
 
-    label: Annotated[str | None, _data("COLUMN", "Label column; guessed by default.")] = None
-    positive: Annotated[str | None, _data("A,B", "Label values that mean 1; by default the label is 0/1.")] = None
-    fields: Annotated[
-        str | None,
-        _data(
-            "A,B:log2",
-            "Columns to use, each with an optional transform: log2, quantiles, or a part of a date: hour, weekday, "
-            "day, month, year, hour_of_week (hash needs --config). By default columns and transforms are guessed.",
-        ),
-    ] = None
-    drop: Annotated[str | None, _data("A,B", "Columns to leave out of the guess.")] = None
-    data_dir: Annotated[
-        str | None,
-        _data(
-            "FOLDER",
-            "Folder of a named data set's raw files: ratings.dat, users.dat, movies.dat (movielens-1m), train.txt or "
-            "day_* (criteo), train.csv (avazu).",
-        ),
-    ] = None
-    min_count: Annotated[
-        int | None, _data("N", "Values seen fewer times become unknown; default 1, criteo and avazu 10.")
-    ] = None
-    split_seed: Annotated[int | None, _data("N", "Seed of the train/validation/test split; default 0.")] = None
+    label: str | None = data_field("COLUMN", "Label column; guessed by default.")
+    positive: str | None = data_field("A,B", "Label values that mean 1; by default the label is 0/1.")
+    fields: str | None = data_field(
+        "A,B:log2",
+        "Columns to use, each with an optional transform: log2, quantiles, or a part of a date: hour, weekday, "
+        "day, month, year, hour_of_week (hash needs --config). By default columns and transforms are guessed.",
+    )
+    drop: str | None = data_field("A,B", "Columns to leave out of the guess.")
+    data_dir: str | None = data_field(
+        "FOLDER",
+        "Folder of a named data set's raw files: ratings.dat, users.dat, movies.dat (movielens-1m), train.txt or "
+        "day_* (criteo), train.csv (avazu).",
+    )
+    min_count: int | None = data_field("N", "Values seen fewer times become unknown; default 1, criteo and avazu 10.")
+    split_seed: int | None = data_field("N", "Seed of the train/validation/test split; default 0.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class EncodeOptions(DataOptions):
     """Further data options, of `encode` only; the other commands take them by `--set`."""
 
-    bad_rows: Annotated[
-        str | None, _data("error|skip", "On an unreadable row: stop (default), or leave it out, count and show it.")
-    ] = None
-    vocabulary_from: Annotated[
-        str | None,
-        _data("train|all", "Rows that define the vocabularies: training split (default), or all as in the paper."),
-    ] = None
-    vocabulary_like: Annotated[
-        str | None, _data("FOLDER", "Use the fields and vocabularies of this encoded table, e.g. for a later file.")
-    ] = None
-    new_values: Annotated[
-        str | None,
-        _data("unknown|append", "With --vocabulary-like: new values become unknown (default), or are appended."),
-    ] = None
-    memory_mb: Annotated[
-        int | None, _data("MB", "Approximate memory for reading, without the vocabularies; default 1000.")
-    ] = None
+    bad_rows: str | None = data_field(
+        "error|skip", "On an unreadable row: stop (default), or leave it out, count and show it."
+    )
+    vocabulary_from: str | None = data_field(
+        "train|all", "Rows that define the vocabularies: training split (default), or all as in the paper."
+    )
+    vocabulary_like: str | None = data_field(
+        "FOLDER", "Use the fields and vocabularies of this encoded table, e.g. for a later file."
+    )
+    new_values: str | None = data_field(
+        "unknown|append", "With --vocabulary-like: new values become unknown (default), or are appended."
+    )
+    memory_mb: int | None = data_field("MB", "Approximate memory for reading, without the vocabularies; default 1000.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class SearchOptions:
     """Model, method and budgets."""
 
-    model: Annotated[
-        str | None,
-        _model("NAME", "fm (default), deepfm, autoint, or a registered one; lr with --set embedding.first_order=true."),
-    ] = None
-    embedding_dim: Annotated[
-        int | None, _model("D", "Embedding size before pruning; default 64.", "--embedding-dim", "-d")
-    ] = None
-    method: Annotated[
-        str | None,
-        _model("NAME", "Compression method: pep (default), magnitude, uniform, mde, hash, … (docs/methods.md)."),
-    ] = None
-    teachers: Annotated[
-        str | None,
-        _model("NAME,…", "Further teacher models for distillation, e.g. deepfm,autoint (docs/search.md)."),
-    ] = None
-    budgets: Annotated[
-        str | None,
-        _model("30k,2%,1MB", "Target sizes: parameters, shares of the table, or bytes; default 10%,5%,2%,1%."),
-    ] = None
-    seed: Annotated[int | None, _model("N", "Seed of initial weights and batch order; default 0.")] = None
+    model: str | None = model_field(
+        "NAME", "fm (default), deepfm, autoint, or a registered one; lr with --set embedding.first_order=true."
+    )
+    embedding_dim: int | None = model_field("D", "Embedding size before pruning; default 64.", "--embedding-dim", "-d")
+    method: str | None = model_field(
+        "NAME", "Compression method: pep (default), magnitude, uniform, mde, hash, … (docs/methods.md)."
+    )
+    teachers: str | None = model_field(
+        "NAME,…", "Further teacher models for distillation, e.g. deepfm,autoint (docs/search.md)."
+    )
+    budgets: str | None = model_field("30k,2%,1MB", BUDGETS_HELP)
+    seed: int | None = model_field("N", "Seed of initial weights and batch order; default 0.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class PruneOptions(SearchOptions):
     """Options of `prune` only."""
 
-    max_auc_drop: Annotated[
-        float | None,
-        _model("0.001", "Instead of budgets: the validation AUC that may be lost; finds the smallest such size."),
-    ] = None
+    max_auc_drop: float | None = model_field(
+        "0.001", "Instead of budgets: the validation AUC that may be lost; finds the smallest such size."
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class SettingsOptions:
     """Settings by file and by dotted name."""
 
-    config: Annotated[
-        Path | None, _output("FILE", "TOML file with settings; other options override it.", "--config", "-c")
-    ] = None
-    settings: Annotated[
-        list[str] | None,
-        _output("KEY=VALUE", "Any setting by its dotted name, e.g. training.batch_size=4096.", "--set"),
-    ] = None
+    config: Path | None = output_field("FILE", "TOML file with settings; other options override it.", "--config", "-c")
+    settings: list[str] | None = output_field(
+        "KEY=VALUE", "Any setting by its dotted name, e.g. training.batch_size=4096.", "--set"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions(SettingsOptions):
     """Output folder of a run, and what to do with a run that is already there."""
 
-    out: Out = Path("runs/run")
-    resume: Annotated[
-        bool, _output("", "Continue the run in --out; without DATA, with its stored settings.", "--resume")
-    ] = False
+    out: Path = output_field("FOLDER", "Folder of the run.", "--out", "-o", default=Path("runs/run"))
+    resume: bool = output_field(
+        "", "Continue the run in --out; without DATA, with its stored settings.", "--resume", default=False
+    )
     force: Force = False
     as_json: Json = False
     quiet: Quiet = False

@@ -10,6 +10,7 @@ import typer
 
 from thresher._internal.text import list_first
 from thresher.cli.console import handle_errors, print_note
+from thresher.cli.options import option
 from thresher.cli.progress import display
 from thresher.errors import ConfigError, DataError
 
@@ -27,39 +28,22 @@ REPORTED_SHARE, SUSPICIOUS_SHARE = 0.01, 0.5
 """Shares of rows with unknown values."""
 
 
+ROWS_HELP = "CSV, TSV, Parquet or JSON lines (.jsonl); - reads JSON lines from stdin."
+OUT_HELP = "Output file instead of stdout: .csv, .jsonl or .parquet."
+TOP_K_HELP = "Only the K most probable rows, best first, with their row numbers from 0."
+GROUP_HELP = "With --top-k: the K best rows for each value of this column."
+
+
 @handle_errors()
 def predict(
     bundle: Annotated[Path, typer.Argument(metavar="BUNDLE", help="Folder of a bundle.")],
-    rows: Annotated[
-        str,
-        typer.Argument(
-            metavar="ROWS",
-            help="CSV, TSV, Parquet or JSON lines (.jsonl); - reads JSON lines from stdin.",
-        ),
-    ],
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            "-o",
-            metavar="FILE",
-            help="Output file instead of stdout: .csv, .jsonl or .parquet.",
-        ),
-    ] = None,
-    keep: Annotated[
-        str | None,
-        typer.Option(metavar="A,B", help="Copy these columns to the output.", show_default=False),
-    ] = None,
-    top_k: Annotated[
-        int | None,
-        typer.Option(metavar="K", help="Only the K most probable rows, best first, with their row numbers from 0."),
-    ] = None,
-    group: Annotated[
-        str | None,
-        typer.Option(metavar="COLUMN", help="With --top-k: the K best rows for each value of this column."),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print JSON lines instead of CSV.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", metavar="", help="No progress.")] = False,
+    rows: Annotated[str, typer.Argument(metavar="ROWS", help=ROWS_HELP)],
+    out: Annotated[Path | None, option("FILE", OUT_HELP, "--out", "-o")] = None,
+    keep: Annotated[str | None, option("A,B", "Copy these columns to the output.")] = None,
+    top_k: Annotated[int | None, option("K", TOP_K_HELP)] = None,
+    group: Annotated[str | None, option("COLUMN", GROUP_HELP)] = None,
+    as_json: Annotated[bool, option("", "Print JSON lines instead of CSV.", "--json")] = False,
+    quiet: Annotated[bool, option("", "No progress.", "--quiet", "-q")] = False,
 ) -> None:
     """Predict a probability for each raw row, in order. Values unseen in training are allowed.
 

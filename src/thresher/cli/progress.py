@@ -1,7 +1,4 @@
-"""Progress on stderr: bars on a terminal, one line per epoch elsewhere.
-
-Each stage has a bar with loss, kept parameters, next budget, best metric and time left.
-"""
+"""Progress on stderr: on a terminal one bar per stage, elsewhere one line per epoch."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -61,7 +58,8 @@ class Bars(Display):
         self._bars.stop()
 
     def update(self, state: ProgressState) -> None:
-        total, done = state.max_epochs * state.num_steps, _steps_done(state)
+        total = state.max_epochs * state.num_steps
+        done = min((state.epoch - 1) * state.num_steps + state.step, total)
         self._bars.update(
             self._task(state.stage, start=done),
             total=done if state.finished else total,
@@ -73,8 +71,7 @@ class Bars(Display):
     def encoding(self, done: int, total: int | None, message: str) -> None:
         # files of a known size are counted in bytes, everything else in rows
         amount = format_bytes(done) if message == "reading" and total is not None else f"{done:,} rows"
-        position = amount if done else ""
-        self._bars.update(self._task(message), total=total, completed=done, position=position)
+        self._bars.update(self._task(message), total=total, completed=done, position=amount if done else "")
 
     def _task(self, stage: str, *, start: int = 0) -> TaskID:
         """The stage's bar; `start` are steps done before a resume, which do not count for the speed."""
@@ -131,10 +128,6 @@ class _TimeColumn(ProgressColumn):
         if done <= 0 or not task.elapsed:
             return Text("")
         return Text(f"≤ {_clock(task.elapsed * (task.total - task.completed) / done)} left", style="cyan")
-
-
-def _steps_done(state: ProgressState) -> int:
-    return min((state.epoch - 1) * state.num_steps + state.step, state.max_epochs * state.num_steps)
 
 
 def _metrics(state: ProgressState) -> str:

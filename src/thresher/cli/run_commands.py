@@ -18,6 +18,7 @@ from thresher.cli.options import (
     SearchOptions,
     Sources,
     expand_options,
+    option,
 )
 from thresher.cli.progress import display
 from thresher.errors import ConfigError
@@ -75,7 +76,7 @@ def search(data: DataOptions, model: SearchOptions, run: RunOptions, sources: So
         print_json({"run": str(run.out), "tickets": found})
         return
     for ticket in found:
-        print(f"{ticket['budget']:>8}  {ticket['num_parameters']:>12,} parameters  {ticket['folder']}")  # noqa: T201
+        print(f"{ticket['budget']:>8}  {ticket['num_parameters']:>12,} parameters  {ticket['folder']}")
     print_note(f"Retrain them with: thresher retrain {run.out}")
 
 
@@ -105,13 +106,14 @@ def retrain(folder: RunFolder, as_json: Json = False, quiet: Quiet = False) -> N
 @handle_errors()
 def demo(
     out: Annotated[
-        Path, typer.Option("--out", "-o", metavar="FOLDER", help="Folder of the run; an earlier demo is replaced.")
+        Path, option("FOLDER", "Folder of the run; an earlier demo is replaced.", "--out", "-o", show_default=True)
     ] = Path("runs/demo"),
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Prune a model of synthetic clicks, half of whose fields are noise, to four sizes; about a minute on a CPU."""
     from thresher.experiment.prune import prune as prune_run
+    from thresher.serving.predictor import load_bundle
 
     if not as_json:
         print_note("Synthetic clicks: 4 informative fields and 4 noise fields. One search prunes to four sizes.")
@@ -120,7 +122,9 @@ def demo(
         result = prune_run(config, out=out, force=_holds_demo(out, config), progress=progress)
     _print_result(result, as_json=as_json)
     if not as_json:
-        _predict_one_row(result.run.bundle(result.run.config.wanted_budgets()[-1]))
+        predictor = load_bundle(result.run.bundle(result.run.config.wanted_budgets()[-1]))
+        row = {field.column: "0" for field in predictor.schema.fields}
+        print_note(f"Prediction of the smallest bundle: P(label = 1 | every field = 0) = {predictor.predict(row):.3f}")
 
 
 def demo_config() -> "RunConfig":
@@ -152,14 +156,6 @@ def _holds_demo(out: Path, config: "RunConfig") -> bool:
             f"{out} holds a run that is not the demo ({changed_settings(stored, config)}). Use another --out."
         )
     return True
-
-
-def _predict_one_row(bundle: Path) -> None:
-    from thresher.serving.predictor import load_bundle
-
-    predictor = load_bundle(bundle)
-    row = {field.column: "0" for field in predictor.schema.fields}
-    print_note(f"Prediction of the smallest bundle: P(label = 1 | every field = 0) = {predictor.predict(row):.3f}")
 
 
 def _print_result(result: "PruneResult", *, as_json: bool) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from thresher._internal.settings import config_from_mapping, load_toml, override
 from thresher._internal.text import list_first
 from thresher.cli.console import print_note
-from thresher.cli.options import DataOptions, EncodeOptions, PruneOptions, SearchOptions, SettingsOptions
+from thresher.cli.options import DataOptions, PruneOptions, SearchOptions, SettingsOptions
 from thresher.data.config import DataConfig, FieldConfig
 from thresher.data.encode.sources import DataSource, build_source, source_names
 from thresher.data.read.column_values import SHOWN_VALUES
@@ -71,7 +71,11 @@ def print_guess(data: DataConfig) -> DataSource:
         return source
     rows, unused = list(guess.reasons), []
     if data.fields:  # only the label was guessed
-        given = {field.column or field.name: _describe_given(field) for field in data.fields}
+        transforms = {field.column or field.name: field.transform for field in data.fields}
+        given = {
+            column: "field: as given" if transform == "none" else f"field: as given, {transform}"
+            for column, transform in transforms.items()
+        }
         used = {guess.label, *given, data.weight, data.split.column, *(d.column or d.name for d in data.dense)}
         rows = [(column, given.get(column, reason)) for column, reason in guess.reasons if column in used]
         unused = [column for column, _ in guess.reasons if column not in used]
@@ -94,20 +98,11 @@ def _override_from(config: RunConfig, table: str, options: object, names: Sequen
     return config
 
 
-def _describe_given(field: FieldConfig) -> str:
-    return "field: as given" + (f", {field.transform}" if field.transform != "none" else "")
-
-
 def _data_config(data: DataConfig, sources: Sequence[str], options: DataOptions) -> DataConfig:
     changes: dict[str, Any] = _source_settings(sources, data) if sources else {}
-    for name in ("data_dir", "label", "min_count", "split_seed"):
-        if (value := getattr(options, name)) is not None:
-            changes[name] = value
-    if isinstance(options, EncodeOptions) and options.vocabulary_like is not None:
-        changes["vocabulary_like"] = options.vocabulary_like
-    for name in ("positive", "drop"):
-        if (value := getattr(options, name)) is not None:
-            changes[name] = tuple(split_names(value))
+    for name in ("data_dir", "label", "min_count", "split_seed", "vocabulary_like", "positive", "drop"):
+        if (value := getattr(options, name, None)) is not None:
+            changes[name] = tuple(split_names(value)) if name in ("positive", "drop") else value
     if options.fields is not None:
         changes["fields"] = _parse_fields(split_names(options.fields))
     config = replace(data, **changes)
@@ -137,17 +132,15 @@ def _named_sources() -> list[str]:
 
 def _parse_fields(texts: Sequence[str]) -> tuple[FieldConfig, ...]:
     """Fields of `--fields`; several fields of one column are named as written, e.g. `when:hour`, `when:weekday`."""
-    parsed = [_parse_field(text) for text in texts]
+    parsed = []
+    for text in texts:
+        name, _, transform = text.rpartition(":") if ":" in text else (text, "", "none")
+        mapping = {"name": name, "transform": transform}
+        if transform in DATE_PARTS:
+            mapping |= {"transform": "date", "date_part": transform}
+        parsed.append(config_from_mapping(FieldConfig, mapping, where=f"--fields {text}"))
     columns = [field.name for field in parsed]
     return tuple(
         replace(field, name=text, column=field.name) if columns.count(field.name) > 1 else field
         for field, text in zip(parsed, texts, strict=True)
     )
-
-
-def _parse_field(text: str) -> FieldConfig:
-    name, colon, transform = text.rpartition(":")
-    mapping = {"name": name, "transform": transform} if colon else {"name": text}
-    if colon and transform in DATE_PARTS:
-        mapping |= {"transform": "date", "date_part": transform}
-    return config_from_mapping(FieldConfig, mapping, where=f"--fields {text}")

@@ -13,7 +13,7 @@ from thresher.cli import console
 from thresher.cli.compare_command import view_comparison
 from thresher.cli.console import Details, View, print_details, print_note, print_rows
 from thresher.cli.data_commands import view_table
-from thresher.cli.options import OUTPUT, Json
+from thresher.cli.options import OUTPUT, Json, option
 from thresher.errors import ConfigError, FormatError
 from thresher.report.frontier import Frontier
 
@@ -26,18 +26,13 @@ NAME_WIDTH = 20
 OTHER_FIGURES = (".pdf", ".jpg", ".jpeg", ".gif", ".eps", ".ps", ".webp", ".tif", ".tiff", ".bmp", ".html", ".xlsx")
 
 
+PATH_HELP = "A run, a comparison, a ticket, a bundle, an encoded table, or a results.json."
+
+
 @console.handle_errors()
 def show(
-    path: Annotated[
-        Path,
-        typer.Argument(
-            metavar="PATH", help="A run, a comparison, a ticket, a bundle, an encoded table, or a results.json."
-        ),
-    ],
-    figure: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Also draw a figure: FILE.png and FILE.svg.", rich_help_panel=OUTPUT),
-    ] = None,
+    path: Annotated[Path, typer.Argument(metavar="PATH", help=PATH_HELP)],
+    figure: Annotated[Path | None, option("FILE", "Also draw a figure: FILE.png and FILE.svg.", panel=OUTPUT)] = None,
     as_json: Json = False,
 ) -> None:
     """Show a run, comparison, ticket, bundle or encoded table.
@@ -254,14 +249,14 @@ def _print_tables(tables: "Sequence[TableSummary]") -> None:
         for table in tables
     ]
     if rows:
-        print()  # noqa: T201
+        print()
         print_rows(rows)
     for table in tables:
-        print(f"  {table.table}: {table.layout}")  # noqa: T201
+        print(f"  {table.table}: {table.layout}")
 
 
 def _print_fields(prefix: str, fields: "Sequence[FieldSummary]") -> None:
-    print(f"\n{prefix}kept features and entries of each field; the bar is the share of features kept")  # noqa: T201
+    print(f"\n{prefix}kept features and entries of each field; the bar is the share of features kept")
     rows = []
     for field in fields:
         row: Details = {
