@@ -1,4 +1,4 @@
-"""Every example runs as a user runs it, stays under 60 lines, and prints what its reader came for."""
+"""Every example runs as a script, has fewer than 60 lines, and prints sizes and metrics in the expected range."""
 
 import random
 import re
@@ -16,7 +16,7 @@ NEEDS = {"04_deepctr_torch": "deepctr_torch", "05_torch_rechub": "torch_rechub"}
 def run(name, capsys, monkeypatch, *arguments):
     monkeypatch.setattr(sys, "argv", [name, *map(str, arguments)])
     with warnings.catch_warnings():
-        warnings.simplefilter("default")  # other people's packages warn as they like
+        warnings.simplefilter("default")  # third-party packages may warn
         runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
     return capsys.readouterr().out
 
@@ -26,7 +26,7 @@ def numbers(text, pattern):
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
-def test_short_enough_to_read(path):
+def test_example_has_fewer_than_60_lines(path):
     assert len(path.read_text(encoding="utf-8").splitlines()) < 60
 
 
@@ -70,7 +70,7 @@ def test_embedding_bag(capsys, monkeypatch):
 
 
 def test_two_tower(capsys, monkeypatch, tmp_path):
-    """Made-up ratings: users of a kind like the movies of that kind."""
+    """Generated ratings: users with an even id like movies with an even id, the others those with an odd id."""
     draw = random.Random(0)
     ratings = tmp_path / "ratings.dat"
     rows = [(user, movie) for user in range(60) for movie in draw.sample(range(60), 30)]
@@ -78,6 +78,6 @@ def test_two_tower(capsys, monkeypatch, tmp_path):
     ratings.write_text("\n".join(lines) + "\n")
     printed = run("07_two_tower", capsys, monkeypatch, ratings)
     rates = numbers(printed, r"(0\.\d{4})")
-    assert rates[0] > 0.3  # chance is one in five: ten of fifty movies
+    assert rates[0] > 0.3  # random ranking: one in five, ten of fifty movies
     assert len(rates) == 3
     assert numbers(printed, r"(\S+) parameters")[0] == 120 * 64
