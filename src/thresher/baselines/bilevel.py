@@ -75,7 +75,11 @@ class BilevelSearch:
         if len(kinds) > 1:
             raise ConfigError("some of the model's tables end in sizes, others in masks. Use one method for all")
         self.tickets = SizeTickets(task, self.tables) if kinds == {"sizes"} else MaskTickets(task, self.tables)
-        self.weights_optimizer, self.optimizer = _two_optimizers(task)
+        self.weights_optimizer = build_optimizer(task.model, task.config.optimizer)
+        groups = {group["name"]: group for group in self.weights_optimizer.param_groups}
+        choices = groups.pop("choices")
+        self.weights_optimizer.param_groups = list(groups.values())
+        self.optimizer = torch.optim.Adam(choices["params"], lr=choices["lr"], weight_decay=choices["weight_decay"])
         self.batches = EndlessBatches(task.data.choices or task.data.validation)
         self.stopping = task.config.stopping()
         self.step = self.epoch = 0
@@ -95,8 +99,7 @@ class BilevelSearch:
 
     def after_step(self) -> None:
         self.step += 1
-        device = next(self.model.parameters()).device
-        batch = self.batches.next().to(device)
+        batch = self.batches.next().to(next(self.model.parameters()).device)
         parameters = self.optimizer.param_groups[0]["params"]
         with lone_row(self.model, batch):
             loss, _ = mean_loss(self.model(*batch.inputs), batch)
@@ -127,14 +130,6 @@ class BilevelSearch:
         copy_into_(self.initial_state, state.part("initial").tensors)
         self.stopping.load(state.part("stopping"))
         unpack_optimizer_(state.part("optimizer"), self.optimizer)
-
-
-def _two_optimizers(task: SearchTask) -> tuple[torch.optim.Optimizer, torch.optim.Optimizer]:
-    """One optimizer for the weights, stepped on training batches, and one for the choices, on validation batches."""
-    weights = build_optimizer(task.model, task.config.optimizer)
-    choices = [group for group in weights.param_groups if group["name"] == "choices"]
-    weights.param_groups = [group for group in weights.param_groups if group["name"] != "choices"]
-    return weights, torch.optim.Adam(choices[0]["params"], lr=choices[0]["lr"], weight_decay=choices[0]["weight_decay"])
 
 
 def _tables_with_choices(model: nn.Module) -> dict[str, Any]:

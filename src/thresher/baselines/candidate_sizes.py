@@ -11,8 +11,7 @@ batches, `size_logits` on validation batches (`thresher.baselines.bilevel`), by 
 - `autodim`: groups are fields, and `p` is drawn with Gumbel noise. Zhao et al., "Memory-efficient embedding for
   recommendations" (2020).
 
-All budgets come from one search; the authors search once per candidate set. Unlike the authors we do not normalise the
-candidates' vectors: their lengths show which of them carries the signal.
+Unlike the authors we do not normalise the candidates' vectors: their lengths show which of them carries the signal.
 """
 
 from collections.abc import Mapping, Sequence
@@ -61,11 +60,7 @@ class CandidateSizesConfig(EmbeddingConfig):
 
 
 class CandidateSizesEmbedding(FieldEmbedding):
-    """Ids `[...]` → the weighted sum of all candidates `[..., D]`.
-
-    Args:
-        group_of_feature: `[N]`, 0 … G − 1.
-    """
+    """Ids `[...]` → the weighted sum of all candidates `[..., D]`; `group_of_feature` `[N]` is 0 … G − 1."""
 
     search_algorithm = "bilevel"
     derives: ClassVar[str] = "sizes"
@@ -79,19 +74,16 @@ class CandidateSizesEmbedding(FieldEmbedding):
         groups = torch.from_numpy(group_of_feature.astype("int64"))
         self.register_buffer("group_of_feature", groups, persistent=False)
         self.weight = new_table(self.num_features, config.candidate_sizes[-1])
-        self.projections = nn.ParameterDict(
-            {f"size_{size}": new_table(size, self.embedding_dim) for size in config.candidate_sizes
-             if size < self.embedding_dim}
-        )  # fmt: skip
+        narrow = [size for size in config.candidate_sizes if size < self.embedding_dim]
+        self.projections = nn.ParameterDict({f"size_{size}": new_table(size, self.embedding_dim) for size in narrow})
         self.size_logits = nn.Parameter(torch.zeros(num_groups, len(config.candidate_sizes)))  # [G, C]
 
     def forward(self, ids: Tensor) -> Tensor:
         distinct, places = torch.unique(ids, return_inverse=True)  # [U], [...]
         shares = functional.embedding(self.group_of_feature[distinct.long()], self.shares())  # [U, C]
         rows = functional.embedding(distinct, self.weight)  # [U, largest size]
-        vectors = torch.stack(
-            [self._project(rows[:, :size], size) for size in self.config.candidate_sizes], dim=1
-        )  # [U, C, D]
+        candidates = [self._project(rows[:, :size], size) for size in self.config.candidate_sizes]
+        vectors = torch.stack(candidates, dim=1)  # [U, C, D]
         return functional.embedding(places, (shares[..., None] * vectors).sum(1))  # [..., D]
 
     def shares(self) -> Tensor:

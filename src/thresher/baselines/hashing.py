@@ -42,11 +42,7 @@ PRIME = 2**31 - 1
 
 @dataclass(frozen=True, kw_only=True)
 class HashConfig(SharedRowsConfig):
-    """Number of rows, and the hash function.
-
-    Attributes:
-        seed: of the hash function.
-    """
+    """Number of rows, and the seed of the hash function."""
 
     seed: int = 0
 
@@ -139,8 +135,8 @@ class DoubleHashEmbedding(SharedRows):
         if runs.group_sizes[0] != num_own:
             raise ValueError(f"{runs.group_sizes[0]} frequent features, but {num_own} rows for them")
         self.group_sizes = runs.group_sizes
-        for name, array in (("starts", runs.starts), ("groups", runs.groups), ("rows", runs.rows)):
-            self.register_buffer(f"run_{name}", torch.from_numpy(array))
+        for part in ("starts", "groups", "rows"):
+            self.register_buffer(f"run_{part}", torch.from_numpy(getattr(runs, part)))
         self.register_buffer("multipliers", _multipliers(config.num_hashes, config.seed))
         width = config.embedding_dim // config.num_hashes if config.combine == "concatenate" else config.embedding_dim
         self.own = new_factor(num_own, config.embedding_dim)
@@ -170,11 +166,7 @@ class DoubleHashEmbedding(SharedRows):
 
 @dataclass(frozen=True, kw_only=True)
 class QuotientRemainderConfig(SharedRowsConfig):
-    """`num_buckets` is the number of rows of the remainder table; the size of the quotient table follows from it.
-
-    Attributes:
-        combine: how the two rows are combined.
-    """
+    """`num_buckets` is the number of rows of the remainder table; the size of the quotient table follows from it."""
 
     combine: Combine = "multiply"
 

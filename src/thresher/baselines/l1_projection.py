@@ -2,10 +2,9 @@
 
     V ← argmin over ‖U‖₁ ≤ radius of ‖U − V‖₂   =   sign(V) · relu(|V| − θ)
 
-after each epoch, or every few steps, of ordinary training. The projection is exact: `θ` is computed from the sorted
-magnitudes (Duchi, Shalev-Shwartz, Singer, Chandra, "Efficient projections onto the l1-ball", 2008). The radius is
-chosen so that as many entries remain as planned, and every budget is met. One `θ` applies to all entries and needs a
-sort of the whole table each time; the search's history holds the seconds spent.
+after each epoch, or every few steps, of ordinary training; `θ` is computed from the sorted magnitudes (Duchi,
+Shalev-Shwartz, Singer, Chandra, "Efficient projections onto the l1-ball", 2008). The radius is chosen so that as many
+entries remain as planned. The search's history holds the seconds spent.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +16,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from thresher.embeddings.base import BYTES_PER_VALUE, EmbeddingConfig, FieldEmbedding, new_table
+from thresher.baselines.magnitude import SeenTable
+from thresher.embeddings.base import BYTES_PER_VALUE, EmbeddingConfig
 from thresher.embeddings.method_registry import register_embedding
 from thresher.errors import ConfigError
 from thresher.search.controller import MaskSearchController, TableSearch, find_tables
@@ -47,29 +47,21 @@ class L1ProjectionConfig(EmbeddingConfig):
 
 
 @register_embedding("l1-projection", L1ProjectionConfig)
-class L1ProjectionEmbedding(FieldEmbedding):
+class L1ProjectionEmbedding(SeenTable):
     """`v_i = V[i]`: a plain table, projected by the search."""
 
     search_algorithm = "projection"
-    seen: Tensor  # rows looked up in training; the others carry no information
 
     def __init__(
         self, field_sizes: Sequence[int], config: L1ProjectionConfig, *, feature_counts: Sequence[int] | None = None
     ) -> None:
-        super().__init__(field_sizes, config.embedding_dim)
+        super().__init__(field_sizes, config)
         self.config = config
-        self.weight = new_table(self.num_features, self.embedding_dim)
-        self.register_buffer("seen", torch.zeros(self.num_features, dtype=torch.bool))
 
     def forward(self, ids: Tensor) -> Tensor:
         if self.training:
             self.seen[ids.long()] = True
         return functional.embedding(ids, self.weight)  # [..., D]
-
-    @torch.no_grad()
-    def scores(self) -> Tensor:
-        """`|V|` `[N, D]`; −∞ for rows never seen in training."""
-        return self.weight.abs().masked_fill(~self.seen[:, None], -torch.inf)
 
     def num_parameters(self) -> int:
         return int(self.weight.count_nonzero())

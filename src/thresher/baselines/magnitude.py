@@ -5,8 +5,6 @@
 - `magnitude`, one-shot: train to convergence with an L2 of its own, prune once (Han et al., 2015).
 - `gradual-magnitude`: prune while training, k falls along the cubic of Zhu & Gupta, "To prune, or not to prune" (2017).
 - `iterative-magnitude`: train, prune a share, rewind the whole model, repeat (Frankle & Carbin, 2019).
-
-All three get the warm-up, the validation and the retraining that PEP gets, and meet every budget exactly in one run.
 """
 
 import math
@@ -85,22 +83,35 @@ class IterativeMagnitudeConfig(MagnitudeConfig):
         return [cls(embedding_dim=128), cls(embedding_dim=64), cls(embedding_dim=128, round_keep_share=0.7)]
 
 
+class SeenTable(FieldEmbedding):
+    """A table `V` `[N, D]` scored by `|V|`; it records which rows were looked up in training."""
+
+    seen: Tensor  # [N]; the other rows carry no information
+
+    def __init__(self, field_sizes: Sequence[int], config: EmbeddingConfig) -> None:
+        super().__init__(field_sizes, config.embedding_dim)
+        self.weight = new_table(self.num_features, self.embedding_dim)
+        self.register_buffer("seen", torch.zeros(self.num_features, dtype=torch.bool))
+
+    @torch.no_grad()
+    def scores(self) -> Tensor:
+        """`|V|` `[N, D]`; −∞ for rows never seen in training."""
+        return self.weight.abs().masked_fill(~self.seen[:, None], -torch.inf)
+
+
 @register_embedding("magnitude", MagnitudeConfig)
-class MagnitudeEmbedding(FieldEmbedding):
+class MagnitudeEmbedding(SeenTable):
     """Ids `[...]` → `m ⊙ V` `[..., D]`; the mask `m` `[N, D]` is set by the search and gets no gradient."""
 
     search_algorithm = "magnitude"
     mask: Tensor
-    seen: Tensor  # rows looked up in training; the others carry no information
 
     def __init__(
         self, field_sizes: Sequence[int], config: MagnitudeConfig, *, feature_counts: Sequence[int] | None = None
     ) -> None:
-        super().__init__(field_sizes, config.embedding_dim)
+        super().__init__(field_sizes, config)
         self.config = config
-        self.weight = new_table(self.num_features, self.embedding_dim)
         self.register_buffer("mask", torch.ones(self.num_features, self.embedding_dim, dtype=torch.bool))
-        self.register_buffer("seen", torch.zeros(self.num_features, dtype=torch.bool))
 
     def forward(self, ids: Tensor) -> Tensor:
         distinct, places = torch.unique(ids, return_inverse=True)  # [U], [...]
@@ -108,11 +119,6 @@ class MagnitudeEmbedding(FieldEmbedding):
             self.seen[distinct.long()] = True
         kept = functional.embedding(distinct, self.weight) * self.mask[distinct.long()]  # [U, D]
         return functional.embedding(places, kept)  # [..., D]
-
-    @torch.no_grad()
-    def scores(self) -> Tensor:
-        """`|V|` `[N, D]`; −∞ for rows never seen in training."""
-        return self.weight.abs().masked_fill(~self.seen[:, None], -torch.inf)
 
     def num_parameters(self) -> int:
         return int(self.mask.sum())
@@ -226,8 +232,7 @@ class OneShotController(MagnitudeController):
 class IterativeController(MagnitudeController):
     """Trains a round, prunes to the next count, rewinds the whole model to its initial weights, and repeats.
 
-    A round keeps at least `round_keep_share` of the entries, and every budget ends a round: its ticket is scored by a
-    table that was trained with at most a few times as many entries.
+    Every budget ends a round: its ticket is scored by a table trained with at most a few times as many entries.
     """
 
     def __init__(self, task: SearchTask) -> None:

@@ -96,10 +96,8 @@ class MgqeEmbedding(FieldEmbedding):
         groups[frequent_first[: math.ceil(config.frequent_share * self.num_features)]] = 0
         self.runs = FeatureRuns.of(groups, 2)
         limits = np.where(groups == 0, config.num_centroids, config.num_rare_centroids)
-        self.register_buffer(
-            "limits", torch.from_numpy(limits), persistent=False
-        )  # centroids available to each feature
-        self.limits: Tensor
+        self.register_buffer("limits", torch.from_numpy(limits), persistent=False)
+        self.limits: Tensor  # centroids available to each feature
         self.weight = new_table(self.num_features, self.embedding_dim)
         bound = math.sqrt(6 / (self.num_features + self.embedding_dim))  # same range as the queries
         shape = (config.num_subspaces, config.num_centroids, self.embedding_dim // config.num_subspaces)
@@ -107,9 +105,8 @@ class MgqeEmbedding(FieldEmbedding):
 
     def forward(self, ids: Tensor) -> Tensor:
         distinct, places = torch.unique(ids, return_inverse=True)  # [U], [...]
-        queries = torch.unflatten(
-            functional.embedding(distinct, self.weight), 1, self.centroids.shape[::2]
-        )  # [U, S, D/S]
+        rows = functional.embedding(distinct, self.weight)
+        queries = torch.unflatten(rows, 1, self.centroids.shape[::2])  # [U, S, D/S]
         with torch.no_grad():
             codes = self._codes(queries, self.limits[distinct.long()])  # [U, S]
         chosen = take_centroids(self.centroids, codes)  # [U, S, D/S]
@@ -154,9 +151,7 @@ class MgqeEmbedding(FieldEmbedding):
             "centroids": self.centroids.detach(),
             "frequent_codes": torch.from_numpy(pack_codes(codes[frequent], bits[0])),
             "rare_codes": torch.from_numpy(pack_codes(codes[~frequent], bits[1])),
-            "run_starts": torch.from_numpy(runs.starts),
-            "run_groups": torch.from_numpy(runs.groups),
-            "run_rows": torch.from_numpy(runs.rows),
+            **{f"run_{part}": torch.from_numpy(getattr(runs, part)) for part in ("starts", "groups", "rows")},
         }
         return StoredForm("mgqe", tensors, {"bits": bits, "num_parameters": self.num_parameters()})
 

@@ -3,8 +3,7 @@
     fp16:  v = half(V)          int8:  v = scale · round(V / scale),  scale = max |V| / 127 over a block of 64 numbers
 
 Rounding happens after training. In evaluation mode lookups are rounded, so validation chooses the best epoch as stored.
-Nothing is pruned: `num_parameters` is `N·D`, and the saving shows in `storage_bytes`. Quantisation-aware training of
-pruned tables is in `thresher.compact`.
+Nothing is pruned: `num_parameters` is `N·D`, and the saving shows in `storage_bytes`.
 """
 
 from collections.abc import Sequence
@@ -26,11 +25,7 @@ MAX_CODE = 127
 
 @dataclass(frozen=True, kw_only=True)
 class QuantisedConfig(EmbeddingConfig):
-    """Settings of a quantised table.
-
-    Attributes:
-        value_type: type of the stored numbers.
-    """
+    """The type of the stored numbers."""
 
     value_type: Literal["int8", "fp16"] = "int8"
 

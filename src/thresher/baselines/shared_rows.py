@@ -70,10 +70,8 @@ class SharedRows(FieldEmbedding):
         return embedding
 
     @classmethod
-    def _from_form(cls, field_sizes: Sequence[int], config: EmbeddingConfig, form: StoredForm) -> Self:
-        build: Any = cls
-        made: Self = build(field_sizes, config)
-        return made
+    def _from_form(cls, field_sizes: Sequence[int], config: Any, form: StoredForm) -> Self:
+        return cls(field_sizes, config)
 
 
 class FieldRows(nn.Module):

@@ -2,9 +2,8 @@
 
     maximise Σ_g Σ_c p_gc · min(size_g, d_c)   subject to   tables and projections of those sizes ≤ budget
 
-Each group gets its most likely size. If the budget is exceeded, sizes are reduced where the least value is lost per
-parameter saved; the value of a size to a group is the expected number of dimensions it uses. Lagrange multiplier by
-bisection; then groups are raised again while they fit, best first.
+Sizes are reduced where the least value is lost per parameter saved; the value of a size to a group is the expected
+number of dimensions it uses. Lagrange multiplier by bisection; then groups are raised again while they fit, best first.
 """
 
 from collections.abc import Callable, Mapping, Sequence

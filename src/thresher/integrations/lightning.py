@@ -29,8 +29,6 @@ class PepCallback(Callback):
     """Attaches PEP before the optimizers are created, so that `self.parameters()` includes the thresholds.
 
     Args:
-        budgets: sizes to cut tickets for.
-        config: settings of the thresholds.
         where: which tables to attach to; `where` and `min_features` are those of `attach_`.
         steps: optimizer steps of the whole search; default: all steps of the trainer.
         warmup_steps: steps in which nothing is pruned.

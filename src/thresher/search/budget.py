@@ -1,7 +1,4 @@
-"""Budget: the maximum size of the searched tables, in parameters, as a share, or in bytes.
-
-`30k` and `25000` are parameters, `2%` is a share of all entries `N·D`, `1MB` or `900B` is bytes of the compact form.
-"""
+"""Budget: the maximum size of the searched tables: parameters (`30k`), a share of `N·D` (`2%`), or bytes (`1MB`)."""
 
 import re
 from collections.abc import Iterable
@@ -103,9 +100,7 @@ def check_budgets(budgets: Iterable[Budget], num_entries: int) -> None:
         if most < 1:
             raise BudgetError(f"budget {budget} keeps none of {num_entries:,} entries; raise it", budget=budget.text)
         if most > num_entries:
-            # all entries together need no index: their bytes are those of the dense table
-            in_bytes = budget.unit == "bytes"
+            in_bytes = budget.unit == "bytes"  # of a dense table, which needs no index
             whole = f"{_BYTES_PER_VALUE * num_entries:,} bytes" if in_bytes else f"{num_entries:,} entries"
-            raise BudgetError(
-                f"budget {budget} is above the {whole} of the searched tables; lower it", budget=budget.text
-            )
+            message = f"budget {budget} is above the {whole} of the searched tables; lower it"
+            raise BudgetError(message, budget=budget.text)

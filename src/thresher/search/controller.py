@@ -22,11 +22,7 @@ TableT = TypeVar("TableT", bound=FieldEmbedding)
 
 
 class TableSearch(MaskSearch):
-    """A mask search of embeddings that have a `weight` `[N, D]`, a `config` and `scores()`.
-
-    Args:
-        tables: name in the model → embedding; all have the same config.
-    """
+    """A mask search of embeddings that have a `weight` `[N, D]`, `scores()` and the same `config`."""
 
     def __init__(self, task: SearchTask, tables: Mapping[str, Any], schedule: Schedule | None = None) -> None:
         self.tables = tables

@@ -28,15 +28,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchTask:
-    """The input of a search algorithm.
+    """The input of a search algorithm; `folder` and `should_stop` as for `find_tickets`.
 
     Attributes:
         model: the model to search; the search trains and changes it.
         decay_share: factor by which distillation reduces the embeddings' weight decay. It is applied to `config`
             already; a method with a weight decay of its own must apply it.
-        folder: where tickets, history and checkpoint are written; an unfinished search found there is resumed. None
-            writes nothing.
-        should_stop: as for `find_tickets`.
     """
 
     model: nn.Module

@@ -1,8 +1,4 @@
-"""The search algorithm `immediate`: the largest settings of a method that fit each budget, found without training.
-
-For methods whose sizes follow from a rule: uniform, MDE, MGQE, hashing, quantised. It varies the one number that the
-method's config names as its `budget_setting`.
-"""
+"""The search algorithm `immediate`: the largest `budget_setting` of a method within each budget, without training."""
 
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -47,16 +43,12 @@ class ImmediateSearch:
 def largest_within(
     budget: Budget, config: EmbeddingConfig, field_sizes: Sequence[int], feature_counts: Sequence[int] | None = None
 ) -> EmbeddingConfig:
-    """The config with the largest `budget_setting` whose embedding is within `budget`.
-
-    A share refers to `N·D`, with the `D` of `config`.
-    """
+    """The config with the largest `budget_setting` within `budget`; a share refers to `N·D`, with `D` of `config`."""
     num_entries = sum(field_sizes) * config.embedding_dim
     values = config.budget_values(field_sizes)
 
-    def with_value(value: int) -> EmbeddingConfig:
-        setting: dict[str, Any] = {config.budget_setting: value}
-        return replace(config, **setting)
+    def with_value(value: Any) -> EmbeddingConfig:
+        return replace(config, **{config.budget_setting: value})
 
     def exceeds(value: int) -> bool:
         size = _build_for_size(with_value(value), field_sizes, feature_counts)

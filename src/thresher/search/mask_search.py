@@ -58,11 +58,7 @@ def _compact_bytes(scores: Scores, num_kept: int) -> int:
 
 
 def planned_entries(budget: Budget, weights: Sequence[Tensor], *, num_entries: int) -> int:
-    """The number of entries to which a plan falls for this budget; an estimate for bytes, which depend on the mask.
-
-    Args:
-        num_entries: as for `entries_within`.
-    """
+    """The number of entries to which a plan falls for this budget; an estimate for bytes, which depend on the mask."""
     if budget.unit != "bytes":
         return budget.max_entries(num_entries)
     empty = first = 0
@@ -177,13 +173,8 @@ class MaskSearch:
 
     def state(self) -> Checkpoint:
         """The progress of the search, and the model's state before it."""
-        progress = {
-            "step": self.current_step,
-            "epoch": self.epoch,
-            "pruning_since": self._pruning_since,
-            "num_kept": self.num_kept,
-        }
-        state = Checkpoint(metadata=progress)
+        progress = {"step": self.current_step, "epoch": self.epoch, "num_kept": self.num_kept}
+        state = Checkpoint(metadata=progress | {"pruning_since": self._pruning_since})
         state.add("initial", Checkpoint(self.initial_state))
         return state
 
@@ -208,10 +199,8 @@ class MaskSearch:
     def cut_due(self, scores: Scores, *, at_least: int) -> None:
         """Cut every open budget that allows at least `at_least` entries, largest first, with all entries it allows.
 
-        Args:
-            at_least: the number of entries kept now, so that a ticket is cut as early as possible, from entries still
-                in training. 0 at the end of a search cuts all open budgets: bytes depend on the mask, so a byte budget
-                may still be open.
+        `at_least` is the number of entries kept now, so that a ticket is cut as early as possible, from entries still
+        in training; 0 at the end of a search cuts all open budgets.
         """
         allowed = {
             budget: entries_within(budget, scores, num_entries=self.num_entries, at_least=at_least)

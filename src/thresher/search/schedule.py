@@ -1,7 +1,4 @@
-"""Settings of a search (`SearchConfig`), its length in steps (`Schedule`), and the planned number of entries (`Plan`).
-
-A search has a warm-up in which nothing is pruned, then prunes from the whole table down to the smallest budget.
-"""
+"""Settings of a search (`SearchConfig`), its length in steps (`Schedule`), and the planned counts (`Plan`)."""
 
 from dataclasses import dataclass, field
 
@@ -79,13 +76,9 @@ class Schedule:
         Schedule(warmup_steps=50, plan_steps=30000, every=30)
         """
         warmup_epochs = config.max_warmup_epochs if config.warmup_epochs is None else config.warmup_epochs
-        warmup_steps = round(warmup_epochs * steps_per_epoch)
         plan_steps = max(1, round(config.plan_epochs * steps_per_epoch))
-        return cls(
-            warmup_steps=warmup_steps,
-            plan_steps=plan_steps,
-            every=max(config.clock_steps, plan_steps // MAX_PRUNINGS),
-        )
+        every = max(config.clock_steps, plan_steps // MAX_PRUNINGS)
+        return cls(warmup_steps=round(warmup_epochs * steps_per_epoch), plan_steps=plan_steps, every=every)
 
     @property
     def num_steps(self) -> int:

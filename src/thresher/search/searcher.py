@@ -4,8 +4,7 @@
     ...
     loss.backward(); optimizer.step(); searcher.step()
 
-It never sees a batch: it reads the tables, sets their clock, and cuts a ticket when the number of kept entries falls to
-a budget. This is Algorithm 1 of the paper up to line 4, for all budgets in one run.
+This is Algorithm 1 of the paper up to line 4, for all budgets in one run.
 """
 
 import math
@@ -35,7 +34,7 @@ from thresher.search.schedule import Plan, Schedule
 from thresher.search.ticket import MaskTicket
 from thresher.search.ticket_files import mask_ticket_from_state, mask_ticket_state
 from thresher.training.checkpoint import Checkpoint
-from thresher.training.optimizers import OptimizerConfig, build_optimizer
+from thresher.training.optimizers import build_optimizer
 from thresher.training.row_adam import RowAdam
 
 IN_MEMORY_ENTRIES = 1 << 22
@@ -52,9 +51,6 @@ class SearchedTable:
     def config(self) -> PepConfig:
         return self.holders[0].config
 
-    def num_entries(self) -> int:
-        return self.holders[0].num_entries()
-
     @property
     def shape(self) -> tuple[int, int]:
         num_rows, width = self.holders[0].weight.shape
@@ -65,7 +61,7 @@ class SearchedTable:
         return self.holders[0].padding_id
 
     def scores(self, start: int = 0, stop: int | None = None) -> Tensor:
-        """Its scores `[N, D]`, or those of some rows; a row is seen if any holder looked it up."""
+        """Scores `[N, D]`, or of some rows; a row is seen if any holder looked it up."""
         first, *others = self.holders
         for other in others:
             first.seen |= other.seen
@@ -111,7 +107,7 @@ class Searcher(MaskSearch):
             model,
             {name: table.holders[0].weight for name, table in self.tables.items()},
             parse_budgets(budgets),
-            num_entries=sum(table.num_entries() for table in self.tables.values()),
+            num_entries=sum(table.holders[0].num_entries() for table in self.tables.values()),
             method="pep",
             seed=seed,
             on_ticket=on_ticket,
@@ -228,7 +224,11 @@ class ThresholdController(MaskSearchController):
             before_cut=optimizer.catch_up if isinstance(optimizer, RowAdam) else None,
         )
         if not searcher.planned:
-            _check_thresholds_rise(task.config.optimizer)
+            if task.config.optimizer.threshold_decay * task.config.optimizer.threshold_learning_rate == 0:
+                raise ConfigError(
+                    'pressure = "decay" raises thresholds by their weight decay, but search.optimizer.threshold_decay '
+                    "(or threshold_learning_rate) is 0: no budget would be reached. The authors' value is 1e-5"
+                )
             searcher.end_warmup()
         super().__init__(task, searcher, optimizer, max_epochs=None if searcher.planned else task.config.max_epochs)
 
@@ -263,11 +263,3 @@ def _searched_tables(model: nn.Module) -> dict[str, SearchedTable]:
     if len({holder.config.pressure for table in tables.values() for holder in table.holders}) > 1:
         raise ConfigError('some tables have pressure = "plan", others "decay". Use one pressure for all tables')
     return tables
-
-
-def _check_thresholds_rise(optimizer: OptimizerConfig) -> None:
-    if optimizer.threshold_decay * optimizer.threshold_learning_rate == 0:
-        raise ConfigError(
-            'pressure = "decay" raises thresholds by their weight decay, but search.optimizer.threshold_decay (or '
-            "threshold_learning_rate) is 0: no budget would be reached. The authors' value is 1e-5"
-        )

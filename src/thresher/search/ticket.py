@@ -1,9 +1,5 @@
 """Ticket: what a search found for one budget, with the weights to train it from.
 
-- `MaskTicket`: which entries of which tables are kept.
-- `SizeTicket`: an embedding size for each group of features.
-- `SettingsTicket`: settings under which a method without a search meets the budget.
-
 Mask and size tickets hold the state of the whole model before the first step of the search (to rewind to) and when the
 ticket was cut (to continue from).
 """
@@ -116,7 +112,6 @@ class MaskTicket:
         """Replace the tables of `model` by compact ones with the kept entries, and rewind the whole model.
 
         With `rewind="random"` the model keeps its present weights (masked): build it with another seed.
-        Returns the names of the replaced tables.
         """
         _check_rewind(rewind)
         for name, mask in self.masks.items():
@@ -204,13 +199,7 @@ class SizeTicket:
 
 @dataclass(frozen=True)
 class SettingsTicket:
-    """The largest settings of a method that fit a budget. Retraining starts from a fresh model with these settings.
-
-    Attributes:
-        embedding: to build the model with.
-        num_parameters: of an embedding with these settings, as its paper counts them.
-        storage_bytes: of an embedding with these settings.
-    """
+    """The largest settings of a method that fit a budget. Retraining starts from a fresh model with these settings."""
 
     budget: Budget
     embedding: EmbeddingConfig

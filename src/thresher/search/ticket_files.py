@@ -23,15 +23,7 @@ from thresher.embeddings.base import EmbeddingConfig
 from thresher.embeddings.feature_groups import FeatureRuns
 from thresher.errors import ConfigError, FormatError
 from thresher.search.budget import Budget
-from thresher.search.ticket import (
-    MaskTicket,
-    Provenance,
-    SettingsTicket,
-    SizeTicket,
-    TableSizes,
-    Ticket,
-    Weights,
-)
+from thresher.search.ticket import MaskTicket, Provenance, SettingsTicket, SizeTicket, TableSizes, Ticket, Weights
 
 VERSION = 1
 Metadata = dict[str, Any]
@@ -112,10 +104,7 @@ def _read_mask(folder: Path, metadata: Metadata) -> MaskTicket:
 
 @_write.register
 def _(ticket: SettingsTicket, folder: Path) -> tuple[str, Metadata]:
-    return "settings", {
-        "storage_bytes": ticket.storage_bytes,
-        "embedding": config_to_mapping(ticket.embedding),
-    }
+    return "settings", {"storage_bytes": ticket.storage_bytes, "embedding": config_to_mapping(ticket.embedding)}
 
 
 def _read_settings(folder: Path, metadata: Metadata) -> SettingsTicket:

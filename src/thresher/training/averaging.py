@@ -1,10 +1,10 @@
 """Exponential moving average of a model's weights, which predicts better than the last weights.
 
-With a constant learning rate the last weights are one noisy sample around the optimum. After step `n`:
+After step `n`:
 
     mean ← decay · mean + (1 − decay) · weights,      decay = min(average_decay, (1 + n) / (10 + n))
 
-so that the mean forgets the first steps quickly. It does not affect training itself.
+so that the mean forgets the first steps quickly.
 """
 
 from collections.abc import Iterator
@@ -21,11 +21,7 @@ ENTRIES_PER_STEP = 1 << 22
 
 
 class WeightAverage:
-    """Averages a model's floating-point parameters and buffers; infinite entries of a buffer are copied.
-
-    Args:
-        average_decay: maximum decay; the mean covers about the last `1 / (1 − average_decay)` steps.
-    """
+    """Averages a model's floating-point parameters and buffers; infinite entries of a buffer are copied."""
 
     def __init__(self, model: nn.Module, average_decay: float) -> None:
         self.average_decay = average_decay

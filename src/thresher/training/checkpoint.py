@@ -63,11 +63,7 @@ class Checkpoint:
 
     @classmethod
     def load(cls, path: Path) -> "Checkpoint":
-        """Read the file.
-
-        Raises:
-            FormatError: it is not a checkpoint, is damaged, or has a later version.
-        """
+        """Read the file; raises `FormatError` if it is not a checkpoint, is damaged, or has a later version."""
         remedy = "Delete it to start again, or restore an earlier copy"
         try:
             with safe_open(path, framework="pt") as file:

@@ -2,10 +2,9 @@
 
     target = (1 − teacher_share) · label + teacher_share · σ(teacher logit), averaged over several teachers
 
-Only training rows get soft labels; validation and test keep theirs. Soft labels are predicted once, in one pass, so
-training on them costs the same as training on hard labels. Dropout and the embeddings' weight decay keep a model from
-memorising hard labels; soft labels cannot be memorised that way, so both are scaled by `1 − teacher_share`. A search
-keeps its dropout: without it the tickets of deep models get worse.
+Only training rows get soft labels. Dropout and the embeddings' weight decay keep a model from memorising hard labels;
+soft labels cannot be memorised that way, so both are scaled by `1 − teacher_share`. A search keeps its dropout: without
+it the tickets of deep models get worse.
 """
 
 import hashlib
@@ -40,12 +39,7 @@ _DROPOUT_ATTRIBUTES: Mapping[type[nn.Module], str] = {
 
 @dataclass(frozen=True)
 class SoftLabels:
-    """Training targets that include a teacher's predictions.
-
-    Attributes:
-        labels: targets of the training rows, in table order, `[rows]`.
-        teacher_share: weight of the teacher's prediction in each target.
-    """
+    """Targets of the training rows, in table order, `[rows]`, that include a teacher's predictions."""
 
     labels: NDArray[np.float32] = field(repr=False)
     teacher_share: float
@@ -172,12 +166,7 @@ def candidate_plans(teacher_share: float | None, distill_search: bool | None) ->
 
 @dataclass(frozen=True)
 class PlanChoice:
-    """Which plan was chosen, and why.
-
-    Attributes:
-        validation_aucs: of the smallest ticket, for each plan that was tried.
-        failed: why a plan could not be tried; None if every try succeeded.
-    """
+    """Which plan was chosen, the validation AUC of the smallest ticket under each, and why one could not be tried."""
 
     best: DistillationPlan
     validation_aucs: Mapping[str, float]
@@ -208,11 +197,7 @@ def check_teacher_share(teacher_share: float) -> None:
 def check_distillation(
     teacher_share: float | None, distill_search: bool | None, *, num_teachers: int = 1, num_other_models: int = 0
 ) -> None:
-    """Raise if distillation settings contradict each other.
-
-    Args:
-        num_other_models: teacher models of other kinds than the dense one.
-    """
+    """Raise if distillation settings contradict each other."""
     check_teacher_share(0.0 if teacher_share is None else teacher_share)
     if num_teachers < 1:
         raise ConfigError(

@@ -1,8 +1,4 @@
-"""The training loop: epochs until a controller has finished, with checkpoints from which it resumes bit for bit.
-
-Fitting and searching are this loop with different controllers: one stops early and keeps the best weights, the other
-raises thresholds and cuts tickets.
-"""
+"""The training loop: epochs until a controller has finished, with checkpoints from which it resumes bit for bit."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -100,8 +96,7 @@ def run_epochs(
         title: name of this training in the progress display; default: its stage.
         average: weights that are evaluated, and that the controller sees after an epoch, instead of the last ones.
         folder: where `checkpoint.safetensors` is written after each epoch and on Ctrl-C, and `history.jsonl`, one
-            record per epoch. Training resumes from an existing checkpoint; one of a model with other initial weights is
-            refused.
+            record per epoch. Training resumes from an existing checkpoint.
         watch: further splits to evaluate after each epoch, for the record only.
         should_stop: called after every step; when it returns True, the checkpoint is written and training ends.
 

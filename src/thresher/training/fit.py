@@ -59,11 +59,7 @@ class EarlyStopping:
         return self.epochs_since_best >= self.patience
 
     def update(self, epoch: int, metrics: Metrics, model: nn.Module | None = None) -> bool:
-        """Add an epoch's validation metrics; if they are the best so far, copy the weights of `model`, if given.
-
-        Returns:
-            Whether they improved.
-        """
+        """Add an epoch's metrics, and keep the weights of `model` if they improved; returns whether they did."""
         gain = float("inf") if self.best is None else self._value(metrics) - self.best
         if self.metric == "logloss" and self.best is not None:
             gain = -gain
@@ -95,8 +91,7 @@ class EarlyStopping:
         self._best_weights = {name: copy_of(tensor) for name, tensor in state.tensors.items()}
 
     def _value(self, metrics: Metrics) -> float:
-        value: float = getattr(metrics, self.metric)
-        return value
+        return metrics.auc if self.metric == "auc" else metrics.logloss
 
     @torch.no_grad()
     def _keep(self, model: nn.Module) -> None:
@@ -165,8 +160,7 @@ def fit(
 
     Args:
         data: its training and validation splits; the test split is not read.
-        seed: of the randomness inside training (dropout); the caller decides initial weights and batch order. The state
-            of the global generators is restored afterwards.
+        seed: of the randomness inside training (dropout); the caller decides initial weights and batch order.
         folder: where checkpoint and history are written. Training resumes from an existing checkpoint and ends with
             exactly the weights and metrics of an uninterrupted run; a finished run returns its result at once.
         stage: name of this training in the progress display.

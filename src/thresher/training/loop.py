@@ -52,11 +52,7 @@ class RunningLoss:
             self.read(epoch)
 
     def read(self, epoch: int) -> float:
-        """The mean so far.
-
-        Raises:
-            ThresherError: a loss was not finite.
-        """
+        """The mean so far; raises `ThresherError` if a loss was not finite."""
         if self._pending:
             losses: list[float] = torch.stack([loss for _, loss, _ in self._pending]).tolist()
             for loss, (step, _, weight) in zip(losses, self._pending, strict=True):
@@ -92,12 +88,8 @@ def train_epoch(
     Args:
         epoch: number of the epoch, from 1; with the source's seed it fixes the order of the batches.
         start: number of batches to skip: those trained on before the epoch was resumed.
-        on_step: called after each optimizer step with the step's index in the epoch (from 0) and its loss, a tensor
-            without graph.
+        on_step: called after each optimizer step with the step's index in the epoch (from 0) and its loss.
         running: the loss of the batches before `start`.
-
-    Raises:
-        ThresherError: the loss is not finite, or there is no row to train on.
     """
     running = RunningLoss() if running is None else running
     device, moves = _device(model)
@@ -268,10 +260,7 @@ class Interrupts:
 
 @contextmanager
 def deferred_interrupts() -> Iterator[Interrupts]:
-    """Defer Ctrl-C until `raise_if_pending()`, or to the end of the block.
-
-    Does nothing outside the main thread, or if SIGINT is ignored.
-    """
+    """Defer Ctrl-C until `raise_if_pending()` or the end of the block; only in the main thread."""
     interrupts = Interrupts()
     before = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or before in (signal.SIG_IGN, None):

@@ -41,9 +41,6 @@ def auc(labels: ArrayLike, predictions: ArrayLike, weights: ArrayLike | None = N
         labels: 0 or 1 per row.
         predictions: logits or probabilities; only their order matters.
         weights: sample weights, 0 or more; the weight of a pair is the product of its rows' weights.
-
-    Raises:
-        ThresherError: all rows are of one class, or a value is not finite.
     """
     positive, scores, row_weights = _checked(labels, predictions, weights)
     value = _auc(positive, scores, row_weights)
@@ -77,10 +74,9 @@ def logloss(labels: ArrayLike, logits: ArrayLike, weights: ArrayLike | None = No
 
 
 def rare_rows(row_counts: ArrayLike) -> NDArray[np.int64]:
-    """The tenth of the rows (rounded up) whose rarest feature is least frequent, as ascending row numbers.
+    """The tenth of the rows (rounded up) with the lowest counts, as ascending row numbers.
 
-    Args:
-        row_counts: smallest training count among the features of each row; ties go to the earlier row.
+    A row's count is the training count of its rarest feature; ties go to the earlier row.
     """
     counts = np.asarray(row_counts)
     num_rare = -(-len(counts) // RARE_SHARE)
@@ -139,8 +135,7 @@ def _checked(
         raise ThresherError("metrics need at least one row; the split is empty")
     positive = truth.astype(bool)
     if not np.array_equal(positive, truth):
-        wrong = truth[positive != truth][0]
-        raise ThresherError(f"labels must be 0 or 1; found {wrong}")
+        raise ThresherError(f"labels must be 0 or 1; found {truth[positive != truth][0]}")
     if not np.isfinite(scores).all():
         raise ThresherError(
             f"{int((~np.isfinite(scores)).sum())} of {len(scores)} predictions are NaN or infinite: the model has "

@@ -22,7 +22,6 @@ GROUP_NAMES = (NETWORK, *get_args(Role))
 Updates = Literal["auto", "dense", "rows"]
 SecondMoment = Literal["entry", "row"]
 ROWS_FROM_ENTRIES = 1 << 22  # a table of 16 MB; dense updates of smaller ones are fast
-FUSED_DEVICES = frozenset({"cpu", "cuda"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +96,8 @@ def build_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.Op
                 group["second_moment"] = config.threshold_second_moment
                 group["betas"] = (config.threshold_momentum, 0.999)
         return RowAdam(groups, max_decay_steps=config.max_decay_steps, max_grad_norm=config.max_grad_norm)
-    fused = all(_can_fuse(parameter) for group in groups for parameter in group["params"])
+    parameters = [parameter for group in groups for parameter in group["params"]]
+    fused = all(p.device.type in ("cpu", "cuda") and p.is_floating_point() for p in parameters)
     optimizer = torch.optim.Adam(groups, fused=fused)
     if config.max_grad_norm is not None:
         optimizer.register_step_pre_hook(_Clip(config.max_grad_norm))
@@ -106,7 +106,7 @@ def build_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.Op
 
 @dataclass(frozen=True)
 class _Clip:
-    """Hook before a step of an optimizer that clips its gradients."""
+    """Hook before a step of an optimizer that clips its gradients; unlike a closure it can be pickled."""
 
     max_grad_norm: float
 
@@ -166,7 +166,3 @@ def _declared_roles(model: nn.Module) -> dict[nn.Parameter, str]:
                         f"module declares it as {roles[parameter]!r}. Give it one role in parameter_groups()"
                     )
     return roles
-
-
-def _can_fuse(parameter: nn.Parameter) -> bool:
-    return parameter.device.type in FUSED_DEVICES and parameter.is_floating_point()

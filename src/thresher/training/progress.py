@@ -1,8 +1,4 @@
-"""What a running stage tells whoever draws it. Nothing is drawn here.
-
-A drawer (the command line's bar, a notebook) implements `Progress`; a stage (fitting, searching) holds a
-`StageProgress`, notes what changes, and reports at most a few times per second.
-"""
+"""Progress of a running stage (fitting, searching), for a display that implements `Progress`."""
 
 from dataclasses import dataclass, replace
 from time import monotonic
@@ -13,7 +9,7 @@ SECONDS_BETWEEN_REPORTS = 0.1
 
 @dataclass(frozen=True, kw_only=True)
 class ProgressState:
-    """All there is to draw at one moment. Epochs count from 1; `step` is the number of steps done in this epoch."""
+    """The state to display. Epochs count from 1; `step` is the number of steps done in this epoch."""
 
     stage: str
     max_epochs: int
@@ -23,7 +19,6 @@ class ProgressState:
     loss: float | None = None
     """Mean training loss of the running epoch so far."""
     metric: str | None = None
-    """The name of what `best` is, e.g. `auc`."""
     best: float | None = None
     kept_parameters: int | None = None
     next_budget: str | None = None
@@ -31,7 +26,7 @@ class ProgressState:
 
 
 class Progress(Protocol):
-    """Something that shows how far a stage is. Stages follow each other; a new name is a new stage."""
+    """A display. Stages follow each other; a new name is a new stage."""
 
     def update(self, state: ProgressState) -> None: ...
 
@@ -44,7 +39,7 @@ class SilentProgress:
 
 
 class Renamed:
-    """Another's progress, with other names for the stages: `"{}, taught"`."""
+    """Passes states on to another display, with other names for the stages: `"{}, soft labels"`."""
 
     def __init__(self, progress: Progress | None, name: str) -> None:
         self.progress: Progress = SilentProgress() if progress is None else progress
@@ -55,7 +50,7 @@ class Renamed:
 
 
 class StageProgress:
-    """One stage's end of a `Progress`: remembers the state, so that callers say only what changed."""
+    """Reports one stage to a `Progress`; callers pass only the fields that changed."""
 
     def __init__(self, progress: Progress | None, *, stage: str, max_epochs: int, num_steps: int) -> None:
         self.progress: Progress = SilentProgress() if progress is None else progress
@@ -63,11 +58,11 @@ class StageProgress:
         self._next_report = 0.0
 
     def due(self) -> bool:
-        """Whether it is time for another `report`; cheap enough to ask at every step."""
+        """Whether it is time for another `report`; cheap enough to call at every step."""
         return monotonic() >= self._next_report
 
     def note(self, **changes: Any) -> None:
-        """Remember changed fields of `ProgressState`, e.g. `note(kept_parameters=25_000)`, for the next report."""
+        """Change fields of the state, for the next report."""
         self.state = replace(self.state, **changes)
 
     def report(self, **changes: Any) -> None:

@@ -29,9 +29,7 @@ class RowAdam(torch.optim.Optimizer):
 
     Args:
         params: parameters or groups; every setting below may differ between groups.
-        lr: learning rate.
         betas: decay of the moments; with a first one of 0 (no momentum) no first moments are stored.
-        eps: added to the root of the second moment.
         weight_decay: coupled (added to the gradient). A row that was absent for `n` steps gets that of `n` steps at its
             next update.
         max_decay_steps: maximum number of these steps; more would dominate the gradient of the loss on rare rows.
@@ -66,11 +64,7 @@ class RowAdam(torch.optim.Optimizer):
     def step(self, closure: Callable[[], float]) -> float: ...
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:
-        """Update every parameter that has a gradient.
-
-        Raises:
-            NonFiniteError: a row's gradient is NaN or infinite; that row was not updated.
-        """
+        """Update every parameter that has a gradient, except for rows whose gradient is not finite: they raise."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -162,10 +156,9 @@ class RowAdam(torch.optim.Optimizer):
 
     @torch.no_grad()
     def catch_up(self) -> None:
-        """Apply the deferred momentum and weight decay to every row of every table.
+        """Apply the deferred momentum and weight decay to every row that was updated before.
 
-        Call this before whole tables are read: to evaluate, to save the best weights, to cut a ticket. Rows that were
-        never updated do not change.
+        Call this before whole tables are read: to evaluate, to save the best weights, to cut a ticket.
         """
         for group in self.param_groups:
             for parameter in group["params"]:
