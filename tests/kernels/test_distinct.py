@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from thresher.errors import DataError
 from thresher.kernels import distinct as module
-from thresher.kernels.distinct import find_distinct, find_occurrences, is_ascending, mark_
+from thresher.kernels.distinct import DistinctIds, find_distinct, is_ascending, mark_
 from thresher.kernels.rows import lookup_rows
 
 
@@ -51,9 +51,8 @@ def test_occurrences_list_every_position_of_each_id(batch):
 def test_occurrences_of_kernel_and_twin_are_equal(batch):
     ids, num_features = batch
     found = module._find_by_torch(ids, num_features)
-    twin = find_occurrences(found.places.to(torch.int16), found.num_ids)  # int16 runs on the twin
-    ours = find_occurrences(found.places, found.num_ids)
-    assert all(torch.equal(a, b) for a, b in zip(ours, twin, strict=True))
+    twin = DistinctIds(found.ids, found.places.to(torch.int16), num_features)  # int16 runs on the twin
+    assert all(torch.equal(a, b) for a, b in zip(found.occurrences, twin.occurrences, strict=True))
 
 
 @given(st.lists(st.integers(0, 9), max_size=4))

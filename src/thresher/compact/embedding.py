@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from thresher.compact.encoding import MAX_CODE, Quantized, quantize
-from thresher.compact.layouts import SCALE_BLOCK, ValueType, choose_layout, is_quantized
+from thresher.compact.encoding import MAX_CODE, Quantized, encode_positions, quantize
+from thresher.compact.layouts import SCALE_BLOCK, ValueType, is_quantized
 from thresher.compact.table import CompactTable, check_entries, to_numpy
 from thresher.embeddings.base import RowEmbedding
 from thresher.errors import ConfigError
@@ -125,15 +125,7 @@ class CompactEmbedding(RowEmbedding):
 
     def storage_bytes(self) -> int:
         """Bytes of the `CompactTable` that a bundle stores."""
-        sizes, num_columns = self.sizes(), len(torch.unique(self.columns))
-        layout = choose_layout(
-            self.num_features,
-            self.embedding_dim,
-            num_rows=int((sizes > 0).sum()),
-            num_columns=num_columns,
-            num_entries=len(self.values),
-            num_full_rows=int((sizes == num_columns).sum()) if num_columns else 0,
-        )
+        layout, _ = encode_positions((self.num_features, self.embedding_dim), to_numpy(self.positions()), "fp32")
         return layout.storage_bytes
 
     def to_table(self) -> CompactTable:

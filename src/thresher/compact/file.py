@@ -104,12 +104,7 @@ def checksum(arrays: Mapping[str, Array]) -> str:
 
 
 def map_safetensors(path: Path, *, private: bool = False) -> tuple[dict[str, str], dict[str, Array]]:
-    """Metadata and arrays of a safetensors file, mapped into memory; only the header is read.
-
-    Args:
-        path: the file.
-        private: map copy-on-write arrays, as torch requires; by default arrays are read-only.
-    """
+    """Metadata and arrays of a safetensors file, mapped into memory (`private`: copy-on-write, as torch requires)."""
     try:
         with path.open("rb") as file:
             mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY if private else mmap.ACCESS_READ)

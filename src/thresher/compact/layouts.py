@@ -46,24 +46,17 @@ SELECT_STRIDE = 32  # ones of a bit vector, per uint32 with the position of the 
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """One way to store the kept entries of a table `[N, D]`.
-
-    Attributes:
-        width: columns of a stored row; less than `D` if empty columns are dropped.
-        num_rows: indexed rows: all `N`, or the non-empty ones.
-        num_entries: kept entries, which is `num_parameters`.
-        num_full_rows: rows marked as full; 0 if full rows are not marked.
-    """
+    """One way to store the kept entries of a table `[N, D]`."""
 
     row_index: RowIndex
     content: Content
     value_type: ValueType
     num_features: int
     embedding_dim: int
-    width: int
-    num_rows: int
+    width: int  # columns of a stored row; less than D if empty columns are dropped
+    num_rows: int  # indexed: all N, or the non-empty ones
     num_entries: int
-    num_full_rows: int
+    num_full_rows: int  # marked as full; 0 if full rows are not marked
 
     @property
     def drops_columns(self) -> bool:
@@ -153,8 +146,7 @@ def choose_layout(
 
 def layout_of_mask(mask: "Tensor | npt.NDArray[np.bool_]", value_type: ValueType = "fp32") -> Layout:
     """The layout of a table with this mask `[N, D]`, without building the table."""
-    tensor: Any = mask
-    cells = mask if isinstance(mask, np.ndarray) else tensor.cpu().numpy()  # numpy reduces bools faster than torch
+    cells: Any = mask if isinstance(mask, np.ndarray) else mask.cpu().numpy()  # numpy reduces bools faster than torch
     used = cells.any(0)
     full = cells.all(1) if used.all() else cells[:, used].all(1)
     return choose_layout(

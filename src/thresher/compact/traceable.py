@@ -128,9 +128,8 @@ class TraceableEmbedding(FieldEmbedding):
         start = self.starts[block].long() + self._count_below(masks, within * row_bytes * 8)
         mask = masks.gather(1, within[:, None] * row_bytes + self._range(row_bytes))  # [n, bytes of a row]
         bit = mask[:, :, None] * 9 + self._range(8)
-        own = (
-            (self.ones_below[bit + 1] - self.ones_below[bit]).reshape(-1, row_bytes * 8)[:, : self.embedding_dim].long()
-        )
+        cells = (self.ones_below[bit + 1] - self.ones_below[bit]).reshape(-1, row_bytes * 8)
+        own = cells[:, : self.embedding_dim].long()
         entries = (start[:, None] + own.cumsum(1) - own).clamp(max=max(self.num_kept - 1, 0))
         return self._values(entries) * own  # [n, D]
 
@@ -168,9 +167,8 @@ class TraceableEmbedding(FieldEmbedding):
 
     def _add(self, name: str, array: npt.NDArray[np.generic]) -> None:
         tensor = torch.from_numpy(np.ascontiguousarray(array))
-        self.register_buffer(
-            name, tensor.view(torch.bfloat16) if name == "values" and self.value_type == "bf16" else tensor
-        )
+        is_bf16 = name == "values" and self.value_type == "bf16"
+        self.register_buffer(name, tensor.view(torch.bfloat16) if is_bf16 else tensor)
 
     ones_below: Tensor
     row_bits: Tensor

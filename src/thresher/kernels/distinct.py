@@ -19,17 +19,13 @@ from thresher.kernels.primitives import popcount, trailing_zeros
 
 @dataclass(frozen=True, eq=False)
 class DistinctIds:
-    """The ids of one batch, each once.
+    """The ids of one batch, each once: `ids[places]` is the batch.
 
-    Attributes:
-        ids: int64 `[U]`, ascending.
-        places: int32 or int64 of the batch's shape `[...]`; `ids[places]` is the batch. A place of `U` is an id that
-            `without` removed: its vector is 0 and it gets no gradient.
-        num_features: rows of the table the ids point into (`N`).
+    A place of `U` is an id that `without` removed: its vector is 0 and it gets no gradient.
     """
 
-    ids: Tensor
-    places: Tensor
+    ids: Tensor  # int64 [U], ascending
+    places: Tensor  # int32 or int64 [...], the batch's shape
     num_features: int
 
     @property
@@ -55,17 +51,22 @@ class DistinctIds:
     @cached_property
     def occurrences(self) -> tuple[Tensor, Tensor]:
         """Starts `[U + 1]` and positions `[batch]`, int32: id `u` is at `positions[starts[u]:starts[u + 1]]`."""
-        return find_occurrences(self.places, self.num_ids)
+        places, num_ids = self.places, self.num_ids
+        if not runs_on_kernels(places):
+            order = torch.sort(places.flatten(), stable=True)
+            bounds = torch.arange(num_ids + 1, device=places.device, dtype=order.values.dtype)
+            starts = torch.searchsorted(order.values, bounds).int()
+            return starts, order.indices[: int(starts[-1])].int()
+        starts = torch.zeros(num_ids + 2, dtype=torch.int32)
+        positions = torch.empty(places.numel(), dtype=torch.int32)
+        _place_occurrences(places.flatten().numpy(), starts.numpy(), positions.numpy())
+        return starts[:-1], positions[: starts[-2]]
 
 
 def find_distinct(ids: Tensor, num_features: int) -> DistinctIds:
-    """Distinct ids of a batch of any shape, int32 or int64.
+    """Distinct ids of a batch of any shape; raises for ids that are not integers or outside the table.
 
     The last result is cached, so several tables can be looked up with the same ids.
-
-    Raises:
-        IdTypeError: the ids are not integers.
-        OutsideTableError: an id is outside the table.
     """
     check_ids(ids)
     if not runs_on_kernels(ids):
@@ -109,19 +110,6 @@ class _LastBatch(threading.local):
 
 
 _last = _LastBatch()
-
-
-def find_occurrences(places: Tensor, num_ids: int) -> tuple[Tensor, Tensor]:
-    """Where each of `num_ids` distinct ids occurs in a batch; see `DistinctIds.occurrences`."""
-    if not runs_on_kernels(places):
-        order = torch.sort(places.flatten(), stable=True)
-        bounds = torch.arange(num_ids + 1, device=places.device, dtype=order.values.dtype)
-        starts = torch.searchsorted(order.values, bounds).int()
-        return starts, order.indices[: int(starts[-1])].int()
-    starts = torch.zeros(num_ids + 2, dtype=torch.int32)
-    positions = torch.empty(places.numel(), dtype=torch.int32)
-    _place_occurrences(places.flatten().numpy(), starts.numpy(), positions.numpy())
-    return starts[:-1], positions[: starts[-2]]
 
 
 def is_ascending(ids: Tensor) -> bool:

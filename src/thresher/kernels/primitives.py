@@ -5,7 +5,7 @@ float functions are accurate to 2 units in the last place (the polynomials are t
 that loops over a row become vector instructions. Their arguments must not be NaN. Works without torch.
 """
 
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from llvmlite import binding, ir  # type: ignore[import-untyped]
@@ -18,7 +18,7 @@ from thresher.kernels.compiling import exact_kernel, kernel, serial_kernel
 ALL_ONES = np.uint64(0xFFFFFFFFFFFFFFFF)
 ONE, ZERO = np.uint64(1), np.uint64(0)
 SOFTPLUS, SIGMOID = 0, 1
-FUNCTION_CODES: dict[Literal["softplus", "sigmoid"], int] = {"softplus": SOFTPLUS, "sigmoid": SIGMOID}
+FUNCTION_CODES = {"softplus": SOFTPLUS, "sigmoid": SIGMOID}
 PREFETCHED_ROWS = 4  # ahead; fewer leave waiting, more fall out of the first cache
 
 _NUMBERS_PER_LINE = 16  # of memory; narrow rows are finished sooner, so they are requested earlier

@@ -35,17 +35,11 @@ class RowAdamSettings:
 
 @dataclass(frozen=True)
 class RowAdamState:
-    """State of a table `[N, D]`.
+    """State of a table `[N, D]`."""
 
-    Attributes:
-        exp_avg: first moments, `[N, D]`, or `[N, 0]` without momentum (β₁ = 0).
-        exp_avg_sq: second moments, `[N, D]`, or `[N, 1]` for one per row (the mean over its entries).
-        touched_at: int32 `[N, 1]`, the step at which each row was last updated; 0 for never.
-    """
-
-    exp_avg: Tensor
-    exp_avg_sq: Tensor
-    touched_at: Tensor
+    exp_avg: Tensor  # first moments, [N, D], or [N, 0] without momentum (β₁ = 0)
+    exp_avg_sq: Tensor  # second moments, [N, D], or [N, 1] for one per row (the mean over its entries)
+    touched_at: Tensor  # int32 [N, 1], the step at which each row was last updated; 0 for never
 
 
 def row_adam_step_(

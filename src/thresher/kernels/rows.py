@@ -76,8 +76,7 @@ class _ExpandRows(torch.autograd.Function):
 def collect_rows(grad: Tensor, distinct: DistinctIds, *, from_samples: bool = False) -> Tensor:
     """The transpose of `expand_rows`: `[..., D]` → the sum over each id's places, `[U, D]`.
 
-    Args:
-        from_samples: `grad` is `[B, D]` and applies to every place of its sample.
+    With `from_samples`, `grad` is `[B, D]` and applies to every place of its sample.
     """
     if runs_on_kernels(distinct.places) and grad.dtype == torch.float32 and grad.device.type == "cpu":
         return _CollectRows.apply(grad, distinct, from_samples)  # type: ignore[no-any-return,no-untyped-call]
@@ -164,9 +163,6 @@ def compact_lookup(values: Tensor, row_starts: Tensor, columns: Tensor, ids: Ten
     """Vectors `[..., D]` of ids `[...]`, zero where nothing was kept; differentiable in `values`.
 
     The gradient is dense `[K]`, summed in batch order for any number of threads.
-
-    Raises:
-        IndexError: an id is outside the table.
     """
     check_ids(ids)
     on_cpu = values.device.type == "cpu" and ids.device.type == "cpu" and not torch.compiler.is_compiling()

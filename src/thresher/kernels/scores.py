@@ -1,9 +1,8 @@
 """Scores of table entries: a histogram that follows row updates, and the exact top k over several tables.
 
-A score is `g⁻¹(|v|) − deviation`; an entry is kept while its score is above the clock. The histogram sets the clock
-without a pass over the table, with scores exact up to rounding. Tickets use the exact top k, found without a list of
-all scores: scores come in chunks of rows, and two histograms (the upper, then the lower 16 bits of a score's rank among
-all floats) find the k-th.
+A score is `g⁻¹(|v|) − deviation`; an entry is kept while its score is above the clock, which the histogram sets without
+a pass over the table. Tickets use the exact top k: scores come in chunks of rows, and two histograms (the upper, then
+the lower 16 bits of a score's rank among all floats) find the k-th.
 """
 
 import math
@@ -45,14 +44,8 @@ class ScoreHistogram:
 
     Rows about to change are subtracted with their old scores (`expect_changes`) and added with their new scores by the
     next `counts()`. After a write to a whole tensor (a dense optimizer step, a loaded state) `counts()` counts all rows
-    again, as it always does for a deviation that rows share.
-
-    Args:
-        weight: `[N, D]`.
-        deviation: `[N, 1 | D]`, or `[G, 1 | D]` with `deviation_rows`.
-        seen: bool `[N]`, read at each full pass.
-        deviation_rows: int64 `[N]`, the row of the deviation each row uses; by default its own.
-        function: `g`.
+    again, as it always does for a deviation that rows share. Shapes: weight `[N, D]`, deviation `[N, 1 | D]`, or
+    `[G, 1 | D]` with the row each feature uses, `deviation_rows` int64 `[N]`; seen bool `[N]`.
     """
 
     def __init__(
@@ -72,7 +65,6 @@ class ScoreHistogram:
         self._versions: tuple[int, int] | None = None
 
     def counts(self) -> Tensor:
-        """Number of scores per bin, int64 `[NUM_BINS]`."""
         if self._versions != self._current_versions():
             self._count_all()
         elif self._any_changing:
@@ -158,7 +150,7 @@ def _count_by_kernel(weight: Tensor, deviation: Tensor, rows: Tensor, used: Tens
     bins = torch.empty(num_chunks, weight.shape[1], dtype=torch.int32)
     _count_rows.for_work(rows.numel() * weight.shape[1])(
         weight.numpy(), deviation.numpy(), rows.numpy(), used.numpy(),
-        FUNCTION_CODES[function], bins.numpy(), counts.numpy(),  # type: ignore[index]
+        FUNCTION_CODES[function], bins.numpy(), counts.numpy(),
     )  # fmt: skip
     return counts.sum(0)
 
@@ -191,18 +183,13 @@ def _count_rows(weight, deviation, rows, used, function, chunk_bins, counts):  #
 
 
 class ScoredTable(Protocol):
-    """A table `[N, D]` that computes the scores of a range of rows."""
+    """A table `[N, D]` that computes the scores of rows `start … stop − 1`, never NaN; a padding row is never kept."""
 
     @property
     def shape(self) -> tuple[int, int]: ...
-
     @property
-    def padding_id(self) -> int | None:
-        """A padding row, which is never kept."""
-
-    def scores(self, start: int, stop: int) -> Tensor:
-        """Scores of rows `start … stop − 1`, float32 `[stop − start, D]`, not NaN."""
-        ...
+    def padding_id(self) -> int | None: ...
+    def scores(self, start: int, stop: int) -> Tensor: ...
 
 
 @dataclass(frozen=True)
@@ -214,22 +201,21 @@ class ScoresInMemory:
 
     @property
     def shape(self) -> tuple[int, int]:
-        num_rows, width = self.all_scores.shape
-        return num_rows, width
+        return self.all_scores.shape[0], self.all_scores.shape[1]
 
     def scores(self, start: int, stop: int) -> Tensor:
         return self.all_scores[start:stop]
 
 
 def count_above(tables: Sequence[ScoredTable], score: float) -> int:
-    """Number of scores above `score`."""
     return sum(int((table.scores(start, stop) > score).sum()) for _, table, start, stop in _chunks(tables))
 
 
 def kth_score(tables: Sequence[ScoredTable], k: int) -> float:
     """The k-th highest score, counted from 1; −∞ for a padding row."""
     key = _kth_key(tables, k)
-    return -math.inf if key == _BELOW_ALL else _score_of_key(key)
+    bits = np.int32(key if key >= 0 else key ^ 0x7FFFFFFF)
+    return -math.inf if key == _BELOW_ALL else float(bits.view(np.float32))
 
 
 def top_masks(tables: Sequence[ScoredTable], num_kept: int) -> list[Tensor]:
@@ -293,8 +279,3 @@ def _chunks(tables: Sequence[ScoredTable]) -> Iterator[tuple[int, ScoredTable, i
         step = max(1, CHUNK_ENTRIES // width)
         for start in range(0, num_rows, step):
             yield index, table, start, min(start + step, num_rows)
-
-
-def _score_of_key(key: int) -> float:
-    bits = np.int32(key if key >= 0 else key ^ 0x7FFFFFFF)
-    return float(bits.view(np.float32))

@@ -20,8 +20,6 @@ from thresher.kernels.distinct import DistinctIds
 from thresher.kernels.primitives import FUNCTION_CODES, SOFTPLUS, prefetch_row, sigmoid, softplus
 from thresher.kernels.rows import row_gradient
 
-ThresholdFunctionName = Literal["softplus", "sigmoid"]
-
 
 class PrunedRows:
     """Per row of `weight` `[N, D]` the lowest clock at which it was found to be all 0 (∞: never).
@@ -68,7 +66,7 @@ def threshold_lookup(
     distinct: DistinctIds,
     deviation_rows: Tensor | None = None,
     *,
-    function: ThresholdFunctionName = "softplus",
+    function: Literal["softplus", "sigmoid"] = "softplus",
     pruned_rows: PrunedRows | None = None,
 ) -> tuple[Tensor, DistinctIds]:
     """`sign(v) · relu(|v| − g(clock + deviation))` for the distinct ids of a batch: rows `[U, D]`, and their ids.
@@ -76,19 +74,10 @@ def threshold_lookup(
     The gradient of `weight` is row-sparse, and so is that of a `deviation` with a row per feature; one that rows share
     gets a dense gradient. While the clock is −∞ this is the plain lookup, and the deviation gets no gradient.
 
-    Args:
-        weight: `[N, D]`.
-        deviation: `[N, 1 | D]`, or `[G, 1 | D]` with `deviation_rows`.
-        clock: −∞ for no threshold.
-        distinct: the ids looked up.
-        deviation_rows: int64 `[U]`, the row of the deviation each distinct id uses; by default its own.
-        function: `g`.
-        pruned_rows: rows already known to be all 0, which are removed from the ids returned; new ones are recorded.
-            For a deviation with a row per feature.
-
-    Raises:
-        NonFiniteError: a row looked up or its deviation is NaN or infinite, or, while there are thresholds, the
-            incoming gradient (thresholds could hide it from the optimizer).
+    Shapes: weight `[N, D]`, deviation `[N, 1 | D]`, or `[G, 1 | D]` with the row each distinct id uses,
+    `deviation_rows` int64 `[U]`. Rows that `pruned_rows` knows to be all 0 are removed from the ids returned, and new
+    ones are recorded. NaN or infinity in a row, in its deviation or, while there are thresholds (they could hide it
+    from the optimizer), in the incoming gradient raises `NonFiniteError`.
     """
     clock = float(clock)
     if pruned_rows is not None:
@@ -124,8 +113,9 @@ class _ThresholdLookup(torch.autograd.Function):
     @once_differentiable
     def backward(ctx, grad, _):  # type: ignore[no-untyped-def]
         rows, deviation, ids, used = ctx.saved_tensors
+        others = None, None, None, None
         if ctx.clock == -math.inf:
-            return row_gradient(ctx.weight_shape, ids, grad.contiguous()), None, None, None, None, None
+            return row_gradient(ctx.weight_shape, ids, grad.contiguous()), None, *others
         learns = ctx.needs_input_grad[1]
         backward: Any = _backward_by_kernel if ctx.on_kernels else _backward_by_torch
         values, deviation_values, all_finite = backward(
@@ -138,11 +128,10 @@ class _ThresholdLookup(torch.autograd.Function):
             )
         weight_grad = row_gradient(ctx.weight_shape, ids, values)
         if not learns:
-            return weight_grad, None, None, None, None, None
+            return weight_grad, None, *others
         if ctx.rows_share:
-            shared = torch.zeros_like(deviation).index_add_(0, used, deviation_values)
-            return weight_grad, shared, None, None, None, None
-        return weight_grad, row_gradient(deviation.shape, ids, deviation_values), None, None, None, None
+            return weight_grad, torch.zeros_like(deviation).index_add_(0, used, deviation_values), *others
+        return weight_grad, row_gradient(deviation.shape, ids, deviation_values), *others
 
 
 def _forward_by_torch(weight, deviation, clock, ids, used, function):  # type: ignore[no-untyped-def]
