@@ -63,10 +63,7 @@ def build_avazu_source(config: DataConfig) -> FilesSource:
 
 
 def _find_files(config: DataConfig, names: tuple[str, ...]) -> tuple[Path, ...]:
-    """The files of a named source: `paths`, or the first of these names that exists in `data_dir`.
-
-    A file that exists both plain and compressed is read once, plain.
-    """
+    """The files of a named source: `paths`, or the first of these names in `data_dir`, plain rather than compressed."""
     if config.paths:
         return expand_paths(config.paths)
     if config.data_dir is None:
@@ -80,9 +77,7 @@ def _find_files(config: DataConfig, names: tuple[str, ...]) -> tuple[Path, ...]:
                     found.setdefault(path.name.removesuffix(suffix), path)
         if found:
             return tuple(found[plain_name] for plain_name in sorted(found, key=_natural_order))
-    raise DataError(
-        f"contains none of {', '.join(names)}, plain, .gz or .zst; set data.paths to the files", file=folder
-    )
+    raise DataError(f"contains none of {', '.join(names)}, also not .gz or .zst; set data.paths", file=folder)
 
 
 def _natural_order(name: str) -> list[tuple[str, int]]:
@@ -97,7 +92,6 @@ class MovieLensSource:
     folder: Path
     plan: EncodingPlan
     rows: pl.DataFrame = field(repr=False)
-
     num_bytes = None
 
     def inputs(self) -> Mapping[str, Any]:
@@ -164,14 +158,10 @@ def _read(path: Path, columns: tuple[str, ...]) -> pl.DataFrame:
 
 @dataclass(frozen=True)
 class SyntheticSource:
-    """Signal fields determine the label by first-order and low-rank pairwise terms, noise fields do not.
-
-    Value frequencies follow Zipf's law. Rows depend only on the settings.
-    """
+    """Signal fields determine the label, noise fields do not; value frequencies follow Zipf's law."""
 
     config: SyntheticConfig
     plan: EncodingPlan
-
     signal_fields: tuple[str, ...]
     noise_fields: tuple[str, ...]
     num_bytes = None
@@ -200,7 +190,7 @@ class SyntheticSource:
 
 
 class PlantedTruth:
-    """The model behind the labels: a weight and a vector of length `rank` for each value of each signal field."""
+    """The model of the labels, with pairwise terms: a weight and a vector for each value of each signal field."""
 
     def __init__(self, config: SyntheticConfig) -> None:
         generator = np.random.default_rng([config.seed, 0])
@@ -223,8 +213,7 @@ class PlantedTruth:
         first_order = self._weights[fields, values].sum(axis=1)
         vectors = self._vectors[fields, values]  # [rows, fields, rank]
         pairs = (vectors.sum(axis=1) ** 2 - (vectors**2).sum(axis=1)).sum(axis=1) / 2
-        logits: NDArray[np.float64] = (first_order + pairs) * self._scale + self._bias
-        return logits
+        return np.asarray((first_order + pairs) * self._scale + self._bias)
 
 
 @register_source("synthetic")

@@ -1,7 +1,5 @@
 """Field and Schema: the meaning of the columns of an `EncodedTable`.
 
-A schema and the vocabularies (`encode/row_encoder.py`) are all that is needed to encode a raw row at prediction time.
-
 Feature `i` of field `f` is row `field_offsets[f] + i` of the one table of `N` rows; `i = 0` is the *unknown* feature.
 Single-valued fields come before multi-valued ones (bags).
 """
@@ -167,9 +165,7 @@ class Schema:
         try:
             mapping = json.loads(text)
             if (version := mapping["version"]) != SCHEMA_VERSION:
-                raise FormatError(
-                    f"schema.json has version {version}, this release reads {SCHEMA_VERSION}; encode the data again"
-                )
+                raise FormatError(f"schema.json has version {version}, not {SCHEMA_VERSION}; encode the data again")
             return cls(
                 fields=tuple(_from(Field, entry) for entry in mapping["fields"]),
                 label=_from(Label, mapping["label"]),
@@ -183,7 +179,5 @@ class Schema:
 
 def _from(cls: Any, entry: Mapping[str, Any]) -> Any:
     if unknown := sorted(set(entry) - {field.name for field in fields(cls)}):
-        raise FormatError(
-            f"schema.json: unknown key {unknown[0]!r} in {cls.__name__}; was it written by a newer release?"
-        )
+        raise FormatError(f"schema.json: unknown key {unknown[0]!r} in {cls.__name__}; encode the data again")
     return cls(**{key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()})

@@ -136,9 +136,8 @@ def read_metadata(folder: Path) -> dict[str, Any] | None:
     except (OSError, ValueError) as error:
         raise FormatError(f"{path}: damaged ({error}); encode the data again") from error
     if metadata.get("version") != TABLE_VERSION:
-        raise FormatError(
-            f"{path}: version {metadata.get('version')}, this release reads {TABLE_VERSION}; encode the data again"
-        )
+        version = metadata.get("version")
+        raise FormatError(f"{path}: version {version}, expected {TABLE_VERSION}; encode the data again")
     return metadata
 
 
@@ -148,9 +147,8 @@ def _memory_map(path: Path, dtype: Any, shape: tuple[int, ...]) -> NDArray[Any]:
     except (OSError, ValueError) as error:
         raise FormatError(f"{path}: missing or damaged ({error}); encode the data again") from error
     if array.dtype != dtype or array.shape != shape:
-        raise FormatError(
-            f"{path}: contains {array.dtype} {array.shape}, expected {np.dtype(dtype)} {shape}; encode the data again"
-        )
+        problem = f"contains {array.dtype} {array.shape}, expected {np.dtype(dtype)} {shape}"
+        raise FormatError(f"{path}: {problem}; encode the data again")
     return array
 
 
@@ -168,8 +166,5 @@ def other_files(folder: Path) -> list[str]:
 def check_replaceable(folder: Path) -> None:
     """Raise if the folder contains files that are not part of an encoded table."""
     if folder.is_dir() and (others := other_files(folder)):
-        raise DataError(
-            f"contains files that are not part of an encoded table: {list_first(others)}. The folder would be "
-            "replaced: move these files, or choose another folder",
-            file=folder,
-        )
+        problem = f"contains files that are not part of an encoded table: {list_first(others)}"
+        raise DataError(f"{problem}. The folder would be replaced: move them, or choose another folder", file=folder)

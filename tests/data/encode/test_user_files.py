@@ -384,5 +384,5 @@ def test_a_split_by_time_needs_enough_distinct_times(tmp_path: Path) -> None:
 def test_a_split_with_one_class_raises_before_training(tmp_path: Path, name: str, part: str) -> None:
     negative = pl.when(pl.col("part") == part).then(pl.lit("0")).otherwise(pl.col("click"))
     table = make(tmp_path, frame().with_columns(click=negative), split=SplitConfig(by="column", column="part"))
-    with pytest.raises(DataError, match=f"labels of the {name} split are 0, but AUC needs both classes"):
+    with pytest.raises(DataError, match=f"labels of the {name} split are 0, but AUC needs both 0 and 1"):
         SplitBatches.of(table, 16, seed=0)

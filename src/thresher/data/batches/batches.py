@@ -1,7 +1,4 @@
-"""Batches of tensors: from an `EncodedSplit` on disk (`Batches`) or from tensors in memory (`TensorBatches`).
-
-The order of the rows depends only on (seed, epoch), so an epoch can be resumed at any batch.
-"""
+"""Batches of tensors: from an `EncodedSplit` on disk (`Batches`) or from tensors in memory (`TensorBatches`)."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -72,7 +69,6 @@ class Batches:
     """Batches of one split. The last batch of an epoch may be smaller.
 
     Args:
-        split: the rows, memory-mapped.
         seed: of the shuffling, a new order each epoch; None keeps file order.
         window: rows to shuffle at a time; default: all rows up to 1 GiB of ids, else as many as fit in 256 MiB. A
             window is made of blocks from the whole split, so that the disk is read in long pieces.
@@ -149,7 +145,6 @@ class TensorBatches:
     Args:
         inputs: the arguments of `model(*inputs)`, each a tensor or a dict of tensors; the first dimension is the row.
         labels: 0 or 1, `[rows]` or `[rows, 1]`.
-        weights: of the rows, `[rows]`.
         seed: of the shuffling, a new order each epoch; None keeps the order of the rows.
     """
 

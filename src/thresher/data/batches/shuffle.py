@@ -30,10 +30,7 @@ def default_window(num_rows: int, row_bytes: int) -> int:
 def shuffle_rows(
     num_rows: int, seed: int, epoch: int, window: int, read_ahead: ReadAhead, *, skip: int = 0
 ) -> Iterator[NDArray[np.int64]]:
-    """The rows of an epoch without the first `skip`, window by window.
-
-    Blocks of rows are in a random order, and `window` rows of them at a time are shuffled together.
-    """
+    """The rows of an epoch without the first `skip`: blocks in a random order, `window` rows at a time shuffled."""
     if window >= num_rows:
         yield np.random.default_rng([seed, epoch]).permutation(num_rows)[skip:]
         return
@@ -67,10 +64,7 @@ def cut_batches(windows: Iterator[NDArray[np.int64]], batch_size: int) -> Iterat
 
 
 def prefetched(items: Iterator[T], depth: int) -> Iterator[T]:
-    """The same items in the same order, up to `depth` of them computed ahead in a background thread.
-
-    An exception raised by `items` is raised here, after the items before it.
-    """
+    """The same items (and exceptions) in the same order, up to `depth` of them computed ahead in a thread."""
     worker = ThreadPoolExecutor(1, thread_name_prefix="thresher-prefetch")
     try:
         ahead = deque(worker.submit(next, items, _END) for _ in range(depth))

@@ -35,10 +35,10 @@ class SplitBatches:
         for name in ("validation", "test"):
             labels = table.split(name).labels
             if len(labels) and labels.min() == labels.max():
-                raise DataError(
-                    f"all {len(labels):,} labels of the {name} split are {labels[0]:g}, but AUC needs both classes. "
-                    "Use a larger split or another way to split (data.split)"
+                problem = (
+                    f"all {len(labels):,} labels of the {name} split are {labels[0]:g}, but AUC needs both 0 and 1"
                 )
+                raise DataError(f"{problem}. Use a larger split or another way to split (data.split)")
         return cls(
             train=Batches(table.split("train"), batch_size, seed=seed),
             validation=Batches(table.split("validation"), EVALUATION_BATCH_SIZE),

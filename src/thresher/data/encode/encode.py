@@ -2,9 +2,7 @@
 
 First pass (`rows_to_codes`): values become provisional codes, which are counted and written to scratch files.
 Second pass (`codes_to_ids`): the counts give the vocabularies, and the codes become feature ids.
-
-The table is built in a folder beside its place, which is renamed when it is complete. An interrupted encoding starts
-again from the first row: encoding reads several hundred thousand rows per second.
+The table is built in a folder beside its place, which is renamed when it is complete.
 """
 
 import json
@@ -38,11 +36,7 @@ Progress = Callable[[int, int | None, str], None]
 def encode(
     source: DataSource, folder: str | Path, *, overwrite: bool = False, progress: Progress | None = None
 ) -> EncodedTable:
-    """Build the table in `folder`, or open it if it was built from the same data with the same settings.
-
-    Raises:
-        DataError: a row is invalid, or the folder contains a table of other data or settings and `overwrite` is False.
-    """
+    """Build the table in `folder`, or open it if it was built from the same data with the same settings."""
     folder, progress = Path(folder), progress or (lambda done, total, message: None)
     clean_up_interrupted_writes(folder)
     if folder.exists() and not (folder / "table.json").exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -53,11 +47,8 @@ def encode(
     metadata = None if overwrite else read_metadata(folder)
     if metadata is not None:
         if changes := differences(metadata["inputs"], inputs):
-            raise TableExistsError(
-                f"this table was encoded from other data or settings: {list_first(changes, separator='; ')}. "
-                "Choose another folder, or overwrite this table.",
-                file=folder,
-            )
+            problem = f"this table was encoded from other data or settings: {list_first(changes, separator='; ')}"
+            raise TableExistsError(f"{problem}. Choose another folder, or overwrite this table.", file=folder)
         return EncodedTable.open(folder)
     partial = folder.with_name(folder.name + ".partial")
     for place in (folder, partial):

@@ -21,18 +21,14 @@ _INTEGER, _INTEGER_AS_FLOAT = r"^(-?\d+)$", r"^(-?\d+)\.0$"
 
 @dataclass(frozen=True, eq=False)
 class Vocabulary:
-    """The values of one field that are features, by count and then by value: value `i` has local id `i + 1`.
-
-    Local id 0 is the unknown feature.
-    """
+    """The values of one field that are features, by count and then by value: value `i` has local id `i + 1`."""
 
     values: pl.Series
-    counts: NDArray[np.int64]
-    """Occurrences in the rows the vocabulary was built from."""
+    counts: NDArray[np.int64]  # occurrences in the rows the vocabulary was built from
 
     @property
     def size(self) -> int:
-        """Number of local ids, including the unknown one."""
+        """Number of local ids, including 0, the unknown feature."""
         return len(self.values) + 1
 
     @cached_property

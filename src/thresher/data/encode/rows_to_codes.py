@@ -1,7 +1,4 @@
-"""First pass of encoding: raw rows → provisional codes, checked, counted and written to scratch files.
-
-The final ids depend on the counts of all rows, so `codes_to_ids` replaces the codes when all rows have been read.
-"""
+"""First pass of encoding: raw rows → provisional codes, checked, counted and written to scratch files."""
 
 import os
 from collections.abc import Iterator
@@ -34,10 +31,7 @@ BagCodes = tuple[NDArray[np.int32], NDArray[np.int64]]
 
 
 class CodedRows:
-    """All rows as provisional codes in scratch files, with the counts of each code.
-
-    The values of the vocabularies of an earlier table, `known`, have the first codes.
-    """
+    """All rows as provisional codes in scratch files, with the counts of each code; `known` values come first."""
 
     def __init__(self, plan: EncodingPlan, folder: Path, splitter: Splitter, known: RowEncoder | None) -> None:
         self.plan, self._splitter = plan, splitter

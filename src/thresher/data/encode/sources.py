@@ -43,10 +43,8 @@ class EncodingPlan:
         if self.weight == self.label.column:
             raise ConfigError(f"column {self.weight!r} is both the label and the sample weight; choose two columns")
         if self.label.column in inputs:
-            raise ConfigError(
-                f"column {self.label.column!r} is both the label and {inputs[self.label.column]}. Remove it from the "
-                "inputs: the model would learn to copy it"
-            )
+            problem = f"column {self.label.column!r} is both the label and {inputs[self.label.column]}"
+            raise ConfigError(f"{problem}. Remove it from the inputs: the model would learn to copy it")
 
     @classmethod
     def of(cls, config: DataConfig, *, fields: tuple[Field, ...], label: Label, **columns: Any) -> "EncodingPlan":
@@ -100,10 +98,7 @@ def build_source(config: DataConfig) -> DataSource:
 
 
 def describe_files(paths: Sequence[Path]) -> list[dict[str, Any]]:
-    """Name, size and hash of each file. The folder is left out: a moved file is the same data.
-
-    Large files are hashed at both ends only, so their modification time is included, too.
-    """
+    """Name, size and hash of each file; of large files, which are hashed at both ends only, also the time."""
     hash_all = sum(path.stat().st_size for path in paths) <= MAX_HASHED_BYTES
     found: list[dict[str, Any]] = []
     for path in paths:
@@ -132,9 +127,8 @@ def differences(before: Any, now: Any, where: str = "") -> list[str]:
         keys = sorted(set(before) | set(now))
         return [d for key in keys for d in differences(before.get(key), now.get(key), f"{where}.{key}".lstrip("."))]
     if isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
-        return [
-            d for at, pair in enumerate(zip(before, now, strict=True)) for d in differences(*pair, f"{where}[{at}]")
-        ]
+        pairs = enumerate(zip(before, now, strict=True))
+        return [d for at, pair in pairs for d in differences(*pair, f"{where}[{at}]")]
     return [] if before == now else [f"{where} was {_short(before)}, is {_short(now)}"]
 
 

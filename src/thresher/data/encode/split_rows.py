@@ -1,7 +1,4 @@
-"""Assigns each row to the train, validation or test split: at random, by time, by a column, or by file.
-
-Rows are assigned in the order of the raw files, so the split depends only on the data and the settings.
-"""
+"""Assigns each row to the train, validation or test split: at random, by time, by a column, or by file."""
 
 from collections.abc import Callable
 
@@ -72,8 +69,7 @@ def _split_by_time(
 def read_moments(column: pl.Series, date_format: str) -> NDArray[np.float64]:
     """A time column as numbers: dates as seconds since 1970, NaN for values that are neither a number nor a date.
 
-    Each value is read on its own, so that the result does not depend on the chunks. With a `date_format` all values
-    are read as dates.
+    With a `date_format` all values are read as dates.
     """
     moments, no_number = np.full(len(column), np.nan), np.ones(len(column), bool)
     if not column.dtype.is_temporal() and not date_format:

@@ -1,7 +1,4 @@
-"""One raw column → the category values of a field, as strings. The same code runs at encoding and at prediction.
-
-A missing value (null or empty text) is the value `""`, a category like any other.
-"""
+"""One raw column → the category values of a field, as strings; a missing value is the category `""`."""
 
 import zlib
 from collections.abc import Sequence

@@ -162,10 +162,8 @@ def build_encoded_source(config: DataConfig) -> EncodedSource:
     for setting in fields(DataConfig):
         used = setting.name in ("source", "paths", "memory_mb", "synthetic")
         if not used and getattr(config, setting.name) != setting.default:
-            raise ConfigError(
-                f"data.{setting.name} has no effect: {config.paths[0]} is already encoded. Remove the setting, or "
-                "encode the raw files again"
-            )
+            problem = f"data.{setting.name} has no effect: {config.paths[0]} is already encoded"
+            raise ConfigError(f"{problem}. Remove the setting, or encode the raw files again")
     return EncodedSource(EncodedTable.open(config.paths[0]))
 
 

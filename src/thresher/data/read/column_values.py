@@ -1,7 +1,4 @@
-"""One raw column → text, numbers, dates or labels; the same for encoding and for prediction.
-
-A value has the same text and number whether it comes from CSV, Parquet or Python.
-"""
+"""One raw column → text, numbers, dates or labels, whether it comes from CSV, Parquet or Python."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -131,10 +128,7 @@ def _parse_iso(text: pl.Series) -> pl.Series:
 
 
 def read_date_part(column: pl.Series, date_format: str, part: DatePart) -> pl.Series:
-    """One part of each date as an integer; null where the value is missing or not a date.
-
-    The hour may also come from a time of day, such as `09:30:00`.
-    """
+    """One part of each date (the hour also of a time of day, `09:30:00`) as an integer; null if it is not a date."""
     parts = date_part(parse_dates(column, date_format), part)
     if part != "hour" or column.dtype != pl.String or not parts.null_count():
         return parts

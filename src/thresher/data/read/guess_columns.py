@@ -127,10 +127,8 @@ def _guess_label(sample: pl.DataFrame, config: DataConfig, path: Path) -> tuple[
     if problem := single_column_error(sample.columns):
         raise FileFormatError(problem, file=path)
     found = f"several are 0/1: {list_first(binary, 8)}" if binary else "none is 0/1"
-    raise LabelError(
-        f"cannot guess the label column ({found}). Set data.label, and data.positive if its values are not 0/1.",
-        file=path,
-    )
+    problem = f"cannot guess the label column ({found})"
+    raise LabelError(f"{problem}. Set data.label, and data.positive if its values are not 0/1.", file=path)
 
 
 def _not_binary(name: str, column: pl.Series, positive: tuple[str, ...]) -> str:
