@@ -66,7 +66,13 @@ def attach_(
     """
     config = PepConfig() if config is None else config
     found = find_tables(model, where, min_features, min_embedding_dim, trained=trained)
-    _check_width(found, config)
+    for table in found:
+        width = table.weight.shape[1]
+        if config.embedding_dim not in (width, PepConfig().embedding_dim):  # it would be ignored
+            raise AttachError(
+                f"embedding_dim is {config.embedding_dim}, but table {table} has width {width}. "
+                "Attached tables keep their width: omit embedding_dim."
+            )
     shared = _shared_thresholds(model, config)
     for table in found:
         thresholds = _thresholds_for(table, config, shared)
@@ -135,16 +141,6 @@ def threshold_group(
         )
     parameters = [one for one, is_sparse in gradients_are_sparse.items() if sparse is None or is_sparse == sparse]
     return {"name": "thresholds", "params": parameters, "lr": learning_rate, "weight_decay": decay}
-
-
-def _check_width(found: list[FoundTable], config: PepConfig) -> None:
-    """Raise if an explicit `embedding_dim` differs from a table's width, since it would be ignored."""
-    others = [table for table in found if table.weight.shape[1] != config.embedding_dim]
-    if others and config.embedding_dim != PepConfig().embedding_dim:
-        raise AttachError(
-            f"embedding_dim is {config.embedding_dim}, but table {others[0]} has width {others[0].weight.shape[1]}. "
-            "Attached tables keep their width: omit embedding_dim."
-        )
 
 
 def _shared_thresholds(model: nn.Module, config: PepConfig) -> dict[tuple[Any, ...], nn.Parameter]:

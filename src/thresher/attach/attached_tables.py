@@ -36,6 +36,8 @@ class AttachedModule(PepEmbedding):
         config = replace(config, embedding_dim=weight.shape[1])
         super().__init__([len(weight)], config, weight=weight, thresholds=thresholds, padding_id=padding_id)
         self.to(weight.device)
+        if isinstance(plain, nn.Linear):
+            self.register_parameter("bias", plain.bias)  # also if it is None, as nn.Linear does
 
     def dense_gradients_reason(self) -> str | None:
         return "an attached table keeps the gradient layout of its plain module"
@@ -73,11 +75,7 @@ class BagSettings(Protocol):
 
 
 def pool_bags(
-    bag: BagSettings,
-    vectors: Tensor,
-    found: DistinctIds,
-    offsets: Tensor | None,
-    per_sample_weights: Tensor | None,
+    bag: BagSettings, vectors: Tensor, found: DistinctIds, offsets: Tensor | None, per_sample_weights: Tensor | None
 ) -> Tensor:
     """Pool the vectors `[U, D]` of distinct ids into bags `[B, D]` with the settings of `bag`.
 
@@ -143,10 +141,6 @@ class AttachedLinear(AttachedModule, _SkipConstructor, nn.Linear):
 
     weight: nn.Parameter
 
-    def __init__(self, plain: nn.Linear, config: PepConfig, thresholds: nn.Parameter, padding_id: int | None) -> None:
-        super().__init__(plain, config, thresholds, padding_id)
-        self.register_parameter("bias", plain.bias)  # also if it is None, as nn.Linear does
-
     def forward(self, input: Tensor) -> Tensor:
         if self.training:
             self.seen.fill_(True)
@@ -157,9 +151,8 @@ def attached_module(
     plain: nn.Module, config: PepConfig, thresholds: nn.Parameter, padding_id: int | None
 ) -> AttachedModule:
     """The attached form of a plain module."""
-    if isinstance(plain, nn.Linear):
-        return AttachedLinear(plain, config, thresholds, padding_id)
-    attached = AttachedEmbedding if isinstance(plain, nn.Embedding) else AttachedBag
+    bag_or_linear = AttachedBag if isinstance(plain, nn.EmbeddingBag) else AttachedLinear
+    attached = AttachedEmbedding if isinstance(plain, nn.Embedding) else bag_or_linear
     return attached(plain, config, thresholds, padding_id)
 
 

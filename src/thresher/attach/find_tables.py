@@ -100,7 +100,9 @@ def _check_can_be_pruned(table: FoundTable) -> None:
             raise AttachError(
                 f"{name} ({type(module).__qualname__}) overrides forward, and attaching would replace it. {keep_plain}"
             )
-        if added := _added_members(module):
+        own = {"weight", "bias"} if plain is nn.Linear else {"weight"}
+        members = {**module._parameters, **module._buffers, **module._modules}
+        if added := [key for key, value in members.items() if key not in own and value is not None]:
             raise AttachError(
                 f"{name} ({type(module).__qualname__}) holds {', '.join(added)} in addition to its table, and "
                 f"attaching would drop them. {keep_plain}"
@@ -110,13 +112,6 @@ def _check_can_be_pruned(table: FoundTable) -> None:
                 f"table {table} has max_norm={module.max_norm}, so each lookup would rescale its rows regardless of "
                 f"the thresholds. Set max_norm to None, {exclude}."
             )
-
-
-def _added_members(module: nn.Module) -> list[str]:
-    """Names of Parameters, buffers and modules that a subclass adds to PyTorch's module."""
-    plain = {"weight", "bias"} if isinstance(module, nn.Linear) else {"weight"}
-    members = {**module._parameters, **module._buffers, **module._modules}
-    return [name for name, value in members.items() if name not in plain and value is not None]
 
 
 def _no_match_message(

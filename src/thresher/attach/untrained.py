@@ -56,16 +56,12 @@ class UntrainedCheck:
             "the thresholds of {} have gradients, but no optimizer updates them: it was created before attach_. Call "
             "optimizer.add_param_group(threshold_group(model)), or use PepConfig(learn_deviation=False) if thresholds "
             "should not be learned",
-            [name for name in pulled if self._is_unchanged(f"{name}.{_thresholds_name(self._attached[name])}")],
+            [name for name in pulled if all(map(self._is_unchanged, (f"{name}.deviation", f"{name}.raw_threshold")))],
         )
 
     def _is_unchanged(self, name: str) -> bool:
-        value, initial = self._model.get_parameter(name), self._initial_state.get(name)
-        return initial is None or torch.equal(value, initial.to(value))
-
-
-def _thresholds_name(table: AttachedModule) -> str:
-    return "deviation" if table.config.pressure == "plan" else "raw_threshold"
+        initial = self._initial_state.get(name)  # None for another name and for parameters added since
+        return initial is None or torch.equal(value := self._model.get_parameter(name), initial.to(value))
 
 
 def _has_gradient(parameter: nn.Parameter) -> bool:

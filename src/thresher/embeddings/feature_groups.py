@@ -54,11 +54,7 @@ class FeatureRuns:
     def from_arrays(
         cls, starts: Integers, groups: Integers, rows: Integers, *, num_groups: int, num_features: int
     ) -> "FeatureRuns":
-        """Build from arrays read from a file. Raises ValueError unless ids and rows of groups match one to one.
-
-        >>> FeatureRuns.from_arrays(*(np.zeros(1, t) for t in "iBi"), num_groups=1, num_features=3).group_sizes
-        (3,)
-        """
+        """Build from arrays read from a file. Raises ValueError unless ids and rows of groups match one to one."""
         for name, array, dtype in (
             ("run_starts", starts, np.int32),
             ("run_groups", groups, _group_type(num_groups)),
@@ -132,11 +128,10 @@ def field_popularity_groups(
 ) -> Integers:
     """Popularity blocks inside each field `[N]`, numbered field by field, popular blocks first."""
     counts = np.asarray(feature_counts)
-    groups, next_group, start = [], 0, 0
-    for size in field_sizes:
-        blocks = popularity_blocks(counts[start : start + size], num_blocks)
-        groups.append(blocks + next_group)
-        next_group, start = next_group + int(blocks.max()) + 1, start + size
+    groups, next_group = [], 0
+    for counts_of_field in np.split(counts, np.cumsum(field_sizes)[:-1]):
+        groups.append(popularity_blocks(counts_of_field, num_blocks) + next_group)
+        next_group = int(groups[-1].max()) + 1
     return np.concatenate(groups)
 
 
@@ -217,11 +212,9 @@ class MixedDimensionEmbedding(FieldEmbedding):
         return torch.tensor(self.sizes)[self.run_groups.long()[run]]
 
     def num_parameters(self) -> int:
-        """Parameters of tables and projections."""
         return sum(parameter.numel() for parameter in self.parameters())
 
     def storage_bytes(self) -> int:
-        """Bytes of tables, projections and runs."""
         runs = (self.run_starts, self.run_groups, self.run_rows)
         return self.num_parameters() * BYTES_PER_VALUE + sum(array.nbytes for array in runs)
 
