@@ -52,11 +52,9 @@ def toy_batch(field_sizes: Sequence[int] = FIELD_SIZES, num_rows: int = BATCH_SI
 
 
 def check_embedding(embedding: Callable[..., FieldEmbedding], config: EmbeddingConfig) -> None:
-    """Check that a method meets the contract of `FieldEmbedding`.
+    """Check that a method, built as `embedding(field_sizes, config, feature_counts=…)`, is a valid `FieldEmbedding`.
 
-    Args:
-        embedding: the class, built as `embedding(field_sizes, config, feature_counts=…)`.
-        config: settings for a table of 51 features in fields of 7, 2, 12 and 30.
+    `config` must fit a table of 51 features in fields of 7, 2, 12 and 30.
     """
     batch, D = toy_batch(), config.embedding_dim
 
@@ -95,7 +93,7 @@ def check_embedding(embedding: Callable[..., FieldEmbedding], config: EmbeddingC
 
 
 def check_model(model: Callable[..., CtrModel], config: ModelConfig) -> None:
-    """Check that a model, built as `model(embedding, config, num_dense=…)`, meets the contract of `CtrModel`."""
+    """Check that a model, built as `model(embedding, config, num_dense=…)`, is a valid `CtrModel`."""
     batch = toy_batch()
     dense = torch.randn(BATCH_SIZE, 3, generator=torch.Generator().manual_seed(1))
 
@@ -178,10 +176,8 @@ def _check_loss_falls(model: CtrModel, inputs: tuple[Tensor, ...], labels: Tenso
         return nn.functional.binary_cross_entropy_with_logits(model(*inputs), labels)
 
     first, *_, last = losses = _train(model, loss, learning_rate=0.03, steps=30)
-    _require(
-        min(losses[-5:]) < 0.9 * first,
-        f"the loss must fall by 10 % in 30 training steps, got {first:.4f} → {last:.4f}",
-    )
+    falls = min(losses[-5:]) < 0.9 * first
+    _require(falls, f"the loss must fall by 10 % in 30 training steps, got {first:.4f} → {last:.4f}")
     if model.embedding is not None:
         has_gradients = any(parameter.grad is not None for parameter in model.embedding.parameters())
         _require(has_gradients, "the embedding's parameters must get gradients")
@@ -200,10 +196,8 @@ def _check_outputs(module: nn.Module, inputs: tuple[Tensor, ...], name: str, oth
     _require(empty.shape == expected[:0].shape, "an empty batch must give an empty output")
     stored = save({key: value.contiguous().clone() for key, value in module.state_dict().items()})
     other.load_state_dict(load(stored))
-    _require(
-        torch.equal(other.eval()(*inputs), expected),
-        "a new instance with the loaded state_dict must give the same outputs: state_dict must hold the whole state",
-    )
+    loaded = other.eval()(*inputs)
+    _require(torch.equal(loaded, expected), f"state_dict must hold the whole state, but loading it changes the {name}")
     _require(torch.equal(copy.deepcopy(module)(*inputs), expected), "a deep copy must give the same outputs")
 
 

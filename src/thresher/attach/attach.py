@@ -73,7 +73,8 @@ def attach_(
                 f"embedding_dim is {config.embedding_dim}, but table {table} has width {width}. "
                 "Attached tables keep their width: omit embedding_dim."
             )
-    shared = _shared_thresholds(model, config)
+    attached_before = [module for module in model.modules() if isinstance(module, AttachedModule)]
+    shared = {_sharing_key(module.weight, module.config): module.thresholds for module in attached_before}
     for table in found:
         thresholds = _thresholds_for(table, config, shared)
         for module in dict.fromkeys(table.modules.values()):
@@ -134,23 +135,10 @@ def threshold_group(
     if not gradients_are_sparse:
         raise AttachError(f"{type(model).__qualname__} has no learnable thresholds. Call attach_ on the model first.")
     if sparse is not None and sparse not in gradients_are_sparse.values():
-        wanted, found = ("sparse", "dense") if sparse else ("dense", "sparse")
-        raise AttachError(
-            f"no thresholds of {type(model).__qualname__} have {wanted} gradients: all have {found} ones. "
-            f"Pass sparse={not sparse} or omit it."
-        )
+        wanted = "sparse" if sparse else "dense"
+        raise AttachError(f"no thresholds of the model have {wanted} gradients. Pass sparse={not sparse} or omit it.")
     parameters = [one for one, is_sparse in gradients_are_sparse.items() if sparse is None or is_sparse == sparse]
     return {"name": "thresholds", "params": parameters, "lr": learning_rate, "weight_decay": decay}
-
-
-def _shared_thresholds(model: nn.Module, config: PepConfig) -> dict[tuple[Any, ...], nn.Parameter]:
-    """Thresholds of tables attached earlier with the same granularity and pressure."""
-    settings = (config.granularity, config.pressure)
-    return {
-        _sharing_key(module.weight): module.thresholds
-        for module in model.modules()
-        if isinstance(module, AttachedModule) and (module.config.granularity, module.config.pressure) == settings
-    }
 
 
 def _thresholds_for(table: FoundTable, config: PepConfig, shared: dict[tuple[Any, ...], nn.Parameter]) -> nn.Parameter:
@@ -160,11 +148,14 @@ def _thresholds_for(table: FoundTable, config: PepConfig, shared: dict[tuple[Any
     shape = granularity.shape([num_features], embedding_dim)
     values = torch.full(shape, start, dtype=table.weight.dtype, device=table.weight.device)
     thresholds = nn.Parameter(values, requires_grad=config.learn_deviation)
-    return shared.setdefault(_sharing_key(table.weight), thresholds) if granularity.rows == "all" else thresholds
+    if granularity.rows == "all":
+        return shared.setdefault(_sharing_key(table.weight, config), thresholds)
+    return thresholds
 
 
-def _sharing_key(weight: nn.Parameter) -> tuple[Any, ...]:
-    return weight.shape[1], weight.dtype, weight.device
+def _sharing_key(weight: nn.Parameter, config: PepConfig) -> tuple[Any, ...]:
+    """Tables with the same key share thresholds of granularity `global` and `dimension`."""
+    return weight.shape[1], weight.dtype, weight.device, config.granularity, config.pressure
 
 
 def _attached_and_compact(

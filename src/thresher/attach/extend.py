@@ -25,9 +25,6 @@ Start = StartName | Tensor
 class Growth:
     """Features per field before and after new ones are added.
 
-    Attributes:
-        has_unknown: whether the first feature of each field represents unknown values.
-
     >>> growth = Growth((3, 2), (4, 2))
     >>> growth.moved_rows().tolist(), growth.new_rows().tolist()
     ([0, 1, 2, 4, 5], [3])
@@ -35,7 +32,7 @@ class Growth:
 
     old_sizes: tuple[int, ...]
     new_sizes: tuple[int, ...]
-    has_unknown: bool = True
+    has_unknown: bool = True  # whether the first feature of each field represents unknown values
 
     def __post_init__(self) -> None:
         sizes = zip(self.old_sizes, self.new_sizes, strict=False)

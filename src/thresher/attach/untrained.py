@@ -13,10 +13,8 @@ from thresher.errors import warn_user
 class UntrainedCheck:
     """Checks during a search whether the attached tables and their thresholds are trained, and warns once if not.
 
-    Thresholds can be checked only after they get a gradient, which is 0 until the search raises them.
-
-    Args:
-        initial_state: the model's `state_dict` before the search.
+    `initial_state` is the model's `state_dict` before the search. Thresholds can be checked only after they get a
+    gradient, which is 0 until the search raises them.
     """
 
     def __init__(self, model: nn.Module, initial_state: Mapping[str, Tensor]) -> None:

@@ -162,11 +162,10 @@ class MixedDimensionEmbedding(FieldEmbedding):
         share_projections: bool = False,
     ) -> None:
         super().__init__(field_sizes, embedding_dim)
-        if sum(runs.group_sizes) != self.num_features or not all(0 <= size <= embedding_dim for size in sizes):
-            raise ValueError(
-                f"groups have {sum(runs.group_sizes)} features and sizes {sizes}; the table has {self.num_features} "
-                f"features and sizes of 0 to {embedding_dim}"
-            )
+        if sum(runs.group_sizes) != self.num_features:
+            raise ValueError(f"groups have {sum(runs.group_sizes)} features, the table {self.num_features}")
+        if not all(0 <= size <= embedding_dim for size in sizes):
+            raise ValueError(f"sizes must be 0 to {embedding_dim}, got {sizes}")
         self.sizes, self.share_projections = tuple(int(size) for size in sizes), share_projections
         self.group_sizes = runs.group_sizes
         for name, array in (("starts", runs.starts), ("groups", runs.groups), ("rows", runs.rows)):

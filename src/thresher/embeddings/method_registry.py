@@ -64,20 +64,20 @@ def frontier_points(method: str) -> Sequence[EmbeddingConfig]:
     return embedding_registry.find(method).config.frontier_points()
 
 
-def describe_settings(config: EmbeddingConfig, grid: Sequence[EmbeddingConfig] | None = None) -> str:
+def describe_settings(config: EmbeddingConfig, grid: Sequence[EmbeddingConfig]) -> str:
     """The settings that vary within the method's grid, and the width.
 
     >>> from thresher.baselines.mde import MdeConfig
     >>> describe_settings(MdeConfig(embedding_dim=32, num_blocks=16), method_grid("mde"))
     'embedding_dim up to 32, num_blocks 16, temperature 0.3'
     """
-    registered = embedding_registry.find(method_name(config))
+    embedding = embedding_registry.find(method_name(config)).embedding
     # without a search, a budget lowers this setting
-    lowered = config.budget_setting if registered.embedding.search_algorithm == "immediate" else None
+    lowered = config.budget_setting if embedding.search_algorithm == "immediate" else None
     parts = []
     for name in (field.name for field in fields(config)):
         value = getattr(config, name)
-        varies = any(getattr(other, name) != value for other in grid or registered.config.grid())
+        varies = any(getattr(other, name) != value for other in grid)
         if value is not None and (varies or name == "embedding_dim"):
             text = f"{{{', '.join(map(str, value))}}}" if isinstance(value, tuple) else str(value)
             parts.append(f"{name} {'up to ' if name == lowered else ''}{text}")

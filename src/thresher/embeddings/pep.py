@@ -3,8 +3,6 @@
 With `pressure = "plan"` the threshold is `g(clock + deviation)`: `deviation` is learned, and `clock` is one number that
 the search sets so that the number of kept entries follows its plan. With `pressure = "decay"`, as published, the
 threshold is `g(raw_threshold)`, and weight decay on `raw_threshold` raises it.
-
-`thresher.search` sets the clock and makes tickets; tickets are retrained on `CompactEmbedding` (`thresher.compact`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -206,8 +204,8 @@ class PepEmbedding(RowEmbedding):
     def threshold_range(self) -> tuple[float, float]:
         """The smallest and the largest threshold."""
         # g is increasing, so they belong to the smallest and the largest deviation
-        low, high = (float(self.threshold_function(self.clock + end)) for end in self.thresholds.aminmax())
-        return low, high
+        low, high = self.thresholds.aminmax()
+        return float(self.threshold_function(self.clock + low)), float(self.threshold_function(self.clock + high))
 
     def pruned_weight(self) -> Tensor:
         """The whole table after Eq. 8, `[N, D]`."""

@@ -33,24 +33,17 @@ class Storable(Protocol):
     def to_stored(self) -> StoredForm: ...
 
 
-class StorableClass(Protocol):
-    """A class that reads a stored form.
+_kinds: dict[str, Any] = {}
+ClassT = TypeVar("ClassT", bound=type[FieldEmbedding])
+
+
+def register_stored_form(kind: str) -> Callable[[ClassT], ClassT]:
+    """Class decorator that registers the classmethod `from_stored(field_sizes, form)` as the reader of this kind.
 
     The form may come from an untrusted file. `from_stored` must check every tensor that lookups use as an index, must
     not allocate memory by sizes in the metadata (use `torch.device("meta")` and `put_tensors_`), and must raise
     ValueError for parts that do not fit.
     """
-
-    @classmethod
-    def from_stored(cls, field_sizes: Sequence[int], form: StoredForm) -> FieldEmbedding: ...
-
-
-_kinds: dict[str, StorableClass] = {}
-ClassT = TypeVar("ClassT", bound=StorableClass)
-
-
-def register_stored_form(kind: str) -> Callable[[ClassT], ClassT]:
-    """Class decorator that registers `cls.from_stored` as the reader of forms of this kind."""
 
     def register(cls: ClassT) -> ClassT:
         if _kinds.setdefault(kind, cls) is not cls:
@@ -76,7 +69,7 @@ def build_stored(field_sizes: Sequence[int], form: StoredForm) -> FieldEmbedding
         raise ValueError("field_sizes must be integers of at least 0")
     if not 1 <= sum(field_sizes) <= MAX_FEATURES:
         raise ValueError(f"field_sizes must sum to 1 … {MAX_FEATURES}, got {sum(field_sizes)}")
-    embedding = _kinds[form.kind].from_stored(field_sizes, form)
+    embedding: FieldEmbedding = _kinds[form.kind].from_stored(field_sizes, form)
     if embedding.embedding_dim > MAX_WIDTH:
         raise ValueError(f"embedding_dim must be at most {MAX_WIDTH}, got {embedding.embedding_dim}")
     return embedding.eval().requires_grad_(False)
@@ -108,9 +101,8 @@ def check_shape(tensors: Mapping[str, Tensor], name: str, shape: Sequence[int]) 
 def put_tensors_(embedding: nn.Module, tensors: Mapping[str, Tensor]) -> None:
     """Assign the tensors of a form to a module built on the meta device, without copying them."""
     expected: Mapping[str, Tensor] = embedding.state_dict()
-    for name in tensors:
-        if name not in expected:
-            raise ValueError(f"{name!r} is not a tensor of this method")
+    if unknown := tensors.keys() - expected.keys():
+        raise ValueError(f"{min(unknown)!r} is not a tensor of this method")
     fitting = {}
     for name, like in expected.items():
         check_shape(tensors, name, like.shape)

@@ -1,9 +1,8 @@
 """The interface of CTR models: feature ids and dense inputs in, one logit per row out.
 
 A model gets its embedding from outside and does not depend on the embedding's method. It may read the vectors of a
-batch as `DistinctVectors`, stored once per distinct feature, so that projections multiply each of them once: 1,024 rows
-of MovieLens-1M have 7,168 ids but about 1,200 distinct features. Results are equal up to rounding. Layers with hooks,
-pruning, parametrizations or another class get one vector per id, as usual.
+batch as `DistinctVectors`, so that projections multiply each of them once: 1,024 rows of MovieLens-1M have 7,168 ids
+but about 1,200 distinct features. Results are equal up to rounding. Modified layers get one vector per id, as usual.
 """
 
 from abc import ABC, abstractmethod
@@ -152,15 +151,12 @@ class CtrModel(nn.Module, ABC):
         return vectors if runs_on_kernels(rows) else vectors.expand()
 
     def _supports_distinct(self, ids: Tensor) -> bool:
-        """Whether CPU kernels can be used, and neither model nor embedding changes the lookup.
-
-        Finding distinct ids reads one bit per row of the table. That is negligible in a training step, but not in a
-        prediction for a few rows, so in evaluation a batch must have more ids than the table has rows.
-        """
+        """Whether CPU kernels can be used, and neither model nor embedding changes the lookup."""
         embedding = self.embedding
         return (
             isinstance(embedding, RowEmbedding)
             and embedding.embedding_dim >= MIN_WIDTH
+            # finding distinct ids reads one bit per row of the table, which is slow for a prediction of a few rows
             and (self.training or ids.numel() > embedding.num_features)
             and getattr(self.vectors, "__func__", None) is CtrModel.vectors
             and embedding.has_distinct_rows
@@ -182,8 +178,8 @@ class CtrModel(nn.Module, ABC):
 
     def other_parameters(self) -> list[nn.Parameter]:
         """All parameters outside the embedding: first-order weights and the network."""
-        inside = set() if self.embedding is None else {id(parameter) for parameter in self.embedding.parameters()}
-        return [parameter for parameter in self.parameters() if id(parameter) not in inside]
+        inside = set() if self.embedding is None else set(self.embedding.parameters())
+        return [parameter for parameter in self.parameters() if parameter not in inside]
 
 
 @dataclass(frozen=True)

@@ -50,12 +50,10 @@ class Fm(CtrModel):
         self.linear_term = LinearTerm(embedding.num_features, num_dense)
 
     def forward(self, ids: Tensor, dense: Tensor | None = None, bags: Sequence[Bag] = ()) -> Tensor:
-        logits: Tensor = self.linear_term(ids, dense, bags) + self._pairs(ids, bags)  # [B]
-        return logits
-
-    def _pairs(self, ids: Tensor, bags: Sequence[Bag]) -> Tensor:
-        """`Σ_{f<g} ⟨v_f, v_g⟩` `[B]`; from distinct rows if the embedding prefers them."""
         table = self.embedding
         if isinstance(table, RowEmbedding) and table.has_distinct_rows and table.prefers_distinct_rows and not bags:
-            return fm_from_rows(*table.distinct_rows(ids))
-        return fm_term(self.vectors(ids, bags))
+            pairs = fm_from_rows(*table.distinct_rows(ids))
+        else:
+            pairs = fm_term(self.vectors(ids, bags))
+        logits: Tensor = self.linear_term(ids, dense, bags) + pairs  # [B]
+        return logits

@@ -63,11 +63,6 @@ def has_embedding(config: ModelConfig) -> bool:
 
 
 def build_model(embedding: FieldEmbedding, config: ModelConfig, *, num_dense: int = 0) -> CtrModel:
-    """Build the model a config describes.
-
-    Args:
-        embedding: looks up the vectors; a model without vectors (`uses_embedding` is False) only reads its sizes.
-        num_dense: number of dense inputs per row.
-    """
+    """Build the model a config describes, for rows with `num_dense` dense inputs."""
     build: Callable[..., CtrModel] = _registry.find(model_name(config)).model
     return build(embedding, config, num_dense=num_dense)
