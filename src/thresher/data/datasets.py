@@ -27,8 +27,7 @@ AVAZU_FIELDS = (
     "device_id", "device_ip", "device_model", "device_type", "device_conn_type",
     "C14", "C15", "C16", "C17", "C18", "C19", "C20", "C21",
 )  # fmt: skip
-MIN_COUNT = 10
-"""Of Criteo and Avazu: values that occur fewer times are unknown."""
+MIN_COUNT = 10  # Criteo and Avazu: values that occur fewer times are unknown
 _COMPRESSED = ("", ".gz", ".zst")
 _RATING_CHUNK_ROWS = 250_000
 _SYNTHETIC_CHUNK_ROWS = 65_536
@@ -232,8 +231,6 @@ def _bias_for(logits: NDArray[np.float64], share: float) -> float:
     low, high = -50.0, 50.0
     for _ in range(60):
         middle = (low + high) / 2
-        if float(np.mean(1 / (1 + np.exp(-(logits + middle))))) < share:
-            low = middle
-        else:
-            high = middle
+        too_low = float(np.mean(1 / (1 + np.exp(-(logits + middle))))) < share
+        low, high = (middle, high) if too_low else (low, middle)
     return (low + high) / 2

@@ -12,12 +12,12 @@ from thresher.data.encode.sources import DataSource
 from thresher.data.encode.transforms import BROKEN, bag_values, dense_values, field_values, quantile_edges
 from thresher.data.read.column_values import LabelValue, as_numbers, as_text, count_labels, raw_column, read_labels
 from thresher.data.read.raw_files import RawChunk
-from thresher.data.schema import SPLITS, Field
+from thresher.data.schema import SPLITS, DenseColumn, Field
 from thresher.data.table import EncodedSplit, EncodedTable
 from thresher.errors import DataError
 
 PREVIEW_ROWS = 10_000
-LABEL_VALUES = 100
+LABEL_VALUES, NUM_EXAMPLES = 100, 3
 TAIL_EDGES = (1, 10, 100, 1_000, 10_000, 100_000)
 _BLOCK_ROWS = 1 << 18
 
@@ -54,7 +54,7 @@ class Preview:
     file: str | None = None  # of the first rows
 
 
-def preview(source: DataSource, num_rows: int = PREVIEW_ROWS, *, examples: int = 3) -> Preview:
+def preview(source: DataSource, num_rows: int = PREVIEW_ROWS) -> Preview:
     """Read the first rows of a source as `encode` would; writes nothing."""
     plan = source.plan
     chunks, rows_read = list[RawChunk](), 0
@@ -82,17 +82,15 @@ def preview(source: DataSource, num_rows: int = PREVIEW_ROWS, *, examples: int =
         positive_share=float(labels[labelled].mean()) if labelled.any() else 0.0,
         bad_labels=int((~labelled).sum()),
         label_values=tuple(value for at, value in enumerate(label_values) if at < LABEL_VALUES or value.meaning == 1),
-        fields=tuple(_preview_field(field, raw_column(frame, field.column), examples) for field in plan.fields),
-        dense=tuple(
-            (d.name, *_mean_and_deviation(dense_values(d, raw_column(frame, d.column))[0])) for d in plan.dense
-        ),
+        fields=tuple(_preview_field(field, raw_column(frame, field.column)) for field in plan.fields),
+        dense=tuple(_preview_dense(dense, raw_column(frame, dense.column)) for dense in plan.dense),
         skipped=tuple(skipped for chunk in chunks for skipped in chunk.skipped),
         reasons=() if guess is None else guess.reasons,
         file=None if chunks[0].file is None else str(chunks[0].file),
     )
 
 
-def _preview_field(field: Field, column: pl.Series, examples: int) -> FieldPreview:
+def _preview_field(field: Field, column: pl.Series) -> FieldPreview:
     if field.pooling is not None:
         column, _ = bag_values(field, column)
     if field.transform == "quantiles":
@@ -112,13 +110,14 @@ def _preview_field(field: Field, column: pl.Series, examples: int) -> FieldPrevi
         missing_share=float((values == "").sum() / total),
         rare_share=float(rare / total),
         broken=int((values == BROKEN).sum()),
-        examples=tuple((row["raw"], row["value"]) for row in counts.head(examples).to_dicts()),
+        examples=tuple((row["raw"], row["value"]) for row in counts.head(NUM_EXAMPLES).to_dicts()),
     )
 
 
-def _mean_and_deviation(numbers: np.ndarray) -> tuple[float, float]:
+def _preview_dense(dense: DenseColumn, column: pl.Series) -> tuple[str, float, float]:
+    numbers, _ = dense_values(dense, column)
     present = numbers[~np.isnan(numbers)]
-    return (float(present.mean()), float(present.std())) if len(present) else (0.0, 0.0)
+    return (dense.name, float(present.mean()), float(present.std())) if len(present) else (dense.name, 0.0, 0.0)
 
 
 @dataclass(frozen=True)
@@ -179,16 +178,14 @@ def table_statistics(table: EncodedTable, *, head: int = 5) -> TableStatistics:
 
 def _unknown_shares(split: EncodedSplit, table: EncodedTable) -> NDArray[np.float64]:
     schema = table.schema
-    singles = len(schema.single_fields)
     counts = np.zeros(schema.num_fields)
     for start in range(0, split.num_rows, _BLOCK_ROWS):
-        counts[:singles] += count_unknown(split.ids[start : start + _BLOCK_ROWS], schema)
+        counts[: split.ids.shape[1]] += count_unknown(split.ids[start : start + _BLOCK_ROWS], schema)
     totals = np.full(schema.num_fields, float(max(split.num_rows, 1)))
     for bag in split.bags:
         counts[bag.field] = np.count_nonzero(bag.values == schema.field_offsets[bag.field])
         totals[bag.field] = max(len(bag.values), 1)
-    shares: NDArray[np.float64] = counts / totals
-    return shares
+    return np.asarray(counts / totals)
 
 
 def _tail(counts: NDArray[np.int64]) -> tuple[tuple[str, int], ...]:

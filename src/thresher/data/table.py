@@ -21,8 +21,7 @@ from thresher.data.schema import SPLITS, Pooling, Schema, SplitName
 from thresher.errors import DataError, FormatError
 
 TABLE_VERSION = 2
-SCRATCH = "scratch"
-"""Subfolder of the temporary files of `encode`."""
+SCRATCH = "scratch"  # subfolder of the temporary files of `encode`
 _SPLIT = r"(train|validation|test)/"
 _TABLE_FILES = re.compile(
     r"(table|schema)\.json|feature_counts\.npy|vocabularies/\d+\.parquet"

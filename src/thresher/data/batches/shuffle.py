@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 WHOLE_BYTES = 1 << 30
 WINDOW_BYTES = 1 << 28
 BLOCK_ROWS = 1024
-"""Rows of a block. Blocks are dealt to windows; within a window all rows are shuffled."""
 
 T = TypeVar("T")
 _END = object()

@@ -180,11 +180,7 @@ class RowEncoder:
 
 
 def check_dense(
-    frame: pl.DataFrame,
-    schema: Schema,
-    *,
-    file: str | Path | None = None,
-    line_of: Callable[[int], int] | None = None,
+    frame: pl.DataFrame, schema: Schema, *, file: str | Path | None = None, line_of: Callable[[int], int] | None = None
 ) -> None:
     """Raise for the first dense value that is not a number, with its file and line if known, else its row, from 1."""
     for dense in schema.dense:
@@ -199,6 +195,4 @@ def check_dense(
 
 def count_unknown(ids: NDArray[np.int32], schema: Schema) -> NDArray[np.int64]:
     """Rows of `ids` `[rows, F]` with the unknown feature, for each single-valued field `[F]`."""
-    offsets = np.array(schema.field_offsets[: ids.shape[1]], np.int32)
-    counts: NDArray[np.int64] = (ids == offsets).sum(axis=0)
-    return counts
+    return np.asarray((ids == np.array(schema.field_offsets[: ids.shape[1]], np.int32)).sum(axis=0))

@@ -40,22 +40,17 @@ class FilesSource:
         return {"files": describe_files(self.paths)}
 
     def chunks(self) -> Iterator[RawChunk]:
-        bytes_before = 0
+        plan, bytes_before, header = self.plan, 0, not self.file_format.columns
+        needed = [*(field.column for field in plan.fields), *(dense.column for dense in plan.dense), plan.label.column]
         for path, split in zip(self.paths, self.splits, strict=True):
-            resolved, header = self._resolve_format(path), not self.file_format.columns
+            resolved = resolve_format(path, self.file_format)  # the columns may be in another order than in other files
+            _check_columns([*needed, plan.weight, plan.split.column], resolved.columns, path)
             for chunk in read_chunks(
-                path, resolved, header=header, block_bytes=self.block_bytes, bad_rows=self.plan.bad_rows
+                path, resolved, header=header, block_bytes=self.block_bytes, bad_rows=plan.bad_rows
             ):
                 done = None if chunk.bytes_done is None else bytes_before + chunk.bytes_done
                 yield replace(chunk, split=split, bytes_done=done)
             bytes_before += path.stat().st_size
-
-    def _resolve_format(self, path: Path) -> FileFormat:
-        """The format of this file; the order of its columns may differ from the first file's."""
-        plan, resolved = self.plan, resolve_format(path, self.file_format)
-        needed = [*(field.column for field in plan.fields), *(dense.column for dense in plan.dense), plan.label.column]
-        _check_columns([*needed, plan.weight, plan.split.column], resolved.columns, path)
-        return resolved
 
 
 @register_source("files")

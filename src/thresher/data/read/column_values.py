@@ -14,8 +14,7 @@ from thresher.data.read.text_rows import likely_delimiter
 from thresher.data.schema import DatePart, Label
 from thresher.errors import DataError, LabelError
 
-EXACT_INTEGERS = 2.0**53
-"""Below it float64 represents every integer exactly."""
+EXACT_INTEGERS = 2.0**53  # below it float64 represents every integer exactly
 SHOWN_VALUES = 5
 _BINARY = {"0": 0, "1": 1, "0.0": 0, "1.0": 1, "false": 0, "true": 1}
 _BOOLEAN_NUMBERS = {"True": 1.0, "False": 0.0, "true": 1.0, "false": 0.0}

@@ -27,13 +27,10 @@ from thresher.data.schema import DatePart, FileFormat
 from thresher.errors import DataError, FileFormatError, LabelError
 
 SAMPLE_ROWS = 10_000
-MANY_VALUES = 256
-"""An integer column with more distinct values is a quantity, unless its name says otherwise."""
-FEW_ROWS = 50
-"""Minimum number of values for a hint about a text column."""
+MANY_VALUES = 256  # an integer column with more distinct values is a quantity, unless its name says otherwise
+FEW_ROWS = 50  # minimum number of values for a hint about a text column
 NEARLY_ALL, OFTEN = 0.9, 0.4
-UNIX_SECONDS = 1_000_000_000, 2_000_000_000
-"""2001 to 2033: integers in this range that are nearly all different are probably timestamps."""
+UNIX_SECONDS = 1_000_000_000, 2_000_000_000  # 2001 to 2033: different integers in this range may be timestamps
 SEPARATORS = ("|", ";", ",")
 _LABEL_NAMES = (
     "label", "click", "clicked", "is_click", "is_clicked", "target", "y", "class", "conversion", "converted",

@@ -22,12 +22,10 @@ from thresher.data.read.text_rows import LATIN_1_HINT, QUOTE_HINT, count_char, i
 from thresher.data.schema import FileFormat, SplitName
 from thresher.errors import DataError, FileFormatError
 
-CELL_BYTES = 8
-"""Minimum size of a Parquet cell when counting the bytes of a chunk: encoded it takes this much."""
+CELL_BYTES = 8  # minimum size of a Parquet cell when counting the bytes of a chunk: encoded it takes this much
 BLOCK_BYTES = 1 << 24
 MAX_LINE_BYTES = 1 << 28
-LONG_LINE_BYTES = 1 << 20
-"""A first line longer than this is checked for line ends other than LF."""
+LONG_LINE_BYTES = 1 << 20  # a first line longer than this is checked for line ends other than LF
 _GZIP, _ZSTD = (".gz", ".gzip"), (".zst", ".zstd")
 _BOM, _WIDE_BOMS = b"\xef\xbb\xbf", (b"\xff\xfe", b"\xfe\xff")
 _UNSUPPORTED = {
