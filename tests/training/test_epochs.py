@@ -73,7 +73,7 @@ def test_a_controller_is_called_after_each_step_and_resumes_exactly(tmp_path):
     whole, halted = tmp_path / "whole", tmp_path / "halted"
     model, controller, result = run(whole)
     assert controller.steps == 40
-    assert [record["steps"] for record in result.history] == [20, 40]
+    assert [record["steps"] for record in result[0]] == [20, 40]
     with pytest.raises(KeyboardInterrupt):
         run(halted, interrupt_at=(2, 5))
     assert [record["epoch"] for record in read_history(halted / "history.jsonl")] == [1]
@@ -97,7 +97,7 @@ def test_should_stop_ends_a_training_after_a_step_and_it_resumes_exactly(tmp_pat
 def test_a_finished_training_is_not_stopped(tmp_path):
     _, controller, _ = run(tmp_path)
     _, again, result = run(tmp_path, should_stop=lambda: True)
-    assert (again.steps, len(result.history)) == (controller.steps, 2)
+    assert (again.steps, len(result[0])) == (controller.steps, 2)
 
 
 def test_seconds_add_up_over_epochs_and_leave_out_interruptions(tmp_path, monkeypatch):
@@ -107,9 +107,9 @@ def test_seconds_add_up_over_epochs_and_leave_out_interruptions(tmp_path, monkey
         run(tmp_path, interrupt_at=(2, 5))
     next(itertools.islice(looks, 1000, None))  # the time of the interruption
     _, _, result = run(tmp_path)
-    seconds = [record["seconds"] for record in result.history]
+    seconds = [record["seconds"] for record in result[0]]
     assert min(seconds) > 0
-    assert sum(seconds) <= result.seconds < 1000
+    assert sum(seconds) <= result[1] < 1000
 
 
 def test_ctrl_c_in_the_last_step_of_an_epoch_is_a_plain_interrupt_with_its_checkpoint(tmp_path):
@@ -117,7 +117,7 @@ def test_ctrl_c_in_the_last_step_of_an_epoch_is_a_plain_interrupt_with_its_check
         run(tmp_path, interrupt_at=(1, 19))
     assert raised.type is KeyboardInterrupt
     _, controller, result = run(tmp_path)
-    assert (controller.steps, len(result.history)) == (40, 2)
+    assert (controller.steps, len(result[0])) == (40, 2)
 
 
 def test_progress_shows_the_fields_of_the_controller(tmp_path):

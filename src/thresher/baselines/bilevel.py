@@ -23,6 +23,7 @@ from thresher.search.controller import TableSearch
 from thresher.search.find_tickets import SearchTask, register_search
 from thresher.search.ticket import Ticket
 from thresher.training.checkpoint import Checkpoint, pack_optimizer, unpack_optimizer_
+from thresher.training.fit import StoppingController
 from thresher.training.loop import lone_row, mean_loss
 from thresher.training.metrics import Metrics
 from thresher.training.optimizers import build_optimizer
@@ -62,14 +63,15 @@ class MaskTickets(TableSearch):
 
 
 @register_search("bilevel")
-class BilevelSearch:
+class BilevelSearch(StoppingController):
     """Learns the choices until validation stops improving, restores the best epoch, and cuts every budget there.
 
-    A `TrainingController`: after each training step, `optimizer` makes a step of the choices.
+    After each training step, `optimizer` makes a step of the choices.
     """
 
     def __init__(self, task: SearchTask) -> None:
-        self.task, self.model, self.config = task, task.model, task.config
+        super().__init__(task.model, task.config.stopping(), task.config.max_epochs)
+        self.task, self.step = task, 0
         self.tables = _tables_with_choices(task.model)
         kinds = {table.derives for table in self.tables.values()}
         if len(kinds) > 1:
@@ -81,21 +83,15 @@ class BilevelSearch:
         self.weights_optimizer.param_groups = list(groups.values())
         self.optimizer = torch.optim.Adam(choices["params"], lr=choices["lr"], weight_decay=choices["weight_decay"])
         self.batches = EndlessBatches(task.data.choices or task.data.validation)
-        self.stopping = task.config.stopping()
-        self.step = self.epoch = 0
         self.initial_state = {name: copy_of(value) for name, value in tensor_state(task.model).items()}
 
     def run(self) -> Sequence[Ticket]:
-        settings = {**asdict(self.config), **{name: asdict(table.config) for name, table in self.tables.items()}}
+        settings = {**asdict(self.task.config), **{name: asdict(table.config) for name, table in self.tables.items()}}
         self.task.train(
-            self.weights_optimizer, self, stage="bilevel search", settings=settings, max_epochs=self.config.max_epochs
+            self.weights_optimizer, self, stage="bilevel search", settings=settings, max_epochs=self.max_epochs
         )
         self.stopping.restore_best_(self.model)
         return self.tickets.cut_all(self.initial_state, step=self.step, epoch=self.epoch)
-
-    @property
-    def finished(self) -> bool:
-        return self.stopping.should_stop or self.epoch >= self.config.max_epochs
 
     def after_step(self) -> None:
         self.step += 1
@@ -109,26 +105,22 @@ class BilevelSearch:
         self.optimizer.step()
 
     def after_epoch(self, epoch: int, metrics: Metrics) -> Mapping[str, Any]:
-        self.epoch = epoch
-        self.stopping.update(epoch, metrics, self.model)
+        super().after_epoch(epoch, metrics)
         tables = [module for module in self.model.modules() if isinstance(module, FieldEmbedding)]
         return {"step": self.step, "num_kept": sum(table.num_parameters() for table in tables)}
 
-    def progress(self) -> Mapping[str, Any]:
-        return {"metric": self.stopping.metric, "best": self.stopping.best}
-
     def state(self) -> Checkpoint:
-        state = Checkpoint(metadata={"step": self.step, "epoch": self.epoch, "batches": self.batches.position()})
+        state = super().state()
+        state.metadata |= {"step": self.step, "batches": self.batches.position()}
         state.add("initial", Checkpoint(self.initial_state))
-        state.add("stopping", self.stopping.state())
         state.add("optimizer", pack_optimizer(self.optimizer))
         return state
 
     def load(self, state: Checkpoint) -> None:
-        self.step, self.epoch = state.metadata["step"], state.metadata["epoch"]
+        super().load(state)
+        self.step = state.metadata["step"]
         self.batches.go_to(*state.metadata["batches"])
         copy_into_(self.initial_state, state.part("initial").tensors)
-        self.stopping.load(state.part("stopping"))
         unpack_optimizer_(state.part("optimizer"), self.optimizer)
 
 

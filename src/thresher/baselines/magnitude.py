@@ -22,7 +22,7 @@ from thresher.errors import ConfigError
 from thresher.search.controller import MaskSearchController, TableSearch, find_tables
 from thresher.search.find_tickets import SearchTask, register_search
 from thresher.search.mask_search import Scores, top_entries
-from thresher.search.schedule import Schedule
+from thresher.search.schedule import Plan, Schedule
 from thresher.training.checkpoint import Checkpoint
 from thresher.training.metrics import Metrics
 from thresher.training.optimizers import build_optimizer
@@ -167,18 +167,13 @@ class GradualSearch(MagnitudeSearch):
         self.cut_due(scores, at_least=0 if self.at_end else self.num_kept)
 
 
-@dataclass(frozen=True)
-class CubicPlan:
+class CubicPlan(Plan):
     """`k(t) = k_end + (N·D − k_end) · (1 − t/T)³`: fast at the beginning, slow at the end.
 
     >>> plan = CubicPlan(num_entries=1_000, smallest=200, num_steps=10)
     >>> [plan.num_kept(step) for step in (0, 5, 10, 11)]
     [1000, 300, 200, 200]
     """
-
-    num_entries: int
-    smallest: int
-    num_steps: int
 
     def num_kept(self, step: int) -> int:
         left = max(0.0, 1 - step / self.num_steps)

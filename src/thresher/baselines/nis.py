@@ -113,11 +113,7 @@ class SizePolicy:
     """Independent random choices of sizes within one budget, one softmax each, trained by REINFORCE.
 
     In `single` mode a field chooses one rectangle of blocks; in `multiple` mode each slice of a field's dimensions
-    chooses how many of the field's popularity blocks have it. Option 0 keeps nothing.
-
-    Attributes:
-        logits: `[choices, options]`, the trained parameters.
-        limit: entries the budget allows.
+    chooses how many of the field's popularity blocks have it. Option 0 keeps nothing. `limit` is in entries.
     """
 
     def __init__(self, table: NisEmbedding, limit: int) -> None:
@@ -129,7 +125,7 @@ class SizePolicy:
         self.blocks = torch.tensor([[blocks for blocks, _, _ in choice] for choice in options])  # [choices, options]
         self.spans = [[(first, last) for _, first, last in choice] for choice in options]
         self.costs = np.array([[self._cost(at, o) for o in range(self.blocks.shape[1])] for at in range(len(options))])
-        self.logits = nn.Parameter(torch.zeros(self.blocks.shape))
+        self.logits = nn.Parameter(torch.zeros(self.blocks.shape))  # [choices, options]
 
     def sample(self) -> Tensor:
         """Draw a choice, `[choices]`."""

@@ -37,8 +37,9 @@ class SizeTickets:
     tables: Mapping[str, CandidateSizesEmbedding]
 
     def __post_init__(self) -> None:
+        num_groups = sum(len(table.size_logits) for table in self.tables.values())
+        least = self._num_parameters(np.zeros(num_groups, np.int64))
         for budget in self.task.budgets:
-            least = self._num_parameters(np.zeros(self._num_groups, np.int64))
             if least > self._limit(budget):
                 raise BudgetError(
                     f"budget {budget} is below the {least:,} parameters of the smallest candidate sizes. Raise it, or "
@@ -67,14 +68,12 @@ class SizeTickets:
 
     def choose(self, limit: int) -> Choice:
         """The candidates of highest value with at most `limit` parameters together."""
-        widest = max(len(table.config.candidate_sizes) for table in self.tables.values())
-        values = np.concatenate([_padded(_size_values(table), widest, -np.inf) for table in self.tables.values()])
-        costs = np.concatenate([_padded(_table_costs(table), widest, np.inf) for table in self.tables.values()])
+        tables = list(self.tables.values())
+        widest = max(len(table.config.candidate_sizes) for table in tables)
+        sizes = [np.outer(table.runs.group_sizes, table.config.candidate_sizes).astype(np.float64) for table in tables]
+        values = np.concatenate([_padded(_size_values(table), widest, -np.inf) for table in tables])
+        costs = np.concatenate([_padded(size, widest, np.inf) for size in sizes])
         return choose_within(values, costs, limit, self._num_parameters)
-
-    @property
-    def _num_groups(self) -> int:
-        return sum(len(table.size_logits) for table in self.tables.values())
 
     def _limit(self, budget: Budget) -> int:
         """The number of parameters that `budget` allows."""
@@ -160,10 +159,6 @@ def _size_values(table: CandidateSizesEmbedding) -> Floats:
     values = shares @ np.minimum(sizes[:, None], sizes[None, :])
     beyond = np.arange(len(sizes)) > shares.argmax(axis=1)[:, None]
     return np.where(beyond, -np.inf, values)
-
-
-def _table_costs(table: CandidateSizesEmbedding) -> Floats:
-    return np.outer(table.runs.group_sizes, table.config.candidate_sizes).astype(np.float64)
 
 
 def _padded(array: Floats, width: int, value: float) -> Floats:

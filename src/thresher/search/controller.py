@@ -48,12 +48,10 @@ class MaskSearchController:
     Args:
         optimizer: default: Adam with the settings of the task.
         max_epochs: maximum length of the training; default: warm-up and plan.
-
-    Attributes:
-        stage: name of the search in progress display and checkpoint.
     """
 
     stage: ClassVar[str]
+    """Name of the search in progress display and checkpoint."""
 
     def __init__(
         self,

@@ -129,9 +129,7 @@ def find_tickets(
     progress: Progress | None = None,
     should_stop: Callable[[], bool] | None = None,
 ) -> Sequence[Ticket]:
-    """Search `model` once and return a ticket for each budget, largest first.
-
-    The search trains and prunes the model. Tickets rewind to the state it has when this function is called.
+    """Search `model`, which is trained and pruned, and return a ticket for each budget, largest first.
 
     Args:
         data: its training and validation splits; the test split is not read.

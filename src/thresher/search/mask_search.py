@@ -83,8 +83,6 @@ class MaskSearch:
     Args:
         weights: table name → its weight `[N, D]`.
         num_entries: `N·D` over all tables without padding rows; a share refers to it.
-        method: stored in the tickets, like `seed`.
-        on_ticket: called with each ticket when it is cut.
         schedule: warm-up, length and interval of pruning; None: nothing is pruned between steps.
 
     Attributes:
@@ -92,8 +90,6 @@ class MaskSearch:
         tickets: those cut so far, largest first.
         planned_counts: budget → the number of entries to which a plan falls for it.
         smallest: the number of entries at which a plan for all budgets ends.
-        current_step, epoch: steps and epochs so far, stored in the tickets.
-        num_kept: entries kept now.
         initial_state: the model's state before the search, to which tickets rewind.
     """
 

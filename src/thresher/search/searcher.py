@@ -35,7 +35,6 @@ from thresher.search.ticket import MaskTicket
 from thresher.search.ticket_files import mask_ticket_from_state, mask_ticket_state
 from thresher.training.checkpoint import Checkpoint
 from thresher.training.optimizers import build_optimizer
-from thresher.training.row_adam import RowAdam
 
 IN_MEMORY_ENTRIES = 1 << 22
 """Tables up to this size are scored at once; larger ones a few rows at a time, at each use of their scores."""
@@ -221,7 +220,7 @@ class ThresholdController(MaskSearchController):
             every=schedule.every,
             seed=task.seed,
             on_ticket=task.save,
-            before_cut=optimizer.catch_up if isinstance(optimizer, RowAdam) else None,
+            before_cut=getattr(optimizer, "catch_up", None),  # of RowAdam
         )
         if not searcher.planned:
             if task.config.optimizer.threshold_decay * task.config.optimizer.threshold_learning_rate == 0:

@@ -127,13 +127,7 @@ class MaskTicket:
 
 @dataclass(frozen=True)
 class TableSizes:
-    """The embedding sizes of one table.
-
-    Attributes:
-        embedding_dim: width to which all groups are projected.
-        sizes: embedding size of each group.
-        runs: the group of each feature.
-    """
+    """The embedding size of each group of features of one table; all groups are projected to `embedding_dim`."""
 
     embedding_dim: int
     sizes: tuple[int, ...]
@@ -151,7 +145,6 @@ class SizeTicket:
         tables: table name → its sizes.
         initial: `state_dict` of the whole model before the search, its tables reduced to these sizes.
         final: the same at the end of the search.
-        num_parameters: of tables and projections.
     """
 
     budget: Budget

@@ -61,14 +61,6 @@ class TrainingController(Protocol):
         """Resume from the result of `state()`."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class EpochsResult:
-    """One record per epoch, and the seconds spent, without interruptions."""
-
-    history: tuple[Record, ...]
-    seconds: float
-
-
 def run_epochs(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
@@ -85,24 +77,20 @@ def run_epochs(
     watch: "Mapping[str, BatchSource] | None" = None,
     progress: Progress | None = None,
     should_stop: Callable[[], bool] | None = None,
-) -> EpochsResult:
-    """Train until the controller has finished.
+) -> tuple[tuple[Record, ...], float]:
+    """Train until the controller has finished; returns the records of all epochs and the seconds of training.
 
     Args:
         stage: kind of training; a checkpoint of another stage is refused.
         settings: plain data; a checkpoint with other settings is refused.
         seed: of the randomness inside training (dropout). The state of the global generators is restored afterwards.
-        max_epochs: for the progress display; the controller decides.
-        title: name of this training in the progress display; default: its stage.
+        max_epochs, title: shown in the progress display; the controller decides when training ends.
         average: weights that are evaluated, and that the controller sees after an epoch, instead of the last ones.
         folder: where `checkpoint.safetensors` is written after each epoch and on Ctrl-C, and `history.jsonl`, one
             record per epoch. Training resumes from an existing checkpoint.
         watch: further splits to evaluate after each epoch, for the record only.
-        should_stop: called after every step; when it returns True, the checkpoint is written and training ends.
-
-    Raises:
-        TimeLimitReached: `should_stop` returned True before training had finished.
-        KeyboardInterrupt: Ctrl-C was pressed; the checkpoint holds the last completed step.
+        should_stop: called after every step; when it returns True, the checkpoint is written and `TimeLimitReached` is
+            raised.
     """
     run_settings = {**settings, "seed": seed, "num_steps": len(data.train), "num_rows": data.train.num_rows}
     run_settings = json.loads(json.dumps(run_settings, default=str))  # tuples and paths as read from a checkpoint
@@ -152,7 +140,7 @@ def run_epochs(
             run.save()
             raise KeyboardInterrupt from None
         show.report(epoch=run.epoch - 1, step=len(data.train), finished=True)
-        return EpochsResult(history=tuple(run.history.records), seconds=run.seconds)
+        return tuple(run.history.records), run.seconds
 
 
 @dataclass
@@ -236,8 +224,7 @@ class _Run:
                 f"{path} is the checkpoint of another stage ({stored.get('stage')}, expected {self.stage}). Choose "
                 "another folder"
             )
-        settings = dict(stored["settings"])
-        weights, own_weights = settings.get(INITIAL_WEIGHTS), self.settings[INITIAL_WEIGHTS]
+        settings = stored["settings"]
         changed = [
             f"{name} {settings.get(name)!r} → {value!r}"
             for name, value in self.settings.items()
@@ -248,7 +235,7 @@ class _Run:
                 f"{path} was written with other settings ({'; '.join(changed)}). Use the same settings, or delete it "
                 "to start again"
             )
-        if weights != own_weights:
+        if settings.get(INITIAL_WEIGHTS) != self.settings[INITIAL_WEIGHTS]:
             raise ConfigError(
                 f"{path} was written for a model with other initial weights: another model or ticket, or one built "
                 "without a seed. Pass the same model, or delete the file to start again"

@@ -26,13 +26,7 @@ StoppingMetric = Literal["auc", "logloss"]
 
 
 class EarlyStopping:
-    """Stops a training when a validation metric no longer improves, and keeps the best weights.
-
-    Args:
-        metric: `auc` (higher is better) or `logloss` (lower is better).
-        patience: stop after this many epochs in a row without an improvement.
-        min_delta: an improvement must be *larger* than this.
-    """
+    """Stops after `patience` epochs without an improvement larger than `min_delta`, and keeps the best weights."""
 
     def __init__(self, *, metric: StoppingMetric = "auc", patience: int = 3, min_delta: float = 0.0) -> None:
         if metric not in get_args(StoppingMetric):
@@ -168,8 +162,8 @@ def fit(
         should_stop: called after every step; when it returns True, the checkpoint is written and `TimeLimitReached` is
             raised.
     """
-    controller = _FitController(model, config)
-    epochs = run_epochs(
+    controller = StoppingController(model, config.early_stopping(), config.max_epochs)
+    history, seconds = run_epochs(
         model,
         build_optimizer(model, config.optimizer),
         controller,
@@ -191,18 +185,18 @@ def fit(
     assert stopping.best_metrics is not None
     return FitResult(
         best_epoch=stopping.best_epoch,
-        num_epochs=len(epochs.history),
+        num_epochs=len(history),
         validation=stopping.best_metrics,
-        seconds=epochs.seconds,
-        history=epochs.history,
+        seconds=seconds,
+        history=history,
     )
 
 
-class _FitController:
-    """A `TrainingController`: early stopping on validation, or the end at `max_epochs`."""
+class StoppingController:
+    """A `TrainingController` that ends on early stopping or at `max_epochs`, and keeps the best weights."""
 
-    def __init__(self, model: nn.Module, config: TrainingConfig) -> None:
-        self.model, self.max_epochs, self.stopping = model, config.max_epochs, config.early_stopping()
+    def __init__(self, model: nn.Module, stopping: EarlyStopping, max_epochs: int) -> None:
+        self.model, self.stopping, self.max_epochs = model, stopping, max_epochs
         self.epoch = 0
 
     @property
@@ -221,9 +215,10 @@ class _FitController:
         return {"metric": self.stopping.metric, "best": self.stopping.best}
 
     def state(self) -> Checkpoint:
-        stopping = self.stopping.state()
-        return Checkpoint(stopping.tensors, stopping.metadata | {"epoch": self.epoch})
+        state = Checkpoint(metadata={"epoch": self.epoch})
+        state.add("stopping", self.stopping.state())
+        return state
 
     def load(self, state: Checkpoint) -> None:
         self.epoch = state.metadata["epoch"]
-        self.stopping.load(state)
+        self.stopping.load(state.part("stopping"))

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -21,13 +21,6 @@ from thresher.training.progress import StageProgress
 
 if TYPE_CHECKING:
     from thresher.data.batches.batches import Batch, BatchSource
-
-
-@runtime_checkable
-class CatchesUp(Protocol):
-    """An optimizer that defers updates of absent rows (`RowAdam`)."""
-
-    def catch_up(self) -> None: ...
 
 
 OnStep = Callable[[int, Tensor], None]
@@ -108,8 +101,8 @@ def train_epoch(
             on_step(step, loss)
         if progress is not None and progress.due():
             progress.report(epoch=epoch, step=step + 1, loss=running.read(epoch))
-    if isinstance(optimizer, CatchesUp):
-        optimizer.catch_up()  # apply the updates deferred for rows absent from the last batches
+    if (catch_up := getattr(optimizer, "catch_up", None)) is not None:
+        catch_up()  # RowAdam: apply the updates deferred for rows absent from the last batches
     mean = running.read(epoch)
     if not running.weight:
         raise ThresherError("the training split has no row with a sample weight above 0")
