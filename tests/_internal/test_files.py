@@ -118,7 +118,7 @@ def test_a_full_disk_is_a_write_error(tmp_path, atomic_write):
 
 def test_a_locked_folder_cannot_be_locked_again(tmp_path):
     with exclusive_lock(tmp_path / "made" / "here"):
-        message = r"another process is using .*here. Wait until it has finished"
+        message = r"another process is using .*here. Wait for it"
         with pytest.raises(ThresherError, match=message), exclusive_lock(tmp_path / "made" / "here"):
             pass
         with exclusive_lock(tmp_path / "made"):  # the parent folder is independent

@@ -58,8 +58,7 @@ def variant_name(config: Any) -> str:
     for name, variant in type(config).config_variants().items():
         if variant is type(config):
             return cast(str, name)
-    register = "register_embedding, register_model or config_variants()"
-    raise ConfigError(f"{type(config).__qualname__} is not registered. Register it with {register}.")
+    raise ConfigError(f"{type(config).__qualname__} is not registered. Use register_embedding or register_model.")
 
 
 def field_default(field: "dataclasses.Field[Any]") -> Any:
@@ -84,8 +83,8 @@ def _choose_variant(cls: Any, mapping: Mapping[str, Any], key: str, default: Any
     name = mapping[tag]
     if not isinstance(name, str) or name not in allowed:
         hint = why_missing(name) or did_you_mean(name, allowed)
-        expected = _list_choices(allowed)
-        raise KeyProblemError(tag_key, f"{tag_key}: expected {expected}, got {_describe_value(name)}{hint}")
+        found = f"expected {_list_choices(allowed)}, got {_describe_value(name)}"
+        raise KeyProblemError(tag_key, f"{tag_key}: {found}{hint}")
     return allowed[name], {other: value for other, value in mapping.items() if other != tag}
 
 
@@ -179,9 +178,7 @@ def _convert_tuple(hint: Any, value: Any, key: str) -> tuple[Any, ...]:
     )
 
 
-@cache
-def _type_hints(cls: type) -> dict[str, Any]:
-    return get_type_hints(cls)
+_type_hints = cache(get_type_hints)
 
 
 def _join_keys(key: str, name: str) -> str:

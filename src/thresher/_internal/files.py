@@ -68,8 +68,8 @@ def _prepared(path: Path) -> Iterator[Path]:
 def exclusive_lock(folder: Path) -> Iterator[None]:
     """Lock `folder` for this process, creating it if needed; raise `ThresherError` if another process holds the lock.
 
-    The lock belongs to the folder itself: it stays with the folder when it is renamed, and is released when the process
-    ends for any reason. On platforms and file systems without locks (Windows, some network drives) it does nothing.
+    The lock stays with a renamed folder and ends with the process. On platforms and file systems without locks
+    (Windows, some network drives) it does nothing.
     """
     with ExitStack() as held:
         with _report_write_errors(folder):
@@ -90,9 +90,7 @@ def _lock(folder: Path, held: ExitStack) -> bool:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise ThresherError(
-            f"another process is using {folder}. Wait until it has finished, or choose another folder."
-        ) from None
+        raise ThresherError(f"another process is using {folder}. Wait for it, or choose another folder.") from None
     except OSError:
         return True  # a file system without locks
     held.callback(fcntl.flock, descriptor, fcntl.LOCK_UN)  # forked children would keep the lock after a mere close
@@ -131,11 +129,7 @@ def remove(path: Path) -> None:
 
 
 def is_temporary_path(path: Path) -> bool:
-    """Whether the name is one that an atomic write uses temporarily.
-
-    >>> is_temporary_path(Path(".config.toml.123.partial")), is_temporary_path(Path("config.toml"))
-    (True, False)
-    """
+    """Whether the name is one that an atomic write uses temporarily, such as `.config.toml.123.partial`."""
     return _TEMPORARY.fullmatch(path.name) is not None
 
 

@@ -21,7 +21,6 @@ LARGE_BYTES = 4 << 20
 CHUNK_ENTRIES = 1 << 20
 """Entries of a table that are processed at a time where a temporary of its whole size would be too large."""
 
-
 _mapped: ContextVar[tuple[Path, int] | None] = ContextVar("mapped_tables", default=None)
 """The folder of mapped tables, and the bytes over which a table is mapped."""
 
@@ -60,7 +59,6 @@ def copy_of(values: Tensor) -> Tensor:
 
 @torch.no_grad()
 def copy_into_(targets: Mapping[str, Tensor], sources: Mapping[str, Tensor]) -> None:
-    """Copy each source into the target with the same name, in place."""
     for name, target in targets.items():
         target.copy_(sources[name])
 

@@ -1,12 +1,9 @@
 """Settings: frozen dataclasses ↔ plain mappings ↔ TOML, one to one.
 
-The type of a field decides which values its key may hold: `bool`, `int`, `float`, `str`, `Path`, `Literal`, tuples
-(TOML arrays), `Mapping[str, T]` and nested dataclasses (tables), and unions of these. None is written as an absent key,
-or as the word `"none"` if it is not the default. A base class with the ClassVar `config_tag` and the classmethod
-`config_variants()` is resolved by that key (`method = "pep"`). A class with the classmethod `from_config_text(text)` is
-written as one string, `str(value)`.
-
-An absent key keeps its default, also inside a table. An unknown key is an error.
+Fields may be `bool`, `int`, `float`, `str`, `Path`, `Literal`, tuples (TOML arrays), `Mapping[str, T]` and nested
+dataclasses (tables), and unions of these. None is an absent key, or `"none"` if it is not the default. A base class
+with the ClassVar `config_tag` and the classmethod `config_variants()` is resolved by that key (`method = "pep"`). A
+class with the classmethod `from_config_text(text)` is one string. Absent keys keep their defaults; unknown ones raise.
 """
 
 import dataclasses
@@ -32,7 +29,7 @@ T = TypeVar("T")
 
 
 def config_from_mapping(cls: type[T], mapping: Mapping[str, Any], *, where: str = "config") -> T:
-    """Build a config from plain nested dicts, as `tomllib` returns them; `where` names their source in errors."""
+    """Build a config from plain nested dicts; `where` names their source in errors."""
     if not isinstance(mapping, Mapping):
         raise ConfigError(f"{where}: expected a table of settings, found {type(mapping).__name__}")
     try:
@@ -82,12 +79,10 @@ def load_toml(cls: type[T], path: str | Path) -> T:
 
 
 def save_toml(config: Any, path: str | Path) -> None:
-    """Write `to_toml(config)` to a file atomically."""
     write_text(Path(path), to_toml(config))
 
 
 def to_toml(config: Any) -> str:
-    """The config as TOML text. `config_from_mapping(cls, tomllib.loads(text))` returns an equal config."""
     return format_document(config_to_mapping(config))
 
 
@@ -95,8 +90,8 @@ def override(config: T, assignments: Iterable[str], *, where: str = "override") 
     """Change settings by `"dotted.key=value"`, as given on a command line.
 
     Values are TOML, but strings need no quotes and arrays no brackets: `search.budgets=30k,2%`. If a tag changes
-    (`model.name=deepfm`), settings that both variants have and that differ from their default are kept. The order of
-    assignments matters only for repeated keys, where the last one is used.
+    (`model.name=deepfm`), settings that both variants have and that differ from their default are kept. Of repeated
+    keys the last is used.
     """
     changes: dict[str, Any] = {}
     for assignment in assignments:

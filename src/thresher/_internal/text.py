@@ -21,13 +21,10 @@ def list_first(items: Iterable[object], limit: int = 5, *, separator: str = ", "
 def align_columns(rows: Sequence[Sequence[str]], numeric: Sequence[bool]) -> str:
     """Rows of cells as text, two spaces between columns; numeric columns are aligned right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = (
-        "  ".join(
-            cell.rjust(width) if right else cell.ljust(width)
-            for cell, width, right in zip(row, widths, numeric, strict=True)
-        )
-        for row in rows
-    )
+    lines = []
+    for row in rows:
+        cells = zip(row, widths, numeric, strict=True)
+        lines.append("  ".join(cell.rjust(width) if right else cell.ljust(width) for cell, width, right in cells))
     return "\n".join(line.rstrip() for line in lines)
 
 

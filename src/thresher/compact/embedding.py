@@ -61,7 +61,6 @@ class CompactEmbedding(RowEmbedding):
 
     @classmethod
     def from_table(cls, field_sizes: Sequence[int], table: CompactTable) -> Self:
-        """A trainable copy of a stored table."""
         if table.num_features != sum(field_sizes):
             raise ValueError(f"the table has {table.num_features} rows, but field_sizes sum to {sum(field_sizes)}.")
         positions, values = table.entries()
@@ -89,7 +88,6 @@ class CompactEmbedding(RowEmbedding):
         return functional.embedding(found.places, self.vectors_of(found.ids), scale_grad_by_freq=True)  # [..., D]
 
     def vectors_of(self, ids: Tensor) -> Tensor:
-        """Vectors `[..., D]` of ids `[...]`, without `scale_grad_by_freq`."""
         return compact_lookup(self.values, self.row_starts, self.columns, ids, self.embedding_dim)
 
     @property
@@ -110,7 +108,6 @@ class CompactEmbedding(RowEmbedding):
         return self.row_starts.diff().long()
 
     def mask(self) -> Tensor:
-        """The dense mask `[N, D]`, True = kept."""
         mask = torch.zeros(self.num_features * self.embedding_dim, dtype=torch.bool, device=self.columns.device)
         mask[self.positions()] = True
         return mask.view(self.num_features, self.embedding_dim)
@@ -129,9 +126,7 @@ class CompactEmbedding(RowEmbedding):
         return layout.storage_bytes
 
     def to_table(self) -> CompactTable:
-        """The present values as a `CompactTable`."""
-        shape = (self.num_features, self.embedding_dim)
-        return CompactTable.from_entries(shape, self.positions(), self.values)
+        return CompactTable.from_entries((self.num_features, self.embedding_dim), self.positions(), self.values)
 
     def extra_repr(self) -> str:
         return f"{self.num_features}, {self.embedding_dim}, num_parameters={self.num_parameters()}"
@@ -188,15 +183,14 @@ class QuantizedEmbedding(CompactEmbedding):
 
 
 def quantize_aware_(model: nn.Module, value_type: ValueType) -> Sequence[str]:
-    """Replace every `CompactEmbedding` of a model by a `QuantizedEmbedding`.
+    """Replace every `CompactEmbedding` of a model by a `QuantizedEmbedding`; returns the names of the modules.
 
-    Build the optimizer afterwards: the scales are new parameters. Returns the names of the replaced modules.
+    Build the optimizer afterwards: the scales are new parameters.
     """
-    names = [name for name, module in model.named_modules() if type(module) is CompactEmbedding]
+    compact = {name: module for name, module in model.named_modules() if isinstance(module, CompactEmbedding)}
+    names = [name for name, module in compact.items() if type(module) is CompactEmbedding]
     if not names:
         raise ConfigError("the model has no CompactEmbedding to quantize. Retrain a ticket first.")
     for name in names:
-        module = model.get_submodule(name)
-        assert isinstance(module, CompactEmbedding)
-        model.set_submodule(name, QuantizedEmbedding(module, value_type))
+        model.set_submodule(name, QuantizedEmbedding(compact[name], value_type))
     return names

@@ -66,7 +66,7 @@ def decode_positions(layout: Layout, arrays: Mapping[str, Array]) -> Positions:
     ranks, columns = _decode_content(layout, arrays)
     if layout.drops_columns:
         columns = arrays["column_map"].astype(np.int64)[columns]
-    return _indexed_rows(layout, arrays)[ranks] * layout.embedding_dim + columns
+    return indexed_rows(layout, arrays)[ranks] * layout.embedding_dim + columns
 
 
 def _encode_row_index(layout: Layout, rows: Positions) -> dict[str, Array]:
@@ -83,7 +83,7 @@ def _encode_row_index(layout: Layout, rows: Positions) -> dict[str, Array]:
             return {"row_starts": starts, "row_lows": rows & ((1 << shift) - 1)}
 
 
-def _indexed_rows(layout: Layout, arrays: Mapping[str, Array]) -> Positions:
+def indexed_rows(layout: Layout, arrays: Mapping[str, Array]) -> Positions:
     """Feature ids of the indexed rows, ascending."""
     match layout.row_index:
         case "all":

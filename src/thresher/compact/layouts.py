@@ -120,7 +120,7 @@ def choose_layout(
 
     Rows and columns count if they have a kept entry; full rows kept all `num_columns`.
     """
-    columns_used = max(num_columns, 1)  # an empty table keeps one column, so that rows have a width
+    used = max(num_columns, 1)  # an empty table keeps one column, so that rows have a width
     candidates = [
         Layout(
             row_index=row_index,
@@ -133,10 +133,10 @@ def choose_layout(
             num_entries=num_entries,
             num_full_rows=marked,
         )
-        for width in dict.fromkeys((embedding_dim, columns_used))
+        for width in dict.fromkeys((embedding_dim, used))
         for content in CONTENTS
         for row_index in ROW_INDEXES
-        for marked in dict.fromkeys((0, num_full_rows if width == columns_used and content != "full" else 0))
+        for marked in dict.fromkeys((0, num_full_rows if width == used and content != "full" else 0))
         # in a list of columns a row is found by its first entry, so there are no empty rows
         if content != "columns" or row_index != "all" or num_rows == num_features
     ]

@@ -1,8 +1,4 @@
-"""Lookup in the arrays of a compact table: the numba kernel, or its numpy twin if numba is not installed.
-
-The kernel releases the GIL, and any number of threads may run it at once. The twin is slower and returns the same
-numbers; it also reads only the rows looked up.
-"""
+"""Lookup in the arrays of a compact table: the numba kernel, or its slower numpy twin if numba is not installed."""
 
 from collections.abc import Callable, Mapping
 from functools import partial

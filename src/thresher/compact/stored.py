@@ -1,8 +1,4 @@
-"""The stored forms of embeddings: conversion to tables, tables as modules, and tables of methods that share rows.
-
-A bundle stores a `CompactTable` for pruned and plain tables, and a `MethodTable` for methods with codes, hashes or
-projections. `StoredEmbedding` looks up in either.
-"""
+"""The stored forms of embeddings: a `CompactTable` for pruned and plain tables, a `MethodTable` for other methods."""
 
 import json
 from collections.abc import Sequence
@@ -28,10 +24,7 @@ BUILD_ERRORS = (ConfigError, LookupError, TypeError, ValueError, RuntimeError, A
 
 
 class MethodTable:
-    """The stored form of a method that shares or projects rows (codes, hashes, projections), ready for lookup.
-
-    The counterpart of `CompactTable` for such methods: immutable, one safetensors file, without pickle.
-    """
+    """The immutable stored form of a method that shares or projects rows (codes, hashes, projections)."""
 
     def __init__(self, field_sizes: Sequence[int], form: StoredForm) -> None:
         self.form = form
@@ -94,10 +87,7 @@ AnyTable = CompactTable | MethodTable
 
 
 class StoredEmbedding(FieldEmbedding):
-    """Ids `[...]` → vectors `[..., D]` from a memory-mapped table, without parameters and gradients.
-
-    To train further, use `CompactEmbedding.from_table`.
-    """
+    """Ids `[...]` → vectors `[..., D]` from a table, frozen; `CompactEmbedding.from_table` is the trainable form."""
 
     def __init__(self, field_sizes: Sequence[int], table: AnyTable) -> None:
         if table.num_features != sum(field_sizes):
@@ -182,13 +172,11 @@ def load_any_table(path: Path, *, verify: bool = True) -> AnyTable:
 
 
 def make_trainable_(model: nn.Module) -> Sequence[str]:
-    """Make a model that was loaded from a bundle trainable: its compact tables become `CompactEmbedding` modules.
-
-    Returns the names of the replaced modules.
-    """
-    stored = {name: module for name, module in model.named_modules() if isinstance(module, StoredEmbedding)}
-    compact = {name: module.table for name, module in stored.items() if isinstance(module.table, CompactTable)}
-    for name, table in compact.items():
-        model.set_submodule(name, CompactEmbedding.from_table(stored[name].field_sizes, table))
+    """Replace the compact tables of a model from a bundle by `CompactEmbedding` modules; returns their names."""
+    replaced = []
+    for name, module in list(model.named_modules()):
+        if isinstance(module, StoredEmbedding) and isinstance(module.table, CompactTable):
+            model.set_submodule(name, CompactEmbedding.from_table(module.field_sizes, module.table))
+            replaced.append(name)
     model.requires_grad_(True)
-    return list(compact)
+    return replaced

@@ -64,8 +64,7 @@ class CompactTable:
         if mask.ndim != 2 or mask.shape != values.shape:
             raise ValueError(f"mask has shape {mask.shape} and values {values.shape}: expected the same [N, D].")
         positions = np.flatnonzero(mask)
-        shape = (mask.shape[0], mask.shape[1])
-        return cls.from_entries(shape, positions, values.reshape(-1)[positions], value_type=value_type)
+        return cls.from_entries(mask.shape, positions, values.reshape(-1)[positions], value_type=value_type)
 
     @classmethod
     def from_entries(
@@ -143,7 +142,6 @@ class CompactTable:
         return decode_positions(self.layout, self.arrays), values
 
     def mask(self) -> npt.NDArray[np.bool_]:
-        """The dense mask `[N, D]`, True = kept."""
         mask = np.zeros(self.shape, np.bool_)
         mask.reshape(-1)[self.entries()[0]] = True
         return mask
@@ -153,20 +151,17 @@ class CompactTable:
         return np.bincount(self.entries()[0] // self.embedding_dim, minlength=self.num_features)
 
     def to_dense(self) -> npt.NDArray[np.float32]:
-        """The dense table `[N, D]`."""
         dense = np.zeros(self.shape, np.float32)
         positions, values = self.entries()
         dense.reshape(-1)[positions] = values
         return dense
 
     def to_value_type(self, value_type: ValueType) -> "CompactTable":
-        """A table with the same entries and its values rounded to another type."""
         if value_type == self.value_type:
             return self
         return CompactTable.from_entries(self.shape, *self.entries(), value_type=value_type)
 
     def save(self, path: str | Path) -> None:
-        """Write one safetensors file atomically."""
         from thresher.compact.file import save_table
 
         save_table(self.layout, self.arrays, Path(path))
@@ -195,10 +190,9 @@ class CompactTable:
 
 def to_numpy(values: "Tensor | Array") -> Array:
     """An array or a tensor on any device as an array."""
-    if isinstance(values, np.ndarray):
-        return values
-    tensor: Any = values
-    array: Array = tensor.detach().cpu().numpy() if hasattr(tensor, "detach") else np.asarray(tensor)
+    if isinstance(values, np.ndarray) or not hasattr(values, "detach"):
+        return np.asarray(values)
+    array: Array = values.detach().cpu().numpy()
     return array
 
 
