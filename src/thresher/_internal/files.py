@@ -1,7 +1,7 @@
 """Atomic files and folders, exclusive locks, and JSON files.
 
-A file or folder is written under a temporary name beside its destination, then renamed. An interrupted write therefore
-never damages the destination; its temporary files are removed by the next write to the same destination.
+A file or folder is written under a temporary name beside its destination, then renamed, so an interrupted write never
+damages the destination. Its temporary files are removed by the next write to the same destination.
 """
 
 import glob

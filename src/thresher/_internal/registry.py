@@ -1,8 +1,7 @@
 """Registry: names → methods, models or data sources, open to other packages.
 
-Thresher's own modules are listed by name and imported at first use, so no module imports the modules that register
-themselves in it. Other packages declare theirs in an entry-point group; one that cannot be imported is skipped, and the
-reason is part of the error when its name is asked for.
+Thresher's own modules are listed by name and imported at first use. Other packages declare theirs in an entry-point
+group; one that cannot be imported is skipped, and the error for its name gives the reason.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

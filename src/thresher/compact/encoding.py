@@ -218,11 +218,7 @@ def unpack_values(arrays: Mapping[str, Array], value_type: ValueType, entries: P
 
 
 def quantize(values: Values, value_type: ValueType) -> Quantized:
-    """Codes and scales with the least squared error per block, over a grid of scales.
-
-    The largest scale maps the largest value to the largest code. Smaller ones clip it and resolve the other values
-    better, which pays at 4 bits.
-    """
+    """Codes and scales with the least squared error per block; at 4 bits it can pay to clip the largest values."""
     _check_finite(values, value_type)
     block, largest_code = SCALE_BLOCK[value_type], MAX_CODE[value_type]
     padded = np.zeros((num_scales(value_type, len(values)), block), np.float32)

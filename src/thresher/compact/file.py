@@ -1,8 +1,7 @@
 """A compact table as one safetensors file: `save_table` writes it, `load_table` maps it into memory.
 
-The metadata of the header contains the format's name and version, the layout as JSON, and a checksum of all arrays. The
-reader maps arrays instead of copying them, works without torch, and refuses damaged or hostile files: everything that a
-lookup uses as an index is checked before the first lookup. Values are not checked.
+The reader works without torch and refuses damaged or hostile files: everything that a lookup uses as an index is
+checked before the first lookup. Values are not checked.
 """
 
 import hashlib

@@ -1,15 +1,10 @@
 """The layouts of a compact table, the exact bytes of each, and the smallest one for a mask.
 
-A layout is a choice for each of these questions:
-
-1. *Which rows have kept entries?* `all` (no index), `bitmap` (one bit per row, with rank blocks), or `list8` / `list16`
-   (rows grouped by 256 or 65,536, one or two bytes per non-empty row).
-2. *Which columns does a row have?* `full` (all of them), `masks` (one bit per cell) or `columns` (one column number per
-   kept entry, and one bit per entry that marks the first of a row).
-3. *Are some rows full?* Then one bit per row can mark them, and they need no masks or column numbers.
-4. *Which columns are used?* Columns without a kept entry can be dropped.
-
-Values are stored as floats of 4 or 2 bytes, or as 8- or 4-bit codes with one float32 scale per block of values.
+- Rows with kept entries: `all` (no index), `bitmap` (one bit per row, with rank blocks), or `list8` / `list16` (rows
+  grouped by 256 or 65,536, one or two bytes per non-empty row).
+- Columns of a row: `full` (all), `masks` (one bit per cell) or `columns` (one column number per kept entry, and one bit
+  per entry that marks the first of a row). One bit per row can mark full rows, and unused columns can be dropped.
+- Values: floats of 4 or 2 bytes, or 8- or 4-bit codes with one float32 scale per block of values.
 """
 
 from dataclasses import dataclass

@@ -1,8 +1,7 @@
 """CompactTable: the kept entries of an embedding table and their positions, in the smallest layout.
 
 Immutable; for training use `CompactEmbedding`. Lookups never build the dense table, and any number of threads may run
-them. `storage_bytes` is the sum of the arrays' bytes, which is the size of the file without its header. Works without
-torch.
+them. Works without torch.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
 """TraceableEmbedding: lookup in a compact table as plain tensor operations, for export to other engines.
 
-Gathers, sums and one scatter: no kernel, no loop, no shape that depends on values. Its arrays are a little larger than
-those of `CompactTable`, since not every engine has bit operations on larger types than bytes.
+Gathers, sums and one scatter: no kernel, no loop, no shape that depends on values. Not every engine has bit operations
+on larger types than bytes, so the arrays are a little larger than those of `CompactTable`.
 """
 
 from collections.abc import Sequence
