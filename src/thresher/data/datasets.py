@@ -75,13 +75,10 @@ def _find_files(config: DataConfig, names: tuple[str, ...]) -> tuple[Path, ...]:
                 if suffix or path.suffix not in _COMPRESSED[1:]:
                     found.setdefault(path.name.removesuffix(suffix), path)
         if found:
-            return tuple(found[plain_name] for plain_name in sorted(found, key=_natural_order))
+            parts = {name: re.findall(r"(\D*)(\d*)", name) for name in found}  # day_2 comes before day_10
+            ordered = sorted(found, key=lambda name: [(text, int(number or 0)) for text, number in parts[name]])
+            return tuple(found[name] for name in ordered)
     raise DataError(f"contains none of {', '.join(names)}, also not .gz or .zst; set data.paths", file=folder)
-
-
-def _natural_order(name: str) -> list[tuple[str, int]]:
-    """A sort key with `day_2` before `day_10`."""
-    return [(text, int(number or 0)) for text, number in re.findall(r"(\D*)(\d*)", name)]
 
 
 @dataclass(frozen=True)

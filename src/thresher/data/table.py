@@ -32,10 +32,7 @@ _TABLE_FILES = re.compile(
 
 @dataclass(frozen=True, eq=False)
 class Bag:
-    """A multi-valued field of some rows: row i has the features `values[offsets[i]:offsets[i + 1]]`, possibly none.
-
-    The arrays are of NumPy; in a batch they are tensors.
-    """
+    """A multi-valued field: row i has the features `values[offsets[i]:offsets[i + 1]]`. In a batch they are tensors."""
 
     field: int  # index in `schema.fields`
     values: Any  # int32 [total], global feature ids

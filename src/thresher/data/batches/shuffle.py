@@ -1,7 +1,4 @@
-"""The order of the rows of an epoch (file order, one permutation, or blocks shuffled in windows), and prefetching.
-
-An order depends only on (number of rows, seed, epoch, window), so an epoch can be resumed at any batch.
-"""
+"""The shuffled rows of an epoch, which depend only on (number of rows, seed, epoch, window), and prefetching."""
 
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -17,8 +14,7 @@ BLOCK_ROWS = 1024
 
 T = TypeVar("T")
 _END = object()
-ReadAhead = Callable[[NDArray[np.int64], int], None]
-"""Called with the first rows of blocks that are needed soon, and the number of rows of a block."""
+ReadAhead = Callable[[NDArray[np.int64], int], None]  # (first rows of blocks that are needed soon, rows of a block)
 
 
 def default_window(num_rows: int, row_bytes: int) -> int:

@@ -35,8 +35,7 @@ class Fitted:
 
 def fit_vocabularies(coded: CodedRows, known: RowEncoder | None) -> Fitted:
     """The vocabularies of all fields; after those of `known`, if given."""
-    plan = coded.plan
-    edges = _quantile_edges(coded, known)
+    plan, edges = coded.plan, _quantile_edges(coded, known)
     train, everything = _code_counts(coded, edges)
     chosen = everything if plan.vocabulary_from == "all" else train
     members = [[at for at, field in enumerate(plan.fields) if field.owner == owner] for owner in coded.owners]

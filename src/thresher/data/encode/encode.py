@@ -29,8 +29,7 @@ from thresher.data.schema import Schema
 from thresher.data.table import SCRATCH, TABLE_VERSION, EncodedTable, check_replaceable, read_metadata
 from thresher.errors import DataError, TableExistsError
 
-Progress = Callable[[int, int | None, str], None]
-"""Called with (done, total, message); total is None while it is unknown."""
+Progress = Callable[[int, int | None, str], None]  # (done, total or None while it is unknown, message)
 
 
 def encode(

@@ -26,8 +26,7 @@ MAX_SKIPPED_SAMPLES = 20
 BLOCK_ROWS = 1 << 17
 NUM_THREADS = min(4, os.cpu_count() or 1)
 Mask = NDArray[np.bool_]
-BagCodes = tuple[NDArray[np.int32], NDArray[np.int64]]
-"""The codes of a multi-valued field, concatenated over the rows, and the number of codes of each row."""
+BagCodes = tuple[NDArray[np.int32], NDArray[np.int64]]  # codes of all rows, and the number of codes of each row
 
 
 class CodedRows:

@@ -67,10 +67,7 @@ def _split_by_time(
 
 
 def read_moments(column: pl.Series, date_format: str) -> NDArray[np.float64]:
-    """A time column as numbers: dates as seconds since 1970, NaN for values that are neither a number nor a date.
-
-    With a `date_format` all values are read as dates.
-    """
+    """A time column as numbers: dates as seconds since 1970 (with a `date_format` all values are dates), else NaN."""
     moments, no_number = np.full(len(column), np.nan), np.ones(len(column), bool)
     if not column.dtype.is_temporal() and not date_format:
         moments, no_number = as_numbers(column)

@@ -77,9 +77,7 @@ def _hash_values(text: pl.Series, num_buckets: int) -> pl.Series:
 
 
 def log2_buckets(values: NDArray[np.float64]) -> NDArray[np.int64]:
-    """The rule of the Criteo contest winners: `floor(ln(x)²)` for x > 2, else `x - 2`, so small values stay apart.
-
-    Fractions at or below 2 are rounded down first, since the rule is meant for counts.
+    """The rule of the Criteo contest winners: `floor(ln(x)²)` for x > 2, else `floor(x) - 2`.
 
     >>> log2_buckets(np.array([-1.0, 0.0, 1.0, 2.0, 3.0, 100.0])).tolist()
     [-3, -2, -1, 0, 1, 21]

@@ -1,7 +1,7 @@
 """Provisional codes: raw values → 0, 1, … in the order of first appearance, in little memory.
 
-Values are identified by a 64-bit hash and not stored: twelve bytes per slot, whatever their length. For ten million
-distinct values of a field the probability of any collision is 3 in a million.
+Values are identified by a 64-bit hash and not stored. For ten million distinct values of a field the probability of any
+collision is 3 in a million.
 """
 
 import numpy as np

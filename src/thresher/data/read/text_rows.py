@@ -17,8 +17,7 @@ from thresher.errors import DataError
 from thresher.kernels.compiling import kernel
 
 Skipped = list[tuple[int, str]]
-Parsed = tuple[pl.DataFrame, Sequence[int], Skipped]
-"""The rows, the line number of each, and the skipped bad rows (line, reason)."""
+Parsed = tuple[pl.DataFrame, Sequence[int], Skipped]  # rows, the line of each, skipped rows with line and reason
 LATIN_1_HINT = 'if the file is Latin-1, set data.encoding = "latin-1"'
 QUOTE_HINT = 'set data.quote = ""'
 NUL_BYTE = "contains a NUL byte: the file is binary or damaged"
