@@ -46,6 +46,10 @@ def test_show_a_bundle_by_field(finished, thresher):
     assert (bundle["kind"], bundle["model"], bundle["num_parameters"]) == ("bundle", "fm", 50)
     tables = {table["table"]: table for table in bundle["tables"]}
     assert bundle["storage_bytes"] == sum(table["storage_bytes"] for table in tables.values())
+    assert list(tables) == sorted(tables, key=lambda name: -tables[name]["storage_bytes"])
+    for name, table in tables.items():
+        stored = sum(field["storage_bytes"] for field in bundle["fields"] if field["table"] == name)
+        assert abs(stored - table["storage_bytes"]) <= len(bundle["fields"])
     fields = [field for field in bundle["fields"] if field["table"] == "embedding"]
     assert sum(field["num_parameters"] for field in fields) == 50
     assert sum(field["num_dropped"] for field in fields) == tables["embedding"]["num_dropped"]

@@ -1,9 +1,11 @@
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
+from thresher.data.schema import Field, Label, Schema
 from thresher.errors import ThresherError
-from thresher.report.fields import MAX_FIELDS, FieldSummary, plot_kept_fields, plot_table
+from thresher.report.fields import MAX_FIELDS, FieldSummary, plot_kept_fields, plot_table, summarise_fields
 
 
 def kept(number: int, **more) -> FieldSummary:
@@ -50,3 +52,14 @@ def test_plot_table_with_and_without_unknown_values(tmp_path, unknown):
 def test_plot_without_fields_is_an_error(tmp_path):
     with pytest.raises(ThresherError, match="no field to draw"):
         plot_kept_fields([], tmp_path / "figure")
+
+
+@pytest.mark.parametrize("num_tables", [None, 1, 2])
+def test_kept_features_entries_and_bytes_of_each_field(num_tables):
+    schema = Schema(fields=(Field(name="a", size=3), Field(name="b", size=2)), label=Label(column="y"))
+    sizes = np.array([4, 0, 2, 0, 0])
+    tables = num_tables or 1
+    first, second = summarise_fields(schema, sizes if num_tables is None else np.stack([sizes] * tables), "t", 60)
+    assert (first.field, first.num_features, first.num_kept, first.num_parameters) == ("a", 3, 2 * tables, 6 * tables)
+    assert (first.mean_size, first.storage_bytes) == (3.0, 60)
+    assert (second.num_features, second.num_kept, second.mean_size, second.storage_bytes) == (2, 0, 0.0, 0)

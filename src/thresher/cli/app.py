@@ -1,5 +1,6 @@
 """All commands with their examples."""
 
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -25,10 +26,6 @@ app = typer.Typer(
 )
 
 
-def _examples(*lines: str) -> str:
-    return "\n\n".join(["[bold]Examples[/bold]", *(line.replace("[", r"\[") for line in lines)])
-
-
 def _show_version(wanted: bool) -> None:
     if wanted:
         print(f"thresher {__version__}")
@@ -44,52 +41,42 @@ def _root(
     print_logs()
 
 
-app.command(epilog=_examples("thresher demo", "thresher demo --out runs/demo --json"))(demo)
-app.command(
-    epilog=_examples(
+EXAMPLES: dict[Callable[..., None], list[str]] = {
+    demo: ["thresher demo", "thresher demo --out runs/demo --json"],
+    prune: [
         "thresher prune clicks.csv --label clicked --budgets 50k,2% --out runs/clicks",
         "thresher prune 'logs/*.parquet' --max-auc-drop 0.001 --out runs/logs",
         "thresher prune movielens-1m --data-dir ml-1m --budgets 50k,25k,12k,6500 --out runs/ml1m",
         "thresher prune criteo day_0.gz --budgets 1% --set data.bad_rows=skip --out runs/criteo",
         "thresher prune --config run.toml --set training.batch_size=4096 --out runs/mine --resume",
-    )
-)(prune)
-app.command(
-    epilog=_examples(
+    ],
+    encode: [
         "thresher encode clicks.csv --dry-run",
         "thresher encode clicks.csv --label clicked --bad-rows skip --out encoded/clicks",
         "thresher encode criteo --data-dir criteo --memory-mb 500 --out encoded/criteo",
         "thresher encode tomorrow.csv --vocabulary-like encoded/clicks --out encoded/tomorrow",
-    )
-)(encode)
-app.command(
-    epilog=_examples("thresher search clicks.csv --budgets 50k,2% --out runs/clicks", "thresher retrain runs/clicks")
-)(search)
-app.command(epilog=_examples("thresher retrain runs/clicks"))(retrain)
-app.command(
-    epilog=_examples(
+    ],
+    search: ["thresher search clicks.csv --budgets 50k,2% --out runs/clicks", "thresher retrain runs/clicks"],
+    retrain: ["thresher retrain runs/clicks"],
+    compare: [
         "thresher compare clicks.csv --methods pep,uniform,mde --budgets 5%,2% --seeds 3 --out runs/compared",
         "thresher compare movielens-1m --data-dir ml-1m --methods all --models fm,deepfm --time-limit 3600",
-    )
-)(compare)
-app.command(
-    epilog=_examples(
+    ],
+    export: [
         "thresher export runs/clicks --budget 2% --out clicks-small",
         "thresher export runs/clicks --budget 2% --value-type int8 --retrain --out clicks-int8",
         "thresher export clicks-small --to onnx --out clicks.onnx",
-    )
-)(export)
-app.command(
-    epilog=_examples(
+    ],
+    predict: [
         "thresher predict clicks-small rows.parquet --keep request_id --out probabilities.parquet",
         "thresher predict clicks-small candidates.csv --top-k 10 --group user --keep item",
         """echo '{"user": "u1", "item": "i9"}' | thresher predict clicks-small -""",
-    )
-)(predict)
-app.command(
-    epilog=_examples(
+    ],
+    show: [
         "thresher show runs/clicks",
         "thresher show runs/clicks/encoded --figure data.png",
         "thresher show runs/clicks/bundles/2pct --figure kept.png",
-    )
-)(show)
+    ],
+}
+for command, lines in EXAMPLES.items():
+    app.command(epilog="\n\n".join(["[bold]Examples[/bold]", *(line.replace("[", r"\[") for line in lines)]))(command)

@@ -83,7 +83,11 @@ def export(
         print_json(details)
         return
     print(out)
-    _print_cost(details)
+    if "validation_auc" in details:
+        cost = details["validation_auc"] - details["validation_auc_before"]
+        print_note(f"{value_type}: validation AUC {details['validation_auc']:.4f} ({cost:+.5f} against float32)")
+    elif wanted_type != "fp32":
+        print_note(f"{value_type}: quantised, AUC not measured. Export from the run to measure it.")
     size = f"{format_bytes(details['bytes'])}, {bundle.num_parameters:,} parameters"
     print_note(f"{size}{f' ({wanted})' if wanted else ''}. {USAGE[to].format(out=out)}")
 
@@ -172,16 +176,6 @@ def _quantize(
         raise ConfigError("--retrain needs the data. Name the run instead of a bundle.")
     convert_bundle(source, folder, value_type)
     return {"value_type": value_type}
-
-
-def _print_cost(details: Details) -> None:
-    if "validation_auc" in details:
-        cost = details["validation_auc"] - details["validation_auc_before"]
-        print_note(
-            f"{details['value_type']}: validation AUC {details['validation_auc']:.4f} ({cost:+.5f} against float32)"
-        )
-    elif "value_type" in details:
-        print_note(f"{details['value_type']}: quantised, AUC not measured. Export from the run to measure it.")
 
 
 def _write(to: str, folder: Path, out: Path) -> None:

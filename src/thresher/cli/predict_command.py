@@ -1,7 +1,7 @@
 """predict: raw rows → probabilities, or the best rows of each group; reads files of any size in chunks."""
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated
@@ -66,7 +66,7 @@ def predict(
         sys.stdout.flush()
     else:
         with display(quiet=quiet) as progress:
-            num_rows = _write_file(_report_rows(frames, progress.encoding), out, as_json=as_json)
+            num_rows = _write_file(frames, out, as_json=as_json, show=progress.encoding)
         print_note(f"{num_rows:,} rows → {out}")
     if not quiet and (note := unknown.describe()) is not None:
         print_note(note)
@@ -127,27 +127,28 @@ def _predict_best(
     yield top_k(predictor, _read(predictor, rows, also), k, group=group, keep=keep, on_chunk=unknown.add)
 
 
-def _report_rows(frames: Iterator["pl.DataFrame"], show: Callable[[int, None, str], None]) -> Iterator["pl.DataFrame"]:
-    done = 0
-    for frame in frames:
-        done += len(frame)
-        show(done, None, "predicting")
-        yield frame
-
-
-def _write_file(frames: Iterator["pl.DataFrame"], out: Path, *, as_json: bool) -> int:
+def _write_file(frames: Iterable["pl.DataFrame"], out: Path, *, as_json: bool, show: Callable[..., None]) -> int:
     """Write frames to a file, atomically. Returns the number of rows."""
     from thresher._internal.files import atomic_file
 
-    done, as_json = 0, as_json or out.suffix.lower() in JSON_SUFFIXES
+    num_rows = 0
+
+    def counted() -> Iterator["pl.DataFrame"]:
+        nonlocal num_rows
+        for frame in frames:
+            num_rows += len(frame)
+            show(num_rows, None, "predicting")
+            yield frame
+
+    as_json = as_json or out.suffix.lower() in JSON_SUFFIXES
     with atomic_file(out) as beside:
         if out.suffix.lower() in PARQUET_SUFFIXES:
-            return _write_parquet(frames, beside)
+            _write_parquet(counted(), beside)
+            return num_rows
         with beside.open("w", encoding="utf-8") as file:
-            for at, frame in enumerate(frames):
+            for at, frame in enumerate(counted()):
                 _write_frame(frame, file, as_json=as_json, header=at == 0)
-                done += len(frame)
-    return done
+    return num_rows
 
 
 def _write_frame(frame: "pl.DataFrame", file: IO[str], *, as_json: bool, header: bool) -> None:
@@ -165,27 +166,24 @@ def _write_frame(frame: "pl.DataFrame", file: IO[str], *, as_json: bool, header:
     file.write(flat.write_csv(include_header=header))
 
 
-def _write_parquet(frames: Iterator["pl.DataFrame"], path: Path) -> int:
+def _write_parquet(frames: Iterator["pl.DataFrame"], path: Path) -> None:
     import polars as pl
     from polars.io.plugins import register_io_source
 
     first = next(frames, None)
     if first is None:
         pl.DataFrame(schema={PROBABILITY: pl.Float32}).write_parquet(path)
-        return 0
+        return
     schema = {name: pl.String() if kind == pl.Null else kind for name, kind in first.schema.items()}
-    done = [0]
 
     def parts(*_: object) -> Iterator[pl.DataFrame]:
         for frame in chain([first], frames):
-            done[0] += len(frame)
             try:
                 yield frame.cast(schema)  # type: ignore[arg-type]
             except pl.exceptions.PolarsError as error:
                 raise DataError(f"a column of --keep changes its type: {error}. Write .csv or .jsonl.") from error
 
     register_io_source(parts, schema=schema).sink_parquet(path)
-    return done[0]
 
 
 class _UnknownValues:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from thresher._internal.text import byte_unit
-from thresher.compact.table import CompactTable
 from thresher.errors import ThresherError
 from thresher.report.figures import COLOURS, new_figure, page_style, save_figure, set_count_ticks, set_title
 
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
 
     from thresher.data.schema import Schema
     from thresher.data.summary import TableStatistics
-    from thresher.serving.bundle import Bundle
 
 MAX_FIELDS = 50
 """If a table has more fields, only the largest are drawn: more are not readable on a page."""
@@ -39,51 +37,6 @@ class FieldSummary:
     """Kept entries per kept feature."""
     storage_bytes: int | None = None
     """Bytes of the table in proportion to the field's kept entries."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class TableSummary:
-    """Shape, kept entries, size and layout of one table."""
-
-    table: str
-    num_features: int
-    embedding_dim: int
-    num_parameters: int
-    num_dropped: int
-    storage_bytes: int
-    share_of_dense: float
-    """`storage_bytes` divided by the bytes of a dense float32 table."""
-    layout: str
-
-
-def summarise_bundle(bundle: "Bundle") -> tuple[list[TableSummary], list[FieldSummary]]:
-    """All tables, largest first, and the fields of each compact table."""
-    tables, fields = [], []
-    for name, table in bundle.tables.items():
-        num_features, embedding_dim = table.shape
-        num_dropped = 0
-        if isinstance(table, CompactTable):
-            sizes = table.sizes()
-            num_dropped = int((sizes == 0).sum())
-            full = ["full rows marked"] if table.layout.num_full_rows else []
-            parts = [f"{table.layout.row_index} rows", table.layout.content, table.layout.value_type, *full]
-            layout = ", ".join(parts)
-            fields += summarise_fields(bundle.encoder.schema, sizes, name, table.storage_bytes)
-        else:
-            layout = str(table.form.kind)
-        tables.append(
-            TableSummary(
-                table=name,
-                num_features=num_features,
-                embedding_dim=embedding_dim,
-                num_parameters=table.num_parameters,
-                num_dropped=num_dropped,
-                storage_bytes=table.storage_bytes,
-                share_of_dense=table.storage_bytes / max(4 * num_features * embedding_dim, 1),
-                layout=layout,
-            )
-        )
-    return sorted(tables, key=lambda table: -table.storage_bytes), fields
 
 
 def summarise_fields(schema: "Schema", sizes: Any, table: str, storage_bytes: int | None = None) -> list[FieldSummary]:

@@ -142,7 +142,7 @@ class Frontier:
 
 def plain_table(frontier: Frontier) -> str:
     """The table as text: the dense model first, then large to small."""
-    titles, rows = _titles(frontier), _rows(frontier)
+    titles, rows = _cells_of_table(frontier)
     heads = [title.rpartition("\n") for title in titles]
     widths = [
         max(len(line) for line in [*title.split("\n"), *column]) for title, *column in zip(titles, *rows, strict=True)
@@ -158,11 +158,12 @@ def rich_table(frontier: Frontier, *, title: str | None = None) -> "Table":
 
     table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold")
     table.pad_edge, table.padding = False, (0, 1, 0, 0)
-    for name in _titles(frontier):
+    titles, rows = _cells_of_table(frontier)
+    for name in titles:
         is_text = name in ("method", "budget")
         table.add_column(name, justify="left" if is_text else "right", vertical="bottom", no_wrap=True)
     recommended = frontier.metadata.get("recommended")
-    for i, cells in enumerate(_rows(frontier)):
+    for i, cells in enumerate(rows):
         is_dense = i == 0 and frontier.dense is not None
         style = "dim" if is_dense else "bold green" if recommended is not None and recommended in cells[:2] else None
         table.add_row(*cells, style=style)
@@ -190,19 +191,13 @@ def comparison_table(points: Sequence[FrontierPoint], budgets: Sequence[str]) ->
     return align_columns(rows, [False] * len(rows[0]))
 
 
-def _has_several_methods(frontier: Frontier) -> bool:
-    return len({point.label for point in frontier.points}) > 1
-
-
-def _titles(frontier: Frontier) -> list[str]:
-    return [*(["method"] if _has_several_methods(frontier) else []), *COLUMNS]
-
-
-def _rows(frontier: Frontier) -> list[list[str]]:
-    several = _has_several_methods(frontier)
+def _cells_of_table(frontier: Frontier) -> tuple[list[str], list[list[str]]]:
+    """Titles and rows; several methods have a column of their names."""
+    several = len({point.label for point in frontier.points}) > 1
     points = sorted(frontier.points, key=lambda point: (point.label if several else "", -point.num_parameters))
     dense = [] if frontier.dense is None else [frontier.dense]
-    return [([point.label] if several else []) + _cells(frontier, point) for point in [*dense, *points]]
+    rows = [([point.label] if several else []) + _cells(frontier, point) for point in [*dense, *points]]
+    return [*(["method"] if several else []), *COLUMNS], rows
 
 
 def _cells(frontier: Frontier, point: FrontierPoint) -> list[str]:

@@ -90,7 +90,10 @@ def save_bundle(
             `Bundle.searched` for the model of an opened bundle.
     """
     folder, modules = Path(folder), _find_table_modules(model)
-    tables = {name: _with_value_type(to_table(module), value_type) for name, module in modules.items()}
+    tables = {name: to_table(module) for name, module in modules.items()}
+    for name, table in tables.items():
+        if isinstance(table, CompactTable) and table.value_type == "fp32":
+            tables[name] = table.to_value_type(value_type)
     if searched is None:
         searched = [name for name, module in modules.items() if _seems_searched(name, module)]
     if model.embedding is not None and "embedding" not in tables:
@@ -231,12 +234,6 @@ def _seems_searched(name: str, module: nn.Module) -> bool:
     if isinstance(module, StoredEmbedding):
         return name == "embedding" or module.table.num_parameters < math.prod(module.table.shape)
     return isinstance(module, FieldEmbedding)
-
-
-def _with_value_type(table: AnyTable, value_type: ValueType) -> AnyTable:
-    if isinstance(table, CompactTable) and table.value_type == "fp32":
-        return table.to_value_type(value_type)
-    return table
 
 
 def _build_model(

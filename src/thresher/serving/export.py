@@ -43,15 +43,16 @@ def export_onnx(bundle: Bundle | str | Path, path: str | Path) -> Path:
     except ImportError as error:
         raise MissingExtraError(f"ONNX export needs {error.name}: pip install 'thresher[onnx]'") from error
     bundle, path = _opened(bundle), Path(path)
-    inputs = _example_inputs(bundle)
-    with _quiet_exporter():
+    inputs, shapes = _example_inputs(bundle)
+    with warnings.catch_warnings(), _quiet_logger():
+        warnings.simplefilter("ignore")  # about torch internals
         program = torch.onnx.export(
             _to_traceable(bundle),
             inputs,
             dynamo=True,
             input_names=["ids", "dense"][: len(inputs)],
             output_names=["probability"],
-            dynamic_shapes=_dynamic_rows(inputs),
+            dynamic_shapes=shapes,
             opset_version=OPSET,
             verbose=False,
         )
@@ -77,19 +78,16 @@ def export_onnx(bundle: Bundle | str | Path, path: str | Path) -> Path:
 def export_program(bundle: Bundle | str | Path, path: str | Path, *, compiled: bool = False) -> Path:
     """Write ids → probabilities as a `.pt2` file: `torch.export.load(path).module()(ids)`.
 
-    Args:
-        bundle: what to export.
-        path: the file, ending in `.pt2`.
-        compiled: make an AOTInductor package instead, native code for this machine that runs without Python
-            (`torch._inductor.aoti_load_package`); needs a C++ compiler.
+    With `compiled`, the file is an AOTInductor package: native code for this machine that runs without Python
+    (`torch._inductor.aoti_load_package`). This needs a C++ compiler.
     """
     bundle, path = _opened(bundle), Path(path)
     if path.suffix != ".pt2":
         raise FormatError(f"{path}: the name of an exported program must end in .pt2")
-    inputs = _example_inputs(bundle)
+    inputs, shapes = _example_inputs(bundle)
     with warnings.catch_warnings(), torch.no_grad(), atomic_file(path) as temporary:
         warnings.simplefilter("ignore")  # about torch internals
-        program = torch.export.export(_to_traceable(bundle), inputs, dynamic_shapes=_dynamic_rows(inputs))
+        program = torch.export.export(_to_traceable(bundle), inputs, dynamic_shapes=shapes)
         named = temporary.with_suffix(".pt2")  # torch requires this suffix
         try:
             if compiled:
@@ -207,16 +205,12 @@ def _shallow_copy(module: nn.Module) -> nn.Module:
     return copied
 
 
-def _example_inputs(bundle: Bundle, num_rows: int = 3) -> tuple[Tensor, ...]:
-    """Inputs of the right shapes and types: `(ids,)` or `(ids, dense)`."""
-    schema = bundle.encoder.schema
-    ids = torch.tensor(schema.field_offsets, dtype=torch.int64).expand(num_rows, -1).contiguous()
-    return (ids, torch.zeros(num_rows, schema.num_dense)) if schema.num_dense else (ids,)
-
-
-def _dynamic_rows(inputs: tuple[Tensor, ...]) -> tuple[dict[int, Any], ...]:
-    rows = torch.export.Dim("rows")
-    return tuple({0: rows} for _ in inputs)
+def _example_inputs(bundle: Bundle) -> tuple[tuple[Tensor, ...], tuple[dict[int, Any], ...]]:
+    """Inputs `(ids,)` or `(ids, dense)` of three rows, and their dynamic shapes: any number of rows."""
+    schema, rows = bundle.encoder.schema, torch.export.Dim("rows")
+    ids = torch.tensor(schema.field_offsets, dtype=torch.int64).expand(3, -1).contiguous()
+    inputs = (ids, torch.zeros(3, schema.num_dense)) if schema.num_dense else (ids,)
+    return inputs, tuple({0: rows} for _ in inputs)
 
 
 def _remove_debug_info(model: Any) -> None:
@@ -229,14 +223,12 @@ def _remove_debug_info(model: Any) -> None:
 
 
 @contextmanager
-def _quiet_exporter() -> Iterator[None]:
-    """Silence the exporter's warnings about its internals and about optional packages."""
+def _quiet_logger() -> Iterator[None]:
+    """Silence the exporter's log messages about optional packages."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     logger.setLevel(logging.ERROR)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
+        yield
     finally:
         logger.setLevel(level)

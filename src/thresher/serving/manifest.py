@@ -45,10 +45,11 @@ class Manifest:
 def read_manifest(folder: Path, *, verify: bool = True) -> Manifest:
     """Read `bundle.json` and check that all its files exist; with `verify`, also compare their checksums."""
     content = read_json(folder / "bundle.json")
-    if content.get("format") != FORMAT or content.get("version") != VERSION:
+    found, version = content.get("format"), content.get("version")
+    if (found, version) != (FORMAT, VERSION):
         raise FormatError(
-            f"{folder} has format {content.get('format')!r} version {content.get('version')!r}, expected {FORMAT!r} "
-            f"version {VERSION}. Upgrade thresher, or export the model again."
+            f"{folder} has format {found!r} version {version!r}, expected {FORMAT!r} version {VERSION}. Upgrade "
+            "thresher, or export the model again."
         )
     try:
         _check_files(folder, content["files"], verify=verify)

@@ -25,11 +25,11 @@ MIN_WARNING_ROWS = 100  # in fewer rows, a field may have only unknown values by
 
 
 class Predictor:
-    """A trained model with its encoder, which predicts raw rows as they were before encoding.
+    """A trained model with its encoder: predictions for raw rows equal the trained model's.
 
-    Predictions equal the trained model's. Values that were not seen in training map to the unknown feature of their
-    field. If a column contains only unknown values (100 rows or more, not counting missing values), a warning is issued
-    once. A predictor can be shared by threads.
+    Values that were not seen in training map to the unknown feature of their field. If a column contains only unknown
+    values (100 rows or more, not counting missing values), a warning is issued once. A predictor can be shared by
+    threads.
     """
 
     def __init__(self, bundle: Bundle) -> None:

@@ -1,7 +1,6 @@
-"""Raw rows → polars frames with the columns that a schema needs.
+"""Raw rows (dicts, frames, files, JSON lines) → polars frames with the columns that a schema needs.
 
-Rows may be a dict, a list of dicts, a polars or pandas frame, a CSV, TSV or Parquet file, or a stream of JSON lines. A
-cell is converted independently of the other cells in its column; its text equals the text that `as_text` gives to a
+A cell is converted independently of the other cells in its column; its text equals the text that `as_text` gives to a
 polars column of its type.
 """
 
@@ -85,7 +84,8 @@ def read_json_lines(
 
 def plain_cell(value: Any) -> Plain | list[Plain]:
     """Convert a cell to a plain Python value, or to a list of them if it is a list, set, array or series."""
-    if isinstance(value, str | bytes | bytearray | memoryview) or not _is_collection(value):
+    has_values = isinstance(value, Sequence | Set) or hasattr(value, "tolist") or hasattr(value, "to_list")
+    if isinstance(value, str | bytes | bytearray | memoryview) or not has_values or getattr(value, "ndim", 1) == 0:
         return _plain_value(value)
     values = sorted(value, key=str) if isinstance(value, Set) else value  # the order of a set differs between runs
     return [_plain_value(one) for one in values]
@@ -140,12 +140,6 @@ def _plain_value(value: Any) -> Plain:
     raise TypeError(f"a {type(value).__name__}; expected a text, a number or a date")
 
 
-def _is_collection(value: Any) -> bool:
-    if isinstance(value, Sequence | Set):
-        return True
-    return (hasattr(value, "tolist") or hasattr(value, "to_list")) and getattr(value, "ndim", 1) > 0
-
-
 def _format_temporal(value: np.datetime64 | np.timedelta64 | timedelta) -> str | None:
     kind = "datetime64" if isinstance(value, np.datetime64) else "timedelta64"
     moment = np.array([value], None if isinstance(value, np.generic) else "timedelta64[us]")
@@ -181,7 +175,11 @@ def _values_to_series(name: str, values: Iterable[Any], schema: Schema) -> pl.Se
     cells = list(values)
     kinds = set(map(type, cells)) - {NoneType}
     if not kinds <= {str, int, float, bool}:
-        cells = [_convert_cell(name, row, value) for row, value in enumerate(cells)]
+        for row, value in enumerate(cells):
+            try:
+                cells[row] = plain_cell(value)
+            except TypeError as error:
+                raise DataError(f"row {row} holds {error}", column=name) from None
         kinds = set(map(type, cells)) - {NoneType}
     if list in kinds:
         return _lists_to_series(name, cells, schema)
@@ -190,13 +188,6 @@ def _values_to_series(name: str, values: Iterable[Any], schema: Schema) -> pl.Se
     if kinds == {float} or kinds == {bool}:
         return pl.Series(name, cells, pl.Float64 if kinds == {float} else pl.Boolean)
     return pl.Series(name, [plain_text(cell) for cell in cells], pl.String)
-
-
-def _convert_cell(name: str, row: int, value: Any) -> Any:
-    try:
-        return plain_cell(value)
-    except TypeError as error:
-        raise DataError(f"row {row} holds {error}", column=name) from None
 
 
 def _lists_to_series(name: str, cells: Sequence[Any], schema: Schema) -> pl.Series:
