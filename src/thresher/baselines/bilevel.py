@@ -43,9 +43,6 @@ class EndlessBatches:
         self.epoch, self.place = epoch, place
         self._iterator: Iterator[Batch] = iter(self.source.epoch(epoch, place))
 
-    def position(self) -> tuple[int, int]:
-        return self.epoch, self.place
-
     def next(self) -> "Batch":
         if self.place >= len(self.source):
             self.go_to(self.epoch + 1, 0)
@@ -111,7 +108,7 @@ class BilevelSearch(StoppingController):
 
     def state(self) -> Checkpoint:
         state = super().state()
-        state.metadata |= {"step": self.step, "batches": self.batches.position()}
+        state.metadata |= {"step": self.step, "batches": (self.batches.epoch, self.batches.place)}
         state.add("initial", Checkpoint(self.initial_state))
         state.add("optimizer", pack_optimizer(self.optimizer))
         return state
@@ -139,11 +136,7 @@ def _tables_with_choices(model: nn.Module) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class DnisConfig(EmbeddingConfig):
-    """Settings of DNIS.
-
-    Attributes:
-        num_blocks: popularity blocks over all features, of about equal total count.
-    """
+    """`num_blocks` popularity blocks over all features, of about equal total count."""
 
     num_blocks: int = 10
 

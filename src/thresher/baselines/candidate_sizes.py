@@ -130,11 +130,7 @@ class CandidateSizesEmbedding(FieldEmbedding):
 
 @dataclass(frozen=True, kw_only=True)
 class DartsEmbConfig(CandidateSizesConfig):
-    """The candidates, and the groups that choose among them.
-
-    Attributes:
-        groups_per_field: popularity blocks of about equal total count in each field.
-    """
+    """The candidates, and `groups_per_field` popularity blocks of about equal total count that choose among them."""
 
     groups_per_field: int = 4
 
@@ -159,11 +155,7 @@ class DartsEmbedding(CandidateSizesEmbedding):
 
 @dataclass(frozen=True, kw_only=True)
 class AutoDimConfig(CandidateSizesConfig):
-    """The candidates, and how fast draws become choices.
-
-    Attributes:
-        temperature_decay: decrease of the temperature, which begins at 1, with each lookup in training.
-    """
+    """The candidates, and `temperature_decay` per lookup in training of a temperature that begins at 1."""
 
     temperature_decay: float = 5e-5
 

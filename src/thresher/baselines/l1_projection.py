@@ -27,11 +27,7 @@ from thresher.search.schedule import Plan, Schedule
 
 @dataclass(frozen=True, kw_only=True)
 class L1ProjectionConfig(EmbeddingConfig):
-    """How often the table is projected.
-
-    Attributes:
-        projection_steps: training steps between two projections; absent: an epoch.
-    """
+    """`projection_steps` is the number of training steps between two projections; absent: an epoch."""
 
     projection_steps: int | None = None
 

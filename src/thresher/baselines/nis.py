@@ -254,7 +254,7 @@ class NisSearch(TableSearch):
 
     def state(self) -> Checkpoint:
         state = super().state()
-        state.metadata["batches"] = self.batches.position()
+        state.metadata["batches"] = (self.batches.epoch, self.batches.place)
         logits = {str(at): policy.logits.detach() for at, policy in enumerate(self.policies.values())}
         state.add("logits", Checkpoint(logits))
         state.add("optimizer", pack_optimizer(self.optimizer))

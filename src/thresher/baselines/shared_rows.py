@@ -18,11 +18,7 @@ Combine = Literal["add", "multiply", "concatenate"]
 
 @dataclass(frozen=True, kw_only=True)
 class SharedRowsConfig(EmbeddingConfig):
-    """Settings of all methods with shared rows.
-
-    Attributes:
-        num_buckets: rows of all fields; every field gets the same maximum, small fields keep all their rows.
-    """
+    """`num_buckets` rows for all fields; every field gets the same maximum, small fields keep all their rows."""
 
     budget_setting: ClassVar[str] = "num_buckets"
     num_buckets: int = 10_000

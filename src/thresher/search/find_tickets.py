@@ -85,7 +85,6 @@ class SearchAlgorithm(Protocol):
     """A search. Its constructor checks settings and budgets and trains nothing."""
 
     def __init__(self, task: SearchTask) -> None: ...
-
     def run(self) -> Sequence[Ticket]:
         """Search the model of the task; returns a ticket for each budget, largest first."""
 

@@ -82,8 +82,7 @@ class Searcher(MaskSearch):
         every: steps between two settings of the clock.
         seed: stored in the tickets.
         on_ticket: called with each ticket when it is cut.
-        before_cut: called before entries are scored for a ticket, e.g. `RowAdam.catch_up`: scores of all rows are
-            compared.
+        before_cut: called before the entries of all rows are scored for a ticket, e.g. `RowAdam.catch_up`.
     """
 
     def __init__(

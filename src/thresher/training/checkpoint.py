@@ -96,8 +96,7 @@ class History:
     def append(self, record: Mapping[str, Any]) -> None:
         """Add an epoch's record and write it to disk."""
         entry = dict(record)
-        last = self.records[-1]["epoch"] if self.records else None
-        if last is not None and entry["epoch"] <= last:
+        if self.records and entry["epoch"] <= (last := self.records[-1]["epoch"]):
             raise ThresherError(
                 f"{self.path or 'the history'} already holds epoch {last}, so epoch {entry['epoch']} cannot follow. "
                 "Restore the history before a run is resumed"
@@ -186,14 +185,10 @@ def unpack_optimizer_(packed: Checkpoint, optimizer: torch.optim.Optimizer) -> N
         step_on_device = group.get("fused") or group.get("capturable")
         for parameter, index in zip(group["params"], indices, strict=False):
             stored = packed.part(str(index))
-            optimizer.state[parameter] = stored.metadata | {
-                key: copy_of(tensor) if key == "step" and not step_on_device else _copy_to(parameter.device, tensor)
-                for key, tensor in stored.tensors.items()
-            }
-
-
-def _copy_to(device: torch.device, tensor: Tensor) -> Tensor:
-    return copy_of(tensor) if device == tensor.device else tensor.to(device)
+            state = optimizer.state[parameter] = dict(stored.metadata)
+            for key, tensor in stored.tensors.items():
+                stays = parameter.device == tensor.device or (key == "step" and not step_on_device)
+                state[key] = copy_of(tensor) if stays else tensor.to(parameter.device)
 
 
 def _parameters(optimizer: torch.optim.Optimizer) -> list[nn.Parameter]:
