@@ -173,7 +173,14 @@ def test_modules_and_files_in_the_text_exist(page):
             assert (ROOT / path).exists(), f"{page.name} names {path}, which does not exist"
 
 
-@pytest.mark.parametrize("page", [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"], ids=lambda page: page.name)
-def test_pages_use_plain_words(page):
-    text = re.sub(r"`[^`]*`", "", page.read_text(encoding="utf-8"))
-    assert not re.findall(rf"^.*\b(?:{UNCLEAR_WORDS})\b.*$", text, re.MULTILINE)
+TEXTS = [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "src").rglob("*.py"))]
+
+
+def test_docs_and_source_use_plain_words():
+    unclear = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+        for path in TEXTS
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if re.search(rf"\b(?:{UNCLEAR_WORDS})\b", re.sub(r"`[^`]*`", "", line))
+    ]
+    assert unclear == []
