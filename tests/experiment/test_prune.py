@@ -24,8 +24,9 @@ from thresher.embeddings.pep import PepConfig
 from thresher.embeddings.uniform import UniformConfig
 from thresher.errors import BudgetError, ConfigError, DataError
 from thresher.experiment.config import RunConfig
-from thresher.experiment.prune import drop_doubts, prune
+from thresher.experiment.prune import drop_doubts, encode_data, prune
 from thresher.experiment.run_folder import Run
+from thresher.experiment.run_workflow import RunWorkflow
 from thresher.models.autoint import AutoIntConfig
 from thresher.models.deepfm import DeepFmConfig
 from thresher.models.fm import LogisticRegressionConfig
@@ -462,3 +463,17 @@ def test_a_recommendation_within_the_noise_of_validation_has_a_warning():
     assert "below the standard error" in drop_doubts(0.001, 0.8, 100, 100)
     assert drop_doubts(0.1, 0.8, 100, 100) is None
     assert drop_doubts(0.001, 0.8, 100_000, 100_000) is None
+
+
+def test_a_resumed_ladder_leaves_out_the_sizes_that_cannot_be_met(tmp_path, monkeypatch):
+    monkeypatch.setattr("thresher.training.distillation.MIN_GAIN", -1.0)  # try every plan
+    monkeypatch.setattr("thresher.experiment.config.LADDER", ("20%", "0.001%"))
+    config = replace(CONFIG, max_auc_drop=0.1)
+    whole = prune(config, out=tmp_path / "whole")
+    run = Run.start(tmp_path / "resumed", config)
+    table = encode_data(run)
+    RunWorkflow.of(run, table).search(config.candidate_plans()[0])
+    resumed = prune(config, out=run.folder, resume=True)
+    assert resumed.frontier.points == whole.frontier.points
+    assert resumed.frontier.metadata["distillation"] == whole.frontier.metadata["distillation"]
+    assert "failed" not in whole.frontier.metadata["distillation"]

@@ -65,8 +65,7 @@ def search(data: DataOptions, model: SearchOptions, run: RunOptions, sources: So
         table = encode_data(started, progress)
         _print_skipped(table)
         first = config.candidate_plans()[0]
-        with started.large_tables():
-            tickets = RunWorkflow.of(started, table, progress).search(first)
+        tickets = RunWorkflow.of(started, table, progress).search(first)
     folder = started.ticket_folder(first)
     found = [
         {"budget": str(t.budget), "num_parameters": t.num_parameters, "folder": str(folder / t.budget.slug)}
@@ -89,10 +88,11 @@ def retrain(folder: RunFolder, as_json: Json = False, quiet: Quiet = False) -> N
     """
     from thresher._internal.files import exclusive_lock
     from thresher.data.table import EncodedTable
-    from thresher.experiment.prune import run_stages
+    from thresher.experiment.prune import check_settings, run_stages
     from thresher.experiment.run_folder import Run
 
     run = Run.open(folder)
+    check_settings(run.config)
     if not (run.ticket_folder(run.config.candidate_plans()[0]) / "tickets.json").exists():
         raise ConfigError(
             f"The search in {folder} is not finished. Continue it with: thresher search --out {folder} --resume"

@@ -1,4 +1,4 @@
-"""compare(): every method under every model, at every budget and seed; what is done is skipped.
+"""compare(): every method under every model, at every budget and seed; finished results are skipped.
 
     out/{settings.toml, encoded/, cells/<model>/<method>/, points/<model>/<method>/<budget>-seed<n>.json, frontier-*}
 

@@ -73,7 +73,7 @@ class Cell:
     def find(self, budget: Budget, together: Sequence[Budget]) -> tuple[Ticket | None, str | None]:
         """The ticket of a budget, from one search for all budgets in `together`, or why it cannot be met.
 
-        Budgets may share a ticket, and with it a training: the ticket's own budget is then the first of them.
+        Several budgets may get the same ticket, which is then trained once; `ticket.budget` is the first of them.
 
         Args:
             together: the same for every seed (`searched_together`): a search prunes down to its smallest budget, so

@@ -72,7 +72,9 @@ class RunConfig:
         if self.map_tables_over_mb is not None and self.map_tables_over_mb < 0:
             raise ConfigError(f"map_tables_over_mb is {self.map_tables_over_mb}. It must be 0 or more, or absent.")
         if self.max_auc_drop is not None and not 0 <= self.max_auc_drop < 0.5:
-            raise ConfigError(f"max_auc_drop is {self.max_auc_drop}. It must be a difference of AUC, such as 0.001.")
+            raise ConfigError(
+                f"max_auc_drop is {self.max_auc_drop}. It must be at least 0 and below 0.5, for example 0.001."
+            )
 
     def candidate_plans(self) -> list[DistillationPlan]:
         """The distillation plans that validation decides between; one if the settings leave no choice."""

@@ -73,8 +73,7 @@ def encode_data(run: Run, progress: RunProgress | None = None) -> EncodedTable:
 
 def run_stages(run: Run, table: EncodedTable, progress: Progress | None = None) -> PruneResult:
     """Run every stage after encoding; finished stages are skipped."""
-    with run.large_tables():
-        result = RunWorkflow.of(run, table, progress).run()
+    result = RunWorkflow.of(run, table, progress).run()
     assert result.dense is not None
     return write_report(run, table, result.dense, list(result.pruned.values()))
 

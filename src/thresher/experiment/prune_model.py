@@ -21,7 +21,7 @@ from thresher.data.batches.batches import DistillableSource
 from thresher.data.batches.split_batches import SplitBatches, first_batch_digest
 from thresher.embeddings.base import BYTES_PER_VALUE
 from thresher.embeddings.pep import PepConfig
-from thresher.errors import ConfigError, warn_user
+from thresher.errors import ConfigError, FolderError, warn_user
 from thresher.experiment.retrain import TrainedModel
 from thresher.experiment.run_folder import tickets_folder
 from thresher.experiment.workflow import Stages, Workflow
@@ -29,7 +29,13 @@ from thresher.search.budget import Budget, parse_budgets
 from thresher.search.schedule import SearchConfig
 from thresher.search.ticket import Ticket
 from thresher.training.checkpoint import isolated_rng
-from thresher.training.distillation import DistillationPlan, SoftLabels, candidate_plans, check_distillation
+from thresher.training.distillation import (
+    DistillationPlan,
+    SoftLabels,
+    candidate_plans,
+    check_distillation,
+    distillable,
+)
 from thresher.training.epochs import CHECKPOINT
 from thresher.training.fit import TrainingConfig
 from thresher.training.loop import predict
@@ -93,6 +99,7 @@ def prune_model(
         folder: for histories, tickets and checkpoints. Work found there is resumed if it belongs to the same model,
             initial weights and rows; otherwise it is an error.
     """
+    wanted = parse_budgets(budgets)
     plans = _plans(data, teacher_share, distill_search, with_dense=with_dense, teachers=teachers)
     attach = partial(attach_, config=config, where=where, min_features=min_features)
     stages = Stages(
@@ -114,7 +121,7 @@ def prune_model(
     del tried
     workflow = _ModelWorkflow(
         stages=stages,
-        budgets=parse_budgets(budgets),
+        budgets=wanted,
         plans=plans,
         tables=tables,
         teachers=teachers,
@@ -138,11 +145,14 @@ def _plans(
             f"teacher_share is {teacher_share}, but there is no teacher. Set with_dense = True, or pass teachers."
         )
     if teachers and teacher_share == 0:
-        raise ConfigError("teachers are given, but teacher_share is 0 (no distillation). Remove one of the two.")
+        raise FolderError("teachers are given, but teacher_share is 0 (no distillation). Remove one of the two.")
     if teacher_share is None and not (teachers or (with_dense and isinstance(data.train, DistillableSource))):
         teacher_share = 0.0
     check_distillation(teacher_share, distill_search)
-    return candidate_plans(teacher_share, distill_search)
+    plans = candidate_plans(teacher_share, distill_search)
+    if plans[-1].retraining:
+        distillable(data.train)  # raises before anything is trained
+    return plans
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,7 @@ class Run:
             force: delete the run in the folder. Files that no run wrote, and data that this run reads, are not deleted.
         """
         if resume and force:
-            raise SettingsConflictError("resume and force are mutually exclusive.")
+            raise ConfigError("resume and force are mutually exclusive.")
         config, settings = validate_config(config), folder / SETTINGS
         stored = _load_settings(settings) if settings.exists() else None
         if stored is None and not _is_free(folder):

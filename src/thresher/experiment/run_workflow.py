@@ -15,7 +15,7 @@ from thresher.embeddings.method_registry import method_name
 from thresher.experiment.retrain import TrainedModel
 from thresher.experiment.run_folder import Run
 from thresher.experiment.run_models import ConfiguredModels, check_teacher_models, shuffled_batches
-from thresher.experiment.workflow import Stages, Workflow
+from thresher.experiment.workflow import Stages, Workflow, WorkflowResult
 from thresher.models.base import CtrModel
 from thresher.report.frontier import FrontierPoint
 from thresher.search.ticket import Ticket
@@ -58,17 +58,26 @@ class RunWorkflow(Workflow[FrontierPoint]):
         budgets, plans = config.wanted_budgets(), config.candidate_plans()
         return cls(stages=stages, budgets=budgets, plans=plans, run_folder=run, table=table)
 
+    def run(self) -> WorkflowResult[FrontierPoint]:
+        """The whole workflow; large tables are files if the settings say so."""
+        with self.run_folder.large_tables():
+            return super().run()
+
     def search(self, plan: DistillationPlan) -> Sequence[Ticket]:
         """The search of a plan alone, after the teachers it needs."""
-        self.check_budgets()
-        if plan.search:
-            self.make_soft_labels(self.train_dense())
-        return self.find_tickets(plan)
+        with self.run_folder.large_tables():
+            self.check_budgets()
+            if plan.search:
+                self.make_soft_labels(self.train_dense())
+            return self.find_tickets(plan)
 
     def check_budgets(self) -> None:
         """Also checks the teachers' models; sizes of the `max_auc_drop` ladder that cannot be met are left out."""
-        if any(self.run_folder.ticket_folder(plan).joinpath("tickets.json").exists() for plan in self.plans):
-            return
+        for plan in self.plans:
+            found = self.run_folder.ticket_folder(plan) / "tickets.json"
+            if found.exists():  # an earlier search has checked them
+                self.budgets = [budget for budget in self.budgets if budget.slug in read_json(found)["tickets"]]
+                return
         check_teacher_models(self.run_folder.config, self.table)
         unmet = self.stages.unmet_budgets(self.budgets)
         reachable = [budget for budget in self.budgets if budget not in unmet]

@@ -2,8 +2,9 @@
 
     check budgets → dense model → soft labels → distillation plan → tickets → pruned models
 
-`prune` (files of a run), `prune_model` (models in memory) and `compare` (many methods) run the same stages. Validation
-decides everything; the test split of a model is read once, after all decisions about it.
+`prune` (files of a run) and `prune_model` (models in memory) run it; `compare` runs the same `Stages` for every cell of
+its grid, without a choice of distillation. To choose a plan, the smallest ticket of each is searched and retrained.
+Validation decides everything; the test split of a model is read once, after all decisions about it.
 """
 
 from abc import ABC, abstractmethod
@@ -144,7 +145,7 @@ class WorkflowResult(Generic[ResultT]):
 class Workflow(ABC, Generic[ResultT]):
     """Runs the stages in order and decides about distillation on validation.
 
-    Subclasses say what is kept of each trained model, and skip what an earlier, interrupted run finished.
+    `RunWorkflow` (`prune`) keeps files and skips finished stages; `_ModelWorkflow` (`prune_model`) keeps models.
 
     Attributes:
         plans: distillation plans to choose from; with a single plan nothing is tried.
@@ -178,21 +179,17 @@ class Workflow(ABC, Generic[ResultT]):
     def make_soft_labels(self, dense: ResultT | None) -> None:
         """Predict the training rows with every teacher, if a plan needs it."""
 
-    @abstractmethod
-    def soft_labels(self, share: float) -> SoftLabels | None:
-        """The soft labels that were made; None if `share` is 0."""
-
     def choose_distillation(self) -> DistillationPlan:
-        """The only plan, or the one under which the smallest ticket has the highest validation AUC."""
+        """The only plan, or the last one that raises the validation AUC of the smallest ticket by `MIN_GAIN`."""
         return self.plans[0] if len(self.plans) == 1 else self.compare_plans().best
 
     def compare_plans(self) -> PlanChoice:
-        """Retrain the smallest ticket under plan after plan, while validation AUC rises."""
+        """Search and retrain the smallest ticket under plan after plan, while validation AUC rises by `MIN_GAIN`."""
 
         def validation_auc(plan: DistillationPlan) -> float:
             smallest = min(self.find_tickets(plan), key=lambda ticket: ticket.num_parameters)
             trained = self.retrain(smallest, plan)
-            self._tried[plan, smallest.budget] = trained
+            self._tried = {**dict(list(self._tried.items())[-1:]), (plan, smallest.budget): trained}
             return trained.fit.validation.auc
 
         choice = choose_plan(self.plans, validation_auc)

@@ -161,13 +161,18 @@ def unmet_budgets(
     model: nn.Module, data: "SplitBatches", budgets: Iterable[Budget], config: SearchConfig
 ) -> dict[Budget, BudgetError]:
     """The budgets that no ticket of this model can meet, with the reason; nothing is trained."""
-    algorithm, unmet = search_algorithm(_declared_algorithm(model)), {}
-    task = SearchTask(model=model, data=data, budgets=(), config=config, seed=0)
-    for budget in budgets:
+    algorithm, remaining = search_algorithm(_declared_algorithm(model)), list(budgets)
+    unmet: dict[Budget, BudgetError] = {}
+    while remaining:
         try:
-            algorithm(replace(task, budgets=(budget,)))
+            algorithm(SearchTask(model=model, data=data, budgets=tuple(remaining), config=config, seed=0))
+            break
         except BudgetError as error:
-            unmet[budget] = error
+            if error.budget is None:
+                raise
+            refused = Budget.parse(error.budget)
+            remaining.remove(refused)
+            unmet[refused] = error
     return unmet
 
 

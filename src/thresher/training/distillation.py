@@ -56,7 +56,7 @@ class SoftLabels:
     ) -> "SoftLabels":
         """Predict every row of `source` with a trained model; `stage` is the name shown in the progress display."""
         check_teacher_share(teacher_share)
-        batches = _relabelable(source).in_order(EVALUATION_BATCH_SIZE)
+        batches = distillable(source).in_order(EVALUATION_BATCH_SIZE)
         shown = StageProgress(progress, stage=stage, max_epochs=1, num_steps=len(batches))
         labels, start = np.empty(batches.num_rows, np.float32), 0
         for step, (batch, logits) in enumerate(predict(teacher, batches), 1):
@@ -101,7 +101,7 @@ class SoftLabels:
 
     def relabel(self, data: SplitBatches) -> SplitBatches:
         """The same splits, with these labels on the training rows."""
-        return replace(data, train=_relabelable(data.train).with_labels(self.labels))
+        return replace(data, train=distillable(data.train).with_labels(self.labels))
 
     def scale_decay(self, optimizer: OptimizerConfig) -> OptimizerConfig:
         """The settings with the embeddings' weight decay scaled by `1 − teacher_share`."""
@@ -216,7 +216,8 @@ def check_distillation(
                 )
 
 
-def _relabelable(source: BatchSource) -> DistillableSource:
+def distillable(source: BatchSource) -> DistillableSource:
+    """The source itself; raise if its rows cannot get soft labels."""
     if isinstance(source, DistillableSource):
         return source
     raise ConfigError(
