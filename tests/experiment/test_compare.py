@@ -308,7 +308,7 @@ def test_unknown_names_are_told_before_anything_runs():
         replace(CONFIG, methods=("peb",))
     with pytest.raises(ConfigError, match="deepfm"):
         replace(CONFIG, models=("deepfn",))
-    with pytest.raises(ConfigError, match="'lr' has no embedding for methods to differ in"):
+    with pytest.raises(ConfigError, match="'lr' has no embedding to compare methods on"):
         replace(CONFIG, models=("fm", "lr"))
     with pytest.raises(ConfigError, match="at least 1"):
         replace(CONFIG, seeds=0)

@@ -22,7 +22,6 @@ from thresher.errors import (
     FolderError,
     RunExistsError,
     RunNotFoundError,
-    SettingsConflictError,
     ThresherError,
 )
 from thresher.experiment.config import RunConfig, changed_settings
