@@ -6,8 +6,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from thresher._internal.settings import (
     config_from_mapping,

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from thresher.baselines.mde import MdeConfig, MdeEmbedding
 from thresher.compact.stored import MethodTable, load_any_table, to_table

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from thresher.baselines.mgqe import MgqeCodes, MgqeConfig, MgqeEmbedding, code_bits, pack_codes, unpack_codes
 from thresher.compact.stored import load_any_table, to_table

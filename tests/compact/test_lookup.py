@@ -3,8 +3,7 @@ import sys
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from thresher.compact.layouts import VALUE_TYPES
 from thresher.compact.lookup import look_up_by_numpy

@@ -2,8 +2,7 @@
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from torch.autograd import gradcheck
 
 from thresher.embeddings.thresholds import THRESHOLD_FUNCTIONS, keep_mask, soft_threshold

@@ -1,6 +1,5 @@
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from thresher.kernels.distinct import find_distinct
 from thresher.kernels.interactions import fm_from_rows, sum_from_rows

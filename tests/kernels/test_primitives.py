@@ -1,7 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from scipy.special import expit, logit
 
 from thresher.compact.encoding import pack_bits, rank_blocks, select_samples

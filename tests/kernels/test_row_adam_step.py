@@ -1,7 +1,6 @@
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from thresher.kernels import row_adam_step as module
 from thresher.kernels.row_adam_step import RowAdamSettings, RowAdamState

@@ -1,7 +1,6 @@
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from torch.nn import functional
 
 from thresher.errors import NonFiniteError

@@ -1,8 +1,7 @@
 import json
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from thresher.errors import FormatError, ThresherError
 from thresher.report.frontier import Frontier, FrontierPoint

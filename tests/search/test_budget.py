@@ -1,8 +1,7 @@
 from fractions import Fraction
 
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from thresher.errors import BudgetError
 from thresher.search.budget import Budget, check_budgets, parse_budgets

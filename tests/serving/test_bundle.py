@@ -4,8 +4,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from safetensors.numpy import load_file, save_file
 from torch import nn
 

@@ -11,8 +11,7 @@ import pandas as pd
 import polars as pl
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from thresher.data.encode.transforms import bag_values, field_values
 from thresher.data.read.column_values import as_numbers, as_text

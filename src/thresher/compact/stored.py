@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from thresher.compact.embedding import CompactEmbedding
-from thresher.compact.file import FORMAT as COMPACT_FORMAT
-from thresher.compact.file import load_arrays, map_safetensors, save_arrays
+from thresher.compact.file import FORMAT as COMPACT_FORMAT, load_arrays, map_safetensors, save_arrays
 from thresher.compact.table import CompactTable, OutOfRange
 from thresher.embeddings.base import FieldEmbedding
 from thresher.embeddings.pep import PepEmbedding

@@ -1,0 +1,1 @@
+"""The interface of embedding methods, PEP and the uniform table."""

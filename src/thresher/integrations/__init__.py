@@ -1,0 +1,1 @@
+"""Other training engines."""

@@ -1,0 +1,1 @@
+"""CPU kernels (numba), each beside a plain-torch equivalent."""

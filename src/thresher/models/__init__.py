@@ -1,0 +1,1 @@
+"""Logistic regression, FM, DeepFM and AutoInt."""

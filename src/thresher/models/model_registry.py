@@ -8,8 +8,7 @@ from typing import Any, TypeVar
 
 from thresher._internal.config_builder import variant_name
 from thresher.embeddings.base import FieldEmbedding
-from thresher.models.base import CtrModel, ModelConfig, RegisteredModel
-from thresher.models.base import model_registry as _registry
+from thresher.models.base import CtrModel, ModelConfig, RegisteredModel, model_registry as _registry
 
 _LARGE_NETWORK = {"hidden_sizes": (400, 400, 400), "dropout": 0.2}
 RECORDED_SETTINGS: Mapping[tuple[str, str], Mapping[str, Any]] = {

@@ -1,0 +1,1 @@
+"""Frontier, tables and figures; without torch."""

@@ -1,0 +1,1 @@
+"""Budgets, tickets, and the search for masks that cuts them."""

@@ -4,8 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from thresher.data.batches.batches import Batches, BatchSource
 from thresher.data.table import Bag, EncodedSplit

@@ -5,8 +5,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from numpy.typing import NDArray
 
 from thresher.data.batches.shuffle import BLOCK_ROWS, cut_batches, default_window, prefetched, shuffle_rows

@@ -3,8 +3,7 @@ import math
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from thresher.data.config import SplitConfig
 from thresher.data.encode.split_rows import MomentSample, RandomSplit, read_moments

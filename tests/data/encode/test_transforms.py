@@ -2,8 +2,7 @@ import math
 
 import numpy as np
 import polars as pl
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from thresher.data.encode.transforms import BROKEN, field_values, log2_buckets
 from thresher.data.schema import Field

@@ -1,8 +1,7 @@
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from thresher.data.encode import value_codes
 from thresher.data.encode.value_codes import FieldCoder, ValueCoder, add_counts

@@ -1,0 +1,1 @@
+"""Encoded table → batches of tensors."""

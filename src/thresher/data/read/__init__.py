@@ -1,0 +1,1 @@
+"""Raw files → rows of values, with guessed columns."""
