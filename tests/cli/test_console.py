@@ -5,12 +5,18 @@ import signal
 import subprocess
 import sys
 import time
+from functools import wraps
 
 import pytest
 import typer
 
 from thresher import __version__
+from thresher.cli.compare_command import compare
 from thresher.cli.console import handle_errors
+from thresher.cli.data_commands import encode
+from thresher.cli.predict_command import predict
+from thresher.cli.run_commands import prune, retrain
+from thresher.errors import FileFormatError, RunExistsError, RunNotFoundError, TableExistsError, WriteError
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "100"}
 
@@ -64,6 +70,26 @@ def test_resume_hint_has_no_force(monkeypatch, capsys, words):
     with pytest.raises(typer.Exit):
         command()
     assert capsys.readouterr().err.splitlines()[-1] == "  thresher prune 'my clicks.csv' --resume"
+
+
+@pytest.mark.parametrize(
+    ("command", "error", "hint"),
+    [
+        (prune, RunExistsError, "Use --resume to continue it, --force to replace it, or --out for another folder."),
+        (compare, RunExistsError, "Use --resume to continue it, or --out for another folder."),
+        (retrain, WriteError, ""),
+        (predict, FileFormatError, ""),
+        (encode, TableExistsError, "Use --force to overwrite it, or --out for another folder."),
+        (retrain, RunNotFoundError, "Start a run with: thresher prune DATA --out FOLDER"),
+    ],
+)
+def test_hints_name_only_options_of_the_command(capsys, command, error, hint):
+    def fail(**_):
+        raise error("failed.")
+
+    with pytest.raises(typer.Exit):
+        handle_errors()(wraps(command)(fail))()
+    assert capsys.readouterr().err == f"error: failed.\n{f'hint: {hint}' if hint else ''}".rstrip() + "\n"
 
 
 @pytest.mark.slow

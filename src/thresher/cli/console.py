@@ -7,9 +7,10 @@ import json
 import logging
 import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
+from inspect import signature
 from itertools import zip_longest
 from pathlib import Path
 from textwrap import wrap
@@ -39,17 +40,18 @@ P = ParamSpec("P")
 R = TypeVar("R")
 Details = dict[str, Any]
 
-HINTS: Mapping[type, str] = {
-    RunExistsError: "Use --resume to continue it, --force to replace it, or --out for another folder.",
-    RunNotFoundError: "Start a run with: thresher prune DATA --out FOLDER",
-    FolderError: "Use --out for another folder.",
-    TableExistsError: "Use --force to overwrite it, or --out for another folder.",
-    WriteError: "Use --out for another folder.",
-    LabelError: "Use --label for the label column, and --positive for the values that mean 1.",
-    FileFormatError: "Use --set for the file format, e.g. --set data.encoding=latin-1 or --set 'data.delimiter=\";\"'.",
-    SettingsConflictError: "Use --set KEY=VALUE to change a setting.",
-}
-"""Options that fix an error, by its class."""
+HINTS: Mapping[type, Mapping[str, str]] = {
+    RunExistsError: {
+        "resume": "--resume to continue it", "force": "--force to replace it", "out": "--out for another folder",
+    },
+    FolderError: {"out": "--out for another folder"},
+    TableExistsError: {"force": "--force to overwrite it", "out": "--out for another folder"},
+    WriteError: {"out": "--out for another folder"},
+    LabelError: {"label": "--label for the label column", "positive": "--positive for the values that mean 1"},
+    FileFormatError: {"settings": "--set data.encoding=latin-1 or --set 'data.delimiter=\";\"' for the file format"},
+    SettingsConflictError: {"settings": "--set KEY=VALUE to change a setting"},
+}  # fmt: skip
+"""Options that fix an error, by its class and by the parameter of the command that takes the option."""
 EXIT_USER_ERROR = 2
 EXIT_INTERRUPTED = 130
 UNITS = (" %", " B", " KB", " MB", " GB")
@@ -163,7 +165,7 @@ def handle_errors(
             try:
                 return command(*args, **kwargs)
             except ThresherError as error:
-                _print_error(str(error), _hint(error, skip_flag))
+                _print_error(str(error), _hint(error, skip_flag, signature(command).parameters))
             except BrokenPipeError:
                 raise
             except OSError as error:
@@ -197,11 +199,15 @@ def _format(key: str, value: Any) -> str:
     return str(value)
 
 
-def _hint(error: ThresherError, skip_flag: str | None) -> str:
-    """The hint of the most specific class in `HINTS`, or how to leave out bad rows."""
+def _hint(error: ThresherError, skip_flag: str | None, parameters: Collection[str]) -> str:
+    """The options that fix the error, of those that the command has; the most specific class in `HINTS` counts."""
+    if isinstance(error, RunNotFoundError):
+        return "Start a run with: thresher prune DATA --out FOLDER"
     if skip_flag and isinstance(error, DataError) and error.line is not None and error.line > 1:
         return f"Use {skip_flag} to leave such rows out, or --set KEY=VALUE to change a setting."
-    return next((HINTS[kind] for kind in type(error).__mro__ if kind in HINTS), "")
+    options = next((HINTS[kind] for kind in type(error).__mro__ if kind in HINTS), {})
+    *others, last = [text for name, text in options.items() if name in parameters] or [""]
+    return f"Use {', '.join([*others, f'or {last}' if others else last])}." if last else ""
 
 
 def _print_error(message: str, hint: str = "") -> None:
