@@ -14,7 +14,7 @@ from thresher.baselines.l1_projection import (
     project_l1_ball,
     radius_keeping,
 )
-from thresher.compact import compact_bytes
+from thresher.compact.layouts import compact_bytes
 from thresher.errors import ConfigError
 from thresher.search.schedule import Schedule
 from thresher.training.checkpoint import read_history

@@ -20,7 +20,7 @@ from thresher.baselines.magnitude import (
     MagnitudeEmbedding,
     round_counts,
 )
-from thresher.compact import compact_bytes
+from thresher.compact.layouts import compact_bytes
 from thresher.errors import BudgetError, ConfigError
 from thresher.search.find_tickets import find_tickets, search_algorithm
 from thresher.search.schedule import SearchConfig

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from thresher.compact import compact_bytes
+from thresher.compact.layouts import compact_bytes
 from thresher.embeddings.pep import PepConfig, PepEmbedding
 from thresher.errors import AttachError, BudgetError, ConfigError, NonFiniteError
 from thresher.search.budget import Budget

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from thresher.compact import CompactEmbedding
+from thresher.compact.embedding import CompactEmbedding
 from thresher.embeddings.feature_groups import FeatureRuns
 from thresher.embeddings.pep import PepConfig, PepEmbedding
 from thresher.embeddings.uniform import UniformConfig

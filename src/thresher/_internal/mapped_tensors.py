@@ -18,8 +18,7 @@ from torch import Tensor, nn
 from thresher.errors import ThresherError
 
 LARGE_BYTES = 4 << 20
-CHUNK_ENTRIES = 1 << 20
-"""Entries of a table that are processed at a time where a temporary of its whole size would be too large."""
+CHUNK_ENTRIES = 1 << 20  # entries processed at a time where a temporary of the table's size would be too large
 
 _mapped: ContextVar[tuple[Path, int] | None] = ContextVar("mapped_tables", default=None)
 """The folder of mapped tables, and the bytes over which a table is mapped."""

@@ -14,8 +14,7 @@ from typing import Generic, TypeVar
 from thresher.errors import ConfigError
 
 EntryT = TypeVar("EntryT")
-_failed: dict[tuple[str, str], str] = {}
-"""(entry-point group, name) → why the import failed."""
+_failed: dict[tuple[str, str], str] = {}  # (entry-point group, name) → why the import failed
 
 
 class Registry(Generic[EntryT]):

@@ -145,7 +145,8 @@ def format_document(table: Mapping[str, Any]) -> str:
 def _write_table(table: Mapping[str, Any], path: tuple[str, ...], lines: list[str]) -> None:
     """Append plain values, then tables, then arrays of tables: TOML reads any other order differently."""
     subtables = {name: value for name, value in table.items() if isinstance(value, Mapping)}
-    arrays = {name: value for name, value in table.items() if _is_array_of_tables(value)}
+    lists = {name: value for name, value in table.items() if isinstance(value, list) and value}
+    arrays = {name: items for name, items in lists.items() if all(isinstance(item, Mapping) for item in items)}
     for name, value in table.items():
         if name not in subtables and name not in arrays:
             lines.append(f"{format_key(name)} = {format_value(value)}")
@@ -156,10 +157,6 @@ def _write_table(table: Mapping[str, Any], path: tuple[str, ...], lines: list[st
         for item in items:
             lines += ["", f"[[{'.'.join(map(format_key, (*path, name)))}]]"]
             _write_table(item, (*path, name), lines)
-
-
-def _is_array_of_tables(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(item, Mapping) for item in value)
 
 
 def _split_key(dotted: str) -> list[str]:

@@ -1,7 +1,4 @@
-"""Trainable embeddings whose parameters are the kept values: CompactEmbedding, and QuantizedEmbedding.
-
-Their index is the fastest to read, not the smallest; `to_table` returns the `CompactTable` that is stored.
-"""
+"""Trainable embeddings whose parameters are the kept values; `to_table` returns the `CompactTable` that is stored."""
 
 from collections.abc import Sequence
 from typing import Any, Self
@@ -34,8 +31,7 @@ class CompactEmbedding(RowEmbedding):
 
     row_starts: Tensor  # int32 [N + 1], int64 from 2³¹ entries on
     columns: Tensor  # uint8 [K], int32 for more than 256 columns
-    scale_grad_by_freq: bool = False
-    """As in `nn.Embedding`: divide the gradient of a row by how often the batch contains it."""
+    scale_grad_by_freq: bool = False  # as in `nn.Embedding`
 
     def __init__(self, field_sizes: Sequence[int], embedding_dim: int, positions: Tensor, values: Tensor) -> None:
         """From the kept entries: flat positions `row · D + column` `[K]`, ascending, and their values `[K]`."""
@@ -183,10 +179,7 @@ class QuantizedEmbedding(CompactEmbedding):
 
 
 def quantize_aware_(model: nn.Module, value_type: ValueType) -> Sequence[str]:
-    """Replace every `CompactEmbedding` of a model by a `QuantizedEmbedding`; returns the names of the modules.
-
-    Build the optimizer afterwards: the scales are new parameters.
-    """
+    """Replace each `CompactEmbedding` by a `QuantizedEmbedding` and return their names. Then build the optimizer."""
     compact = {name: module for name, module in model.named_modules() if isinstance(module, CompactEmbedding)}
     names = [name for name, module in compact.items() if type(module) is CompactEmbedding]
     if not names:

@@ -33,8 +33,7 @@ VALUE_DTYPES: dict[str, type[np.generic]] = {
     "int4": np.uint8,
 }
 LIST_SHIFT = {"list8": 8, "list16": 16}
-SCALE_BLOCK = {"int8": 64, "int4": 32}
-"""Values that share a scale; a power of two, so that the kernel finds the scale by a shift."""
+SCALE_BLOCK = {"int8": 64, "int4": 32}  # values that share a scale; powers of two, so that the kernel can shift
 BLOCK_BITS = 256  # of a bit vector, per uint32 that counts the ones before them
 SELECT_STRIDE = 32  # ones of a bit vector, per uint32 with the position of the first
 

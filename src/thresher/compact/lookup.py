@@ -13,10 +13,7 @@ from thresher.compact.layouts import BLOCK_BITS, LIST_SHIFT, SELECT_STRIDE, Layo
 Array = npt.NDArray[Any]
 Positions = npt.NDArray[np.int64]
 LookUp = Callable[[Positions, Positions | None, bool, npt.NDArray[np.float32]], int]
-"""(ids `[n]`, bag starts `[B + 1]` or None, mean instead of sum, output) → place of the first id outside, or −1.
-
-With bags the output must contain zeros.
-"""
+"""(ids `[n]`, bag starts `[B + 1]` or None, mean not sum, output, zeroed if bags) → place of the first bad id or −1."""
 
 ALL_ONES = np.uint64(0xFFFFFFFFFFFFFFFF)
 NO_BAGS = np.zeros(0, np.int64)

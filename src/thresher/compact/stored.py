@@ -63,10 +63,7 @@ class MethodTable:
 
     @classmethod
     def load(cls, path: str | Path, *, verify: bool = True) -> "MethodTable":
-        """Open a saved table, memory-mapped; damaged and inconsistent files are refused.
-
-        `verify` compares the checksum, which reads the whole file once; the form is always checked.
-        """
+        """Open a saved table, memory-mapped and checked; `verify` also compares the checksum (one full read)."""
         metadata, arrays = load_arrays(Path(path), FORMAT, verify=verify, private=True)
         try:
             method = json.loads(metadata["method"])
@@ -109,10 +106,7 @@ class StoredEmbedding(FieldEmbedding):
 
 @singledispatch
 def to_compact(embedding: nn.Module) -> CompactTable:
-    """The kept values of a trained embedding as a `CompactTable`.
-
-    Other classes register their conversion with `@to_compact.register`.
-    """
+    """A trained embedding as a `CompactTable`; other classes register theirs with `@to_compact.register`."""
     raise TypeError(
         f"{type(embedding).__qualname__} has no compact form. Register one with @to_compact.register, "
         "or retrain a ticket first, which gives a CompactEmbedding."

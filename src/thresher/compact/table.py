@@ -90,10 +90,7 @@ class CompactTable:
     @overload
     def lookup(self, ids: Array, *, out_of_range: OutOfRange = "error") -> npt.NDArray[np.float32]: ...
     def lookup(self, ids: "Tensor | Array", *, out_of_range: OutOfRange = "error") -> "Tensor | Array":
-        """Vectors `[..., D]` of ids `[...]`, an array or a CPU tensor as the ids are; zeros for pruned rows.
-
-        An id outside the table raises `IndexError` or gives a vector of zeros.
-        """
+        """Vectors `[..., D]` of ids `[...]`, zeros for pruned rows. Ids outside raise `IndexError` or give zeros."""
         if not isinstance(ids, np.ndarray):
             return _to_tensor(self.lookup(to_numpy(ids), out_of_range=out_of_range))
         flat = np.ascontiguousarray(ids, np.int64).reshape(-1)
@@ -167,10 +164,7 @@ class CompactTable:
 
     @classmethod
     def load(cls, path: str | Path, *, verify: bool = True) -> Self:
-        """Open a saved table, memory-mapped: lookups read pages on demand, and processes share them.
-
-        `verify` compares the checksum, which reads the whole file once; the index is always checked.
-        """
+        """Open a saved table, memory-mapped, its index checked; `verify` also compares the checksum (one full read)."""
         from thresher.compact.file import load_table
 
         return cls(*load_table(Path(path), verify=verify))

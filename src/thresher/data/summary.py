@@ -140,8 +140,7 @@ class TableStatistics:
     positive_share: dict[str, float]
     num_features: int
     fields: tuple[FieldStatistics, ...]
-    frequency_curve: tuple[tuple[int, int], ...]
-    """(rank, count) of all features in the training split, at points evenly spaced on a log scale of both."""
+    frequency_curve: tuple[tuple[int, int], ...]  # (rank, count) in training, evenly spaced on a log scale of both
     skipped_rows: int = 0
 
 

@@ -1,7 +1,4 @@
-"""How kernels are compiled (numba, without the GIL, cached on disk) and run on several threads.
-
-Works without torch: the readers of compact tables and raw files use it in services that do not install torch.
-"""
+"""How kernels are compiled (numba, without the GIL, cached on disk) and run on threads. Works without torch."""
 
 import functools
 import logging

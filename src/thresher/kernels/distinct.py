@@ -1,7 +1,4 @@
-"""The distinct ids of a batch and where each occurs: found once per step, used by every lookup and every gradient.
-
-A bitmap over the table replaces sorting: `O(batch + N/64)`.
-"""
+"""The distinct ids of a batch and their places, found once per step by a bitmap over the table: `O(batch + N/64)`."""
 
 import threading
 import weakref
@@ -19,10 +16,7 @@ from thresher.kernels.primitives import popcount, trailing_zeros
 
 @dataclass(frozen=True, eq=False)
 class DistinctIds:
-    """The ids of one batch, each once: `ids[places]` is the batch.
-
-    A place of `U` is an id that `without` removed: its vector is 0 and it gets no gradient.
-    """
+    """The ids of one batch, each once: `ids[places]` is the batch; place `U`: an id removed by `without`, vector 0."""
 
     ids: Tensor  # int64 [U], ascending
     places: Tensor  # int32 or int64 [...], the batch's shape
@@ -64,10 +58,7 @@ class DistinctIds:
 
 
 def find_distinct(ids: Tensor, num_features: int) -> DistinctIds:
-    """Distinct ids of a batch of any shape; raises for ids that are not integers or outside the table.
-
-    The last result is cached, so several tables can be looked up with the same ids.
-    """
+    """Distinct ids of a batch of any shape, cached for the next table; raises if not integers or outside the table."""
     check_ids(ids)
     if not runs_on_kernels(ids):
         return _find_by_torch(ids, num_features)

@@ -22,8 +22,7 @@ from thresher.kernels.distinct import DistinctIds
 from thresher.kernels.primitives import exp
 from thresher.kernels.rows import CHUNKS_PER_THREAD, collect_rows, expand_rows, first_row_of_chunk
 
-FEW_FIELDS = 12
-"""The kernels of attention are faster up to this number of fields; beyond it torch's matrix products are."""
+FEW_FIELDS = 12  # up to this number the kernels of attention are faster, beyond it torch's matrix products
 
 _DRAWS = 1 << 16
 

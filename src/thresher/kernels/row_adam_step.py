@@ -45,10 +45,7 @@ class RowAdamState:
 def row_adam_step_(
     weight: Tensor, rows: Tensor, gradient: Tensor, state: RowAdamState, step: int, settings: RowAdamSettings
 ) -> int:
-    """Update the rows `rows` (int64 `[U]`, distinct) of `weight` and their state by `gradient` `[U, D]`.
-
-    Returns the number of rows with NaN or infinity in their gradient; they are not updated.
-    """
+    """Update rows (int64 `[U]`, distinct) by `gradient` `[U, D]`; returns how many were not finite and so skipped."""
     on_kernels = runs_on_kernels(weight, rows, gradient, state.exp_avg, state.exp_avg_sq, state.touched_at)
     update = _update_by_kernel if on_kernels else _update_by_torch
     return update(weight.detach(), rows, gradient, state, step, settings)

@@ -74,10 +74,7 @@ class _ExpandRows(torch.autograd.Function):
 
 
 def collect_rows(grad: Tensor, distinct: DistinctIds, *, from_samples: bool = False) -> Tensor:
-    """The transpose of `expand_rows`: `[..., D]` → the sum over each id's places, `[U, D]`.
-
-    With `from_samples`, `grad` is `[B, D]` and applies to every place of its sample.
-    """
+    """Transpose of `expand_rows`: sums over each id's places `[U, D]`; `from_samples`: of a gradient `[B, D]`."""
     if runs_on_kernels(distinct.places) and grad.dtype == torch.float32 and grad.device.type == "cpu":
         return _CollectRows.apply(grad, distinct, from_samples)  # type: ignore[no-any-return,no-untyped-call]
     if from_samples:
@@ -160,10 +157,7 @@ def _collect(grad, starts, positions, num_places, num_chunks, collected):  # typ
 
 
 def compact_lookup(values: Tensor, row_starts: Tensor, columns: Tensor, ids: Tensor, embedding_dim: int) -> Tensor:
-    """Vectors `[..., D]` of ids `[...]`, zero where nothing was kept; differentiable in `values`.
-
-    The gradient is dense `[K]`, summed in batch order for any number of threads.
-    """
+    """Vectors `[..., D]` of ids `[...]`; zero where nothing was kept. The gradient is dense `[K]`, in batch order."""
     check_ids(ids)
     on_cpu = values.device.type == "cpu" and ids.device.type == "cpu" and not torch.compiler.is_compiling()
     on_kernel = on_cpu and values.dtype == torch.float32 and values.is_contiguous() and type(ids) is Tensor

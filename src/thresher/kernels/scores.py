@@ -75,7 +75,7 @@ class ScoreHistogram:
         return self._counts
 
     def expect_changes(self, ids: Tensor, looked_up: Tensor | None = None) -> None:
-        """Call this before rows `ids` (int64 `[U]`, distinct) are updated, while they hold their old values.
+        """Call before rows `ids` (int64 `[U]`, distinct) are updated, while they hold their old values.
 
         Rows `looked_up` are not updated, but those seen for the first time are counted from now on.
         """
@@ -113,10 +113,7 @@ class ScoreHistogram:
 
 
 def clock_from_counts(counts: Tensor, num_kept: int) -> float:
-    """The clock above which about `num_kept` scores are; scores within a bin are taken as evenly spread.
-
-    −∞ if there are no more than `num_kept` scores, or if the clock would be below every bin.
-    """
+    """The clock above which about `num_kept` scores are, interpolated within a bin; −∞ if there are no more scores."""
     from_top = counts.flip(0).cumsum(0)
     place = int(torch.searchsorted(from_top, num_kept, right=True))  # the first bin from the top that exceeds num_kept
     if place >= NUM_BINS - 1:
@@ -219,10 +216,7 @@ def kth_score(tables: Sequence[ScoredTable], k: int) -> float:
 
 
 def top_masks(tables: Sequence[ScoredTable], num_kept: int) -> list[Tensor]:
-    """A bool mask `[N, D]` per table, True for the `num_kept` highest scores of all tables together.
-
-    Ties go to the earlier table, then to the lower index.
-    """
+    """Masks `[N, D]` of the `num_kept` highest scores of all tables; ties go to the earlier table, then lower index."""
     masks = [new_zeros(*table.shape, dtype=torch.bool) for table in tables]
     if num_kept == 0:
         return masks

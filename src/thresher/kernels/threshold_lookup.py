@@ -1,7 +1,4 @@
-"""Eq. 8 on the distinct rows of a batch: look up, threshold by `g(clock + deviation)`, and Eq. 11's row gradients.
-
-No temporary has more rows than the batch. Rows known to be fully pruned are neither read nor updated (`PrunedRows`).
-"""
+"""Eq. 8 on the distinct rows of a batch and Eq. 11's row gradients; fully pruned rows are skipped (`PrunedRows`)."""
 
 import math
 from typing import Any, Literal
@@ -46,10 +43,7 @@ class PrunedRows:
         return distinct.without(torch.from_numpy(pruned))
 
     def record(self, ids: Tensor, is_pruned: Tensor, clock: float) -> None:
-        """Rows `ids` `[U]` were looked up at this clock; those where `is_pruned` were all 0.
-
-        The others are about to be updated, so earlier records of them no longer hold.
-        """
+        """Rows `ids` `[U]` were looked up at this clock: record those that were all 0, forget the others."""
         if runs_on_kernels(self.from_clock, ids):
             self.from_clock.numpy()[ids.numpy()] = np.where(is_pruned.numpy(), clock, np.inf)
         else:

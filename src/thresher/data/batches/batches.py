@@ -21,7 +21,7 @@ Rows = slice | NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Batch:
-    """Inputs and labels: the model computes `model(*inputs)`, the loss compares it with `labels`.
+    """Inputs of `model(*inputs)`, and labels.
 
     Inputs are `(ids,)`, `(ids, dense)` or, with multi-valued fields, `(ids, dense or None, bags)`: ids int32 `[B, F]`,
     dense float32 `[B, K]`, bags a tuple of `Bag`.

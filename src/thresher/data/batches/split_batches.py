@@ -24,10 +24,8 @@ class SplitBatches:
     train: BatchSource
     validation: BatchSource  # every choice is made on it
     test: BatchSource | None = None  # read once per reported model, at the end
-    choices: BatchSource | None = None
-    """Validation rows in shuffled batches, on which a bilevel search learns sizes; `validation` if None."""
-    feature_counts: NDArray[np.int64] | None = None
-    """Occurrences of each feature in `train`, `[N]`, for the AUC on rows with rare features."""
+    choices: BatchSource | None = None  # shuffled validation rows for a bilevel search; `validation` if None
+    feature_counts: NDArray[np.int64] | None = None  # in `train`, `[N]`, for the AUC on rows with rare features
 
     @classmethod
     def of(cls, table: EncodedTable, batch_size: int, *, seed: int) -> "SplitBatches":

@@ -19,7 +19,9 @@ def field_values(field: Field, column: pl.Series) -> pl.Series:
     if field.transform == "none":
         return as_text(column)
     if field.transform == "hash":
-        return _hash_values(as_text(column), field.num_buckets)
+        # CRC-32 of the UTF-8 text: the same in every release and language
+        hashes = [str(zlib.crc32(value.encode()) % field.num_buckets) if value else "" for value in as_text(column)]
+        return pl.Series(column.name, hashes, dtype=pl.String)
     if field.transform == "date":
         text = as_text(column)
         dates = column if column.dtype in (pl.Date, pl.Datetime) else text
@@ -38,10 +40,7 @@ def field_values(field: Field, column: pl.Series) -> pl.Series:
 
 
 def bag_values(field: Field, column: pl.Series) -> tuple[pl.Series, NDArray[np.int64]]:
-    """The raw values of a multi-valued column, concatenated over the rows, and the offsets of the rows `[rows + 1]`.
-
-    Empty lists, empty texts and nulls are bags without values. Empty values inside a list are dropped.
-    """
+    """The values of a multi-valued column without empty ones, concatenated, and the rows' offsets `[rows + 1]`."""
     if column.dtype == pl.String or not column.dtype.is_nested():
         text = as_text(column)
         lists = text.str.split(field.separator) if field.separator else text.reshape((-1, 1)).arr.to_list()
@@ -68,12 +67,6 @@ def scale_dense(columns: Sequence[DenseColumn], numbers: NDArray[np.float32]) ->
     """Standardised numbers `[rows, K]`; missing values are at the mean."""
     mean, scale = np.array([(column.mean, column.scale) for column in columns]).T
     return np.asarray(np.nan_to_num((numbers - mean) / scale), np.float32)
-
-
-def _hash_values(text: pl.Series, num_buckets: int) -> pl.Series:
-    """CRC-32 of the UTF-8 text modulo the number of buckets: the same in every release and language."""
-    buckets = [str(zlib.crc32(value.encode()) % num_buckets) if value else "" for value in text]
-    return pl.Series(text.name, buckets, dtype=pl.String)
 
 
 def log2_buckets(values: NDArray[np.float64]) -> NDArray[np.int64]:

@@ -1,8 +1,4 @@
-"""Provisional codes: raw values → 0, 1, … in the order of first appearance, in little memory.
-
-Values are identified by a 64-bit hash and not stored. For ten million distinct values of a field the probability of any
-collision is 3 in a million.
-"""
+"""Raw values → codes 0, 1, … by first appearance. Values are 64-bit hashes: 10⁷ collide with probability 3·10⁻⁶."""
 
 import numpy as np
 import polars as pl
@@ -97,18 +93,15 @@ class ValueCoder:
             if done == len(hashes):
                 break
             if self.size >= int(len(self._keys) * _MAX_LOAD):
-                self._grow()
+                old_keys, old_codes = self._keys, self._codes
+                self._keys = np.zeros(2 * len(old_keys), np.uint64)
+                self._codes = np.zeros(2 * len(old_keys), np.int32)
+                _move(old_keys, old_codes, self._keys, self._codes)
         return codes, np.concatenate(pieces) if pieces else np.empty(0, np.int64)
 
     def free(self) -> None:
         """Free the memory; `size` stays available."""
         self._keys, self._codes = np.zeros(0, np.uint64), np.zeros(0, np.int32)
-
-    def _grow(self) -> None:
-        keys = np.zeros(2 * len(self._keys), np.uint64)
-        codes = np.zeros(2 * len(self._keys), np.int32)
-        _move(self._keys, self._codes, keys, codes)
-        self._keys, self._codes = keys, codes
 
 
 @kernel

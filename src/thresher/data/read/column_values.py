@@ -38,10 +38,7 @@ def unknown_column(name: str, columns: Sequence[str]) -> str:
 
 
 def as_text(column: pl.Series) -> pl.Series:
-    """Any column as text, with the `str()` of its values in Python and pandas; missing values as `""`.
-
-    A float without fraction is `3`, not `3.0`, since missing values turn a column of integer ids into floats.
-    """
+    """Any column as text, by Python's `str()`; missing values as `""`, and a float without fraction as `3`."""
     kind = column.dtype
     if kind.is_nested():
         problem = f"has type {str(kind).lower()}; expected one value per row. A field of lists needs a pooling"

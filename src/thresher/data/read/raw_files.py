@@ -142,19 +142,14 @@ def _read_parquet(path: Path, block_bytes: int) -> Iterator[RawChunk]:
     done = 0
     try:
         rows = pl.scan_parquet(path, glob=False)
-        for frame in rows.collect_batches(chunk_size=_parquet_chunk_rows(rows, block_bytes), maintain_order=True):
+        first = rows.head(1000).collect()
+        row_bytes = max(1, CELL_BYTES * first.width, int(first.estimated_size() / max(len(first), 1)))
+        for frame in rows.collect_batches(chunk_size=max(1, block_bytes // row_bytes), maintain_order=True):
             lines = range(done + 1, done + 1 + len(frame))
             done += len(frame)
             yield RawChunk(frame, path, lines.__getitem__)
     except (pl.exceptions.PolarsError, OSError) as error:
         raise DataError(f"the Parquet file cannot be read: {error}", file=path) from error
-
-
-def _parquet_chunk_rows(rows: pl.LazyFrame, block_bytes: int) -> int:
-    """Rows of a chunk of `block_bytes`, estimated from the first rows."""
-    first = rows.head(1000).collect()
-    row_bytes = max(1, CELL_BYTES * first.width, int(first.estimated_size() / max(len(first), 1)))
-    return max(1, block_bytes // row_bytes)
 
 
 def _decode(data: bytes, path: Path, file_format: FileFormat) -> str:
@@ -270,8 +265,11 @@ def _zstd_pieces(path: Path, block_bytes: int) -> Iterator[bytes]:
     # The standard library of Python 3.11 has no zstd; polars decompresses it line by line in its streaming engine.
     try:
         lines = pl.scan_lines(path)
+        first = lines.head(100).collect(engine="streaming").to_series().str.len_bytes()
+        line_bytes = 1 + (first.sum() or 0) / max(len(first), 1)
+        batch_lines = max(1, min(50_000, int(block_bytes / (8 * line_bytes))))  # longer lines later still fit a block
         held = b""
-        for frame in lines.collect_batches(chunk_size=_zstd_batch_lines(lines, block_bytes), maintain_order=True):
+        for frame in lines.collect_batches(chunk_size=batch_lines, maintain_order=True):
             if not len(frame):
                 continue
             held += (frame.to_series().str.join("\n")[0] + "\n").encode()
@@ -282,10 +280,3 @@ def _zstd_pieces(path: Path, block_bytes: int) -> Iterator[bytes]:
             yield held
     except (pl.exceptions.PolarsError, OSError) as error:
         raise DataError(f"the zstd file cannot be read: {error}", file=path) from error
-
-
-def _zstd_batch_lines(lines: pl.LazyFrame, block_bytes: int) -> int:
-    """Lines to decompress at a time: an eighth of a block, so that longer lines later in the file still fit."""
-    first = lines.head(100).collect(engine="streaming").to_series().str.len_bytes()
-    line_bytes = 1 + (first.sum() or 0) / max(len(first), 1)
-    return max(1, min(50_000, int(block_bytes / (8 * line_bytes))))
