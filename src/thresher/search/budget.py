@@ -28,8 +28,7 @@ class Budget:
     """
 
     unit: Unit
-    amount: int | Fraction
-    """Exact: a float share would be off by one entry in a table of billions."""
+    amount: int | Fraction  # exact: a float share would be off by one entry in a table of billions
     text: str = field(compare=False)
 
     @classmethod
@@ -102,5 +101,4 @@ def check_budgets(budgets: Iterable[Budget], num_entries: int) -> None:
         if most > num_entries:
             in_bytes = budget.unit == "bytes"  # of a dense table, which needs no index
             whole = f"{_BYTES_PER_VALUE * num_entries:,} bytes" if in_bytes else f"{num_entries:,} entries"
-            message = f"budget {budget} is above the {whole} of the searched tables; lower it"
-            raise BudgetError(message, budget=budget.text)
+            raise BudgetError(f"budget {budget} is above the {whole} of the searched tables", budget=budget.text)

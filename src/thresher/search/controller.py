@@ -43,15 +43,9 @@ class TableSearch(MaskSearch):
 
 
 class MaskSearchController:
-    """Base of the search algorithms that end in masks: a `TrainingController` that steps a mask search.
+    """A `TrainingController` that steps a mask search; by default with the task's Adam, for warm-up and plan."""
 
-    Args:
-        optimizer: default: Adam with the settings of the task.
-        max_epochs: maximum length of the training; default: warm-up and plan.
-    """
-
-    stage: ClassVar[str]
-    """Name of the search in progress display and checkpoint."""
+    stage: ClassVar[str]  # in progress display and checkpoint
 
     def __init__(
         self,

@@ -28,20 +28,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchTask:
-    """The input of a search algorithm; `folder` and `should_stop` as for `find_tickets`.
+    """The input of a search algorithm; `folder` and `should_stop` as for `find_tickets`."""
 
-    Attributes:
-        model: the model to search; the search trains and changes it.
-        decay_share: factor by which distillation reduces the embeddings' weight decay. It is applied to `config`
-            already; a method with a weight decay of its own must apply it.
-    """
-
-    model: nn.Module
+    model: nn.Module  # the search trains and changes it
     data: "SplitBatches"
     budgets: tuple[Budget, ...]
     config: SearchConfig
     seed: int
-    decay_share: float = 1.0
+    decay_share: float = 1.0  # of distillation; applied to `config`, not to a method's own weight decay
     folder: Path | None = None
     progress: Progress | None = None
     should_stop: Callable[[], bool] | None = None
@@ -136,8 +130,7 @@ def find_tickets(
         seed: of the randomness inside training; the caller decides initial weights and batch order.
         folder: where tickets, history and a checkpoint are written; an unfinished search found there is resumed.
         soft_labels: targets of the training rows that replace their labels.
-        should_stop: called after every step; when it returns True, the checkpoint is written and `TimeLimitReached` is
-            raised.
+        should_stop: called after every step; if it returns True, a checkpoint is written and `TimeLimitReached` raised.
     """
     config = SearchConfig() if config is None else config
     if soft_labels is not None:
@@ -181,8 +174,5 @@ def _declared_algorithm(model: nn.Module) -> str:
     if not declared:
         raise AttachError("the model has no embedding to search. Build it with PepConfig or call attach_ on it first")
     if len(declared) > 1:
-        raise ConfigError(
-            f"the model's embeddings need different search algorithms: {', '.join(sorted(declared))}. Use one method "
-            "for all of them"
-        )
+        raise ConfigError(f"the embeddings need different searches: {', '.join(sorted(declared))}. Use one method")
     return declared.pop()

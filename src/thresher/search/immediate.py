@@ -30,8 +30,7 @@ class ImmediateSearch:
             provenance = Provenance(
                 method=method_name(fitted), seed=task.seed, step=0, epoch=0, config=config_to_mapping(fitted)
             )
-            ticket = SettingsTicket(budget, fitted, size.num_parameters(), size.storage_bytes(), provenance)
-            self.tickets.append(ticket)
+            self.tickets.append(SettingsTicket(budget, fitted, size.num_parameters(), size.storage_bytes(), provenance))
         self.tickets.sort(key=lambda ticket: -ticket.num_parameters)
 
     def run(self) -> Sequence[SettingsTicket]:
@@ -83,8 +82,5 @@ def _only_table(task: SearchTask) -> tuple[FieldEmbedding, EmbeddingConfig]:
     tables = [module for module in task.model.modules() if isinstance(module, FieldEmbedding)]
     config = getattr(tables[0], "config", None)
     if len(tables) > 1 or not isinstance(config, EmbeddingConfig):
-        raise ConfigError(
-            "a method without a search needs a model with exactly one embedding that has a `config`. Build the model "
-            "with build_model(build_embedding(…), …)"
-        )
+        raise ConfigError("a method without a search needs a model with exactly one embedding, which has a `config`")
     return tables[0], config

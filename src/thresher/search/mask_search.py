@@ -34,9 +34,7 @@ def top_entries(scores: Scores, num_kept: int) -> dict[str, Tensor]:
 def entries_within(budget: Budget, scores: Scores, *, num_entries: int, at_least: int = 0) -> int | None:
     """The largest number of entries, highest scores first, within `budget`; bytes are those of the compact form.
 
-    Args:
-        num_entries: `N·D` over all tables without padding rows; a share refers to it.
-        at_least: return None if the budget allows fewer entries than this.
+    None if the budget allows fewer than `at_least`. A share refers to `num_entries`: `N·D` without padding rows.
     """
     most = min(budget.max_entries(num_entries), num_entries)
     if most < at_least or (budget.unit == "bytes" and _compact_bytes(scores, at_least) > budget.amount):
@@ -68,10 +66,8 @@ def planned_entries(budget: Budget, weights: Sequence[Tensor], *, num_entries: i
         mask.view(-1)[0] = True
         first = max(first, compact_bytes(mask) - alone)
     if budget.amount < empty + first:
-        raise BudgetError(
-            f"budget {budget} is less than the {empty + first:,} bytes of an index with one entry. Raise it",
-            budget=budget.text,
-        )
+        message = f"budget {budget} is less than the {empty + first:,} bytes of an index with one entry. Raise it"
+        raise BudgetError(message, budget=budget.text)
     return max(1, min(num_entries, int(budget.amount - empty) // BYTES_PER_ENTRY))
 
 
@@ -84,16 +80,9 @@ class MaskSearch:
         weights: table name → its weight `[N, D]`.
         num_entries: `N·D` over all tables without padding rows; a share refers to it.
         schedule: warm-up, length and interval of pruning; None: nothing is pruned between steps.
-
-    Attributes:
-        tables: name in the model → searched table, which has a `config`.
-        tickets: those cut so far, largest first.
-        planned_counts: budget → the number of entries to which a plan falls for it.
-        smallest: the number of entries at which a plan for all budgets ends.
-        initial_state: the model's state before the search, to which tickets rewind.
     """
 
-    tables: Mapping[str, Any]
+    tables: Mapping[str, Any]  # name in the model → searched table, which has a `config`
 
     def __init__(
         self,
@@ -112,8 +101,8 @@ class MaskSearch:
         check_budgets(budgets, num_entries)
         tables = list(weights.values())
         self.planned_counts = {budget: planned_entries(budget, tables, num_entries=num_entries) for budget in budgets}
-        self.smallest = min(self.planned_counts.values())
-        self.tickets: list[MaskTicket] = []
+        self.smallest = min(self.planned_counts.values())  # where a plan for all budgets ends
+        self.tickets: list[MaskTicket] = []  # largest first
         self.initial_state = {name: copy_of(value) for name, value in tensor_state(model).items()}
         self.current_step = self.epoch = 0
         self.schedule, self.num_kept = schedule, num_entries
@@ -193,11 +182,7 @@ class MaskSearch:
         return any(budget.max_entries(self.num_entries) >= at_least for budget in self.open_budgets())
 
     def cut_due(self, scores: Scores, *, at_least: int) -> None:
-        """Cut every open budget that allows at least `at_least` entries, largest first, with all entries it allows.
-
-        `at_least` is the number of entries kept now, so that a ticket is cut as early as possible, from entries still
-        in training; 0 at the end of a search cuts all open budgets.
-        """
+        """Cut each open budget of `at_least` entries or more; 0, at the end of a search, cuts all open budgets."""
         allowed = {
             budget: entries_within(budget, scores, num_entries=self.num_entries, at_least=at_least)
             for budget in self.open_budgets()
@@ -211,10 +196,8 @@ class MaskSearch:
         step = self.current_step
         final = kept_weights(self.model, masks)
         if broken := [name for name, values in final.values.items() if not values.isfinite().all()]:
-            raise NonFiniteError(
-                f"table {broken[0]!r} holds NaN or infinities at step {step}: training diverged, and no ticket can be "
-                "cut. Lower the learning rate, clip gradients, or train in float32"
-            )
+            where = f"table {broken[0]!r} holds NaN or infinities at step {step}"
+            raise NonFiniteError(f"{where}: training diverged. Lower the learning rate, clip gradients, or use float32")
         ticket = MaskTicket(
             budget=budget,
             masks=masks,

@@ -14,26 +14,17 @@ MAX_PRUNINGS = 1000
 class SearchConfig:
     """Settings of a search, for any search algorithm. In TOML: `[search]`.
 
-    Attributes:
-        warmup_epochs: epochs before anything is pruned; absent: until validation stops improving.
-        max_warmup_epochs: maximum length of the warm-up if `warmup_epochs` is absent.
-        plan_epochs: epochs in which a planned search falls from the whole table to the smallest budget. A shorter plan
-            costs AUC, most at small budgets: 10 instead of 20 lost 0.0006 to 0.0020 on MovieLens-1M (docs/search.md).
-        max_epochs: maximum length of a search without a plan.
-        clock_steps: minimum number of steps between two settings of the clock.
-        early_stopping_metric: validation metric that ends a warm-up, or a search without a plan: `auc` or `logloss`.
-        warmup_patience: epochs without improvement after which a warm-up, or a round of training, ends.
-        patience: the same for a search that trains to convergence before it prunes.
+    A shorter plan costs AUC: 10 epochs instead of 20 lost 0.0006 to 0.0020 on MovieLens-1M (docs/search.md).
     """
 
-    warmup_epochs: float | None = None
-    max_warmup_epochs: int = 20
-    plan_epochs: float = 20.0
-    max_epochs: int = 60
-    clock_steps: int = 20
-    early_stopping_metric: StoppingMetric = "auc"
-    warmup_patience: int = 1
-    patience: int = 3
+    warmup_epochs: float | None = None  # before anything is pruned; None: until validation stops improving
+    max_warmup_epochs: int = 20  # if `warmup_epochs` is absent
+    plan_epochs: float = 20.0  # from the whole table to the smallest budget
+    max_epochs: int = 60  # of a search without a plan
+    clock_steps: int = 20  # minimum number of steps between two settings of the clock
+    early_stopping_metric: StoppingMetric = "auc"  # ends a warm-up, or a search without a plan
+    warmup_patience: int = 1  # epochs without improvement that end a warm-up, or a round of training
+    patience: int = 3  # the same for a search that trains to convergence before it prunes
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
 
     def __post_init__(self) -> None:
@@ -56,17 +47,11 @@ class SearchConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """A search's settings in steps.
+    """A search's settings in steps."""
 
-    Attributes:
-        warmup_steps: maximum number of steps before anything is pruned; validation may end the warm-up earlier.
-        plan_steps: steps of pruning after the warm-up.
-        every: steps between two prunings.
-    """
-
-    warmup_steps: int
-    plan_steps: int
-    every: int
+    warmup_steps: int  # at most; validation may end the warm-up earlier
+    plan_steps: int  # of pruning, after the warm-up
+    every: int  # steps between two prunings
 
     @classmethod
     def of(cls, config: SearchConfig, steps_per_epoch: int) -> "Schedule":

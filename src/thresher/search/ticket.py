@@ -58,15 +58,10 @@ class Ticket(Protocol):
 
 @dataclass(frozen=True)
 class Weights:
-    """A model's weights in a mask ticket.
+    """A model's weights in a mask ticket."""
 
-    Attributes:
-        values: table name → its kept values `[K]`, in row-major order of the mask.
-        state: every other tensor of the model's `state_dict`.
-    """
-
-    values: Mapping[str, Tensor]
-    state: Mapping[str, Tensor]
+    values: Mapping[str, Tensor]  # table name → its kept values [K], in row-major order of the mask
+    state: Mapping[str, Tensor]  # every other tensor of the model's `state_dict`
 
     def __repr__(self) -> str:
         num_values = sum(values.numel() for values in self.values.values())
@@ -75,18 +70,12 @@ class Weights:
 
 @dataclass(frozen=True)
 class MaskTicket:
-    """The kept entries of all searched tables.
-
-    Attributes:
-        masks: table name → bool `[N, D]`, True = kept.
-        initial: weights before the first step of the search.
-        final: weights when the ticket was cut.
-    """
+    """The kept entries of all searched tables."""
 
     budget: Budget
-    masks: Mapping[str, Tensor]
-    initial: Weights
-    final: Weights
+    masks: Mapping[str, Tensor]  # table name → bool [N, D], True = kept
+    initial: Weights  # before the first step of the search
+    final: Weights  # when the ticket was cut
     provenance: Provenance
 
     @property
@@ -139,18 +128,12 @@ class TableSizes:
 
 @dataclass(frozen=True)
 class SizeTicket:
-    """The embedding sizes a search chose for one budget.
-
-    Attributes:
-        tables: table name → its sizes.
-        initial: `state_dict` of the whole model before the search, its tables reduced to these sizes.
-        final: the same at the end of the search.
-    """
+    """The embedding sizes a search chose for one budget."""
 
     budget: Budget
     tables: Mapping[str, TableSizes]
-    initial: Mapping[str, Tensor]
-    final: Mapping[str, Tensor]
+    initial: Mapping[str, Tensor]  # `state_dict` of the model before the search, its tables reduced to these sizes
+    final: Mapping[str, Tensor]  # the same at the end of the search
     num_parameters: int
     provenance: Provenance
 
@@ -175,18 +158,16 @@ class SizeTicket:
         for name, sizes in self.tables.items():
             table = dict(model.named_modules()).get(name)
             if not isinstance(table, FieldEmbedding) or table.num_features != sum(sizes.runs.group_sizes):
+                features = sum(sizes.runs.group_sizes)
                 raise ThresherError(
-                    f"the model has no table {name!r} of {sum(sizes.runs.group_sizes)} features, which the ticket "
-                    "replaces. Build the model as for the search"
+                    f"the model has no table {name!r} of {features} features. Build it as in the search"
                 )
             model.set_submodule(name, sizes.build(table.field_sizes))
         if rewind != "random":
             try:
                 model.load_state_dict(dict(self.initial if rewind == "initial" else self.final))
             except RuntimeError as error:
-                raise ThresherError(
-                    f"the ticket is for another model ({error}). Build the model with the settings of the search"
-                ) from None
+                raise ThresherError(f"the ticket is for another model ({error}). Build it as for the search") from None
         return list(self.tables)
 
 
@@ -211,16 +192,10 @@ class SettingsTicket:
         """Check that `model` was built with these settings; it keeps its fresh weights."""
         _check_rewind(rewind)
         if rewind == "final":
-            raise ConfigError(
-                f'rewind = "final" continues from a search, but method {self.provenance.method!r} has none. Use '
-                'rewind = "initial"'
-            )
+            raise ConfigError(f'rewind = "final" continues a search; method {self.provenance.method!r} has none')
         tables = {name: module for name, module in model.named_modules() if isinstance(module, FieldEmbedding)}
         if self.embedding not in [getattr(table, "config", None) for table in tables.values()]:
-            raise ThresherError(
-                f"the model has no embedding with the ticket's settings {self.embedding}. Build the model with "
-                "ticket.embedding_config(…)"
-            )
+            raise ThresherError(f"no table has the settings {self.embedding}. Build it with ticket.embedding_config(…)")
         return list(tables)
 
 
@@ -243,16 +218,11 @@ def kept_weights(model: nn.Module, masks: Mapping[str, Tensor], state: Mapping[s
 def _check_table(model: nn.Module, name: str, mask: Tensor) -> None:
     table = dict(model.named_modules(remove_duplicate=False)).get(name)
     if isinstance(table, CompactEmbedding):
-        raise ThresherError(
-            f"table {name!r} of the model is already compact: a ticket or compact_ was applied before. Apply the "
-            "ticket to a fresh model"
-        )
+        raise ThresherError(f"table {name!r} of the model is already compact. Apply the ticket to a fresh model")
     weight = getattr(table, "weight", None)
     if not isinstance(weight, Tensor) or weight.shape != mask.shape:
-        raise ThresherError(
-            f"the model has no table {name!r} of {mask.shape[0]} × {mask.shape[1]}, which the ticket prunes. Build the "
-            "model as for the search"
-        )
+        shape = f"{mask.shape[0]} × {mask.shape[1]}"
+        raise ThresherError(f"the model has no table {name!r} of {shape}. Build the model as for the search")
 
 
 def _check_state(present: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> None:

@@ -169,10 +169,9 @@ def _pack(mask: Tensor) -> Tensor:
 
 
 def _unpack(bits: Tensor, shape: list[int]) -> Tensor:
-    num_rows, num_columns = shape
-    count = num_rows * num_columns
+    count = shape[0] * shape[1]
     if bits.dtype != torch.uint8 or bits.numel() != -(-count // 8):
-        raise ValueError(f"mask of {bits.numel()} bytes for a table of {num_rows} × {num_columns}")
+        raise ValueError(f"mask of {bits.numel()} bytes for a table of {shape[0]} × {shape[1]}")
     return torch.from_numpy(np.unpackbits(bits.numpy(), count=count).astype(bool).reshape(shape))
 
 
@@ -220,9 +219,8 @@ def extend_ticket(
 
     Args:
         growth: table name → its growth; also for tables that were not searched, such as first-order weights.
-        start: table name → initial values of its new rows; by default those of the unknown feature, or zeros in a
-            table without one. Nonzero entries of given rows are kept. Zeros are not kept, so they are not trained,
-            unless the whole table is kept.
+        start: table name → initial values of its new rows (default: those of the unknown feature, or zeros if there
+            is none). Their zeros are neither kept nor trained, unless the whole table is kept.
     """
     start = {} if start is None else start
     masks, known = dict(ticket.masks), {*ticket.masks, *(key.removesuffix(".weight") for key in ticket.initial.state)}

@@ -76,10 +76,8 @@ class Checkpoint:
         if header.get("format") != FORMAT:
             raise FormatError(f"{path} is not a Thresher checkpoint. {remedy}")
         if int(header["version"]) > VERSION:
-            raise FormatError(
-                f"checkpoint {path} has format version {header['version']}; this release reads up to {VERSION}. Use "
-                "the release that wrote it"
-            )
+            found = f"checkpoint {path} has format version {header['version']}"
+            raise FormatError(f"{found}; this release reads up to {VERSION}. Use the release that wrote it")
         if int(header["crc32"]) != _checksum(tensors):
             raise FormatError(f"checkpoint {path} is damaged (its checksum differs). {remedy}")
         tensors |= {name: tensors[first] for name, first in json.loads(header["same"]).items()}
@@ -97,10 +95,8 @@ class History:
         """Add an epoch's record and write it to disk."""
         entry = dict(record)
         if self.records and entry["epoch"] <= (last := self.records[-1]["epoch"]):
-            raise ThresherError(
-                f"{self.path or 'the history'} already holds epoch {last}, so epoch {entry['epoch']} cannot follow. "
-                "Restore the history before a run is resumed"
-            )
+            where = self.path or "the history"
+            raise ThresherError(f"{where} already holds epoch {last}, so epoch {entry['epoch']} cannot follow")
         line = _line(entry)
         self.records.append(entry)
         if self.path is not None:
@@ -110,9 +106,7 @@ class History:
                     file.flush()
                     os.fsync(file.fileno())
             except OSError as error:
-                raise ThresherError(
-                    f"cannot write {self.path}: {error.strerror or error}; free space or choose another folder"
-                ) from error
+                raise ThresherError(f"cannot write {self.path}: {error.strerror or error}") from error
 
     def restore(self, records: Iterable[Mapping[str, Any]]) -> None:
         """Replace all records, in memory and in the file, by those of a checkpoint."""
@@ -151,10 +145,7 @@ def unpack_model_(packed: Checkpoint, model: nn.Module) -> None:
     try:
         load_tensor_state_(model, packed.tensors)
     except RuntimeError as error:
-        raise FormatError(
-            f"the checkpoint belongs to another model: {error}. Build the model with the same settings, or delete the "
-            "checkpoint to start again"
-        ) from None
+        raise FormatError(f"the checkpoint belongs to another model: {error}. Delete it to start again") from None
 
 
 def pack_optimizer(optimizer: torch.optim.Optimizer) -> Checkpoint:
@@ -174,10 +165,7 @@ def unpack_optimizer_(packed: Checkpoint, optimizer: torch.optim.Optimizer) -> N
     """Load the stored state into an optimizer built over the same parameters in the same order."""
     parameters = _parameters(optimizer)
     if packed.metadata["shapes"] != [list(parameter.shape) for parameter in parameters]:
-        raise FormatError(
-            "the checkpoint's optimizer has other parameters. Build model and optimizer with the same settings, or "
-            "delete the checkpoint to start again"
-        )
+        raise FormatError("the checkpoint's optimizer has other parameters. Use the same settings, or delete it")
     # `load_state_dict` would cast every tensor to the parameter's type, which breaks integer state
     indices = iter(range(len(parameters)))
     for group, settings in zip(optimizer.param_groups, packed.metadata["groups"], strict=True):

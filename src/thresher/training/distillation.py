@@ -93,10 +93,8 @@ class SoftLabels:
         try:
             labels: NDArray[np.float32] = np.load(path, mmap_mode="r", allow_pickle=False)
         except (OSError, ValueError, EOFError) as error:
-            raise ConfigError(
-                f"soft labels cannot be read ({path}): {error}. Delete the file and resume the run to predict them "
-                "again, or set teacher_share = 0."
-            ) from None
+            message = f"soft labels cannot be read ({path}): {error}. Delete the file and resume the run"
+            raise ConfigError(message) from None
         return cls(labels, teacher_share)
 
     def relabel(self, data: SplitBatches) -> SplitBatches:
@@ -189,9 +187,7 @@ def choose_plan(plans: Sequence[DistillationPlan], validation_auc: Callable[[Dis
 
 def check_teacher_share(teacher_share: float) -> None:
     if not 0.0 <= teacher_share <= 1.0:
-        raise ConfigError(
-            f"teacher_share is {teacher_share}. It must be between 0 (hard labels) and 1 (teacher predictions alone)."
-        )
+        raise ConfigError(f"teacher_share is {teacher_share}; it must be between 0 (hard labels) and 1 (teacher alone)")
 
 
 def check_distillation(
@@ -200,9 +196,7 @@ def check_distillation(
     """Raise if distillation settings contradict each other."""
     check_teacher_share(0.0 if teacher_share is None else teacher_share)
     if num_teachers < 1:
-        raise ConfigError(
-            f"num_teachers is {num_teachers}. It must be at least 1; to train without teachers, set teacher_share = 0."
-        )
+        raise ConfigError(f"num_teachers is {num_teachers}; it must be at least 1, or set teacher_share = 0")
     if teacher_share == 0:
         settings = {
             "distill_search is true": bool(distill_search),
@@ -211,16 +205,11 @@ def check_distillation(
         }
         for setting, contradicts in settings.items():
             if contradicts:
-                raise ConfigError(
-                    f"{setting}, but teacher_share is 0 (no distillation). Remove one of the two settings."
-                )
+                raise ConfigError(f"{setting}, but teacher_share is 0 (no distillation). Remove one of the two")
 
 
 def distillable(source: BatchSource) -> DistillableSource:
     """The source itself; raise if its rows cannot get soft labels."""
     if isinstance(source, DistillableSource):
         return source
-    raise ConfigError(
-        f"{type(source).__name__} does not support soft labels: it has no in_order() and with_labels(). "
-        "Set teacher_share = 0, or use TensorBatches."
-    )
+    raise ConfigError(f"{type(source).__name__} does not support soft labels: it needs in_order() and with_labels()")

@@ -89,8 +89,7 @@ def run_epochs(
         folder: where `checkpoint.safetensors` is written after each epoch and on Ctrl-C, and `history.jsonl`, one
             record per epoch. Training resumes from an existing checkpoint.
         watch: further splits to evaluate after each epoch, for the record only.
-        should_stop: called after every step; when it returns True, the checkpoint is written and `TimeLimitReached` is
-            raised.
+        should_stop: called after every step; if it returns True, a checkpoint is written and `TimeLimitReached` raised.
     """
     run_settings = {**settings, "seed": seed, "num_steps": len(data.train), "num_rows": data.train.num_rows}
     run_settings = json.loads(json.dumps(run_settings, default=str))  # tuples and paths as read from a checkpoint
@@ -220,10 +219,8 @@ class _Run:
     def _check(self, stored: Mapping[str, Any], path: Path) -> None:
         """Raise unless the checkpoint belongs to this training."""
         if stored.get("stage") != self.stage:
-            raise FormatError(
-                f"{path} is the checkpoint of another stage ({stored.get('stage')}, expected {self.stage}). Choose "
-                "another folder"
-            )
+            stages = f"({stored.get('stage')}, expected {self.stage})"
+            raise FormatError(f"{path} is the checkpoint of another stage {stages}. Choose another folder")
         settings = stored["settings"]
         changed = [
             f"{name} {settings.get(name)!r} → {value!r}"
@@ -231,12 +228,7 @@ class _Run:
             if name != INITIAL_WEIGHTS and settings.get(name) != value
         ]
         if changed:
-            raise ConfigError(
-                f"{path} was written with other settings ({'; '.join(changed)}). Use the same settings, or delete it "
-                "to start again"
-            )
+            raise ConfigError(f"{path} has other settings ({'; '.join(changed)}). Use the same settings, or delete it")
         if settings.get(INITIAL_WEIGHTS) != self.settings[INITIAL_WEIGHTS]:
-            raise ConfigError(
-                f"{path} was written for a model with other initial weights: another model or ticket, or one built "
-                "without a seed. Pass the same model, or delete the file to start again"
-            )
+            reason = "written for a model with other initial weights: another model or ticket, or one without a seed"
+            raise ConfigError(f"{path} was {reason}. Pass the same model, or delete the file to start again")

@@ -103,13 +103,10 @@ class TrainingConfig:
 
     max_epochs: int = 60
     batch_size: int = 1024
-    patience: int = 3
-    """Epochs without improvement after which training stops."""
-    early_stopping_metric: StoppingMetric = "auc"
-    """Validation metric: `auc`, or `logloss` as in the paper."""
+    patience: int = 3  # epochs without improvement after which training stops
+    early_stopping_metric: StoppingMetric = "auc"  # of validation; the paper uses `logloss`
     min_delta: float = 0.0
-    average_decay: float = 0.999
-    """Decay of the moving average of the weights, which is evaluated and kept; 0 uses the weights themselves."""
+    average_decay: float = 0.999  # of the mean of the weights, which is evaluated and kept; 0: the weights themselves
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
 
     def __post_init__(self) -> None:
@@ -131,10 +128,8 @@ class FitResult:
 
     best_epoch: int
     num_epochs: int
-    validation: Metrics
-    """Of the best epoch."""
-    seconds: float
-    """Training time without interruptions."""
+    validation: Metrics  # of the best epoch
+    seconds: float  # training time without interruptions
     history: tuple[Record, ...]
 
 
@@ -157,10 +152,8 @@ def fit(
         seed: of the randomness inside training (dropout); the caller decides initial weights and batch order.
         folder: where checkpoint and history are written. Training resumes from an existing checkpoint and ends with
             exactly the weights and metrics of an uninterrupted run; a finished run returns its result at once.
-        stage: name of this training in the progress display.
         watch: further splits to evaluate after each epoch, for the record only.
-        should_stop: called after every step; when it returns True, the checkpoint is written and `TimeLimitReached` is
-            raised.
+        should_stop: called after every step; if it returns True, a checkpoint is written and `TimeLimitReached` raised.
     """
     controller = StoppingController(model, config.early_stopping(), config.max_epochs)
     history, seconds = run_epochs(

@@ -28,10 +28,7 @@ STEPS_BETWEEN_CHECKS = 128  # reading a loss waits for the device
 
 
 class RunningLoss:
-    """The mean training loss of an epoch, collected without waiting for the device at each step.
-
-    The sum is taken step by step in float64, so that a resumed epoch ends with exactly the same mean.
-    """
+    """The mean loss of an epoch, read every few steps; summed in float64, so a resumed epoch has the same mean."""
 
     def __init__(self, *, total: float = 0.0, weight: float = 0.0) -> None:
         self.total = total
@@ -50,10 +47,8 @@ class RunningLoss:
             losses: list[float] = torch.stack([loss for _, loss, _ in self._pending]).tolist()
             for loss, (step, _, weight) in zip(losses, self._pending, strict=True):
                 if not math.isfinite(loss):
-                    raise ThresherError(
-                        f"the training loss became {loss} in epoch {epoch}, step {step + 1}. Lower the learning rate, "
-                        "scale the dense columns, or look for NaN and extreme values in them"
-                    )
+                    where = f"the training loss became {loss} in epoch {epoch}, step {step + 1}"
+                    raise ThresherError(f"{where}. Lower the learning rate, or check the scale of the dense columns")
                 self.total += loss * float(weight)
                 self.weight += float(weight)
             self._pending.clear()
@@ -134,9 +129,7 @@ def evaluate(
 ) -> Metrics:
     """The model's metrics over a whole split, in evaluation mode; every module's mode is restored.
 
-    Args:
-        feature_counts: count of each of the `N` features in the training split, for `rare_auc`; needs the batches'
-            first input to be feature ids `[B, F]`.
+    `rare_auc` needs `feature_counts` `[N]` of the training split, and feature ids `[B, F]` as the first input.
     """
     counts = None if feature_counts is None else np.asarray(feature_counts)
     labels, logits, weights, row_counts = [], [], [], []
@@ -173,10 +166,8 @@ def _as_labels(logits: Tensor, labels: Tensor) -> Tensor:
     if logits.shape == labels.shape:
         return logits
     if logits.numel() != labels.numel():
-        raise ThresherError(
-            f"the model returned logits of shape {list(logits.shape)} for labels of shape {list(labels.shape)}. It "
-            "must return one logit per row"
-        )
+        shapes = f"logits of shape {list(logits.shape)} for labels of shape {list(labels.shape)}"
+        raise ThresherError(f"the model returned {shapes}. It must return one logit per row")
     return logits.reshape(labels.shape)
 
 
@@ -184,10 +175,7 @@ def _rarest_counts(batch: "Batch", counts: NDArray[Any]) -> NDArray[Any] | None:
     """For each row the training count of its rarest feature `[B]`; None where every field is multi-valued."""
     ids = batch.inputs[0] if batch.inputs else None
     if not isinstance(ids, Tensor) or ids.is_floating_point():
-        raise ThresherError(
-            "feature_counts need feature ids, but the batches' first input is not an integer tensor. Leave "
-            "feature_counts out for this model"
-        )
+        raise ThresherError("feature_counts need feature ids, but the batches' first input is not an integer tensor")
     if not ids.numel():
         return None
     rarest: NDArray[Any] = counts[ids.reshape(len(batch.labels), -1).cpu().numpy()].min(axis=1)

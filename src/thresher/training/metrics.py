@@ -19,11 +19,9 @@ class Metrics:
 
     auc: float
     logloss: float
-    mean_prediction: float
-    """Mean probability; compared with `mean_label` it shows the calibration."""
+    mean_prediction: float  # mean probability; compared with `mean_label` it shows the calibration
     mean_label: float
-    rare_auc: float | None
-    """AUC over `rare_rows`; None if they are all of one class or no counts were given."""
+    rare_auc: float | None  # over `rare_rows`; None if they are all of one class or no counts were given
     num_rows: int
 
     def to_json(self) -> dict[str, Any]:
@@ -37,18 +35,13 @@ class Metrics:
 def auc(labels: ArrayLike, predictions: ArrayLike, weights: ArrayLike | None = None) -> float:
     """Area under the ROC curve: the share of (positive, negative) pairs ranked correctly; a tie counts half.
 
-    Args:
-        labels: 0 or 1 per row.
-        predictions: logits or probabilities; only their order matters.
-        weights: sample weights, 0 or more; the weight of a pair is the product of its rows' weights.
+    Predictions are logits or probabilities. The weight of a pair is the product of its rows' weights.
     """
     positive, scores, row_weights = _checked(labels, predictions, weights)
     value = _auc(positive, scores, row_weights)
     if value is None:
-        raise ThresherError(
-            f"AUC needs rows of both classes; all {len(scores)} rows with a weight have label "
-            f"{1 if positive.any() else 0}. Check the label column, or use a larger split"
-        )
+        label = int(positive.any())
+        raise ThresherError(f"AUC needs rows of both classes; all {len(scores)} rows with a weight have label {label}")
     return value
 
 
@@ -137,10 +130,8 @@ def _checked(
     if not np.array_equal(positive, truth):
         raise ThresherError(f"labels must be 0 or 1; found {truth[positive != truth][0]}")
     if not np.isfinite(scores).all():
-        raise ThresherError(
-            f"{int((~np.isfinite(scores)).sum())} of {len(scores)} predictions are NaN or infinite: the model has "
-            "diverged. Lower the learning rate, or look for extreme values in the dense columns"
-        )
+        bad = f"{int((~np.isfinite(scores)).sum())} of {len(scores)} predictions are NaN or infinite"
+        raise ThresherError(f"{bad}: the model has diverged. Lower the learning rate, or check the dense columns")
     if weights is None:
         return positive, scores, None
     row_weights = np.asarray(weights, dtype=np.float64).reshape(-1)

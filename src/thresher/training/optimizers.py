@@ -28,30 +28,21 @@ ROWS_FROM_ENTRIES = 1 << 22  # a table of 16 MB; dense updates of smaller ones a
 class OptimizerConfig:
     """Adam's settings per role. In TOML: `[training.optimizer]`."""
 
-    learning_rate: float = 1e-3
-    """Of the network and of the embeddings."""
-    weight_decay: float = 1e-5
-    """Coupled L2 on the network and on the embeddings."""
-    embedding_weight_decay: float | None = None
-    """On embeddings and the first-order weights of Thresher's models; absent: `weight_decay`."""
+    learning_rate: float = 1e-3  # of the network and of the embeddings
+    weight_decay: float = 1e-5  # coupled L2 on the network and on the embeddings
+    embedding_weight_decay: float | None = None  # on embeddings and first-order weights; absent: `weight_decay`
     threshold_learning_rate: float = 1e-3
     threshold_decay: float = 0.0
-    choice_learning_rate: float = 1e-3
-    """Of the parameters that choose among candidate sizes."""
+    choice_learning_rate: float = 1e-3  # of the parameters that choose among candidate sizes
     choice_decay: float = 0.0
-    max_grad_norm: float | None = None
-    """Maximum norm of all gradients together; the PEP authors use 100."""
+    max_grad_norm: float | None = None  # of all gradients together; the PEP authors use 100
     updates: Updates = "auto"
     """`dense`: every entry at every step. `rows`: only the rows of the batch (`RowAdam`; docs/row_updates.md).
     `auto`: `rows` if a table is so large that dense updates would take most of the time."""
-    max_decay_steps: int = 100
-    """With `rows`: maximum number of skipped steps whose weight decay is applied when a row is updated again."""
-    second_moment: SecondMoment = "entry"
-    """With `rows`: one second moment per entry of a table, or one per row, which saves the memory of a table."""
-    threshold_second_moment: SecondMoment = "entry"
-    """The same for thresholds. One per row costs 0.001 to 0.002 of AUC on MovieLens-1M."""
-    threshold_momentum: float = 0.0
-    """With `rows`: momentum of thresholds. 0 saves the memory of a table; dense Adam uses 0.9."""
+    max_decay_steps: int = 100  # `rows`: most skipped steps whose decay is applied when a row is updated again
+    second_moment: SecondMoment = "entry"  # `rows`: one per entry, or one per row, which saves the memory of a table
+    threshold_second_moment: SecondMoment = "entry"  # one per row costs 0.001 to 0.002 of AUC on MovieLens-1M
+    threshold_momentum: float = 0.0  # `rows`: 0 saves the memory of a table; dense Adam uses 0.9
 
     def __post_init__(self) -> None:
         if self.max_grad_norm is not None and not 0.0 < self.max_grad_norm < float("inf"):
@@ -161,8 +152,6 @@ def _declared_roles(model: nn.Module) -> dict[nn.Parameter, str]:
                 raise ConfigError(f"{where} declares the group {role!r}; known groups: {', '.join(GROUP_NAMES)}")
             for parameter in parameters:
                 if roles.setdefault(parameter, role) != role:
-                    raise ConfigError(
-                        f"{where} declares a parameter of shape {list(parameter.shape)} as {role!r}, but another "
-                        f"module declares it as {roles[parameter]!r}. Give it one role in parameter_groups()"
-                    )
+                    what = f"a parameter of shape {list(parameter.shape)} as {role!r}"
+                    raise ConfigError(f"{where} declares {what}, but another module as {roles[parameter]!r}")
     return roles

@@ -16,8 +16,7 @@ class ProgressState:
     num_steps: int
     epoch: int = 1
     step: int = 0
-    loss: float | None = None
-    """Mean training loss of the running epoch so far."""
+    loss: float | None = None  # mean training loss of the running epoch so far
     metric: str | None = None
     best: float | None = None
     kept_parameters: int | None = None

@@ -28,13 +28,10 @@ class RowAdam(torch.optim.Optimizer):
     applied at once and up to a limit.
 
     Args:
-        params: parameters or groups; every setting below may differ between groups.
         betas: decay of the moments; with a first one of 0 (no momentum) no first moments are stored.
-        weight_decay: coupled (added to the gradient). A row that was absent for `n` steps gets that of `n` steps at its
-            next update.
+        weight_decay: coupled (added to the gradient). A row absent for `n` steps gets that of `n` when it is back.
         max_decay_steps: maximum number of these steps; more would dominate the gradient of the loss on rare rows.
         second_moment: one per entry, or one per row (the mean over its entries), which saves the memory of a table.
-        max_grad_norm: maximum norm of all gradients together.
     """
 
     def __init__(
@@ -91,17 +88,14 @@ class RowAdam(torch.optim.Optimizer):
         table, values = _by_rows(parameter), gradient.reshape(rows.numel(), -1)
         num_bad = row_adam_step_(table, rows, values, _row_adam_state(state), state["step"], _settings(group, scale))
         if num_bad:
-            raise NonFiniteError(
-                f"the gradient of {num_bad} rows of a table {list(parameter.shape)} is NaN or infinite. "
-                "Lower the learning rate, set max_grad_norm, or check the dense inputs and the labels"
-            )
+            where = f"the gradient of {num_bad} rows of a table {list(parameter.shape)} is NaN or infinite"
+            raise NonFiniteError(f"{where}. Lower the learning rate, set max_grad_norm, or check the dense inputs")
 
     def _row_state(self, parameter: Tensor, group: dict[str, Any]) -> dict[str, Any]:
         state: dict[str, Any] = self.state[parameter]
         if not state:
-            num_rows = parameter.shape[0]
+            num_rows, state["step"] = parameter.shape[0], 0
             second_shape = parameter.shape if group["second_moment"] == "entry" else (num_rows, 1)
-            state["step"] = 0
             first_shape = parameter.shape if group["betas"][0] else (num_rows, 0)
             state["exp_avg"] = _zeros(parameter, first_shape, parameter.dtype)
             state["exp_avg_sq"] = _zeros(parameter, second_shape, parameter.dtype)
@@ -185,9 +179,7 @@ class RowAdam(torch.optim.Optimizer):
 def _distinct_rows(gradient: Tensor) -> tuple[Tensor, Tensor]:
     """Ids `[U]` and values `[U, …]` of a row-sparse gradient, each id once."""
     if gradient.sparse_dim() != 1:
-        raise ConfigError(
-            f"RowAdam needs gradients that are sparse by rows; this one is sparse in {gradient.sparse_dim()} dimensions"
-        )
+        raise ConfigError(f"RowAdam needs gradients sparse by rows, not in {gradient.sparse_dim()} dimensions")
     ids = gradient._indices()[0]
     # autograd and F.embedding(sparse=True) do not mark a gradient as coalesced even if its ids ascend
     if not gradient.is_coalesced() and not is_ascending(ids):
