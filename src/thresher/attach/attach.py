@@ -50,7 +50,6 @@ def attach_(
     one field, so `field` has one threshold per table.
 
     Args:
-        model: any module that holds `nn.Embedding` or `nn.EmbeddingBag`, at any depth.
         config: settings of the thresholds. Omit `embedding_dim`: each table keeps its own width.
         where: selects tables by a name pattern (`"user_*"`) or a function of module and name; by default all.
         min_embedding_dim: minimum width of a table. The default excludes first-order weights, which have width 1.
@@ -70,8 +69,7 @@ def attach_(
         width = table.weight.shape[1]
         if config.embedding_dim not in (width, PepConfig().embedding_dim):  # it would be ignored
             raise AttachError(
-                f"embedding_dim is {config.embedding_dim}, but table {table} has width {width}. "
-                "Attached tables keep their width: omit embedding_dim."
+                f"embedding_dim is {config.embedding_dim}, but table {table} has width {width}: omit embedding_dim"
             )
     attached_before = [module for module in model.modules() if isinstance(module, AttachedModule)]
     shared = {_sharing_key(module.weight, module.config): module.thresholds for module in attached_before}
@@ -93,18 +91,13 @@ def detach_(model: nn.Module, *, prune: bool = True) -> list[AttachedTable]:
 
     Args:
         prune: write the thresholded values into attached tables; False keeps the unpruned trained values.
-
-    Returns:
-        The restored tables.
     """
     attached, compact = _attached_and_compact(model)
     if not attached and not compact:
         raise AttachError(f"nothing to detach: {type(model).__qualname__} has no attached or compact table.")
     if compact and not prune:
         name = next(iter(next(iter(compact.values()))))
-        raise AttachError(
-            f"prune=False is not possible: table {name} is compact and its pruned entries are gone. Use prune=True."
-        )
+        raise AttachError(f"prune=False is not possible: table {name} is compact and its pruned entries are gone")
     if prune:
         for weight, holders in attached.items():
             weight.copy_(next(iter(holders.values())).pruned_weight())

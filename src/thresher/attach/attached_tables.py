@@ -21,10 +21,7 @@ from thresher.kernels.distinct import DistinctIds, find_distinct
 class AttachedModule(PepEmbedding):
     """Base of attached modules: PEP on the table `[N, D]` of an existing module; it counts as one field.
 
-    Args:
-        plain: the module to attach to; `replace_` copies its settings, such as `padding_idx`.
-        thresholds: the Parameter to learn, possibly shared with other tables.
-        padding_id: the row that all modules holding the table use for padding.
+    Several tables may share `thresholds`. `padding_id` is the row that all modules holding the table use for padding.
     """
 
     sparse: bool = False

@@ -19,8 +19,7 @@ class FoundTable:
     """One table of a model and every module that holds it."""
 
     weight: nn.Parameter
-    modules: Mapping[str, nn.Module]
-    """Qualified name → module, in the model's order. A module may have several names, a table several modules."""
+    modules: Mapping[str, nn.Module]  # by qualified name; a module may have several names, a table several modules
 
     @property
     def padding_id(self) -> int | None:
@@ -38,10 +37,7 @@ def find_tables(
 ) -> list[FoundTable]:
     """Find the plain tables of `model` that match; raise AttachError if there is none or one cannot be pruned."""
     if isinstance(model, nn.Embedding | nn.EmbeddingBag):
-        raise AttachError(
-            "the model itself is an embedding table, which cannot be attached in place. "
-            "Wrap it in a module, for example nn.Sequential(table), and attach that."
-        )
+        raise AttachError("the model itself is an embedding table. Wrap it in a module, e.g. nn.Sequential(table).")
     every = _plain_tables(model)
     chosen = [
         table

@@ -30,8 +30,6 @@ USAGE = {
     "dense": "Weights by name, as model.load_state_dict takes them.",
     "csr": "Tables by scipy.sparse.load_npz; the other weights are in network.safetensors.",
 }
-
-
 FORMAT_HELP = (
     "bundle (a folder, for thresher predict); onnx; torch (exported program, .pt2); compiled (AOTInductor package, "
     ".pt2); dense (plain weights, .safetensors); csr (a folder with one scipy .npz per table)."
@@ -101,9 +99,7 @@ def _check_options(to: str, value_type: str, *, retrain: bool) -> "ValueType":
     if value_type not in types:
         raise ConfigError(f"--value-type {value_type}: unknown type. Use one of: {', '.join(types)}.")
     if value_type != "fp32" and to not in QUANTISABLE:
-        raise ConfigError(
-            f"--to {to} stores float32 values. Leave --value-type out, or use --to {', '.join(QUANTISABLE)}."
-        )
+        raise ConfigError(f"--to {to} stores float32 values. Leave --value-type out.")
     if retrain and value_type not in ("int8", "int4"):
         raise ConfigError("--retrain needs --value-type int8 or int4.")
     return cast(ValueType, value_type)
@@ -151,10 +147,7 @@ def _check_out(out: Path, to: str, *, force: bool) -> None:
     if others and not own:
         raise ConfigError(f"{out} is not an export, so it is not replaced. Use another --out.")
     if others:
-        raise ConfigError(
-            f"{out} is not replaced because it holds files that are not part of an export: {list_first(others)}. Move "
-            "them, or use another --out."
-        )
+        raise ConfigError(f"{out} holds files that are not part of an export: {list_first(others)}. Use another --out.")
 
 
 def _quantize(

@@ -26,8 +26,6 @@ JSON_SUFFIXES, PARQUET_SUFFIXES, CSV_SUFFIXES = (".jsonl", ".ndjson"), (".parque
 SHOWN_FIELDS = 5
 REPORTED_SHARE, SUSPICIOUS_SHARE = 0.01, 0.5
 """Shares of rows with unknown values."""
-
-
 ROWS_HELP = "CSV, TSV, Parquet or JSON lines (.jsonl); - reads JSON lines from stdin."
 OUT_HELP = "Output file instead of stdout: .csv, .jsonl or .parquet."
 TOP_K_HELP = "Only the K most probable rows, best first, with their row numbers from 0."

@@ -94,9 +94,7 @@ def retrain(folder: RunFolder, as_json: Json = False, quiet: Quiet = False) -> N
     run = Run.open(folder)
     check_settings(run.config)
     if not (run.ticket_folder(run.config.candidate_plans()[0]) / "tickets.json").exists():
-        raise ConfigError(
-            f"The search in {folder} is not finished. Continue it with: thresher search --out {folder} --resume"
-        )
+        raise ConfigError(f"The search is not finished. Continue it with: thresher search --out {folder} --resume")
     table = EncodedTable.open(run.encoded)
     with display(quiet=quiet) as progress, exclusive_lock(folder):
         result = run_stages(run, table, progress)

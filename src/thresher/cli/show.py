@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 NAME_WIDTH = 20
 OTHER_FIGURES = (".pdf", ".jpg", ".jpeg", ".gif", ".eps", ".ps", ".webp", ".tif", ".tiff", ".bmp", ".html", ".xlsx")
-
-
 PATH_HELP = "A run, a comparison, a ticket, a bundle, an encoded table, or a results.json."
 
 

@@ -62,8 +62,7 @@ class EmbeddingConfig:
 class RowGradients:
     """Mixin for modules whose tables can have row-sparse gradients (only the rows of a batch), used by `RowAdam`."""
 
-    row_gradients: bool = False
-    """Set by `build_optimizer`, because the optimizer must support such gradients."""
+    row_gradients: bool = False  # set by `build_optimizer`, because the optimizer must support such gradients
 
     def dense_gradients_reason(self) -> str | None:
         """Why this module requires dense gradients; None if it supports row-sparse ones."""
@@ -77,8 +76,7 @@ class FieldEmbedding(nn.Module, ABC):
     Row `field_offsets[f]` (local id 0) is the *unknown* feature of the field.
     """
 
-    search_algorithm: ClassVar[str] = "immediate"
-    """Name of the algorithm in `thresher.search` that finds tickets for this method."""
+    search_algorithm: ClassVar[str] = "immediate"  # the algorithm in `thresher.search` that finds its tickets
 
     def __init__(self, field_sizes: Sequence[int], embedding_dim: int) -> None:
         super().__init__()

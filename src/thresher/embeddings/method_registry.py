@@ -43,13 +43,7 @@ def method_name(config: EmbeddingConfig) -> str:
 def build_embedding(
     field_sizes: Sequence[int], config: EmbeddingConfig, *, feature_counts: Sequence[int] | None = None
 ) -> FieldEmbedding:
-    """Build the embedding a config describes.
-
-    Args:
-        field_sizes: features per field, unknown rows included; their sum is `N`.
-        feature_counts: how often each of the `N` features occurs in the training split; required by methods that
-            use popularity, ignored by others.
-    """
+    """Build the embedding a config describes. Methods that use popularity need `feature_counts` `[N]` in training."""
     build: Callable[..., FieldEmbedding] = embedding_registry.find(method_name(config)).embedding
     return build(field_sizes, config, feature_counts=feature_counts)
 

@@ -39,30 +39,21 @@ Pressure = Literal["plan", "decay"]
 class PepConfig(EmbeddingConfig):
     """Settings of the thresholds and of how the search raises them.
 
-    Attributes:
-        pressure: `plan` (meets budgets exactly and on schedule) or `decay` (the published search, for reproduction).
-        granularity: which entries share a threshold. `global` with `plan` is magnitude pruning with a soft threshold,
-            because the deviation cancels against the clock.
-        threshold_function: `g`; by default softplus with `plan` and the paper's sigmoid with `decay`.
-        learn_deviation: False fixes the deviation at 0, for ablations.
-        first_order: also prune the model's first-order weights, and count them in the budgets. The paper does neither,
-            and at extreme budgets these weights are larger than everything else.
-        raw_threshold_init: the paper's `s_init`, used with `decay`: −15 on MovieLens-1M, −150 on Criteo and Avazu.
+    Granularity `global` with `plan` is magnitude pruning with a soft threshold: the deviation and the clock cancel.
+    The paper neither prunes nor counts first-order weights; at extreme budgets they are larger than everything else.
     """
 
-    pressure: Pressure = "plan"
-    granularity: GranularityName = "feature-dimension"
-    threshold_function: ThresholdFunctionName | None = None
-    learn_deviation: bool = True
-    first_order: bool = False
-    raw_threshold_init: float = -15.0
+    pressure: Pressure = "plan"  # `plan` meets budgets exactly and on schedule; `decay` is the published search
+    granularity: GranularityName = "feature-dimension"  # which entries share a threshold
+    threshold_function: ThresholdFunctionName | None = None  # `g`; default softplus (`plan`), sigmoid (`decay`)
+    learn_deviation: bool = True  # False fixes the deviation at 0, for ablations
+    first_order: bool = False  # also prune the model's first-order weights, and count them in the budgets
+    raw_threshold_init: float = -15.0  # the paper's `s_init` (`decay`): −15 on MovieLens-1M, −150 on Criteo and Avazu
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.pressure == "decay" and not self.learn_deviation:
-            raise ConfigError(
-                'learn_deviation = false requires pressure = "plan", got "decay". A "decay" search has no deviation.'
-            )
+            raise ConfigError('learn_deviation = false requires pressure = "plan", got "decay"')
 
     @classmethod
     def grid(cls) -> Sequence[Self]:

@@ -63,7 +63,7 @@ def build_stored(field_sizes: Sequence[int], form: StoredForm) -> FieldEmbedding
     registered_embeddings()  # imports all methods, which register their kinds
     if form.kind not in _kinds:
         raise FormatError(
-            f"the method of a table of kind {form.kind!r} is not installed. Known kinds: {', '.join(sorted(_kinds))}"
+            f"the method of kind {form.kind!r} is not installed; known kinds: {', '.join(sorted(_kinds))}"
         )
     if not all(type(size) is int and size >= 0 for size in field_sizes):
         raise ValueError("field_sizes must be integers of at least 0")

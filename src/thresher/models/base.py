@@ -123,8 +123,7 @@ class CtrModel(nn.Module, ABC):
     lookup of the embedding, so every method works with every model.
     """
 
-    uses_embedding: ClassVar[bool] = True
-    """False for a model without vectors (logistic regression): it has no embedding, so there is nothing to prune."""
+    uses_embedding: ClassVar[bool] = True  # False for a model without vectors, such as logistic regression
 
     def __init__(self, embedding: FieldEmbedding) -> None:
         super().__init__()

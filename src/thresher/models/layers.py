@@ -201,7 +201,4 @@ def check_dense(dense: Tensor | None, num_dense: int) -> None:
     """Raise if the number of dense inputs is not the one the model was built with."""
     given = 0 if dense is None else dense.shape[1]
     if given != num_dense:
-        raise ConfigError(
-            f"the batch has {given} dense inputs, but the model was built with num_dense={num_dense}. "
-            f"Pass num_dense={given} to build_model, or {num_dense} inputs to the model."
-        )
+        raise ConfigError(f"the batch has {given} dense inputs, but the model was built with num_dense={num_dense}.")

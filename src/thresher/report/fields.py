@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from thresher.data.schema import Schema
     from thresher.data.summary import TableStatistics
 
-MAX_FIELDS = 50
-"""If a table has more fields, only the largest are drawn: more are not readable on a page."""
+MAX_FIELDS = 50  # of more fields only the largest are drawn: more are not readable on a page
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,14 +28,10 @@ class FieldSummary:
     table: str
     field: str
     num_features: int
-    num_kept: int
-    """Features with at least one kept entry; the others are dropped."""
-    num_parameters: int
-    """Kept entries."""
-    mean_size: float
-    """Kept entries per kept feature."""
-    storage_bytes: int | None = None
-    """Bytes of the table in proportion to the field's kept entries."""
+    num_kept: int  # features with at least one kept entry; the others are dropped
+    num_parameters: int  # kept entries
+    mean_size: float  # kept entries per kept feature
+    storage_bytes: int | None = None  # bytes of the table in proportion to the field's kept entries
 
 
 def summarise_fields(schema: "Schema", sizes: Any, table: str, storage_bytes: int | None = None) -> list[FieldSummary]:

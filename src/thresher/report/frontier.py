@@ -28,19 +28,14 @@ COLUMNS = (
 class FrontierPoint:
     """One trained model: its size and its quality. `None` means "not measured"."""
 
-    label: str
-    """The method, e.g. `pep`, or `dense`; points of one label form one line of a figure."""
+    label: str  # the method, e.g. `pep`, or `dense`; points of one label form one line of a figure
     budget: str | None = None
-    num_parameters: int
-    """Embedding parameters kept; first-order weights count only if they were pruned, too."""
-    storage_bytes: int
-    """Bytes of everything a lookup needs: values and indices."""
+    num_parameters: int  # embedding parameters kept; first-order weights count only if they were pruned, too
+    storage_bytes: int  # everything a lookup needs: values and indices
     validation_auc: float
     validation_logloss: float
-    validation_calibration: float | None = None
-    """Mean prediction divided by mean label; 1 is calibrated on average."""
-    validation_rare_auc: float | None = None
-    """AUC over the rows with the rarest features, where pruning may cost more than on average."""
+    validation_calibration: float | None = None  # mean prediction / mean label; 1 is calibrated on average
+    validation_rare_auc: float | None = None  # AUC over the rows with the rarest features
     test_auc: float | None = None
     test_logloss: float | None = None
     test_calibration: float | None = None
@@ -81,8 +76,7 @@ class Frontier:
 
     points: tuple[FrontierPoint, ...]
     dense: FrontierPoint | None = None
-    metadata: Mapping[str, Any] = field(default_factory=dict)
-    """Data set, model, seed, seconds, versions and the like."""
+    metadata: Mapping[str, Any] = field(default_factory=dict)  # data set, model, seed, seconds, versions
 
     def __str__(self) -> str:
         """The table of results, as `thresher prune` prints it."""

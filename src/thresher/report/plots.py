@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 DENSE_COLOUR = "#555555"
-LABEL_HEIGHT = 0.06
-"""Height of a text label as a share of the axis."""
+LABEL_HEIGHT = 0.06  # of a text label, as a share of the axis
 HIGHLIGHTED = "pep"
 
 
@@ -94,23 +93,14 @@ def plot_frontier(
 
 
 def plot_comparison(
-    points: Sequence[FrontierPoint],
-    stem: str | Path,
-    *,
-    floor: Sequence[FrontierPoint] = (),
-    title: str | None = None,
+    points: Sequence[FrontierPoint], stem: str | Path, *, floor: Sequence[FrontierPoint] = (), title: str | None = None
 ) -> tuple[Path, ...]:
-    """Draw test AUC against parameters and bytes, one line per method, PEP in front.
+    """Draw test AUC against parameters and bytes, one line per method (label), PEP in front.
 
-    Args:
-        points: points of one model; the label is the method.
-        stem: output path without suffix.
-        floor: points of logistic regression without an embedding, drawn as a horizontal line.
-        title: title of the figure.
+    `floor` are points of logistic regression without an embedding, drawn as a horizontal line.
     """
     with page_style():
-        figure = draw_methods(points, points, floor)
-        return save_methods(figure, stem, title)
+        return save_methods(draw_methods(points, points, floor), stem, title)
 
 
 def draw_methods(

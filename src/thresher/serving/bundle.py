@@ -47,8 +47,7 @@ class Bundle:
     model_config: ModelConfig
     tables: Mapping[str, AnyTable]
     metadata: Mapping[str, Any]
-    searched: Collection[str]
-    """Names of the tables that budgets and results count: the embedding, and first-order weights if searched."""
+    searched: Collection[str]  # tables that budgets and results count: the embedding, first-order weights if searched
 
     @property
     def num_parameters(self) -> int:
@@ -84,7 +83,6 @@ def save_bundle(
 
     Args:
         encoder: schema and vocabularies, for instance `RowEncoder.load(encoded_table.folder)`.
-        metadata: JSON values to store with the bundle: budget, AUC, seed.
         value_type: how values of compact tables are stored. Tables trained with quantization keep their own type.
         searched: names of the tables that budgets count; by default, the tables made by an embedding method. Pass
             `Bundle.searched` for the model of an opened bundle.
@@ -154,9 +152,8 @@ def convert_bundle(source: str | Path, folder: str | Path, value_type: ValueType
         measured = [key for key in metadata if key == "storage_bytes" or key.startswith(("validation_", "test_"))]
         before = {key: metadata.pop(key) for key in measured}
         metadata |= {"value_type": value_type, "before_rounding": before}
-    model, config = bundle.model, bundle.model_config
-    more: dict[str, Any] = {"metadata": metadata, "value_type": value_type, "searched": bundle.searched}
-    return save_bundle(folder, model, config, bundle.encoder, **more)
+    parts = bundle.model, bundle.model_config, bundle.encoder
+    return save_bundle(folder, *parts, metadata=metadata, value_type=value_type, searched=bundle.searched)
 
 
 def check_can_round(bundle: Bundle, value_type: ValueType) -> None:
@@ -164,9 +161,7 @@ def check_can_round(bundle: Bundle, value_type: ValueType) -> None:
     searched = bundle.searched_tables or bundle.tables
     is_float32 = all(isinstance(table, CompactTable) and table.value_type == "fp32" for table in searched.values())
     if value_type != "fp32" and not is_float32:
-        raise ConfigError(
-            f"{bundle.folder}: only compact tables of float32 values can be rounded. Leave the value type unchanged."
-        )
+        raise ConfigError(f"{bundle.folder}: only compact tables of float32 values can be rounded")
 
 
 def extend_bundle(source: str | Path, folder: str | Path, encoder: RowEncoder, start: Start = "unknown") -> Path:
@@ -180,10 +175,7 @@ def extend_bundle(source: str | Path, folder: str | Path, encoder: RowEncoder, s
     bundle = open_bundle(source)
     for old, new in zip(bundle.encoder.vocabularies, encoder.vocabularies, strict=False):
         if not new.values.head(len(old.values)).equals(old.values):
-            raise FormatError(
-                f"the vocabularies do not begin with those of the bundle ({source}). "
-                "Encode the data with the bundle's vocabularies and append new values."
-            )
+            raise FormatError(f"the vocabularies do not begin with those of the bundle ({source}). Append new values.")
     growth = Growth(bundle.encoder.schema.field_sizes, encoder.schema.field_sizes)
     tables: dict[str, AnyTable] = {}
     for name, table in bundle.tables.items():
@@ -206,10 +198,7 @@ def to_trainable(bundle: Bundle) -> CtrModel:
     """
     for name, table in bundle.tables.items():
         if not isinstance(table, CompactTable):
-            raise FormatError(
-                f"table {name!r} is stored in the form of its method ({table.form.kind}), which cannot be trained "
-                f"({bundle.folder}). Train a new model."
-            )
+            raise FormatError(f"table {name!r} is stored in the form of its method. Train a new model.")
     model = copy.deepcopy(bundle.model, {id(table): table for table in bundle.tables.values()})  # they are memory maps
     make_trainable_(model)
     for name in bundle.tables.keys() - bundle.searched_tables.keys():
@@ -250,7 +239,5 @@ def _build_model(
             model.set_submodule(name, module)
         model.load_state_dict(load_file(manifest.network_path), assign=True)
     except (RuntimeError, ValueError, AttributeError, StopIteration, SafetensorError, OSError) as error:
-        raise FormatError(
-            f"{manifest.folder}: its files do not fit its model ({error}). Export the model again."
-        ) from error
+        raise FormatError(f"{manifest.folder}: its files do not fit its model ({error}). Export it again.") from error
     return model.eval().requires_grad_(False)

@@ -27,8 +27,7 @@ from thresher.errors import FormatError, MissingExtraError
 from thresher.serving.bundle import Bundle, open_bundle
 
 OPSET = 18
-CSR, NETWORK = "csr.json", "network.safetensors"
-"""Files that `export_csr` writes beside the tables: the names of the tables, and the other weights."""
+CSR, NETWORK = "csr.json", "network.safetensors"  # the names of the tables, and the other weights
 
 
 def export_onnx(bundle: Bundle | str | Path, path: str | Path) -> Path:
@@ -152,10 +151,7 @@ def csr_file_names(folder: Path) -> set[str]:
 def check_traceable(bundle: Bundle) -> None:
     """Raise if the bundle's model cannot be exported to ONNX or a torch program."""
     if bags := bundle.encoder.schema.bag_fields:
-        raise FormatError(
-            f"{bundle.folder}: field {bags[0].name!r} is multi-valued, which exports do not support. "
-            "Serve the bundle itself."
-        )
+        raise FormatError(f"{bundle.folder}: field {bags[0].name!r} is multi-valued, which exports do not support")
 
 
 class _ProbabilityModel(nn.Module):
@@ -177,10 +173,7 @@ def _compact_tables(bundle: Bundle) -> dict[str, CompactTable]:
     tables: dict[str, CompactTable] = {}
     for name, table in bundle.tables.items():
         if not isinstance(table, CompactTable):
-            raise FormatError(
-                f"{bundle.folder}: table {name!r} has the form {table.form.kind!r}; only compact tables can be "
-                "exported. Serve the bundle itself."
-            )
+            raise FormatError(f"table {name!r} has the form {table.form.kind!r}; only compact tables can be exported")
         tables[name] = table
     return tables
 

@@ -58,11 +58,9 @@ class Predictor:
     @overload
     def predict(self, rows: Any) -> Probabilities: ...
     def predict(self, rows: Rows | str | Path) -> Probabilities | float:
-        """Probabilities of raw rows, in their order.
+        """Probabilities of raw rows, in their order; one dict gives one number.
 
-        Args:
-            rows: one dict (returns one number), a list of dicts, a polars or pandas frame, or the path of a CSV, TSV,
-                Parquet or JSON lines file.
+        Rows: a dict, a list of dicts, a polars or pandas frame, or the path of a CSV, TSV, Parquet or JSON lines file.
         """
         if isinstance(rows, str | Path):
             parts = list(self.predict_file(rows))
@@ -155,7 +153,6 @@ def top_k(
         rows: any input of `Predictor.predict`, or an iterator of frames with the raw columns.
         group: raw column to group by, for instance the user; by default, all rows form one group.
         keep: other raw columns to copy into the result, for instance the item.
-        on_chunk: called with every chunk of encoded rows.
 
     Returns:
         Columns `row` (row number from 0), the group column if any, those of `keep`, and `probability`; groups in the
@@ -168,8 +165,7 @@ def top_k(
     for name in copied:
         if name in (ROW, PROBABILITY, _FIRST):
             raise DataError(f"column {name!r} has the name of a column of the result; rename it")
-    best = pl.DataFrame()
-    num_rows = 0
+    best, num_rows = pl.DataFrame(), 0
     for frame in _frames(predictor, rows, copied):
         numbers = pl.Series(ROW, range(num_rows, num_rows + len(frame)), dtype=pl.Int64)
         encoded = predictor.encoder.encode_frame(frame)
