@@ -61,10 +61,7 @@ class MaskTickets(TableSearch):
 
 @register_search("bilevel")
 class BilevelSearch(StoppingController):
-    """Learns the choices until validation stops improving, restores the best epoch, and cuts every budget there.
-
-    After each training step, `optimizer` makes a step of the choices.
-    """
+    """Learns the choices until validation stops improving, restores the best epoch, and cuts every budget there."""
 
     def __init__(self, task: SearchTask) -> None:
         super().__init__(task.model, task.config.stopping(), task.config.max_epochs)
@@ -128,9 +125,7 @@ def _tables_with_choices(model: nn.Module) -> dict[str, Any]:
         if isinstance(module, FieldEmbedding) and "choices" in module.parameter_groups()
     }
     if not tables:
-        raise AttachError(
-            "the model has no table that learns choices. Build it with DartsEmbConfig, AutoDimConfig or DnisConfig"
-        )
+        raise AttachError("no table learns choices. Build the model with DartsEmbConfig, AutoDimConfig or DnisConfig")
     return tables
 
 

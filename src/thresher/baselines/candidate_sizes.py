@@ -40,15 +40,10 @@ GRID_SIZES = ((2, 4, 16), (1, 2, 8), (4, 8, 32))
 
 @dataclass(frozen=True, kw_only=True)
 class CandidateSizesConfig(EmbeddingConfig):
-    """The sizes to choose from.
+    """The sizes to choose from. The PEP paper's: {1, 2, 8}, {2, 4, 16} and {4, 8, 32}."""
 
-    Attributes:
-        candidate_sizes: ascending. The PEP paper's: {1, 2, 8}, {2, 4, 16} and {4, 8, 32}.
-        embedding_dim: width to which all are projected; the largest candidate needs no projection if it is equal.
-    """
-
-    embedding_dim: int = 8
-    candidate_sizes: tuple[int, ...] = (1, 2, 8)
+    embedding_dim: int = 8  # width to which all are projected; a candidate of this width needs no projection
+    candidate_sizes: tuple[int, ...] = (1, 2, 8)  # ascending
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -71,8 +66,7 @@ class CandidateSizesEmbedding(FieldEmbedding):
         self.config = config
         num_groups = int(group_of_feature.max()) + 1
         self.runs = FeatureRuns.of(group_of_feature, num_groups)
-        groups = torch.from_numpy(group_of_feature.astype("int64"))
-        self.register_buffer("group_of_feature", groups, persistent=False)
+        self.register_buffer("group_of_feature", torch.from_numpy(group_of_feature.astype("int64")), persistent=False)
         self.weight = new_table(self.num_features, config.candidate_sizes[-1])
         narrow = [size for size in config.candidate_sizes if size < self.embedding_dim]
         self.projections = nn.ParameterDict({f"size_{size}": new_table(size, self.embedding_dim) for size in narrow})
@@ -189,6 +183,4 @@ class AutoDimEmbedding(CandidateSizesEmbedding):
 
 def check_candidate_sizes(sizes: Sequence[int], embedding_dim: int) -> None:
     if not sizes or list(sizes) != sorted(set(sizes)) or sizes[0] < 1 or sizes[-1] > embedding_dim:
-        raise ConfigError(
-            f"candidate_sizes are {list(sizes)}; they must be ascending, from 1 to embedding_dim ({embedding_dim})"
-        )
+        raise ConfigError(f"candidate_sizes are {list(sizes)}; expected ascending, 1 to embedding_dim {embedding_dim}")

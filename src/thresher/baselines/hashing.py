@@ -53,16 +53,10 @@ class HashConfig(SharedRowsConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class DoubleHashConfig(HashConfig):
-    """Which features have a row of their own, and how the others share rows.
+    """Which features have a row of their own, and how the others share rows."""
 
-    Attributes:
-        frequent_share: share of the `num_buckets` rows that belong to the most frequent features, one each.
-        num_hashes: rows combined to the vector of a rare feature.
-        combine: how they are combined.
-    """
-
-    frequent_share: float = 0.5
-    num_hashes: int = 2
+    frequent_share: float = 0.5  # of the `num_buckets` rows: one for each of the most frequent features
+    num_hashes: int = 2  # rows combined to the vector of a rare feature
     combine: Combine = "add"
 
     def __post_init__(self) -> None:
@@ -100,11 +94,7 @@ class HashEmbedding(SharedRows):
 @register_stored_form("DoubleHashEmbedding")
 @register_embedding("double-hash", DoubleHashConfig)
 class DoubleHashEmbedding(SharedRows):
-    """A row of its own for each frequent feature, `num_hashes` shared rows for the others.
-
-    Args:
-        runs: which features are frequent (group 0); computed from `feature_counts` if absent.
-    """
+    """A row of its own for each frequent feature (group 0 of `runs`), `num_hashes` shared rows for the others."""
 
     config_type = DoubleHashConfig
     config: DoubleHashConfig
@@ -128,9 +118,8 @@ class DoubleHashEmbedding(SharedRows):
         if runs is None:
             if feature_counts is None:
                 raise ConfigError("double-hash treats frequent features separately and needs feature_counts")
-            frequent_first = np.argsort(-np.asarray(feature_counts), kind="stable")
             groups = np.ones(self.num_features, np.int64)
-            groups[frequent_first[:num_own]] = 0
+            groups[np.argsort(-np.asarray(feature_counts), kind="stable")[:num_own]] = 0
             runs = FeatureRuns.of(groups, 2)
         if runs.group_sizes[0] != num_own:
             raise ValueError(f"{runs.group_sizes[0]} frequent features, but {num_own} rows for them")
@@ -223,5 +212,4 @@ def hashed(values: Tensor, multiplier: Tensor, num_buckets: Tensor | int) -> Ten
 
 
 def _multipliers(num_hashes: int, seed: int) -> Tensor:
-    drawn = np.random.default_rng([seed, 0x7E]).integers(1, PRIME, size=(num_hashes, 2))
-    return torch.from_numpy(drawn)
+    return torch.from_numpy(np.random.default_rng([seed, 0x7E]).integers(1, PRIME, size=(num_hashes, 2)))

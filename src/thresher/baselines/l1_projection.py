@@ -38,8 +38,7 @@ class L1ProjectionConfig(EmbeddingConfig):
 
     @classmethod
     def grid(cls) -> Sequence[Self]:
-        often = [cls(embedding_dim=width, projection_steps=100) for width in (128, 64)]
-        return [*often, cls(embedding_dim=128)]
+        return [*(cls(embedding_dim=width, projection_steps=100) for width in (128, 64)), cls(embedding_dim=128)]
 
 
 @register_embedding("l1-projection", L1ProjectionConfig)

@@ -30,14 +30,9 @@ from thresher.training.optimizers import build_optimizer
 
 @dataclass(frozen=True, kw_only=True)
 class MagnitudeConfig(EmbeddingConfig):
-    """Settings of all three schedules.
+    """Settings of all three schedules."""
 
-    Attributes:
-        search_weight_decay: L2 of table and network in the search, which decides which entries are small; absent: that
-            of `search.optimizer`. Distillation reduces it for the table, as it does for any method.
-    """
-
-    search_weight_decay: float | None = None
+    search_weight_decay: float | None = None  # L2 of table and network in the search; absent: `search.optimizer`'s
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -61,15 +56,10 @@ class GradualMagnitudeConfig(MagnitudeConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class IterativeMagnitudeConfig(MagnitudeConfig):
-    """How fast the rounds prune.
+    """How fast the rounds prune."""
 
-    Attributes:
-        round_keep_share: minimum share of the entries that a round keeps; smaller means fewer rounds.
-        round_epochs: epochs of a round; absent: until validation stops improving.
-    """
-
-    round_keep_share: float = 0.5
-    round_epochs: int | None = None
+    round_keep_share: float = 0.5  # minimum share of the entries that a round keeps; smaller means fewer rounds
+    round_epochs: int | None = None  # absent: until validation stops improving
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -192,8 +182,7 @@ class MagnitudeController(MaskSearchController):
         config, decay = task.config.optimizer, next(iter(self.tables.values())).config.search_weight_decay
         if decay is not None:
             config = replace(config, weight_decay=decay, embedding_weight_decay=decay * task.decay_share)
-        optimizer = build_optimizer(task.model, config)
-        super().__init__(task, self.new_search(task), optimizer, max_epochs=max_epochs)
+        super().__init__(task, self.new_search(task), build_optimizer(task.model, config), max_epochs=max_epochs)
 
     def new_search(self, task: SearchTask) -> MagnitudeSearch:
         return MagnitudeSearch(task, self.tables)
@@ -225,10 +214,7 @@ class OneShotController(MagnitudeController):
 
 @register_search("iterative-magnitude")
 class IterativeController(MagnitudeController):
-    """Trains a round, prunes to the next count, rewinds the whole model to its initial weights, and repeats.
-
-    Every budget ends a round: its ticket is scored by a table trained with at most a few times as many entries.
-    """
+    """Trains a round, prunes to the next count, rewinds the whole model, and repeats. Every budget ends a round."""
 
     def __init__(self, task: SearchTask) -> None:
         super().__init__(task)

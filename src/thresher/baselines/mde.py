@@ -22,18 +22,12 @@ from thresher.errors import ConfigError
 
 @dataclass(frozen=True, kw_only=True)
 class MdeConfig(EmbeddingConfig):
-    """Settings of the rule. The PEP paper's grid: base_dim 4, 8, 16, 32; num_blocks 8, 16; temperature 0.1, 0.2, 0.3.
+    """Settings of the rule. PEP paper's grid: base_dim 4, 8, 16, 32; num_blocks 8, 16; temperature 0.1, 0.2, 0.3."""
 
-    Attributes:
-        base_dim: width of the most popular block; absent: `embedding_dim`, the width all are projected to.
-        num_blocks: popularity blocks, of about equal total count; with `blocks = "field"` each field is one.
-        temperature: 0 gives every block the same width, 1 widths in proportion to popularity.
-    """
-
-    base_dim: int | None = None
+    base_dim: int | None = None  # of the most popular block; absent: `embedding_dim`, the width all are projected to
     blocks: Literal["popularity", "field"] = "popularity"
-    num_blocks: int = 8
-    temperature: float = 0.3
+    num_blocks: int = 8  # of about equal total count; not used with `blocks = "field"`, where each field is one
+    temperature: float = 0.3  # 0 gives every block the same width, 1 widths in proportion to popularity
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -61,17 +55,13 @@ class MdeEmbedding(MixedDimensionEmbedding):
         self, field_sizes: Sequence[int], config: MdeConfig, *, feature_counts: Sequence[int] | None = None
     ) -> None:
         if config.blocks == "field":
-            groups = field_groups(field_sizes)
-            popularity = 1 / np.asarray(field_sizes, np.float64)
+            groups, popularity = field_groups(field_sizes), 1 / np.asarray(field_sizes, np.float64)
         elif feature_counts is None:
-            raise ConfigError(
-                'MDE sizes features by popularity and needs feature_counts; pass them, or set blocks = "field"'
-            )
+            raise ConfigError('MDE sizes features by popularity and needs feature_counts, or blocks = "field"')
         else:
             groups = popularity_blocks(feature_counts, config.num_blocks)
             popularity = np.bincount(groups, weights=np.asarray(feature_counts)) / np.bincount(groups)
-        base_dim = config.base_dim or config.embedding_dim
-        sizes = base_dim * (popularity / popularity.max()) ** config.temperature
+        sizes = (config.base_dim or config.embedding_dim) * (popularity / popularity.max()) ** config.temperature
         runs = FeatureRuns.of(groups, len(sizes))
         super().__init__(field_sizes, config.embedding_dim, runs, [max(1, round(size)) for size in sizes])
         self.config = config

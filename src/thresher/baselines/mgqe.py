@@ -38,31 +38,21 @@ MGQE_TENSORS = {"centroids", "frequent_codes", "rare_codes", "run_starts", "run_
 
 @dataclass(frozen=True, kw_only=True)
 class MgqeConfig(EmbeddingConfig):
-    """The PEP paper's grid: embedding_dim 8, 16, 32; num_subspaces 4, 8, 16; num_centroids 64, 128, 256, 512.
+    """The PEP paper's grid: embedding_dim 8, 16, 32; num_subspaces 4, 8, 16; num_centroids 64, 128, 256, 512."""
 
-    Attributes:
-        num_subspaces: pieces of a vector, each with its own centroids.
-        num_centroids: centroids available to a frequent feature.
-        num_rare_centroids: centroids available to the others, the first of them.
-        frequent_share: share of the features that count as frequent.
-        pull: weight of the distance between a query and its centroid, relative to the loss.
-    """
-
-    num_subspaces: int = 4
-    num_centroids: int = 256
-    num_rare_centroids: int = 64
-    frequent_share: float = 0.1
-    pull: float = 0.25
+    num_subspaces: int = 4  # pieces of a vector, each with its own centroids
+    num_centroids: int = 256  # available to a frequent feature
+    num_rare_centroids: int = 64  # available to the others, the first of them
+    frequent_share: float = 0.1  # of the features
+    pull: float = 0.25  # weight of the distance between a query and its centroid, relative to the loss
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.num_subspaces < 1 or self.embedding_dim % self.num_subspaces:
             raise ConfigError(f"num_subspaces {self.num_subspaces} must divide embedding_dim {self.embedding_dim}")
         if not 1 <= self.num_rare_centroids <= self.num_centroids <= 65_536:
-            raise ConfigError(
-                f"num_rare_centroids {self.num_rare_centroids} must be at most num_centroids {self.num_centroids}, "
-                "and that at most 65,536"
-            )
+            counts = f"{self.num_rare_centroids}, {self.num_centroids}"
+            raise ConfigError(f"expected 1 ≤ num_rare_centroids ≤ num_centroids ≤ 65,536, got {counts}")
         if not 0 <= self.frequent_share <= 1:
             raise ConfigError(f"frequent_share is {self.frequent_share}; it must lie between 0 and 1")
 
@@ -91,9 +81,11 @@ class MgqeEmbedding(FieldEmbedding):
         self.config = config
         if feature_counts is None:
             raise ConfigError("MGQE gives frequent features more centroids and needs feature_counts")
-        frequent_first = np.argsort(-np.asarray(feature_counts), kind="stable")
-        groups = np.ones(self.num_features, np.int64)  # 0 frequent, 1 rare
-        groups[frequent_first[: math.ceil(config.frequent_share * self.num_features)]] = 0
+        num_frequent, groups = (
+            math.ceil(config.frequent_share * self.num_features),
+            np.ones(self.num_features, np.int64),
+        )
+        groups[np.argsort(-np.asarray(feature_counts), kind="stable")[:num_frequent]] = 0  # 0 frequent, 1 rare
         self.runs = FeatureRuns.of(groups, 2)
         limits = np.where(groups == 0, config.num_centroids, config.num_rare_centroids)
         self.register_buffer("limits", torch.from_numpy(limits), persistent=False)
@@ -157,10 +149,7 @@ class MgqeEmbedding(FieldEmbedding):
 
 
 class StraightThrough(torch.autograd.Function):
-    """Forward: the chosen centroids. Backward: their gradient for query and centroid, plus the pull between the two.
-
-    The pull is the gradient of `pull · mean over the batch's features of ‖q − c‖²`.
-    """
+    """The chosen centroids; backward: their gradient for both, plus that of `pull · mean over features of ‖q − c‖²`."""
 
     @staticmethod
     def forward(context: Any, queries: Tensor, chosen: Tensor, pull: float) -> Tensor:

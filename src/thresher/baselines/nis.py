@@ -36,22 +36,14 @@ from thresher.training.loop import lone_row, mean_loss
 
 @dataclass(frozen=True, kw_only=True)
 class NisConfig(EmbeddingConfig):
-    """The grid, and how choices are rewarded.
-
-    Attributes:
-        mode: `single` size per field, or `multiple`.
-        candidate_sizes: sizes to choose from, ascending.
-        num_blocks: popularity blocks of about equal total count in each field.
-        num_samples: choices compared on each validation batch; the reward of each is relative to the others'.
-        cost_weight: cost, in logloss, of exceeding the budget by 100 %.
-    """
+    """The grid, and how choices are rewarded."""
 
     embedding_dim: int = 8
-    mode: Literal["single", "multiple"] = "single"
-    candidate_sizes: tuple[int, ...] = (2, 4, 8)
-    num_blocks: int = 4
-    num_samples: int = 4
-    cost_weight: float = 0.1
+    mode: Literal["single", "multiple"] = "single"  # sizes per field
+    candidate_sizes: tuple[int, ...] = (2, 4, 8)  # ascending
+    num_blocks: int = 4  # popularity blocks of about equal total count in each field
+    num_samples: int = 4  # choices compared on each validation batch; each is rewarded relative to the others
+    cost_weight: float = 0.1  # cost, in logloss, of exceeding the budget by 100 %
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -93,16 +85,14 @@ class NisEmbedding(FieldEmbedding):
         self.register_buffer("active", torch.ones(len(self.group_sizes), self.embedding_dim, dtype=torch.bool))
 
     def forward(self, ids: Tensor) -> Tensor:
-        active = self.active[self.group_of_feature[ids.long()]]
-        return functional.embedding(ids, self.weight) * active  # [..., D]
+        return functional.embedding(ids, self.weight) * self.active[self.group_of_feature[ids.long()]]  # [..., D]
 
     def mask(self) -> Tensor:
         """The active entries, `[N, D]`."""
         return self.active[self.group_of_feature]
 
     def num_parameters(self) -> int:
-        sizes = self.active.sum(1).tolist()
-        return sum(count * size for count, size in zip(self.group_sizes, sizes, strict=True))
+        return sum(count * size for count, size in zip(self.group_sizes, self.active.sum(1).tolist(), strict=True))
 
     def storage_bytes(self) -> int:
         """The search holds the whole table, a bit per block of the grid, and the group of each feature (4 bytes)."""
@@ -167,8 +157,7 @@ class SizePolicy:
 
     def _groups(self, at: int, option: int) -> range:
         """The popularity blocks, most popular first, to which an option gives a vector."""
-        groups = self.table.groups_of_field[self.fields[at]]
-        return groups[: int(self.blocks[at, option])]
+        return self.table.groups_of_field[self.fields[at]][: int(self.blocks[at, option])]
 
     def _cost(self, at: int, option: int) -> int:
         first, last = self.spans[at][option]
@@ -219,8 +208,7 @@ class NisSearch(TableSearch):
         self.num_kept = self.table.num_parameters()
         if self.at_end:
             for budget in self.open_budgets():
-                mask = self._best_mask(budget, self.policies[budget])
-                self.cut(budget, {self.name: mask})
+                self.cut(budget, {self.name: self._best_mask(budget, self.policies[budget])})
 
     def _train_policy(self, policy: SizePolicy) -> None:
         num_samples = self.table.config.num_samples

@@ -46,8 +46,8 @@ class SharedRows(FieldEmbedding):
         return sum(tensor.nbytes for tensor in self.state_dict().values())
 
     def to_stored(self) -> StoredForm:
-        kind = type(self).__name__
-        return StoredForm(kind, self.state_dict(), {"config": config_to_mapping(self.config), **self._metadata()})
+        metadata = {"config": config_to_mapping(self.config), **self._metadata()}
+        return StoredForm(type(self).__name__, self.state_dict(), metadata)
 
     def _metadata(self) -> dict[str, Any]:
         return {}
@@ -111,8 +111,7 @@ def capped_sizes(field_sizes: Sequence[int], num_buckets: int) -> list[int]:
     """
     cap, left = 1, 0
     for place, size in enumerate(sorted(field_sizes)):
-        num_larger = len(field_sizes) - place
-        cap = max(1, min(size, (num_buckets - left) // num_larger))
+        cap = max(1, min(size, (num_buckets - left) // (len(field_sizes) - place)))
         if cap < size:
             break
         left += size

@@ -37,15 +37,11 @@ class SizeTickets:
     tables: Mapping[str, CandidateSizesEmbedding]
 
     def __post_init__(self) -> None:
-        num_groups = sum(len(table.size_logits) for table in self.tables.values())
-        least = self._num_parameters(np.zeros(num_groups, np.int64))
+        least = self._num_parameters(np.zeros(sum(len(table.size_logits) for table in self.tables.values()), np.int64))
         for budget in self.task.budgets:
             if least > self._limit(budget):
-                raise BudgetError(
-                    f"budget {budget} is below the {least:,} parameters of the smallest candidate sizes. Raise it, or "
-                    "use smaller candidate_sizes",
-                    budget=budget.text,
-                )
+                message = f"budget {budget} is below the {least:,} parameters of the smallest candidate sizes. Raise it"
+                raise BudgetError(message, budget=budget.text)
 
     def cut_all(self, initial_state: Mapping[str, Tensor], *, step: int, epoch: int) -> list[SizeTicket]:
         """A ticket for each budget from the present probabilities, largest first."""
@@ -107,8 +103,7 @@ class SizeTickets:
             copied = deepcopy(table)
             inside = {key: value for key, value in state.items() if key.startswith(f"{name}.")}
             copied.load_state_dict({key.removeprefix(f"{name}."): value for key, value in inside.items()})
-            fixed = copied.fixed(chosen[name]).state_dict()
-            found |= {f"{name}.{key}": value for key, value in fixed.items()}
+            found |= {f"{name}.{key}": value for key, value in copied.fixed(chosen[name]).state_dict().items()}
         return found
 
 
@@ -157,8 +152,7 @@ def _size_values(table: CandidateSizesEmbedding) -> Floats:
     shares = torch.softmax(table.size_logits.detach().double(), dim=1).cpu().numpy()  # [G, C]
     sizes = np.asarray(table.config.candidate_sizes)
     values = shares @ np.minimum(sizes[:, None], sizes[None, :])
-    beyond = np.arange(len(sizes)) > shares.argmax(axis=1)[:, None]
-    return np.where(beyond, -np.inf, values)
+    return np.where(np.arange(len(sizes)) > shares.argmax(axis=1)[:, None], -np.inf, values)
 
 
 def _padded(array: Floats, width: int, value: float) -> Floats:

@@ -72,9 +72,7 @@ def planned_entries(budget: Budget, weights: Sequence[Tensor], *, num_entries: i
 
 
 class MaskSearch:
-    """Prunes tables towards a list of budgets and cuts a ticket for each. Subclasses implement `prune`.
-
-    It is stepped after each optimizer step, by any loop. Tickets rewind to the model's state at construction.
+    """Prunes tables and cuts a ticket for each budget, which rewinds to the model's state at construction.
 
     Args:
         weights: table name → its weight `[N, D]`.

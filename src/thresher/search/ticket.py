@@ -98,10 +98,7 @@ class MaskTicket:
         return {name: mask.sum(dim=1) for name, mask in self.masks.items()}
 
     def apply_(self, model: nn.Module, *, rewind: Rewind = "initial") -> Sequence[str]:
-        """Replace the tables of `model` by compact ones with the kept entries, and rewind the whole model.
-
-        With `rewind="random"` the model keeps its present weights (masked): build it with another seed.
-        """
+        """Replace tables of `model` by compact ones and rewind the model; `random` keeps its weights, masked."""
         _check_rewind(rewind)
         for name, mask in self.masks.items():
             _check_table(model, name, mask)

@@ -1,10 +1,8 @@
 """Exponential moving average of a model's weights, which predicts better than the last weights.
 
-After step `n`:
-
     mean ← decay · mean + (1 − decay) · weights,      decay = min(average_decay, (1 + n) / (10 + n))
 
-so that the mean forgets the first steps quickly.
+after step `n`, so that the mean forgets the first steps quickly.
 """
 
 from collections.abc import Iterator

@@ -29,10 +29,7 @@ Record = dict[str, Any]
 
 @dataclass
 class Checkpoint:
-    """Tensors by name and JSON metadata from which a training resumes.
-
-    The tensors of a loaded checkpoint are memory-mapped and may exceed the memory together: copy those you keep.
-    """
+    """Tensors and JSON metadata to resume a training from. Loaded tensors are memory-mapped: copy those you keep."""
 
     tensors: dict[str, Tensor] = field(default_factory=dict)
     metadata: dict[str, Any] = field(default_factory=dict)

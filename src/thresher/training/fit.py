@@ -150,8 +150,7 @@ def fit(
     Args:
         data: its training and validation splits; the test split is not read.
         seed: of the randomness inside training (dropout); the caller decides initial weights and batch order.
-        folder: where checkpoint and history are written. Training resumes from an existing checkpoint and ends with
-            exactly the weights and metrics of an uninterrupted run; a finished run returns its result at once.
+        folder: where checkpoint and history are written; a run found there is resumed, with exactly the same result.
         watch: further splits to evaluate after each epoch, for the record only.
         should_stop: called after every step; if it returns True, a checkpoint is written and `TimeLimitReached` raised.
     """

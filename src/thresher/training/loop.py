@@ -74,7 +74,6 @@ def train_epoch(
     """Train one epoch and return its mean loss per row (per unit of sample weight where there are weights).
 
     Args:
-        epoch: number of the epoch, from 1; with the source's seed it fixes the order of the batches.
         start: number of batches to skip: those trained on before the epoch was resumed.
         on_step: called after each optimizer step with the step's index in the epoch (from 0) and its loss.
         running: the loss of the batches before `start`.

@@ -67,10 +67,7 @@ def logloss(labels: ArrayLike, logits: ArrayLike, weights: ArrayLike | None = No
 
 
 def rare_rows(row_counts: ArrayLike) -> NDArray[np.int64]:
-    """The tenth of the rows (rounded up) with the lowest counts, as ascending row numbers.
-
-    A row's count is the training count of its rarest feature; ties go to the earlier row.
-    """
+    """Row numbers of the tenth with the lowest counts (of a row's rarest feature in training); ties: earlier rows."""
     counts = np.asarray(row_counts)
     num_rare = -(-len(counts) // RARE_SHARE)
     return np.sort(np.argsort(counts, kind="stable")[:num_rare]).astype(np.int64)

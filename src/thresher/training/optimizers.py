@@ -56,11 +56,7 @@ class OptimizerConfig:
 
 
 def build_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.Optimizer:
-    """Adam over the model's trainable parameters, in groups that carry their `name`.
-
-    Empty groups and parameters with `requires_grad=False` are left out. Sets `row_gradients` of the model's tables to
-    the kind of gradient the optimizer needs.
-    """
+    """Adam over the trainable parameters, in groups with a `name`; sets `row_gradients` of the tables to match."""
     own = config.embedding_weight_decay
     settings = {
         NETWORK: (config.learning_rate, config.weight_decay),
@@ -107,10 +103,7 @@ class _Clip:
 
 
 def parameters_by_role(model: nn.Module) -> dict[str, list[nn.Parameter]]:
-    """The trainable parameters by group name, each once, in the model's own order; empty groups left out.
-
-    Submodules declare roles by `parameter_groups()`; all other parameters are `network`.
-    """
+    """The trainable parameters by role, as submodules declare in `parameter_groups()`; all others are `network`."""
     roles = _declared_roles(model)
     found: dict[str, list[nn.Parameter]] = {name: [] for name in GROUP_NAMES}
     for parameter in model.parameters():  # a shared parameter appears once

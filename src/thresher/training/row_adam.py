@@ -150,10 +150,7 @@ class RowAdam(torch.optim.Optimizer):
 
     @torch.no_grad()
     def catch_up(self) -> None:
-        """Apply the deferred momentum and weight decay to every row that was updated before.
-
-        Call this before whole tables are read: to evaluate, to save the best weights, to cut a ticket.
-        """
+        """Apply all deferred momentum and weight decay. Call this before whole tables are read, e.g. to evaluate."""
         for group in self.param_groups:
             for parameter in group["params"]:
                 state = self.state.get(parameter, {})
