@@ -147,7 +147,6 @@ class AttachedLinear(AttachedModule, _SkipConstructor, nn.Linear):
 def attached_module(
     plain: nn.Module, config: PepConfig, thresholds: nn.Parameter, padding_id: int | None
 ) -> AttachedModule:
-    """The attached form of a plain module."""
     bag_or_linear = AttachedBag if isinstance(plain, nn.EmbeddingBag) else AttachedLinear
     attached = AttachedEmbedding if isinstance(plain, nn.Embedding) else bag_or_linear
     return attached(plain, config, thresholds, padding_id)

@@ -70,7 +70,6 @@ class Growth:
         return torch.cat([torch.arange(size) + start for size, start in zip(self.old_sizes, starts, strict=False)])
 
     def new_rows(self) -> Tensor:
-        """Positions of the new rows, ascending."""
         is_new = torch.ones(sum(self.new_sizes), dtype=torch.bool)
         is_new[self.moved_rows()] = False
         return is_new.nonzero().squeeze(1)

@@ -51,10 +51,7 @@ def find_tables(
     for table in chosen:
         _check_can_be_pruned(table)
         if not trained and not table.weight.requires_grad:
-            raise AttachError(
-                f"table {table} is frozen (requires_grad is False), and the search prunes untrained tables first. "
-                "Unfreeze it, exclude it with where=…, or pass trained=True to prune its current values."
-            )
+            raise AttachError(f"table {table} is frozen. Unfreeze it, exclude it with where=…, or pass trained=True.")
     return chosen
 
 
@@ -93,9 +90,7 @@ def _check_can_be_pruned(table: FoundTable) -> None:
             )
         keep_plain = f"Keep a plain nn.{plain.__name__} inside it, {exclude}."
         if type(module).forward is not plain.forward or "forward" in vars(module):
-            raise AttachError(
-                f"{name} ({type(module).__qualname__}) overrides forward, and attaching would replace it. {keep_plain}"
-            )
+            raise AttachError(f"{name} ({type(module).__qualname__}) overrides forward. {keep_plain}")
         own = {"weight", "bias"} if plain is nn.Linear else {"weight"}
         members = {**module._parameters, **module._buffers, **module._modules}
         if added := [key for key, value in members.items() if key not in own and value is not None]:
@@ -105,8 +100,7 @@ def _check_can_be_pruned(table: FoundTable) -> None:
             )
         if getattr(module, "max_norm", None) is not None:
             raise AttachError(
-                f"table {table} has max_norm={module.max_norm}, so each lookup would rescale its rows regardless of "
-                f"the thresholds. Set max_norm to None, {exclude}."
+                f"table {table} has max_norm={module.max_norm}, so lookups rescale its rows. Set it to None, {exclude}."
             )
 
 

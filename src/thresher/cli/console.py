@@ -55,8 +55,7 @@ HINTS: Mapping[type, Mapping[str, str]] = {
 EXIT_USER_ERROR = 2
 EXIT_INTERRUPTED = 130
 UNITS = (" %", " B", " KB", " MB", " GB")
-PIPE_WIDTH = 10_000
-"""Tables in a pipe or a file are not folded."""
+PIPE_WIDTH = 10_000  # tables in a pipe or a file are not folded
 
 
 @dataclass(frozen=True)
@@ -77,7 +76,6 @@ def stderr() -> Console:
 
 
 def print_note(text: str) -> None:
-    """Print a line on stderr."""
     stderr().print(text, markup=False)
 
 
@@ -95,7 +93,6 @@ def print_logs() -> None:
 
 
 def print_json(content: Any) -> None:
-    """Print the JSON document of `--json`."""
     print(json.dumps(content, indent=2, ensure_ascii=False))
 
 

@@ -119,7 +119,6 @@ def _describe_table(table: "EncodedTable") -> Details:
 
 
 def _print_encoded(details: Details) -> None:
-    """The output of `encode`."""
     fields = details["fields"]
     rows = [
         {
@@ -159,7 +158,6 @@ def _print_skipped(details: Details) -> None:
 
 
 def _describe_statistics(table: "EncodedTable", statistics: "TableStatistics") -> Details:
-    """Everything known about a table, for `--json`."""
     details, counted = _describe_table(table), asdict(statistics)
     del counted["num_rows"]
     for known, found in zip(details["fields"], counted.pop("fields"), strict=True):
@@ -199,7 +197,6 @@ def _field_row(field: "FieldStatistics") -> Details:
 
 
 def _print_preview(found: "Preview") -> None:
-    """The output of `encode --dry-run`."""
     from thresher.data.read.column_values import describe_labels
 
     of = "" if found.rows_estimated is None else f" of about {found.rows_estimated:,}"

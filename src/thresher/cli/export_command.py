@@ -106,7 +106,6 @@ def _check_options(to: str, value_type: str, *, retrain: bool) -> "ValueType":
 
 
 def _find_bundle(source: Path, budget: str | None) -> tuple[Path, "Run | None", str | None]:
-    """The bundle to export, its run, and its budget."""
     from thresher.experiment.run_folder import Run
 
     if (source / "bundle.json").exists():

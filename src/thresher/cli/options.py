@@ -46,7 +46,6 @@ def expand_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def option(metavar: str, text: str, *names: str, panel: str | None = None, show_default: bool = False) -> Any:
-    """An option of typer."""
     return typer.Option(*names, metavar=metavar, help=text, rich_help_panel=panel, show_default=show_default)
 
 

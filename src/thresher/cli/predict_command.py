@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 PROBABILITY = "probability"
 JSON_SUFFIXES, PARQUET_SUFFIXES, CSV_SUFFIXES = (".jsonl", ".ndjson"), (".parquet", ".pq"), (".csv", ".txt", "")
 SHOWN_FIELDS = 5
-REPORTED_SHARE, SUSPICIOUS_SHARE = 0.01, 0.5
-"""Shares of rows with unknown values."""
+REPORTED_SHARE, SUSPICIOUS_SHARE = 0.01, 0.5  # of rows with unknown values
 ROWS_HELP = "CSV, TSV, Parquet or JSON lines (.jsonl); - reads JSON lines from stdin."
 OUT_HELP = "Output file instead of stdout: .csv, .jsonl or .parquet."
 TOP_K_HELP = "Only the K most probable rows, best first, with their row numbers from 0."
@@ -126,7 +125,6 @@ def _predict_best(
 
 
 def _write_file(frames: Iterable["pl.DataFrame"], out: Path, *, as_json: bool, show: Callable[..., None]) -> int:
-    """Write frames to a file, atomically. Returns the number of rows."""
     from thresher._internal.files import atomic_file
 
     num_rows = 0

@@ -126,7 +126,6 @@ def demo(
 
 
 def demo_config() -> "RunConfig":
-    """Small enough for a minute on a laptop."""
     from thresher.data.config import DataConfig, SyntheticConfig
     from thresher.embeddings.pep import PepConfig
     from thresher.experiment.config import RunConfig
@@ -157,7 +156,6 @@ def _holds_demo(out: Path, config: "RunConfig") -> bool:
 
 
 def _print_result(result: "PruneResult", *, as_json: bool) -> None:
-    """The table of a finished run, and where its files are."""
     from thresher.data.table import EncodedTable
 
     run, frontier = result.run, result.frontier
@@ -209,7 +207,6 @@ def _print_skipped(table: "EncodedTable") -> None:
 
 
 def _run_config(sources: Sequence[str] | None, data: DataOptions, model: SearchOptions, run: RunOptions) -> "RunConfig":
-    """The settings of a run; guessed columns are printed."""
     from thresher.cli.run_settings import print_guess, run_config
 
     if run.resume and not sources and run.config is None:

@@ -21,7 +21,6 @@ from thresher.search.budget import parse_budgets
 
 FILES, ENCODED = "files", "encoded"
 SOURCE_INDEPENDENT = {"split_seed", "vocabulary_from", "min_count", "bad_rows", "memory_mb", "synthetic"}
-"""Settings of `[data]` with the same meaning for all sources."""
 
 
 def run_config(
@@ -54,7 +53,6 @@ def run_config(
 
 
 def split_names(text: str) -> list[str]:
-    """The parts of a comma-separated option."""
     return [part.strip() for part in text.split(",") if part.strip()]
 
 

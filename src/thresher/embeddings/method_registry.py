@@ -32,7 +32,6 @@ def registered_embeddings() -> Mapping[str, RegisteredEmbedding]:
 
 
 def embedding_config(method: str) -> EmbeddingConfig:
-    """The default config of a method."""
     return embedding_registry.find(method).config()
 
 

@@ -193,7 +193,6 @@ class PepEmbedding(RowEmbedding):
 
     @torch.no_grad()
     def threshold_range(self) -> tuple[float, float]:
-        """The smallest and the largest threshold."""
         # g is increasing, so they belong to the smallest and the largest deviation
         low, high = self.thresholds.aminmax()
         return float(self.threshold_function(self.clock + low)), float(self.threshold_function(self.clock + high))
@@ -221,7 +220,6 @@ class PepEmbedding(RowEmbedding):
 
     @torch.no_grad()
     def num_parameters(self) -> int:
-        """Entries that the current thresholds keep."""
         # counted in chunks of rows: the table may be larger than the memory
         step = max(1, CHUNK_ENTRIES // self.embedding_dim)
         chunks = ((at, at + step) for at in range(0, self.num_features, step))

@@ -70,8 +70,7 @@ class DistinctVectors:
     field_sizes: Sequence[int]
 
     def expand(self) -> Tensor:
-        """One vector per id, `[B, F, D]`."""
-        return expand_rows(self.rows, self.distinct)
+        return expand_rows(self.rows, self.distinct)  # [B, F, D]
 
     def project(self, layer: nn.Linear) -> Tensor:
         """Apply a layer to every vector, `[B, F, A]`."""

@@ -192,13 +192,11 @@ class SelfAttention(nn.Module):
 
 
 def _project(layer: nn.Linear, vectors: Tensor | DistinctVectors) -> Tensor:
-    """`[B, F, D]` → `[B, F, A]`."""
-    projected: Tensor = vectors.project(layer) if isinstance(vectors, DistinctVectors) else layer(vectors)
+    projected: Tensor = vectors.project(layer) if isinstance(vectors, DistinctVectors) else layer(vectors)  # [B, F, A]
     return projected
 
 
 def check_dense(dense: Tensor | None, num_dense: int) -> None:
-    """Raise if the number of dense inputs is not the one the model was built with."""
     given = 0 if dense is None else dense.shape[1]
     if given != num_dense:
         raise ConfigError(f"the batch has {given} dense inputs, but the model was built with num_dense={num_dense}.")

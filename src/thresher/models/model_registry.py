@@ -27,8 +27,6 @@ The paper leaves the network to the cited works; the sizes are those of the auth
 AutoInt with its deep term and without its linear term. On MovieLens-1M dropout is 0.5 instead of their 0.2, and AutoInt
 has one layer instead of three: `benchmarks/experiments/movielens-1m/` has the measurements.
 """
-
-
 ModelT = TypeVar("ModelT", bound=type[CtrModel])
 
 

@@ -130,7 +130,6 @@ def _name_fields(axes: "Axes", names: Sequence[str]) -> None:
 
 
 def _largest(fields: Sequence[Any]) -> list[Any]:
-    """The largest fields, in their order."""
     chosen = sorted(range(len(fields)), key=lambda at: -fields[at].num_features)[:MAX_FIELDS]
     return [fields[at] for at in sorted(chosen)]
 

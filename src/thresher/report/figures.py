@@ -59,7 +59,6 @@ def _short_count(value: float) -> str:
 
 
 def page_style() -> AbstractContextManager[None]:
-    """A context in which figures have Thresher's style."""
     import matplotlib
 
     return matplotlib.rc_context(STYLE)  # type: ignore[arg-type]

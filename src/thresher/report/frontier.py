@@ -79,7 +79,6 @@ class Frontier:
     metadata: Mapping[str, Any] = field(default_factory=dict)  # data set, model, seed, seconds, versions
 
     def __str__(self) -> str:
-        """The table of results, as `thresher prune` prints it."""
         return plain_table(self)
 
     def share_of_dense(self, point: FrontierPoint) -> float | None:
@@ -186,7 +185,6 @@ def comparison_table(points: Sequence[FrontierPoint], budgets: Sequence[str]) ->
 
 
 def _cells_of_table(frontier: Frontier) -> tuple[list[str], list[list[str]]]:
-    """Titles and rows; several methods have a column of their names."""
     several = len({point.label for point in frontier.points}) > 1
     points = sorted(frontier.points, key=lambda point: (point.label if several else "", -point.num_parameters))
     dense = [] if frontier.dense is None else [frontier.dense]

@@ -204,7 +204,8 @@ def _draw_method_lines(axes: "Axes", points: Sequence[FrontierPoint], size: str)
         aucs_of.setdefault(point.label, []).append(point.test_auc or 0.0)
     # the legend lists the lines from top to bottom, PEP first
     labels = sorted(aucs_of, key=lambda label: (label != HIGHLIGHTED, -fmean(aucs_of[label])))
-    looks = _looks(labels)
+    others = sorted(label for label in labels if label not in LOOKS)
+    looks = {**LOOKS, **{label: OTHER_LOOKS[at % len(OTHER_LOOKS)] for at, label in enumerate(others)}}
     for label in labels:
         line = mean_line([point for point in points if point.label == label], size, "test")
         sizes, aucs, spreads = zip(*line, strict=True)
@@ -216,13 +217,7 @@ def _draw_method_lines(axes: "Axes", points: Sequence[FrontierPoint], size: str)
         )  # fmt: skip
 
 
-def _looks(labels: Sequence[str]) -> Mapping[str, Look]:
-    others = sorted(label for label in labels if label not in LOOKS)
-    return {**LOOKS, **{label: OTHER_LOOKS[at % len(OTHER_LOOKS)] for at, label in enumerate(others)}}
-
-
 def _label_axes(left: "Axes", right: "Axes", quality: str, parameters: str) -> None:
-    """Log axes for parameters (left) and bytes (right)."""
     for axes in (left, right):
         axes.set_xscale("log")
     set_count_ticks(left.xaxis)

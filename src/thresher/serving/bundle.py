@@ -95,10 +95,7 @@ def save_bundle(
     if searched is None:
         searched = [name for name, module in modules.items() if _seems_searched(name, module)]
     if model.embedding is not None and "embedding" not in tables:
-        raise FormatError(
-            f"{type(model.embedding).__qualname__} has no compact form, so it cannot be stored in a bundle. "
-            "Register one with @to_compact.register, or implement to_stored() and from_stored()."
-        )
+        raise FormatError(f"{type(model.embedding).__qualname__} has no compact form. See @to_compact.register.")
     prefixes = tuple(f"{name}." for name in tables)
     network = {
         name: tensor.detach().cpu().contiguous()
@@ -161,7 +158,9 @@ def check_can_round(bundle: Bundle, value_type: ValueType) -> None:
     searched = bundle.searched_tables or bundle.tables
     is_float32 = all(isinstance(table, CompactTable) and table.value_type == "fp32" for table in searched.values())
     if value_type != "fp32" and not is_float32:
-        raise ConfigError(f"{bundle.folder}: only compact tables of float32 values can be rounded")
+        raise ConfigError(
+            f"{bundle.folder}: only compact tables of float32 values can be rounded. Leave the value type unchanged."
+        )
 
 
 def extend_bundle(source: str | Path, folder: str | Path, encoder: RowEncoder, start: Start = "unknown") -> Path:

@@ -109,7 +109,6 @@ def dense_state_dict(bundle: Bundle | str | Path) -> Mapping[str, Tensor]:
 
 
 def export_dense(bundle: Bundle | str | Path, path: str | Path) -> Path:
-    """Write `dense_state_dict` as one safetensors file."""
     path, state = Path(path), dense_state_dict(bundle)
     with atomic_file(path) as temporary:
         save_file({name: tensor.contiguous() for name, tensor in state.items()}, temporary)
@@ -217,7 +216,6 @@ def _remove_debug_info(model: Any) -> None:
 
 @contextmanager
 def _quiet_logger() -> Iterator[None]:
-    """Silence the exporter's log messages about optional packages."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     logger.setLevel(logging.ERROR)

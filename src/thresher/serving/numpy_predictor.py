@@ -57,7 +57,6 @@ class NumpyPredictor:
         return float(probabilities[0]) if isinstance(rows, Mapping) else probabilities
 
     def predict_rows(self, rows: "EncodedRows") -> Floats:
-        """Probabilities of encoded rows, including multi-valued fields."""
         return self.predict_ids(rows.ids, rows.dense, rows.bags)
 
     def predict_ids(self, ids: npt.NDArray[Any], dense: Floats | None = None, bags: "Sequence[Bag]" = ()) -> Floats:

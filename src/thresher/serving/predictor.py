@@ -74,7 +74,6 @@ class Predictor:
             yield self.predict_frame(frame)
 
     def predict_frame(self, frame: pl.DataFrame) -> Probabilities:
-        """Probabilities of a frame with the raw columns."""
         rows = self.encoder.encode_frame(frame)
         if not self._warned and len(frame) >= MIN_WARNING_ROWS:
             self._warn_if_unknown(frame, rows)
@@ -82,7 +81,6 @@ class Predictor:
 
     @torch.inference_mode()
     def predict_rows(self, rows: EncodedRows) -> Probabilities:
-        """Probabilities of encoded rows."""
         probabilities = np.empty(len(rows.ids), np.float32)
         for first in range(0, len(rows.ids), BATCH_ROWS):
             part = slice(first, min(first + BATCH_ROWS, len(rows.ids)))
@@ -152,7 +150,6 @@ def top_k(
     Args:
         rows: any input of `Predictor.predict`, or an iterator of frames with the raw columns.
         group: raw column to group by, for instance the user; by default, all rows form one group.
-        keep: other raw columns to copy into the result, for instance the item.
 
     Returns:
         Columns `row` (row number from 0), the group column if any, those of `keep`, and `probability`; groups in the
