@@ -48,10 +48,8 @@ class CompactEmbedding(RowEmbedding):
     def from_mask(cls, field_sizes: Sequence[int], mask: Tensor, weight: Tensor) -> Self:
         """Keep the entries of `weight` `[N, D]` where `mask` `[N, D]` is True, including zeros."""
         if mask.shape != weight.shape or len(mask) != sum(field_sizes):
-            raise ValueError(
-                f"mask has shape {tuple(mask.shape)} and weight {tuple(weight.shape)}: "
-                f"expected [{sum(field_sizes)}, D], the sum of field_sizes in rows."
-            )
+            shapes = f"mask has shape {tuple(mask.shape)} and weight {tuple(weight.shape)}"
+            raise ValueError(f"{shapes}: expected [{sum(field_sizes)}, D], the sum of field_sizes in rows.")
         positions = mask.reshape(-1).nonzero().squeeze(1)
         return cls(field_sizes, mask.shape[1], positions, weight.detach().reshape(-1)[positions])
 

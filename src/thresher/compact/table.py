@@ -74,10 +74,7 @@ class CompactTable:
         *,
         value_type: ValueType = "fp32",
     ) -> Self:
-        """From the kept entries: flat positions `row · D + column`, ascending, and their values, both `[K]`.
-
-        Values may be codes and scales of `value_type`, as quantization-aware training produces them.
-        """
+        """From flat positions `row · D + column` `[K]`, ascending, and values `[K]` (or codes and scales)."""
         positions = to_numpy(positions).astype(np.int64, copy=False)
         if not isinstance(values, Quantized):
             values = to_numpy(values).astype(np.float32, copy=False)

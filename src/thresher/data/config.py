@@ -57,8 +57,7 @@ class SplitConfig:
     shares: tuple[float, ...] = (0.8, 0.1, 0.1)
     column: str = ""
     date_format: str = ""  # time: the format of the column if it is not numeric (see the date transform)
-    validation_from: str = ""
-    """time: the start of validation, in the format of the column; empty: computed from the shares."""
+    validation_from: str = ""  # time: the start of validation, as in the column; empty: computed from the shares
     test_from: str = ""
     validation_paths: tuple[str, ...] = ()
     test_paths: tuple[str, ...] = ()
@@ -99,14 +98,12 @@ class SyntheticConfig:
 class DataConfig:
     """Which data to read, from a named source or from files, and how to encode it. In TOML: `[data]`."""
 
-    source: str = "files"
-    """`files`; a named source: `movielens-1m`, `criteo`, `avazu`, `synthetic`; or `encoded`, an existing table."""
+    source: str = "files"  # or `movielens-1m`, `criteo`, `avazu`, `synthetic`; or `encoded`, an existing table
     data_dir: str | None = None  # folder of a named source's raw files
     with_ids: bool = False  # movielens-1m: add the user and the movie as fields
     synthetic: SyntheticConfig = SyntheticConfig()
 
-    paths: tuple[str, ...] = ()
-    """Files: CSV, TSV or Parquet, also gzip or zstd; globs allowed. For the source `encoded`: its folder."""
+    paths: tuple[str, ...] = ()  # CSV, TSV or Parquet, also gzip or zstd; globs allowed. encoded: its folder
     label: str | None = None  # label column; guessed if not set
     positive: tuple[str, ...] = ()  # label values that mean 1; empty if the label is 0/1
     fields: tuple[FieldConfig, ...] = ()  # the fields, in order; guessed if empty
@@ -122,12 +119,9 @@ class DataConfig:
     split: SplitConfig = SplitConfig()
     split_seed: int = 0
     vocabulary_from: VocabularyFrom = "train"  # rows the vocabularies are built from; `all` is the paper's protocol
-    min_count: int | None = None
-    """Values that occur fewer times become unknown; default: 1, for criteo and avazu 10."""
-    vocabulary_like: str | None = None
-    """Folder of an encoded table whose fields, vocabularies and scaling are reused, for newer files."""
-    new_values: NewValues = "unknown"
-    """With `vocabulary_like`: new values become unknown, or are appended at the end of their field."""
+    min_count: int | None = None  # values that occur fewer times become unknown; default: 1, criteo and avazu 10
+    vocabulary_like: str | None = None  # encoded table whose fields, vocabularies and scaling are reused
+    new_values: NewValues = "unknown"  # with `vocabulary_like`; or `append`, at the end of their field
     memory_mb: int = 1000  # approximate memory for the rows being read, without the vocabularies
 
     def __post_init__(self) -> None:
@@ -149,9 +143,7 @@ class DataConfig:
             if self.source != "files" and getattr(self, name):
                 raise ConfigError(f"data.{name} is for files, not for the source {self.source!r}")
         if self.new_values == "append" and self.vocabulary_like is None:
-            raise SettingsConflictError(
-                'data.new_values = "append" needs data.vocabulary_like: the table whose vocabularies are extended.'
-            )
+            raise SettingsConflictError('data.new_values = "append" needs data.vocabulary_like: the table to extend.')
         if self.split.by == "files" and self.source != "files":
             raise ConfigError(f"a split by files is for files, not for the source {self.source!r}")
 

@@ -36,11 +36,9 @@ class FieldSettings:
     num_buckets: int = 0  # maximum number of buckets. quantiles: 64 by default; hash: required
     date_part: DatePart = "hour"
     date_format: str = ""  # date: a strptime format, `unix` for seconds since 1970, empty for ISO 8601
-    separator: str = ""
-    """Between the values of a multi-valued field in text, as in `a|b|c`; not needed for lists in Parquet."""
+    separator: str = ""  # of the values of a multi-valued field in text, as in `a|b|c`; not for lists in Parquet
     pooling: Pooling | None = None  # makes the field multi-valued: how the vectors of a row's values are combined
-    vocabulary: str = ""
-    """Name of the field whose vocabulary this one shares. Each field has its own features all the same."""
+    vocabulary: str = ""  # the field whose vocabulary this one shares; each field still has its own features
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,8 +91,7 @@ class FileFormat:
     """How to read a text file; unused for Parquet."""
 
     delimiter: str = ""  # empty: by the file extension (`.csv` comma, `.tsv` tab), else by the first line
-    columns: tuple[str, ...] = ()
-    """Column names of a file without a header line; empty: the first line is the header."""
+    columns: tuple[str, ...] = ()  # of a file without a header line; empty: the first line is the header
     quote: str = '"'  # empty: quotes are ordinary characters
     encoding: Literal["utf-8", "latin-1"] = "utf-8"
 

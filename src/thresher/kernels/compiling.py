@@ -120,11 +120,7 @@ def num_parts(num_cells: int) -> int:
 
 
 def run_parts(kernel: Callable[[int], R], parts: int) -> list[R]:
-    """`[kernel(0), …, kernel(parts − 1)]` on Python threads, the first on the calling thread.
-
-    For serial kernels, which release the GIL. Unlike numba's threading layer, any number of threads may call this at
-    once, and it survives a fork.
-    """
+    """`[kernel(0), …, kernel(parts − 1)]` of a serial kernel on Python threads; thread-safe, and survives a fork."""
     global _pool
     if parts == 1:
         return [kernel(0)]

@@ -77,10 +77,7 @@ def check_ids(ids: Tensor) -> None:
 
 
 class _LastBatch(threading.local):
-    """Cache per thread: the last batch and its distinct ids.
-
-    The values are compared too: the buffer under a tensor can be refilled without a new version of the tensor.
-    """
+    """Per thread, the last batch and its distinct ids; values are compared, since a tensor's buffer can be refilled."""
 
     def __init__(self) -> None:
         self.batch: weakref.ref[Tensor] | None = None

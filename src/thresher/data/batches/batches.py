@@ -195,7 +195,8 @@ class TensorBatches:
             rows = slice(first, first + self.batch_size)
             taken = rows if order is None else order[rows].to(self.labels.device)
             weights = None if self.weights is None else self.weights[taken]
-            yield Batch(tuple(_take(part, taken) for part in self.inputs), self.labels[taken], weights)
+            inputs = (x[taken] if isinstance(x, Tensor) else {k: v[taken] for k, v in x.items()} for x in self.inputs)
+            yield Batch(tuple(inputs), self.labels[taken], weights)
 
 
 def _gather(array: NDArray[Any], rows: Rows) -> Tensor:
@@ -218,7 +219,3 @@ def _move(part: Any, device: torch.device | str) -> Any:
     if isinstance(part, tuple):
         return tuple(_move(one, device) for one in part)
     return None if part is None else part.to(device)
-
-
-def _take(columns: Columns, rows: slice | Tensor) -> Columns:
-    return columns[rows] if isinstance(columns, Tensor) else {name: column[rows] for name, column in columns.items()}
