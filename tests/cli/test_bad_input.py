@@ -68,7 +68,7 @@ def test_broken_files(refused, tmp_path, fast, command, content, line, words):
         (["FILE", "--budgets", "10XB"], "unknown unit 'XB'"),
         (["FILE", "--budgets", ""], "no budget given"),
         (["FILE", "--budgets", "10", "--max-auc-drop", "0.1"], "mutually exclusive"),
-        (["FILE", "--max-auc-drop", "7"], "such as 0.001"),
+        (["FILE", "--max-auc-drop", "7"], "for example 0.001"),
         (["FILE", "--model", "fmm"], "did you mean 'fm'?"),
         (["FILE", "--model", "lr"], "model 'lr' has no embedding to prune. Choose another model (fm, "),
         (["FILE", "--model", "lr", "--method", "mde"], "embedding.first_order = true"),

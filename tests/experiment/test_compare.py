@@ -312,7 +312,7 @@ def test_unknown_names_are_told_before_anything_runs():
         replace(CONFIG, models=("fm", "lr"))
     with pytest.raises(ConfigError, match="at least 1"):
         replace(CONFIG, seeds=0)
-    with pytest.raises(ConfigError, match="counted from 0"):
+    with pytest.raises(ConfigError, match="must be 0 or more"):
         replace(CONFIG, first_seed=-1)
 
 

@@ -101,11 +101,7 @@ class Cell:
         return sum(record["seconds"] for record in records), len(records)
 
     def train(self, ticket: Ticket | None, *, test: bool) -> TrainedModel:
-        """Retrain a ticket, or train the settings as they are; a finished training is returned, an unfinished resumed.
-
-        Args:
-            test: whether to read the test split, once, at the end.
-        """
+        """Retrain a ticket, or train the settings as they are; `test` reads the test split at the end."""
         self._check_time()
         labels = None if self.soft_labels is None else SoftLabels.load(self.soft_labels, self._teacher_share)
         if ticket is None:
@@ -211,13 +207,10 @@ class _FoundTickets:
 
 
 def searched_together(budgets: Iterable[Budget], path: Path) -> dict[Budget, tuple[Budget, ...]]:
-    """Each budget with all that one search serves, for every method and seed: those given in the same call.
+    """Each budget with all budgets of its search, for every method and seed: those given in the same call.
 
-    Budgets of a later call have their own search, also for seeds that are new by then, so that all seeds of a budget
-    are pruned over the same range.
-
-    Args:
-        path: where this is stored; a new budget is added to it.
+    Budgets of a later call have their own search, also for new seeds, so that all seeds of a budget are pruned over the
+    same range. New budgets are added to `path`.
     """
     searches = [parse_budgets(texts) for texts in read_json(path)["searches"]] if path.exists() else []
     known = {budget for together in searches for budget in together}

@@ -115,10 +115,8 @@ def retrain_ticket(
     """Lines 5 to 8 of the paper's Algorithm 1: rewind what is kept, train it, restore the best epoch.
 
     Args:
-        model: built with `ticket.embedding_config(…)` of the searched config. It is changed: compact tables replace the
-            searched ones.
+        model: built with `ticket.embedding_config(…)` of the searched config; compact tables replace the searched ones.
         rewind: `initial` as in the paper; `random` keeps the model's own fresh weights, `final` the search's last ones.
-        soft_labels: as for `train_model`, like the remaining arguments.
     """
     ticket.apply_(model, rewind=rewind)
     return train_model(

@@ -69,13 +69,7 @@ class Stages:
         soft_labels: SoftLabels | None = None,
         test: bool,
     ) -> TrainedModel:
-        """Train a model as it is.
-
-        Args:
-            name: the stage's folder.
-            stage: the name shown in the progress display.
-            test: whether to read the test split at the end.
-        """
+        """Train a model as it is, in the folder `name`; `stage` is its name in the progress display."""
         return train_model(
             model,
             self._data(test=test),
