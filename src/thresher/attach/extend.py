@@ -37,7 +37,10 @@ class Growth:
     def __post_init__(self) -> None:
         sizes = zip(self.old_sizes, self.new_sizes, strict=False)
         if len(self.old_sizes) != len(self.new_sizes) or any(new < old for old, new in sizes):
-            raise ConfigError(f"fields of {self.old_sizes} features cannot grow to {self.new_sizes}")
+            raise ConfigError(
+                f"fields of {self.old_sizes} features cannot grow to {self.new_sizes}. The number of fields must stay "
+                "the same, and no field may shrink"
+            )
 
     @classmethod
     def of_table(cls, old_size: int, new_size: int) -> "Growth":

@@ -199,4 +199,7 @@ def _project(layer: nn.Linear, vectors: Tensor | DistinctVectors) -> Tensor:
 def check_dense(dense: Tensor | None, num_dense: int) -> None:
     given = 0 if dense is None else dense.shape[1]
     if given != num_dense:
-        raise ConfigError(f"the batch has {given} dense inputs, but the model was built with num_dense={num_dense}.")
+        raise ConfigError(
+            f"the batch has {given} dense inputs, but the model was built with num_dense={num_dense}. Pass "
+            f"num_dense={given} to build_model, or {num_dense} inputs to the model."
+        )

@@ -101,4 +101,5 @@ def check_budgets(budgets: Iterable[Budget], num_entries: int) -> None:
         if most > num_entries:
             in_bytes = budget.unit == "bytes"  # of a dense table, which needs no index
             whole = f"{_BYTES_PER_VALUE * num_entries:,} bytes" if in_bytes else f"{num_entries:,} entries"
-            raise BudgetError(f"budget {budget} is above the {whole} of the searched tables", budget=budget.text)
+            message = f"budget {budget} is above the {whole} of the searched tables. Lower it"
+            raise BudgetError(message, budget=budget.text)

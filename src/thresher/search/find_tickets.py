@@ -174,5 +174,7 @@ def _declared_algorithm(model: nn.Module) -> str:
     if not declared:
         raise AttachError("the model has no embedding to search. Build it with PepConfig or call attach_ on it first")
     if len(declared) > 1:
-        raise ConfigError(f"the embeddings need different searches: {', '.join(sorted(declared))}. Use one method")
+        raise ConfigError(
+            f"the embeddings need different searches: {', '.join(sorted(declared))}. Use one method for all"
+        )
     return declared.pop()

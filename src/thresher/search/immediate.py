@@ -82,5 +82,8 @@ def _only_table(task: SearchTask) -> tuple[FieldEmbedding, EmbeddingConfig]:
     tables = [module for module in task.model.modules() if isinstance(module, FieldEmbedding)]
     config = getattr(tables[0], "config", None)
     if len(tables) > 1 or not isinstance(config, EmbeddingConfig):
-        raise ConfigError("a method without a search needs a model with exactly one embedding, which has a `config`")
+        raise ConfigError(
+            "a method without a search needs a model with exactly one embedding that has a `config`. Build the model "
+            "with build_model(build_embedding(…), …)"
+        )
     return tables[0], config

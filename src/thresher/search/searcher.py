@@ -111,7 +111,10 @@ class Searcher(MaskSearch):
         self._holders = [holder for table in self.tables.values() for holder in table.holders]
         self.planned = self._holders[0].config.pressure == "plan"
         if self.planned and warmup_steps >= steps:
-            raise ConfigError(f"a warm-up of {warmup_steps} steps leaves no step for pruning: the search has {steps}")
+            raise ConfigError(
+                f"a warm-up of {warmup_steps} steps leaves no step for pruning: the search has {steps} steps. Make the "
+                "search longer or the warm-up shorter"
+            )
         self.before_cut, self._num_steps = before_cut, steps
         self.plan = Plan(self.num_entries, self.smallest, steps - warmup_steps)
         self._untrained = UntrainedCheck(model, self.initial_state)
@@ -183,7 +186,10 @@ class Searcher(MaskSearch):
                 f"{', '.join(map(str, self.budgets))}. Create the searcher with the same budgets"
             )
         if state["steps"] != self._num_steps:
-            raise ConfigError(f"the state is of a search of {state['steps']:,} steps; this one has {self._num_steps:,}")
+            raise ConfigError(
+                f"the state is of a search of {state['steps']:,} steps; this search has {self._num_steps:,}. Create "
+                "the searcher with the same number of steps"
+            )
         both = (state["tensors"], self.state().tensors)
         shapes, own = ({(name, value.shape) for name, value in tensors.items()} for tensors in both)
         if different := sorted({name.removeprefix("initial/") for name, _ in shapes ^ own}):

@@ -189,7 +189,9 @@ class SettingsTicket:
         """Check that `model` was built with these settings; it keeps its fresh weights."""
         _check_rewind(rewind)
         if rewind == "final":
-            raise ConfigError(f'rewind = "final" continues a search; method {self.provenance.method!r} has none')
+            raise ConfigError(
+                f'rewind = "final" continues a search; method {self.provenance.method!r} has none. Use "initial"'
+            )
         tables = {name: module for name, module in model.named_modules() if isinstance(module, FieldEmbedding)}
         if self.embedding not in [getattr(table, "config", None) for table in tables.values()]:
             raise ThresherError(f"no table has the settings {self.embedding}. Build it with ticket.embedding_config(…)")
@@ -219,7 +221,9 @@ def _check_table(model: nn.Module, name: str, mask: Tensor) -> None:
     weight = getattr(table, "weight", None)
     if not isinstance(weight, Tensor) or weight.shape != mask.shape:
         shape = f"{mask.shape[0]} × {mask.shape[1]}"
-        raise ThresherError(f"the model has no table {name!r} of {shape}. Build the model as for the search")
+        raise ThresherError(
+            f"the model has no table {name!r} of {shape}, which the ticket prunes. Build it as for the search"
+        )
 
 
 def _check_state(present: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> None:

@@ -95,7 +95,10 @@ def save_bundle(
     if searched is None:
         searched = [name for name, module in modules.items() if _seems_searched(name, module)]
     if model.embedding is not None and "embedding" not in tables:
-        raise FormatError(f"{type(model.embedding).__qualname__} has no compact form. See @to_compact.register.")
+        raise FormatError(
+            f"{type(model.embedding).__qualname__} has no compact form, so it cannot be stored in a bundle. Register "
+            "one with @to_compact.register, or implement to_stored() and from_stored()."
+        )
     prefixes = tuple(f"{name}." for name in tables)
     network = {
         name: tensor.detach().cpu().contiguous()

@@ -150,7 +150,7 @@ def csr_file_names(folder: Path) -> set[str]:
 def check_traceable(bundle: Bundle) -> None:
     """Raise if the bundle's model cannot be exported to ONNX or a torch program."""
     if bags := bundle.encoder.schema.bag_fields:
-        raise FormatError(f"{bundle.folder}: field {bags[0].name!r} is multi-valued, which exports do not support")
+        raise FormatError(f"{bundle.folder}: field {bags[0].name!r} is multi-valued. Serve the bundle itself")
 
 
 class _ProbabilityModel(nn.Module):
@@ -172,7 +172,10 @@ def _compact_tables(bundle: Bundle) -> dict[str, CompactTable]:
     tables: dict[str, CompactTable] = {}
     for name, table in bundle.tables.items():
         if not isinstance(table, CompactTable):
-            raise FormatError(f"table {name!r} has the form {table.form.kind!r}; only compact tables can be exported")
+            raise FormatError(
+                f"{bundle.folder}: table {name!r} has the form {table.form.kind!r}; only compact tables can be "
+                "exported. Serve the bundle itself"
+            )
         tables[name] = table
     return tables
 

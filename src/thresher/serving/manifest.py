@@ -34,7 +34,10 @@ class Manifest:
         for name, shape in self.tables.items():
             table: Any = load(self.folder / "tables" / f"{name}.safetensors", verify=False)  # read_manifest verified it
             if table.shape != shape:
-                raise FormatError(f"{self.folder}: table {name!r} has shape {table.shape}, bundle.json records {shape}")
+                raise FormatError(
+                    f"{self.folder}: table {name!r} has shape {table.shape}, but bundle.json records {shape}. Export "
+                    "the model again"
+                )
             tables[name] = table
         return tables
 

@@ -33,7 +33,10 @@ class NumpyPredictor:
         self.manifest = manifest
         self.model_name = str(manifest.model.get("name"))
         if self.model_name not in MODELS:
-            raise FormatError(f"NumpyPredictor supports the models {', '.join(MODELS)}, not {self.model_name!r}")
+            raise FormatError(
+                f"{manifest.folder}: NumpyPredictor supports {', '.join(MODELS)}, not {self.model_name!r}. Use "
+                "thresher.load_bundle."
+            )
         self.network = map_safetensors(manifest.network_path)[1]
         self.tables = manifest.load_tables(CompactTable.load)
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from thresher._internal.files import atomic_file, write_text
 from thresher._internal.mapped_tensors import copy_of, load_tensor_state_, tensor_state
-from thresher.errors import FormatError, ThresherError
+from thresher.errors import FormatError, ThresherError, WriteError
 
 FORMAT = "thresher-checkpoint"
 VERSION = 1
@@ -103,7 +103,9 @@ class History:
                     file.flush()
                     os.fsync(file.fileno())
             except OSError as error:
-                raise ThresherError(f"cannot write {self.path}: {error.strerror or error}") from error
+                raise WriteError(
+                    f"cannot write {self.path}: {error.strerror or error}. Free disk space or choose another folder"
+                ) from error
 
     def restore(self, records: Iterable[Mapping[str, Any]]) -> None:
         """Replace all records, in memory and in the file, by those of a checkpoint."""

@@ -93,7 +93,9 @@ class SoftLabels:
         try:
             labels: NDArray[np.float32] = np.load(path, mmap_mode="r", allow_pickle=False)
         except (OSError, ValueError, EOFError) as error:
-            message = f"soft labels cannot be read ({path}): {error}. Delete the file and resume the run"
+            message = (
+                f"soft labels cannot be read ({path}): {error}. Delete the file and resume, or set teacher_share = 0"
+            )
             raise ConfigError(message) from None
         return cls(labels, teacher_share)
 
@@ -212,4 +214,7 @@ def distillable(source: BatchSource) -> DistillableSource:
     """The source itself; raise if its rows cannot get soft labels."""
     if isinstance(source, DistillableSource):
         return source
-    raise ConfigError(f"{type(source).__name__} does not support soft labels: it needs in_order() and with_labels()")
+    raise ConfigError(
+        f"{type(source).__name__} does not support soft labels: it needs in_order() and with_labels(). Set "
+        "teacher_share = 0, or use TensorBatches."
+    )
