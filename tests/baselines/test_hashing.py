@@ -99,7 +99,7 @@ def test_gradients_reach_every_row_a_feature_has(combine):
 
 
 @pytest.mark.parametrize("build", [hash_table, double_hash, quotient_remainder])
-def test_a_stored_table_answers_alike_and_weighs_what_it_says(build, tmp_path):
+def test_a_stored_table_gives_the_same_vectors_and_its_stated_size(build, tmp_path):
     table = build()
     to_table(table).save(tmp_path / "t.safetensors")
     loaded = load_any_table(tmp_path / "t.safetensors")

@@ -65,7 +65,7 @@ def test_vectors_are_rows_times_projection_with_gradients_to_both():
     assert others.grad[1:5].abs().sum() == 0
 
 
-def test_a_stored_table_answers_alike_and_weighs_what_it_says(tmp_path):
+def test_a_stored_table_gives_the_same_vectors_and_its_stated_size(tmp_path):
     table = mde(embedding_dim=8, num_blocks=2, temperature=0.5)
     stored = to_table(table)
     stored.save(tmp_path / "t.safetensors")

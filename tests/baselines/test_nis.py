@@ -88,7 +88,7 @@ def test_the_best_choice_is_the_likeliest_made_to_fit(limit, least):
         assert best.tolist() == [6, 3]
 
 
-def test_reward_teaches_the_policy():
+def test_reward_changes_the_policy():
     """Noise alone: with nothing to gain, a tight budget teaches to keep nothing much."""
     policy = SizePolicy(table(), limit=4)
     optimizer = torch.optim.Adam([policy.logits], lr=0.1)

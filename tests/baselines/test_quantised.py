@@ -18,7 +18,7 @@ def table(value_type, embedding_dim=10):
 
 
 @pytest.mark.parametrize(("value_type", "num_bytes"), [("fp16", 13 * 10 * 2), ("int8", 13 * 10 + 3 * 4)])
-def test_what_is_stored_weighs_what_it_says_and_answers_as_evaluation_did(value_type, num_bytes):
+def test_the_stored_table_has_its_stated_size_and_the_vectors_of_evaluation(value_type, num_bytes):
     quantised = table(value_type).eval()
     assert quantised.num_parameters() == 130
     assert quantised.storage_bytes() == num_bytes

@@ -39,7 +39,7 @@ def test_a_saved_table_is_the_same_and_the_file_is_little_more_than_its_bytes(tm
     assert [file.name for file in tmp_path.iterdir()] == ["table.safetensors"]
 
 
-def test_lookup_takes_tensors_of_any_shape_and_says_which_id_is_outside():
+def test_lookup_takes_tensors_of_any_shape_and_names_the_id_outside():
     table, _, dense = random_table(100, 8, 0.2)
     ids = torch.tensor([[[5, 7]], [[99, 0]]], dtype=torch.int32)
     vectors = table.lookup(ids)
@@ -84,7 +84,7 @@ def test_entries_out_of_order_or_outside_are_refused(positions, message):
         CompactTable.from_entries((3, 2), np.array(positions), np.ones(2))
 
 
-def test_a_file_that_is_no_table_is_refused(tmp_path):
+def test_a_file_that_is_not_a_table_is_refused(tmp_path):
     path = tmp_path / "table.safetensors"
     for content in (b"", b"no table", b"\xff" * 40, b"\x02\x00\x00\x00\x00\x00\x00\x00{}"):
         path.write_bytes(content)

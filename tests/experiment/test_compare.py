@@ -163,7 +163,7 @@ def test_settings_are_tried_on_the_first_seed_and_on_no_other(tmp_path):
         compare(replace(config, first_seed=0), out=tmp_path / "c")
 
 
-def test_all_methods_learn_from_one_teacher_where_a_share_is_told(tmp_path, reads_of_test_split):
+def test_teacher_share_gives_all_methods_the_same_soft_labels(tmp_path, reads_of_test_split):
     config = replace(CONFIG, methods=("pep", "uniform"), budgets=("200",), seeds=1, trials=1)
     by_labels = compare(config, out=tmp_path / "labels")
     assert not (tmp_path / "labels" / "cells" / "fm" / "teacher").exists()
@@ -244,7 +244,7 @@ def test_budgets_of_a_later_call_have_their_own_search_on_all_seeds(tmp_path):
     assert set(cut_at(tmp_path / "c")["pep", 8, "500"]) == {0, 1, 2}
 
 
-def test_budgets_a_method_cannot_meet_are_told_and_others_are_met(tmp_path):
+def test_unmet_budgets_are_reported_and_others_are_met(tmp_path):
     config = replace(CONFIG, methods=("darts-emb", "pep"), seeds=1, trials=1)
     found = compare(config, out=tmp_path / "c")
     assert list(found.unmet) == [("fm", "darts-emb", "200")]
@@ -254,7 +254,7 @@ def test_budgets_a_method_cannot_meet_are_told_and_others_are_met(tmp_path):
     assert ("pep", "200") in methods
 
 
-def test_a_method_that_meets_no_budget_at_all_is_told(tmp_path):
+def test_a_method_that_meets_no_budget_is_reported(tmp_path):
     config = replace(CONFIG, methods=("darts-emb",), budgets=("200", "100"), seeds=1, trials=1)
     found = compare(config, out=tmp_path / "c")
     assert set(found.unmet) == {("fm", "darts-emb", "200"), ("fm", "darts-emb", "100")}
@@ -274,7 +274,7 @@ def test_ctrl_c_is_an_interrupt_and_no_time_limit(tmp_path):
 
 
 @pytest.mark.usefixtures("slow_clock")
-def test_a_comparison_cut_short_goes_on_to_the_same_end(tmp_path):
+def test_an_interrupted_comparison_resumes_to_the_same_results(tmp_path):
     config = replace(CONFIG, methods=("magnitude", "mde"), budgets=("40%",), seeds=1)
     whole = compare(config, out=tmp_path / "whole")
     cut = compare(config, out=tmp_path / "cut", time_limit=0.0)
@@ -303,7 +303,7 @@ def test_other_data_or_training_is_refused_in_the_same_folder(tmp_path):
         compare(config, out=tmp_path / "other")
 
 
-def test_unknown_names_are_told_before_anything_runs():
+def test_unknown_names_are_refused_before_anything_runs():
     with pytest.raises(ConfigError, match="did you mean 'pep'"):
         replace(CONFIG, methods=("peb",))
     with pytest.raises(ConfigError, match="deepfm"):
@@ -331,7 +331,7 @@ def test_every_method_of_ours_states_a_grid_of_its_own_configs():
     assert [config.embedding_dim for config in frontier_points("uniform")] == [64, 32, 16, 8, 4]
 
 
-def test_progress_says_what_is_trained_and_which_of_how_many(tmp_path):
+def test_progress_names_model_method_seed_and_position(tmp_path):
     stages = []
 
     class Watch:

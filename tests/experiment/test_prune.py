@@ -103,11 +103,11 @@ def test_tables_in_files_give_the_same_run_and_leave_nothing_behind(tmp_path, mo
     assert not files_of(out / "tables")
 
 
-def test_validation_decides_by_the_smallest_ticket_whether_the_dense_model_teaches(pruned):
+def test_the_smallest_ticket_decides_about_distillation_on_validation(pruned):
     retrained, teacher = pruned.run.folder / "retrained", pruned.frontier.metadata["distillation"]
     assert list(teacher["validation_auc"]) == ["hard-labels", "soft-labels-1"]
     by_labels, taught = teacher["validation_auc"].values()
-    assert by_labels > taught  # half the fields are noise, learned by heart
+    assert by_labels > taught  # half of the fields are noise, which hard labels overfit less here
     assert teacher["search_share"] == teacher["share"] == 0.0
     smallest = min(pruned.frontier.points, key=lambda point: point.num_parameters)
     assert smallest.validation_auc == by_labels
@@ -120,7 +120,7 @@ def test_validation_decides_by_the_smallest_ticket_whether_the_dense_model_teach
     assert 0 < labels.min() < labels.max() < 1
 
 
-def test_several_teachers_are_trained_once_each_and_teach_their_mean(tmp_path, reads_of_test_split):
+def test_several_teachers_are_trained_once_and_their_mean_is_used(tmp_path, reads_of_test_split):
     config = replace(CONFIG, budgets=("300",), teacher_share=1.0, distill_search=False)
     alone = prune(config, out=tmp_path / "alone")
     reads_of_test_split.clear()
@@ -148,7 +148,7 @@ def test_several_teachers_are_trained_once_each_and_teach_their_mean(tmp_path, r
     assert not reads_of_test_split
 
 
-def test_models_of_other_kinds_can_teach_beside_the_dense_one(tmp_path, reads_of_test_split):
+def test_teacher_models_of_other_kinds(tmp_path, reads_of_test_split):
     config = replace(CONFIG, budgets=("300",), teacher_share=1.0, distill_search=False)
     network = DeepFmConfig(hidden_sizes=(8,), dropout=0.0)
     run = prune(replace(config, num_teachers=2, teacher_models=(network,)), out=tmp_path / "four").run
@@ -166,7 +166,7 @@ def test_models_of_other_kinds_can_teach_beside_the_dense_one(tmp_path, reads_of
     assert read_json(run.results)["distillation"]["teacher_models"] == ["deepfm"]
 
 
-def test_a_teacher_that_cannot_take_such_rows_is_refused_before_anything_is_trained(tmp_path):
+def test_a_teacher_model_that_does_not_fit_the_rows_is_refused_before_training(tmp_path):
     logs = tmp_path / "logs.csv"
     logs.write_text("clicked,user,price\n" + "".join(f"{n % 2},u{n % 7},{n / 8}\n" for n in range(200)))
     data = DataConfig(source="files", paths=(str(logs),), label="clicked", dense=(DenseConfig(name="price"),))
@@ -177,7 +177,7 @@ def test_a_teacher_that_cannot_take_such_rows_is_refused_before_anything_is_trai
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["encoded"]
 
 
-def test_a_teacher_that_helps_is_tried_in_a_second_search(tmp_path, pruned):
+def test_where_distillation_helps_a_second_search_uses_soft_labels(tmp_path, pruned):
     config = replace(CONFIG, teacher_share=1.0)  # taken for granted in retraining, so that only the search is open
     result = prune(config, out=tmp_path / "run")
     run, teacher = result.run, result.frontier.metadata["distillation"]
@@ -223,7 +223,7 @@ def test_models_come_from_the_search_that_was_chosen(tmp_path, monkeypatch):
     assert not (tmp_path / "told" / "tickets" / "300").exists()  # there is no other search
 
 
-def test_a_taught_search_that_fails_leaves_what_there_was(tmp_path, monkeypatch):
+def test_a_failed_search_on_soft_labels_keeps_the_first_search(tmp_path, monkeypatch):
     def find(*arguments, soft_labels=None, **options):
         if soft_labels is not None:
             raise BudgetError("it stalls")
@@ -237,7 +237,7 @@ def test_a_taught_search_that_fails_leaves_what_there_was(tmp_path, monkeypatch)
     assert len(result.frontier.points) == 3
 
 
-def test_a_method_without_a_search_has_none_to_teach(tmp_path):
+def test_a_method_without_a_search_has_no_plan_with_distillation_in_search(tmp_path):
     config = replace(CONFIG, embedding=MdeConfig(embedding_dim=8), budgets=("50%",))
     assert [str(way) for way in config.candidate_plans()] == ["hard-labels", "soft-labels-1"]
 
@@ -250,7 +250,7 @@ def test_a_method_without_a_search_has_none_to_teach(tmp_path):
         (0.5, False, "tickets", "soft-labels-0.5"),
     ],
 )
-def test_a_share_that_is_told_is_tried_no_further(tmp_path, share, distill_search, search, way):
+def test_a_given_teacher_share_is_not_compared_with_others(tmp_path, share, distill_search, search, way):
     config = replace(CONFIG, budgets=("300", "200"), teacher_share=share, distill_search=distill_search)
     result = prune(config, out=tmp_path / "told")
     assert result.run.soft_labels.exists() == (share > 0)
@@ -261,7 +261,7 @@ def test_a_share_that_is_told_is_tried_no_further(tmp_path, share, distill_searc
     assert searches == [tmp_path / "told" / search] == [result.run.tickets]
 
 
-def test_trainings_that_the_last_epoch_cut_short_are_told(tmp_path):
+def test_trainings_ended_by_max_epochs_are_reported(tmp_path):
     short = replace(CONFIG, budgets=("300",), training=replace(CONFIG.training, max_epochs=1), teacher_share=0.0)
     assert prune(short, out=tmp_path / "short").frontier.metadata["still_improving"] == ["dense", "300"]
     patient = replace(short, training=replace(CONFIG.training, max_epochs=60))
@@ -328,7 +328,7 @@ def test_a_model_of_first_order_weights_alone_can_have_them_pruned(tmp_path):
     assert point.test_auc > 0.6
 
 
-def test_going_on_from_a_search_that_a_method_does_not_have_is_told_before_anything_is_trained(tmp_path, pruned):
+def test_rewind_final_without_a_search_is_refused_before_training(tmp_path, pruned):
     config = replace(CONFIG, embedding=MdeConfig(embedding_dim=8), budgets=("50%",), rewind="final")
     with pytest.raises(ConfigError, match=r"continues from a search, and method 'mde' has none"):
         prune(config, out=tmp_path / "run")
@@ -372,7 +372,7 @@ def test_the_ladder_leaves_out_sizes_a_method_does_not_have(tmp_path):
     assert [point.budget for point in result.frontier.points] == ["20%"]  # a width of 1 is 12.5 % of a width of 8
 
 
-def test_settings_that_cannot_reach_a_budget_are_told_before_the_search(tmp_path):
+def test_unreachable_budgets_are_refused_before_training(tmp_path):
     decay = replace(CONFIG, embedding=PepConfig(embedding_dim=8, pressure="decay"))
     with pytest.raises(ConfigError, match=r"threshold_decay.*is 0"):
         prune(decay, out=tmp_path / "a")

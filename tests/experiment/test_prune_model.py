@@ -84,7 +84,7 @@ def test_prune_model_leaves_the_model_alone_and_gives_it_back_at_each_size(tmp_p
     assert {path.name for path in tmp_path.iterdir()} == {"dense", "tickets", "retrained", "inputs.json"}
 
 
-def test_the_dense_model_teaches_where_the_smallest_size_learns_better(tmp_path):
+def test_distillation_is_used_where_the_smallest_size_gains(tmp_path):
     search = SearchConfig(warmup_epochs=2, plan_epochs=4, clock_steps=2, optimizer=FAST)
     training = TrainingConfig(max_epochs=4, optimizer=FAST)
     aucs, chosen = {}, {}
@@ -115,7 +115,7 @@ def test_the_dense_model_teaches_where_the_smallest_size_learns_better(tmp_path)
         prune_model(Model(), DATA, "50%", with_dense=False, teacher_share=0.5)
 
 
-def test_models_of_ones_own_can_teach(tmp_path):
+def test_models_of_the_user_as_teachers(tmp_path):
     class Knows(nn.Module):
         def __init__(self, slope):
             super().__init__()
@@ -180,7 +180,7 @@ def test_a_model_of_another_ticket_is_not_taken_for_the_new_ones(tmp_path):
     assert torch.equal(table.values, afresh.values)
 
 
-def test_work_on_another_model_or_other_rows_is_not_taken_up(tmp_path):
+def test_work_on_another_model_or_other_rows_is_not_resumed(tmp_path):
     class Doubled(nn.Module):
         def __init__(self):
             super().__init__()
@@ -277,7 +277,7 @@ def test_what_a_model_holds_beside_tensors_stays_as_it_is(tmp_path):
     assert found.test == taken_up.test
 
 
-def test_a_model_that_gives_probabilities_is_told():
+def test_a_model_that_returns_probabilities_causes_a_warning():
     class WithSigmoid(Model):
         def forward(self, ids, price):
             return torch.sigmoid(super().forward(ids, price))

@@ -98,7 +98,7 @@ def test_data_that_is_to_be_read_is_not_thrown_away_first(run, tmp_path, monkeyp
     assert content(run.folder) == before
 
 
-def test_a_table_that_nothing_was_trained_on_is_no_hindrance(run):
+def test_a_folder_with_only_an_encoded_table_is_free(run):
     for part in ("config.toml", "tickets/300/mask.safetensors", "results.json"):
         (run.folder / part).unlink()
     (run.folder / "tickets" / "300").rmdir()
@@ -159,7 +159,7 @@ def test_a_run_that_another_process_works_on_is_left_alone(run):
         assert content(run.folder) == before
 
 
-def test_a_run_is_not_interfered_with_while_it_goes_on(tmp_path):
+def test_a_running_run_is_locked(tmp_path):
     with (
         Run.started(tmp_path / "run", RunConfig()),
         pytest.raises(ThresherError, match="another process is using"),

@@ -22,7 +22,7 @@ def test_reads_budgets_as_people_write_them(text, unit, amount):
 
 
 @pytest.mark.parametrize("text", ["", "many", "-3", "0", "0%", "101%", "3x", "1.5", "2 %%", "nan", "5b", "1e3", "0.02"])
-def test_refuses_nonsense_and_says_how_to_write_it(text):
+def test_invalid_budgets_are_refused_with_examples(text):
     with pytest.raises(BudgetError, match=r"budget .*(30k|above 0|100%)"):
         Budget.parse(text)
 

@@ -39,7 +39,7 @@ def test_decay_without_decay_is_refused_before_it_starts(planted):
         planted.search(DECAY, ["500"], config=decaying(0.0, max_epochs=1))
 
 
-def test_a_decay_search_that_gives_up_says_which_budgets_are_missing(planted):
+def test_a_decay_search_that_ends_names_the_missing_budgets(planted):
     with pytest.raises(BudgetError, match=r"after 1 epochs .* budget 10 was not reached"):
         planted.search(DECAY, ["10"], config=decaying(1e-5, max_epochs=1))
 

@@ -135,7 +135,7 @@ def test_a_failed_write_leaves_the_old_checkpoint_whole(tmp_path, monkeypatch):
     assert [entry.name for entry in tmp_path.iterdir()] == ["c.safetensors"]
 
 
-def test_state_that_is_no_tensor_is_refused(tmp_path):
+def test_state_that_is_not_a_tensor_is_refused(tmp_path):
     with pytest.raises(ThresherError, match="'m/x' is a list"):
         Checkpoint({"m/x": [1]}).save(tmp_path / "c.safetensors")
 

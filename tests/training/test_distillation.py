@@ -69,7 +69,7 @@ def test_batches_of_an_encoded_table_keep_their_order_and_settings(small_table, 
     assert np.array_equal(in_order.numpy(), split.labels)
 
 
-def test_a_teacher_is_learned_from_where_labels_say_nothing():
+def test_soft_labels_are_learned_where_labels_are_uninformative():
     draw = torch.Generator().manual_seed(0)
     truth = torch.randn(60, generator=draw) * 2
     noise = torch.randint(2, (60,), generator=draw).float()
@@ -107,7 +107,7 @@ def test_a_share_that_is_none_is_refused(share):
         SoftLabels.from_teacher(Weights(torch.zeros(60)), tensor_batches(torch.zeros(60)), share)
 
 
-def test_missing_labels_and_sources_that_cannot_be_relabelled_are_told(tmp_path):
+def test_missing_soft_labels_and_sources_without_relabelling_are_refused(tmp_path):
     with pytest.raises(ConfigError, match=r"soft labels cannot be read .*soft_labels.npy.* Delete the file"):
         SoftLabels.load(tmp_path / "soft_labels.npy", 0.5)
 
@@ -130,7 +130,7 @@ def test_labels_of_another_number_of_rows_are_refused(small_table):
             source.with_labels(np.zeros(59, np.float32))
 
 
-def test_the_mean_of_lessons_is_that_of_their_labels():
+def test_the_mean_of_soft_labels():
     rows = np.random.default_rng(0).random((3, 50), dtype=np.float32)
     mean = SoftLabels.mean([SoftLabels(labels, 0.5) for labels in rows])
     assert (mean.labels.dtype, mean.teacher_share) == (np.float32, 0.5)

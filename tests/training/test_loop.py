@@ -230,7 +230,7 @@ def test_waits_until_asked():
     assert run("ask", "press", "step", "ask", "step") == (["ask", "press", "step"], SafeInterrupt)
 
 
-def test_a_second_press_does_not_wait():
+def test_a_second_interrupt_does_not_wait():
     assert run("press", "step", "press", "step") == (["press", "step"], KeyboardInterrupt)
 
 

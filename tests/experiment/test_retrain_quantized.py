@@ -57,7 +57,7 @@ def test_training_that_does_harm_is_undone(trained, monkeypatch):
     torch.testing.assert_close(model.embedding.rounded_values().detach(), torch.from_numpy(rounded))
 
 
-def test_it_goes_on_with_the_lesson_the_model_had(trained, monkeypatch):
+def test_quantized_training_uses_the_same_soft_labels(trained, monkeypatch):
     model, data = trained
     soft_labels = SoftLabels.from_teacher(model, data.train, 0.5)
     given = []
