@@ -97,7 +97,9 @@ def detach_(model: nn.Module, *, prune: bool = True) -> list[AttachedTable]:
         raise AttachError(f"nothing to detach: {type(model).__qualname__} has no attached or compact table.")
     if compact and not prune:
         name = next(iter(next(iter(compact.values()))))
-        raise AttachError(f"prune=False is not possible: table {name} is compact. Use prune=True")
+        raise AttachError(
+            f"prune=False is not possible: table {name} is compact and its pruned entries are gone. Use prune=True"
+        )
     if prune:
         for weight, holders in attached.items():
             weight.copy_(next(iter(holders.values())).pruned_weight())
