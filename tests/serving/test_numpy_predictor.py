@@ -57,7 +57,7 @@ def test_multi_valued_fields_are_pooled(tmp_path, make_encoder, make_model, raw_
 def test_other_models_are_rejected(tmp_path, make_encoder, make_model):
     model, config = make_model(make_encoder(), "autoint")
     save_bundle(tmp_path, model, config, make_encoder())
-    with pytest.raises(FormatError, match="supports lr, fm, deepfm, not 'autoint'.*load_bundle"):
+    with pytest.raises(FormatError, match=r"supports lr, fm, deepfm, not 'autoint'.*load_bundle"):
         NumpyPredictor.load(tmp_path)
 
 
