@@ -97,6 +97,25 @@ def test_tickets_hold_the_state_before_the_first_step():
     assert set(ticket.initial.state) == {"head.weight", "head.bias"}
 
 
+def test_the_final_weights_of_a_ticket_predict_what_the_searched_model_predicted_at_the_cut():
+    model, expected = TwoTables(), []
+    ids = (torch.arange(20), torch.arange(20))
+
+    def predict_now(ticket):
+        model.eval()
+        with torch.no_grad():
+            expected.append(model(*ids))
+        model.train()
+
+    searcher = Searcher(model, ["150", "50"], steps=60, warmup_steps=20, every=5, on_ticket=predict_now)
+    run(model, searcher, steps=60)
+    for ticket, logits in zip(searcher.tickets, expected, strict=True):
+        continued = TwoTables()
+        ticket.apply_(continued, rewind="final")
+        with torch.no_grad():
+            torch.testing.assert_close(continued.eval()(*ids), logits)
+
+
 def test_a_byte_budget_is_met_by_the_largest_mask_that_fits():
     model = TwoTables()
     searcher = Searcher(model, ["0.4KB"], steps=30, warmup_steps=10, every=5)

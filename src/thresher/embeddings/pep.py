@@ -202,6 +202,16 @@ class PepEmbedding(RowEmbedding):
         return soft_threshold(self.weight, self.threshold())
 
     @torch.no_grad()
+    def kept_values(self, mask: Tensor) -> Tensor:
+        """The entries of `mask` `[N, D]` after Eq. 8, `[K]` in row-major order: the values the model computes with."""
+        step = max(1, CHUNK_ENTRIES // self.embedding_dim)
+        chunks = ((at, at + step) for at in range(0, self.num_features, step))
+        pruned = (
+            soft_threshold(self.weight[slice(*rows)], self.threshold(*rows))[mask[slice(*rows)]] for rows in chunks
+        )
+        return torch.cat(list(pruned))
+
+    @torch.no_grad()
     def scores(self, start: int = 0, stop: int | None = None) -> Tensor:
         """`g⁻¹(|V|) − deviation` of rows `start … stop − 1`: an entry is kept while its score is above the clock.
 

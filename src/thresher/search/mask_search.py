@@ -1,6 +1,7 @@
 """MaskSearch: warm-up, pruning at regular steps, and cutting tickets from scores, the same for all mask searches."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -189,10 +190,15 @@ class MaskSearch:
         for budget in sorted(due, key=lambda budget: -due[budget]):
             self.cut(budget, top_entries(scores, due[budget]))
 
+    def kept_values(self, name: str, mask: Tensor) -> Tensor:
+        """The kept entries of a table as the model computes with them now, `[K]` in row-major order."""
+        return self.model.get_submodule(name).get_parameter("weight").detach()[mask].clone()
+
     def cut(self, budget: Budget, masks: Mapping[str, Tensor]) -> None:
         """Cut a ticket with these masks."""
         step = self.current_step
-        final = kept_weights(self.model, masks)
+        kept = {name: self.kept_values(name, mask) for name, mask in masks.items()}
+        final = replace(kept_weights(self.model, masks), values=kept)
         if broken := [name for name, values in final.values.items() if not values.isfinite().all()]:
             where = f"table {broken[0]!r} holds NaN or infinities at step {step}"
             raise NonFiniteError(f"{where}: training diverged. Lower the learning rate, clip gradients, or use float32")

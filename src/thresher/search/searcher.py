@@ -135,6 +135,10 @@ class Searcher(MaskSearch):
             scores = self._scores()
         self.cut_due(scores, at_least=0 if self.planned and self.at_end else self.num_kept)
 
+    def kept_values(self, name: str, mask: Tensor) -> Tensor:
+        holder: PepEmbedding = self.tables[name].holders[0]
+        return holder.kept_values(mask)
+
     def _scores(self) -> dict[str, ScoredTable]:
         return {name: table.scored() for name, table in self.tables.items()}
 

@@ -75,7 +75,7 @@ class MaskTicket:
     budget: Budget
     masks: Mapping[str, Tensor]  # table name → bool [N, D], True = kept
     initial: Weights  # before the first step of the search
-    final: Weights  # when the ticket was cut
+    final: Weights  # when the ticket was cut; values after Eq. 8, as the model computed with them
     provenance: Provenance
 
     @property
