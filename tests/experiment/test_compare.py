@@ -196,7 +196,7 @@ def widths_by_budget(monkeypatch):
     """Trials of the large budget are won by the wide table, those of all others by the narrow one."""
 
     def on_validation(cell, ticket):
-        won = (cell.run.embedding.embedding_dim == 8) == (str(ticket.budget) == "500")
+        won = (cell.config.embedding.embedding_dim == 8) == (str(ticket.budget) == "500")
         return {"validation_auc": 0.6 + 0.1 * won, "num_parameters": ticket.num_parameters}
 
     monkeypatch.setattr(thresher.experiment.compare_cell, "_validation_result", on_validation)

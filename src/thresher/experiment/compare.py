@@ -9,6 +9,7 @@ seed of all methods comes before the second of any, so that an interrupted compa
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 from pathlib import Path
 from time import monotonic
@@ -27,6 +28,7 @@ from thresher.experiment.compare_config import SETTINGS, CompareConfig, check_co
 from thresher.experiment.compared_points import FLOOR, ComparedPoint, draw_comparison, load_points, machine, versions
 from thresher.experiment.config import RunConfig
 from thresher.experiment.prune import RunProgress
+from thresher.experiment.retrain import TrainedModel
 from thresher.models.model_registry import model_config
 from thresher.search.budget import Budget
 from thresher.search.ticket import Ticket
@@ -34,7 +36,6 @@ from thresher.training.epochs import CHECKPOINT
 from thresher.training.progress import ProgressState
 
 TEACHER = "teacher"
-NO_CHOICE: Mapping[Budget, Choice] = {}
 
 
 @dataclass(frozen=True)
@@ -125,43 +126,39 @@ class _Sweep:
         self.display.title = " · ".join([self.place, model, method, f"seed {seed}", what])
 
     def _floor(self, table: EncodedTable, seed: int) -> None:
-        path = self.points_folder / FLOOR / FLOOR / f"floor-seed{seed}.json"
-        if not path.exists():
+        if not self._point(FLOOR, FLOOR, "floor", seed).exists():
             self._set_title(FLOOR, "no embedding", seed, "floor")
-            cell = self._cell(table, FLOOR, FLOOR, UniformConfig(embedding_dim=1), seed)
-            self._write({None: path}, cell, FLOOR, FLOOR)
+            self._cell(table, FLOOR, FLOOR, UniformConfig(embedding_dim=1), seed).train()
 
     def _own_points(self, table: EncodedTable, model: str, method: str, seed: int) -> None:
         for embedding in frontier_points(method):
-            path = self._point(model, method, f"d{embedding.embedding_dim}", seed)
-            if not path.exists():
+            if not self._point(model, method, f"d{embedding.embedding_dim}", seed).exists():
                 self._set_title(model, method, seed, f"width {embedding.embedding_dim}")
-                cell = self._cell(table, model, method, embedding, seed)
-                self._write({None: path}, cell, model, method)
+                self._cell(table, model, method, embedding, seed).train()
 
     def _budget_points(self, table: EncodedTable, model: str, method: str, seed: int) -> None:
-        paths = {
-            budget: self._point(model, method, Budget.parse(written).slug, seed)
+        """Choose settings for each budget, then run the workflow of each chosen settings for its budgets."""
+        missing = [
+            budget
             for budget, written in self.budgets.items()
-        }
-        missing = [budget for budget, path in paths.items() if not path.exists()]
-        choices = {budget: self._choose(table, model, method, budget) for budget in missing}
-        chosen = {budget: best for budget, choice in choices.items() if (best := choice.best()) is not None}
-        for embedding in dict.fromkeys(chosen.values()):
-            wanted = [budget for budget, best in chosen.items() if best == embedding]
-            self._set_title(model, method, seed, f"chosen: {describe_settings(embedding, method_grid(method))}")
-            cell = self._cell(table, model, method, embedding, seed)
-            for ticket, budgets in _by_ticket({b: cell.find(b, self.together[b])[0] for b in wanted}):
-                self._write({budget: paths[budget] for budget in budgets}, cell, model, method, ticket, choices)
+            if not self._point(model, method, Budget.parse(written).slug, seed).exists()
+        ]
+        chosen: dict[tuple[EmbeddingConfig, Sequence[Budget]], list[Budget]] = {}
         for budget in missing:
-            if budget not in chosen:
-                self.unmet[(model, method, self.budgets[budget])] = choices[budget].why_unmet
+            choice = self._choose(table, model, method, budget)
+            if (best := choice.best()) is None:
+                self.unmet[(model, method, self.budgets[budget])] = choice.why_unmet
+            else:
+                chosen.setdefault((best, self.together[budget]), []).append(budget)
+        for (embedding, _), budgets in chosen.items():
+            self._set_title(model, method, seed, f"chosen: {describe_settings(embedding, method_grid(method))}")
+            self._cell(table, model, method, embedding, seed, budgets).run()
         for checkpoint in self._cells(model, method).glob(f"*-seed{self.config.first_seed}/retrained-*/{CHECKPOINT}"):
             checkpoint.unlink()  # settings that were only tried
 
     def _choose(self, table: EncodedTable, model: str, method: str, budget: Budget) -> Choice:
         """Try the allowed number of settings from the front of the grid; earlier trials are read from their files."""
-        path = self._cells(model, method) / f"choice-{budget.slug}.json"
+        path = self._choice(model, method, budget)
         choice = Choice.load(path)
         if choice.covers(self.config.trials):
             return choice
@@ -172,34 +169,26 @@ class _Sweep:
                 break
             trial = f"trial {choice.num_tried + 1}/{min(self.config.trials, len(grid))}"
             self._set_title(model, method, self.config.first_seed, f"{trial}: {describe_settings(embedding, grid)}")
-            cell = self._cell(table, model, method, embedding, self.config.first_seed)
-            choice.add(cell, *cell.find(budget, self.together[budget]))
+            choice.add(self._cell(table, model, method, embedding, self.config.first_seed, [budget]))
         else:
             choice.exhausted = True
         choice.save(path)
         return choice
 
-    def _write(
-        self,
-        paths: Mapping[Budget | None, Path],
-        cell: Cell,
-        model: str,
-        method: str,
-        ticket: Ticket | None = None,
-        choices: Mapping[Budget, Choice] = NO_CHOICE,
-    ) -> None:
-        """Test the chosen settings once, and write a point for each budget they serve."""
-        trained = cell.train(ticket, test=True)
+    def _write(self, model: str, method: str, cell: Cell, ticket: Ticket | None, trained: TrainedModel) -> None:
+        """Write the point of a tested model for each budget it serves."""
         assert trained.test is not None, "an encoded table has a test split"
-        embedding = cell.run.embedding if ticket is None else ticket.embedding_config(cell.run.embedding)
-        for budget, path in paths.items():
+        embedding = cell.config.embedding if ticket is None else ticket.embedding_config(cell.config.embedding)
+        for budget in [None] if ticket is None else cell.served(ticket):
+            own_name = "floor" if method == FLOOR else f"d{embedding.embedding_dim}"
+            size = own_name if budget is None else Budget.parse(self.budgets[budget]).slug
             search_seconds, search_epochs = (0.0, 0) if budget is None else cell.search_cost(budget)
             ComparedPoint(
                 source=_source_name(self.config),
                 model=model,
                 method=method,
                 config={} if method == FLOOR else config_to_mapping(embedding),
-                seed=cell.run.seed,
+                seed=cell.config.seed,
                 budget=None if budget is None else self.budgets[budget],
                 num_parameters=trained.num_parameters,
                 storage_bytes=trained.storage_bytes,
@@ -212,15 +201,23 @@ class _Sweep:
                 search_epochs=search_epochs,
                 retrain_seconds=trained.fit.seconds,
                 retrain_epochs=trained.fit.num_epochs,
-                teacher_share=0.0 if cell.soft_labels is None else self.config.teacher_share,
-                trials=[] if budget is None else choices[budget].trials,
+                teacher_share=cell.plans[0].retraining,
+                trials=[] if budget is None else Choice.load(self._choice(model, method, budget)).trials,
                 versions=versions(),
                 machine=machine(),
-            ).save(path)
-        cell.delete_checkpoint(ticket)
+            ).save(self._point(model, method, size, cell.config.seed))
 
-    def _cell(self, table: EncodedTable, model: str, method: str, embedding: EmbeddingConfig, seed: int) -> Cell:
-        run = RunConfig(
+    def _cell(
+        self,
+        table: EncodedTable,
+        model: str,
+        method: str,
+        embedding: EmbeddingConfig,
+        seed: int,
+        budgets: Sequence[Budget] = (),
+    ) -> Cell:
+        """The workflow of settings for budgets of one search, or for a training without a search."""
+        config = RunConfig(
             data=self.config.data,
             model=model_config(model, self.config.data.source),
             embedding=embedding,
@@ -230,36 +227,43 @@ class _Sweep:
             seed=seed,
         )
         distilled = self.config.teacher_share and model != FLOOR
-        soft_labels = self._soft_labels(table, run, model) if distilled else None
-        return self._new_cell(self._cells(model, method), run, table, soft_labels)
+        return Cell.of(
+            self._cells(model, method),
+            config,
+            table,
+            partial(self._write, model, method),
+            budgets=budgets,
+            together=self.together[budgets[0]] if budgets else (),
+            soft_labels=self._soft_labels(table, config, model) if distilled else None,
+            progress=self.display,
+            should_stop=self.time_is_up,
+        )
 
-    def _new_cell(self, parent: Path, run: RunConfig, table: EncodedTable, soft_labels: Path | None = None) -> Cell:
-        return Cell.of(parent, run, table, soft_labels=soft_labels, progress=self.display, should_stop=self.time_is_up)
-
-    def _soft_labels(self, table: EncodedTable, run: RunConfig, model: str) -> Path:
+    def _soft_labels(self, table: EncodedTable, config: RunConfig, model: str) -> Path:
         """The soft labels that all methods share under a model and seed, from a uniform table trained first."""
-        uniform = replace(run, embedding=UniformConfig(embedding_dim=self.config.embedding_dim))
-        teacher = self._new_cell(self.out / "cells" / model / TEACHER, uniform, table)
+        uniform = replace(config, embedding=UniformConfig(embedding_dim=self.config.embedding_dim))
+        teacher = Cell.of(
+            self.out / "cells" / model / TEACHER,
+            uniform,
+            table,
+            partial(self._write, model, TEACHER),
+            progress=self.display,
+            should_stop=self.time_is_up,
+        )
         title = self.display.title
-        self._set_title(model, TEACHER, run.seed, f"width {self.config.embedding_dim}")
-        path = teacher.make_soft_labels()
+        self._set_title(model, TEACHER, config.seed, f"width {self.config.embedding_dim}")
+        path = teacher.predict_labels()
         self.display.title = title
         return path
 
     def _cells(self, model: str, method: str) -> Path:
         return self.out / "cells" / model / method
 
+    def _choice(self, model: str, method: str, budget: Budget) -> Path:
+        return self._cells(model, method) / f"choice-{budget.slug}.json"
+
     def _point(self, model: str, method: str, size: str, seed: int) -> Path:
         return self.points_folder / model / method / f"{size}-seed{seed}.json"
-
-
-def _by_ticket(tickets: Mapping[Budget, Ticket | None]) -> list[tuple[Ticket, list[Budget]]]:
-    """Each ticket once, with the budgets it serves."""
-    served: dict[Budget, tuple[Ticket, list[Budget]]] = {}
-    for budget, ticket in tickets.items():
-        if ticket is not None:
-            served.setdefault(ticket.budget, (ticket, []))[1].append(budget)
-    return list(served.values())
 
 
 def _source_name(config: CompareConfig) -> str:

@@ -1,4 +1,4 @@
-"""Cell: one model, method, settings and seed of a comparison: one search for its budgets, then a retraining for each.
+"""Cell: the workflow of one model, method, settings and seed of a comparison.
 
 A cell's folder holds its tickets and, per budget, a training that can be resumed or tested later: settings that are
 only tried are judged on validation, and the test split is read for the chosen ones alone.
@@ -20,112 +20,153 @@ from thresher.errors import TimeLimitReached
 from thresher.experiment.config import RunConfig
 from thresher.experiment.retrain import TrainedModel
 from thresher.experiment.run_models import ConfiguredModels, shuffled_batches
-from thresher.experiment.workflow import Stages
+from thresher.experiment.workflow import Stages, Workflow
 from thresher.search.budget import Budget, parse_budgets
 from thresher.search.ticket import SettingsTicket, Ticket
 from thresher.search.ticket_files import load_ticket
 from thresher.training.checkpoint import read_history
-from thresher.training.distillation import SoftLabels
+from thresher.training.distillation import DistillationPlan, SoftLabels
 from thresher.training.epochs import CHECKPOINT, HISTORY
 from thresher.training.progress import Progress
 
 TICKETS = "tickets.json"
+Write = Callable[["Cell", Ticket | None, TrainedModel], None]
+"""Writes the result of a tested model; the ticket is None for settings that are trained as they are."""
 
 
-@dataclass(frozen=True)
-class Cell:
-    """A method's settings under one model and seed, in its own folder.
+@dataclass(kw_only=True)
+class Cell(Workflow[TrainedModel]):
+    """A method's settings under one model and seed, in its own folder. It has no dense model and one plan.
 
     Attributes:
+        together: all budgets of its search, the same for every seed (`searched_together`): a search prunes down to its
+            smallest budget, so tickets of searches with other smallest budgets differ.
         soft_labels: file with a teacher's soft labels of the training rows; None for hard labels.
+        unmet: why a budget cannot be met; known after `check_budgets`.
     """
 
     folder: Path
-    run: RunConfig
-    stages: Stages
+    config: RunConfig
+    write: Write
+    together: Sequence[Budget] = ()
     soft_labels: Path | None = None
+    unmet: dict[Budget, str] = field(default_factory=dict)
 
     @classmethod
     def of(
         cls,
         parent: Path,
-        run: RunConfig,
+        config: RunConfig,
         table: EncodedTable,
+        write: Write,
         *,
+        budgets: Sequence[Budget] = (),
+        together: Sequence[Budget] = (),
         soft_labels: Path | None = None,
         progress: Progress | None = None,
         should_stop: Callable[[], bool] | None = None,
     ) -> "Cell":
-        folder = parent / f"{settings_slug(run.embedding)}-seed{run.seed}"
-        write_json(folder / "settings.json", config_to_mapping(run.embedding))
+        folder = parent / f"{settings_slug(config.embedding)}-seed{config.seed}"
+        write_json(folder / "settings.json", config_to_mapping(config.embedding))
         stages = Stages(
-            models=ConfiguredModels(run, table),
-            data=shuffled_batches(run, table),
-            search=run.search,
-            training=run.training,
-            seed=run.seed,
+            models=ConfiguredModels(config, table),
+            data=shuffled_batches(config, table),
+            search=config.search,
+            training=config.training,
+            seed=config.seed,
             folder=folder,
             progress=progress,
             should_stop=should_stop,
         )
-        return cls(folder, run, stages, soft_labels)
+        share = 0.0 if soft_labels is None else config.teacher_share or 0.0
+        return cls(
+            stages=stages,
+            budgets=budgets,
+            plans=[DistillationPlan(search=0.0, retraining=share)],
+            folder=folder,
+            config=config,
+            write=write,
+            together=together,
+            soft_labels=soft_labels,
+        )
 
-    def find(self, budget: Budget, together: Sequence[Budget]) -> tuple[Ticket | None, str | None]:
-        """The ticket of a budget, from one search for all budgets in `together`, or why it cannot be met.
+    def check_budgets(self) -> None:
+        """Leave out the budgets that cannot be met."""
+        found = self._found()
+        missing = [budget for budget in self.together if budget not in found.folders and budget not in found.unmet]
+        unmet = {budget: str(error) for budget, error in self.stages.unmet_budgets(missing).items()} if missing else {}
+        self.unmet = found.unmet | unmet
+        self.budgets = [budget for budget in self.budgets if budget not in self.unmet]
 
-        Several budgets may get the same ticket, which is then trained once; `ticket.budget` is the first of them.
+    def train_dense(self) -> None:
+        """A dense table is a method of its own in a comparison."""
 
-        Args:
-            together: the same for every seed (`searched_together`): a search prunes down to its smallest budget, so
-                tickets of searches with other smallest budgets differ.
-        """
-        found = _FoundTickets.load(self.folder / TICKETS)
-        if missing := [other for other in together if other not in found.folders and other not in found.unmet]:
+    def make_soft_labels(self, dense: TrainedModel | None) -> None:
+        """Nothing to do: all methods share the soft labels of one teacher (`predict_labels`)."""
+
+    def find_tickets(self, plan: DistillationPlan) -> Sequence[Ticket]:
+        """One search for all budgets in `together`; returns the tickets of the cell's own budgets, each once."""
+        found = self._found()
+        if missing := [budget for budget in self.together if budget not in found.folders and budget not in found.unmet]:
             self._check_time()
             place = f"search-{hashlib.sha256(','.join(map(str, missing)).encode()).hexdigest()[:8]}"
-            unmet = self.stages.unmet_budgets(missing)
-            reachable = [other for other in missing if other not in unmet]
+            reachable = [budget for budget in missing if budget not in self.unmet]
             tickets = self.stages.find_tickets(reachable, place) if reachable else []
-            found.folders |= {other: f"{place}/{ticket.budget.slug}" for other, ticket in _shared(tickets).items()}
-            found.unmet |= {other: str(error) for other, error in unmet.items()}
+            found.folders |= {budget: f"{place}/{ticket.budget.slug}" for budget, ticket in _shared(tickets).items()}
+            found.unmet |= {budget: self.unmet[budget] for budget in missing if budget in self.unmet}
             found.save(self.folder / TICKETS)
             (self.folder / place / CHECKPOINT).unlink(missing_ok=True)
-        if budget in found.unmet:
-            return None, found.unmet[budget]
-        return load_ticket(self.folder / found.folders[budget]), None
+        return [load_ticket(self.folder / place) for place in dict.fromkeys(found.folders[b] for b in self.budgets)]
+
+    def retrain(self, ticket: Ticket, plan: DistillationPlan) -> TrainedModel:
+        self._check_time()
+        return self.stages.retrain(ticket, _training_folder(ticket), soft_labels=self._labels())
+
+    def keep(self, ticket: Ticket, trained: TrainedModel) -> TrainedModel:
+        self._finish(ticket, trained)
+        return trained
+
+    def served(self, ticket: Ticket) -> list[Budget]:
+        """The cell's budgets that share a ticket; `ticket.budget` is the first of them."""
+        folders = self._found().folders
+        return [budget for budget in self.budgets if folders[budget] == folders[ticket.budget]]
 
     def search_cost(self, budget: Budget) -> tuple[float, int]:
         """Seconds and epochs of the search that found a budget's ticket."""
-        history = (self.folder / _FoundTickets.load(self.folder / TICKETS).folders[budget]).parent / HISTORY
+        history = (self.folder / self._found().folders[budget]).parent / HISTORY
         records = read_history(history) if history.exists() else []
         return sum(record["seconds"] for record in records), len(records)
 
-    def train(self, ticket: Ticket | None, *, test: bool) -> TrainedModel:
-        """Retrain a ticket, or train the settings as they are; `test` reads the test split at the end."""
-        self._check_time()
-        labels = None if self.soft_labels is None else SoftLabels.load(self.soft_labels, self._teacher_share)
-        if ticket is None:
-            stage = method_name(self.run.embedding)
-            model = self.stages.models.searched()
-            return self.stages.train(model, _training_folder(None), stage=stage, soft_labels=labels, test=test)
-        return self.stages.retrain(ticket, _training_folder(ticket), soft_labels=labels, test=test)
+    def train(self) -> None:
+        """Train the settings as they are, test them and write the result."""
+        self._finish(None, self._train(test=True))
 
-    def make_soft_labels(self) -> Path:
+    def predict_labels(self) -> Path:
         """Train the settings as they are and write their predictions of the training rows; nothing is tested."""
         path = self.folder / "soft_labels.npy"
         if not path.exists():
-            teacher, rows = self.train(None, test=False).model, self.stages.data.train
-            SoftLabels.from_teacher(teacher, rows, self._teacher_share, progress=self.stages.progress).save(path)
-        self.delete_checkpoint(None)
+            teacher, rows, share = self._train(test=False).model, self.stages.data.train, self.config.teacher_share
+            SoftLabels.from_teacher(teacher, rows, share or 0.0, progress=self.stages.progress).save(path)
+        self._delete_checkpoint(None)
         return path
 
-    def delete_checkpoint(self, ticket: Ticket | None) -> None:
-        """Delete a training's checkpoint once its result is written."""
+    def _train(self, *, test: bool) -> TrainedModel:
+        self._check_time()
+        model, stage = self.stages.models.searched(), method_name(self.config.embedding)
+        return self.stages.train(model, _training_folder(None), stage=stage, soft_labels=self._labels(), test=test)
+
+    def _finish(self, ticket: Ticket | None, trained: TrainedModel) -> None:
+        self.write(self, ticket, trained)
+        self._delete_checkpoint(ticket)
+
+    def _delete_checkpoint(self, ticket: Ticket | None) -> None:
         (self.folder / _training_folder(ticket) / CHECKPOINT).unlink(missing_ok=True)
 
-    @property
-    def _teacher_share(self) -> float:
-        return self.run.teacher_share or 0.0
+    def _found(self) -> "_FoundTickets":
+        return _FoundTickets.load(self.folder / TICKETS)
+
+    def _labels(self) -> SoftLabels | None:
+        return None if self.soft_labels is None else SoftLabels.load(self.soft_labels, self.plans[0].retraining)
 
     def _check_time(self) -> None:
         if self.stages.should_stop is not None and self.stages.should_stop():
@@ -156,10 +197,14 @@ class Choice:
         """Whether as many settings were tried as are allowed, or as there are."""
         return self.exhausted or self.num_tried >= trials
 
-    def add(self, cell: Cell, ticket: Ticket | None, unmet: str | None) -> None:
-        """Try a cell's settings, or record why they cannot meet the budget."""
-        trial: dict[str, Any] = {"config": config_to_mapping(cell.run.embedding)}
-        self.trials.append({**trial, **({"unmet": unmet} if ticket is None else _validation_result(cell, ticket))})
+    def add(self, cell: Cell) -> None:
+        """Try the settings of a cell with one budget, or record why they cannot meet it."""
+        trial: dict[str, Any] = {"config": config_to_mapping(cell.config.embedding)}
+        (budget,) = cell.budgets
+        cell.check_budgets()
+        tickets = cell.find_tickets(cell.plans[0])
+        found = _validation_result(cell, tickets[0]) if tickets else {"unmet": cell.unmet[budget]}
+        self.trials.append({**trial, **found})
 
     def best(self) -> EmbeddingConfig | None:
         """The settings of highest validation AUC; None if none of those tried meets the budget."""
@@ -183,7 +228,7 @@ def _validation_result(cell: Cell, ticket: Ticket) -> Mapping[str, Any]:
     """Validation AUC and size of a trial; trained once, then read from its file."""
     path = cell.folder / f"trial-{ticket.budget.slug}.json"
     if not path.exists():
-        trained = cell.train(ticket, test=False)
+        trained = cell.retrain(ticket, cell.plans[0])
         write_json(path, {"validation_auc": trained.fit.validation.auc, "num_parameters": trained.num_parameters})
     return read_json(path)
 

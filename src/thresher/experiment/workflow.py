@@ -2,8 +2,8 @@
 
     check budgets → dense model → soft labels → distillation plan → tickets → pruned models
 
-`prune` (files of a run) and `prune_model` (models in memory) run it; `compare` runs the same `Stages` for every cell of
-its grid, without a choice of distillation. To choose a plan, the smallest ticket of each is searched and retrained.
+`prune` (files of a run) and `prune_model` (models in memory) run it once, `compare` runs it for every cell of its grid.
+To choose a distillation plan, the smallest ticket of each is searched and retrained.
 Validation decides everything; the test split of a model is read once, after all decisions about it.
 """
 
@@ -139,7 +139,8 @@ class WorkflowResult(Generic[ResultT]):
 class Workflow(ABC, Generic[ResultT]):
     """Runs the stages in order and decides about distillation on validation.
 
-    `RunWorkflow` (`prune`) keeps files and skips finished stages; `_ModelWorkflow` (`prune_model`) keeps models.
+    `RunWorkflow` (`prune`) keeps files and skips finished stages; `_ModelWorkflow` (`prune_model`) keeps models; `Cell`
+    (`compare`) keeps points.
 
     Attributes:
         plans: distillation plans to choose from; with a single plan nothing is tried.
