@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from thresher.data.encode import user_files
 from thresher.data.table import EncodedTable
 
 
@@ -235,11 +236,25 @@ def test_given_fields_are_shown_with_the_guessed_label(thresher, clicks):
     message = thresher("encode", clicks, "--fields", "user_id,price:log2", "--dry-run").stderr
     assert "Columns used, with a guessed label (change it with --label):" in message
     assert "  clicked  label: by its name, and it is 0/1" in message
-    assert "  user_id  field: as given\n" in message
-    assert "  price    field: as given, log2" in message
+    assert "  user_id  field: as set\n" in message
+    assert "  price    field: as set, log2" in message
     assert "Not used: item_id" in message
     assert "categorical" not in message
     assert "Columns" not in thresher("encode", clicks, "--label", "clicked", "--fields", "user_id", "--dry-run").stderr
+
+
+@pytest.mark.parametrize("command", ["prune", "search", "compare", "encode"])
+def test_columns_are_guessed_once_and_shown(thresher, clicks, tmp_path, fast, monkeypatch, command):
+    guessed = []
+    guess = user_files.guess_columns
+    monkeypatch.setattr(user_files, "guess_columns", lambda *args: guessed.append(1) or guess(*args))
+    compared = ["--methods", "uniform", "--seeds", "1", "--epochs", "1", "--trials", "1"]
+    more = {"prune": fast, "search": fast, "compare": compared, "encode": []}[command]
+    budgets = [] if command == "encode" else ["--budgets", "20%"]
+    printed = thresher(command, clicks, *budgets, "--out", tmp_path / "out", *more)
+    assert printed.exit_code == 0, printed.stderr
+    assert printed.stderr.count("Guessed columns (change them with --label, --fields, --drop):") == 1
+    assert len(guessed) == 1
 
 
 def test_interrupted_encode(thresher, clicks, tmp_path, monkeypatch):

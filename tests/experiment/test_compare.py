@@ -266,6 +266,9 @@ def test_ctrl_c_is_an_interrupt_and_no_time_limit(tmp_path):
         def update(self, state):
             raise KeyboardInterrupt
 
+        def columns(self, source):
+            pass
+
         def encoding(self, done, total, message):
             pass
 
@@ -338,6 +341,9 @@ def test_progress_names_model_method_seed_and_position(tmp_path):
         def update(self, state):
             if state.stage not in stages:
                 stages.append(state.stage)
+
+        def columns(self, source):
+            pass
 
         def encoding(self, done, total, message):
             pass

@@ -92,6 +92,9 @@ def test_tables_in_files_give_the_same_run_and_leave_nothing_behind(tmp_path, mo
             if state.stage == "search" and state.epoch > 3:
                 raise Killed
 
+        def columns(self, source):
+            pass
+
         def encoding(self, done, total, message):
             pass
 
@@ -471,7 +474,7 @@ def test_a_resumed_ladder_leaves_out_the_sizes_that_cannot_be_met(tmp_path, monk
     config = replace(CONFIG, max_auc_drop=0.1)
     whole = prune(config, out=tmp_path / "whole")
     run = Run.start(tmp_path / "resumed", config)
-    table = encode_data(run)
+    table = encode_data(config.data, run.encoded)
     RunWorkflow.of(run, table).search(config.candidate_plans()[0])
     resumed = prune(config, out=run.folder, resume=True)
     assert resumed.frontier.points == whole.frontier.points

@@ -193,6 +193,9 @@ class Killer:
         if self.word in state.stage and (state.epoch, state.step) >= self.at:
             os.kill(os.getpid(), signal.SIGKILL)
 
+    def columns(self, source: Any) -> None:
+        pass
+
     def encoding(self, done: int, total: int | None, message: str) -> None:
         pass
 

@@ -93,7 +93,7 @@ def compare(data: DataOptions, compared: CompareOptions, run: CompareRunOptions,
 def _compare_config(
     sources: Sequence[str] | None, data: DataOptions, compared: CompareOptions, run: CompareRunOptions
 ) -> "CompareConfig":
-    from thresher.cli.run_settings import print_guess, run_config, split_names
+    from thresher.cli.run_settings import run_config, split_names
     from thresher.embeddings.method_registry import registered_embeddings
     from thresher.experiment.compare_config import CompareConfig, with_epochs
 
@@ -117,7 +117,6 @@ def _compare_config(
     if compared.models is not None:
         given["models"] = tuple(split_names(compared.models))
     config = replace(config, **{name: value for name, value in given.items() if value is not None})
-    print_guess(config.data)
     return config if compared.epochs is None else with_epochs(config, compared.epochs)
 
 

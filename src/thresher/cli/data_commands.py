@@ -50,12 +50,14 @@ def encode(
     """
     from thresher.cli.run_settings import print_guess, run_config
     from thresher.data.encode.encode import encode as encode_source
+    from thresher.data.encode.sources import build_source
     from thresher.data.summary import preview
 
     config = run_config(sources, data, settings).data
     if out is None and not dry_run:
         raise ConfigError("No output folder. Use --out FOLDER, or --dry-run to only look at the data.")
-    source = print_guess(config)
+    source = build_source(config)
+    print_guess(source)
     if out is None or dry_run:
         found = preview(source)
         print_json(asdict(found)) if as_json else _print_preview(found)

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from time import monotonic
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, TextColumn
@@ -12,12 +13,21 @@ from thresher._internal.text import format_bytes
 from thresher.cli.console import stderr
 from thresher.training.progress import ProgressState, SilentProgress
 
+if TYPE_CHECKING:
+    from thresher.data.encode.sources import DataSource
+
 SECONDS_BETWEEN_LINES = 5.0
 MAX_BARS = 12  # a comparison has hundreds of stages, a terminal some forty lines
 
 
 class Display(SilentProgress):
-    """Base class that shows nothing: `update` is called by training, `encoding` by encoding."""
+    """Base class that shows no progress: `update` is called by training, `columns` and `encoding` by encoding."""
+
+    def columns(self, source: "DataSource") -> None:
+        """Show how the columns of raw files are used."""
+        from thresher.cli.run_settings import print_guess
+
+        print_guess(source)
 
     def encoding(self, done: int, total: int | None, message: str) -> None:
         """Show the progress of encoding."""

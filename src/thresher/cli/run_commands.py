@@ -62,7 +62,7 @@ def search(data: DataOptions, model: SearchOptions, run: RunOptions, sources: So
         display(quiet=run.quiet) as progress,
         Run.started(run.out, config, resume=run.resume, force=run.force) as started,
     ):
-        table = encode_data(started, progress)
+        table = encode_data(started.config.data, started.encoded, progress)
         _print_skipped(table)
         first = config.candidate_plans()[0]
         tickets = RunWorkflow.of(started, table, progress).search(first)
@@ -207,13 +207,11 @@ def _print_skipped(table: "EncodedTable") -> None:
 
 
 def _run_config(sources: Sequence[str] | None, data: DataOptions, model: SearchOptions, run: RunOptions) -> "RunConfig":
-    from thresher.cli.run_settings import print_guess, run_config
+    from thresher.cli.run_settings import run_config
 
     if run.resume and not sources and run.config is None:
         stored = run.out / "config.toml"
         if not stored.exists():
             raise ConfigError(f"{run.out} holds no run to resume. Name its data, and leave --resume out.")
         run = replace(run, config=stored)
-    config = run_config(sources, data, run, model)
-    print_guess(config.data)
-    return config
+    return run_config(sources, data, run, model)

@@ -11,7 +11,8 @@ from thresher._internal.text import list_first
 from thresher.cli.console import print_note
 from thresher.cli.options import DataOptions, PruneOptions, SearchOptions, SettingsOptions
 from thresher.data.config import DataConfig, FieldConfig
-from thresher.data.encode.sources import DataSource, build_source, source_names
+from thresher.data.encode.sources import DataSource, source_names
+from thresher.data.encode.user_files import FilesSource
 from thresher.data.read.column_values import SHOWN_VALUES
 from thresher.data.schema import DATE_PARTS
 from thresher.errors import ConfigError
@@ -56,36 +57,25 @@ def split_names(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
-def print_guess(data: DataConfig) -> DataSource:
-    """Print the guessed columns and labels of raw files, so that a wrong guess is seen early; returns the source."""
-    source = build_source(data)
-    guess, labels = getattr(source, "guess", None), getattr(source, "labels", ())
-    if labels and data.positive and not any(each.meaning for each in labels):
-        found = list_first((repr(each.value) for each in labels), SHOWN_VALUES)
-        print_note(
-            f"No label in the first rows is {' or '.join(map(repr, data.positive))} (--positive). Found {found}."
-        )
+def print_guess(source: DataSource) -> None:
+    """Print the guessed columns and labels of raw files, so that a wrong guess is seen early."""
+    if not isinstance(source, FilesSource):
+        return
+    guess, positive = source.guess, source.plan.label.positive
+    if source.labels and positive and not any(each.meaning for each in source.labels):
+        found = list_first((repr(each.value) for each in source.labels), SHOWN_VALUES)
+        print_note(f"No label in the first rows is {' or '.join(map(repr, positive))} (--positive). Found {found}.")
     if guess is None:
-        return source
-    rows, unused = list(guess.reasons), []
-    if data.fields:  # only the label was guessed
-        transforms = {field.column or field.name: field.transform for field in data.fields}
-        given = {
-            column: "field: as given" if transform == "none" else f"field: as given, {transform}"
-            for column, transform in transforms.items()
-        }
-        used = {guess.label, *given, data.weight, data.split.column, *(d.column or d.name for d in data.dense)}
-        rows = [(column, given.get(column, reason)) for column, reason in guess.reasons if column in used]
-        unused = [column for column, _ in guess.reasons if column not in used]
+        return
+    if guess.only_label:
         print_note("Columns used, with a guessed label (change it with --label):")
     else:
         print_note("Guessed columns (change them with --label, --fields, --drop):")
-    width = max(len(column) for column, _ in rows)
-    for column, reason in rows:
+    width = max(len(column) for column, _ in guess.reasons)
+    for column, reason in guess.reasons:
         print_note(f"  {column:<{width}}  {reason}")
-    if unused:
-        print_note(f"Not used: {', '.join(unused)}")
-    return source
+    if guess.unused:
+        print_note(f"Not used: {', '.join(guess.unused)}")
 
 
 def _override_from(config: RunConfig, table: str, options: object, names: Sequence[str]) -> RunConfig:

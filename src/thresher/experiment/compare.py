@@ -16,8 +16,7 @@ from time import monotonic
 
 from thresher._internal.files import exclusive_lock
 from thresher._internal.settings import config_to_mapping, save_toml
-from thresher.data.encode.encode import encode
-from thresher.data.encode.sources import build_source
+from thresher.data.encode.sources import DataSource
 from thresher.data.table import EncodedTable
 from thresher.embeddings.base import EmbeddingConfig
 from thresher.embeddings.method_registry import describe_settings, frontier_points, method_grid
@@ -27,7 +26,7 @@ from thresher.experiment.compare_cell import Cell, Choice, searched_together
 from thresher.experiment.compare_config import SETTINGS, CompareConfig, check_comparable
 from thresher.experiment.compared_points import FLOOR, ComparedPoint, draw_comparison, load_points, machine, versions
 from thresher.experiment.config import RunConfig
-from thresher.experiment.prune import RunProgress
+from thresher.experiment.prune import RunProgress, encode_data
 from thresher.experiment.retrain import TrainedModel
 from thresher.models.model_registry import model_config
 from thresher.search.budget import Budget
@@ -88,6 +87,10 @@ class _Display:
         if self.progress is not None:
             self.progress.update(replace(state, stage=f"{self.title} · {state.stage}") if self.title else state)
 
+    def columns(self, source: DataSource) -> None:
+        if self.progress is not None:
+            self.progress.columns(source)
+
     def encoding(self, done: int, total: int | None, message: str) -> None:
         if self.progress is not None:
             self.progress.encoding(done, total, message)
@@ -108,7 +111,7 @@ class _Sweep:
     def run(self) -> None:
         check_comparable(self.config, self.out / SETTINGS)
         save_toml(self.config, self.out / SETTINGS)
-        table = encode(build_source(self.config.data), self.out / "encoded", progress=self.display.encoding)
+        table = encode_data(self.config.data, self.out / "encoded", self.display)
         self.budgets = self.config.budgets_for(table.schema.num_features)
         self.together = searched_together(self.budgets, self.out / "cells" / "searches.json")
         places = list(product(self.config.seed_numbers, self.config.models, self.config.methods))

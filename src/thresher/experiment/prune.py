@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Protocol
 
 from thresher._internal.files import read_json
+from thresher.data.config import DataConfig
 from thresher.data.encode.encode import encode
-from thresher.data.encode.sources import build_source
+from thresher.data.encode.sources import DataSource, build_source
 from thresher.data.table import EncodedTable
 from thresher.embeddings.method_registry import method_name
 from thresher.embeddings.pep import PepConfig
@@ -39,7 +40,9 @@ class PruneResult:
 
 
 class RunProgress(Progress, Protocol):
-    """A `Progress` that also shows the encoding of raw files."""
+    """A `Progress` that also shows the data: how its columns are used, then the encoding."""
+
+    def columns(self, source: DataSource) -> None: ...
 
     def encoding(self, done: int, total: int | None, message: str) -> None: ...
 
@@ -62,13 +65,17 @@ def prune(
     """
     check_settings(config)
     with Run.started(Path(out), config, resume=resume, force=force) as run:
-        table = encode_data(run, progress)
+        table = encode_data(run.config.data, run.encoded, progress)
         return run_stages(run, table, progress)
 
 
-def encode_data(run: Run, progress: RunProgress | None = None) -> EncodedTable:
-    """Raw files → encoded table."""
-    return encode(build_source(run.config.data), run.encoded, progress=None if progress is None else progress.encoding)
+def encode_data(config: DataConfig, folder: Path, progress: RunProgress | None = None) -> EncodedTable:
+    """Raw files → encoded table; the columns are shown before they are read."""
+    source = build_source(config)
+    if progress is None:
+        return encode(source, folder)
+    progress.columns(source)
+    return encode(source, folder, progress=progress.encoding)
 
 
 def run_stages(run: Run, table: EncodedTable, progress: Progress | None = None) -> PruneResult:

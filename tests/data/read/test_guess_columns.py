@@ -42,7 +42,7 @@ def test_columns_are_guessed_by_their_values(tmp_path: Path) -> None:
         "price": "quantiles",
         "site": "none",
     }
-    result = guess_columns(tmp_path / "a.csv", FileFormat())
+    result = guess_columns(tmp_path / "a.csv", resolve_format(tmp_path / "a.csv", FileFormat()))
     assert dict(result.reasons)["id"].startswith("not used")
     assert set(dict(result.reasons)) == set(frame.columns)
 

@@ -87,7 +87,7 @@ def _plan(config: DataConfig, path: Path, file_format: FileFormat) -> tuple[Enco
     fields, label, guess = config.fields, config.label, None
     if not fields or label is None:
         guess = guess_columns(path, file_format, config)
-        fields, label = fields or guess.fields, label or guess.label
+        fields, label = guess.fields, guess.label
     return EncodingPlan.of(
         config,
         fields=_order_fields([field.to_field(config.min_count or 1) for field in fields]),

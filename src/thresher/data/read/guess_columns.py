@@ -21,7 +21,7 @@ from thresher.data.read.column_values import (
     label_of,
     parse_dates,
 )
-from thresher.data.read.raw_files import read_chunks, resolve_format
+from thresher.data.read.raw_files import read_chunks
 from thresher.data.read.text_rows import single_column_error
 from thresher.data.schema import DatePart, FileFormat
 from thresher.errors import DataError, FileFormatError, LabelError
@@ -51,16 +51,21 @@ _QUANTITY_WORDS = {"per", "on", "by", "in", "num", "count"}
 
 @dataclass(frozen=True)
 class Guess:
-    """The guessed label and fields, and a reason for each column."""
+    """The label and the fields, guessed or as set, and a reason for each column."""
 
     label: str
     fields: tuple[FieldConfig, ...]
     reasons: tuple[tuple[str, str], ...]  # (column, its role and why)
+    only_label: bool = False  # the fields are set
+    unused: tuple[str, ...] = ()  # columns without a role, if the fields are set
     labels: tuple[LabelValue, ...] = ()  # the values of the label column in the first rows
 
 
 def guess_columns(path: Path, file_format: FileFormat, config: DataConfig | None = None) -> Guess:
-    """Guess the label and fields of a file; what `config` sets (label, fields, drop, positive) is used as it is."""
+    """Guess the label and fields of a file; what `config` sets (label, fields, drop, positive) is used as it is.
+
+    `file_format` must come from `resolve_format`.
+    """
     config = config or DataConfig()
     sample = first_rows(path, file_format, config)
     label, why = _guess_label(sample, config, path)
@@ -68,31 +73,41 @@ def guess_columns(path: Path, file_format: FileFormat, config: DataConfig | None
     if config.positive or any(each.meaning is None for each in labels):
         why += f"; {describe_labels(labels)}"
         why += "" if config.positive else "; set `positive` to the values that mean 1"
-    reasons = [(label, f"label: {why}")]
-    fields = []
-    given: dict[str | None, str] = {config.weight: "sample weight: as set"}
-    given |= {config.split.column: "not used: it decides the split"} if config.split.column else {}
-    given |= {dense.column or dense.name: "dense: as set" for dense in config.dense}
-    given |= dict.fromkeys(config.drop, "not used: dropped in the settings")
-    for name in sample.columns:
-        if name == label:
-            continue
-        field, reason = (None, given[name]) if name in given else _guess_field(name, sample[name])
-        reasons.append((name, reason))
-        if field is not None:
-            fields.append(field)
+    reasons, fields, roles = [(label, f"label: {why}")], list[FieldConfig](), _roles_as_set(config)
+    others = [name for name in sample.columns if name != label]
+    for name in others:
+        if name in roles:
+            reasons.append((name, roles[name]))
+        elif not config.fields:
+            field, reason = _guess_field(name, sample[name])
+            reasons.append((name, reason))
+            fields += [] if field is None else [field]
     if not fields and not config.fields:
         raise DataError("no column is left as a field; set data.fields", file=path)
-    return Guess(label, tuple(fields), tuple(reasons), labels)
+    unused = tuple(name for name in others if config.fields and name not in roles)
+    return Guess(label, config.fields or tuple(fields), tuple(reasons), bool(config.fields), unused, labels)
+
+
+def _roles_as_set(config: DataConfig) -> dict[str, str]:
+    """The roles of the columns that the settings name."""
+    named = [(config.weight, "sample weight: as set"), (config.split.column, "not used: it decides the split")]
+    named += [(dense.column or dense.name, "dense: as set") for dense in config.dense]
+    named += [(name, "not used: dropped in the settings") for name in config.drop]
+    for field in config.fields:
+        transform = "" if field.transform == "none" else f", {field.transform}"
+        named.append((field.column or field.name, f"field: as set{transform}"))
+    roles: dict[str, str] = {}
+    for column, role in named:
+        if column:
+            roles[column] = f"{roles[column]}; {role}" if column in roles else role
+    return roles
 
 
 def first_rows(path: Path, file_format: FileFormat, config: DataConfig) -> pl.DataFrame:
     """The first rows of a file, for guessing."""
-    header = not config.columns
-    resolved = resolve_format(path, config.file_format if header else file_format)
     frames, num_rows = list[pl.DataFrame](), 0
-    # two chunks, since a last line without a line end is a separate chunk
-    for chunk in islice(read_chunks(path, resolved, header=header, block_bytes=1 << 22, bad_rows=config.bad_rows), 2):
+    chunks = read_chunks(path, file_format, header=not config.columns, block_bytes=1 << 22, bad_rows=config.bad_rows)
+    for chunk in islice(chunks, 2):  # a last line without a line end is a separate chunk
         frames.append(chunk.frame)
         num_rows += len(chunk.frame)
         if num_rows >= SAMPLE_ROWS:
