@@ -257,6 +257,21 @@ def test_columns_are_guessed_once_and_shown(thresher, clicks, tmp_path, fast, mo
     assert len(guessed) == 1
 
 
+def test_a_split_column_implies_a_split_by_column(thresher, refused, clicks, tmp_path):
+    header, *rows = clicks.read_text().splitlines()
+    folds = ["train"] * 1000 + ["validation"] * 300 + ["test"] * 200
+    text = [f"{header},fold", *(f"{row},{fold}" for row, fold in zip(rows, folds, strict=True))]
+    clicks.write_text("\n".join(text) + "\n")
+    words = ["encode", clicks, "--out", tmp_path / "table", "--set", "data.split.column=fold"]
+    printed = thresher(*words)
+    assert printed.exit_code == 0, printed.stderr
+    assert "fold     not used: it decides the split" in printed.stderr
+    assert EncodedTable.open(tmp_path / "table").metadata["rows"] == {"train": 1000, "validation": 300, "test": 200}
+    assert "has no effect in a split by random" in refused(*words, "--set", "data.split.by=random")
+    message = refused(*words[:-1], "data.split.column=price", "--force")
+    assert "must be train, validation or test; to split by time, set data.split.by" in message
+
+
 def test_interrupted_encode(thresher, clicks, tmp_path, monkeypatch):
     def interrupted(*args, **more):
         raise KeyboardInterrupt

@@ -1,6 +1,6 @@
 """The settings of `[data]`: which data to read and how to encode it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal
 
 from thresher.data.schema import Field, FieldSettings, FileFormat, Scaling
@@ -9,6 +9,19 @@ from thresher.errors import ConfigError, SettingsConflictError
 VocabularyFrom = Literal["train", "all"]
 NewValues = Literal["unknown", "append"]
 BadRows = Literal["error", "skip"]
+SplitKind = Literal["random", "time", "column", "files"]
+
+_SPLIT_SETTINGS: dict[SplitKind, set[str]] = {
+    "random": {"shares"},
+    "time": {"shares", "column", "date_format", "validation_from", "test_from"},
+    "column": {"column"},
+    "files": {"validation_paths", "test_paths"},
+}
+"""The settings that each kind of split uses."""
+_TRANSFORM_SETTINGS = {
+    "shift": ("log2",), "num_buckets": ("quantiles", "hash"), "date_part": ("date",), "date_format": ("date",),
+}  # fmt: skip
+"""The transforms that use a setting of a field."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +36,12 @@ class FieldConfig(FieldSettings):
             raise ConfigError("a field needs a name")
         if self.min_count is not None and self.min_count < 1:
             raise ConfigError(f"{where}: min_count is {self.min_count}; it must be at least 1")
+        for item in fields(self):
+            transforms = _TRANSFORM_SETTINGS.get(item.name, (self.transform,))
+            if self.transform not in transforms and getattr(self, item.name) != item.default:
+                wanted = " or ".join(f'"{transform}"' for transform in transforms)
+                problem = f"{where}: {item.name} has no effect with the transform {self.transform!r}"
+                raise SettingsConflictError(f"{problem}. Remove it, or set transform = {wanted}.")
         if self.transform == "hash" and self.num_buckets < 1:
             raise ConfigError(f"{where}: the hash transform needs num_buckets")
         if self.transform == "quantiles" and self.num_buckets < 0:
@@ -51,9 +70,10 @@ class DenseConfig:
 class SplitConfig:
     """How rows are split into train, validation and test. In TOML: `[data.split]`."""
 
-    by: Literal["random", "time", "column", "files"] = "random"
+    by: SplitKind | None = None
     """`random`: by `data.split_seed`. `time`: train on the earliest rows, test on the latest. `column`: a column that
-    contains train, validation and test. `files`: `data.paths` are for training, the others are listed here."""
+    contains train, validation and test. `files`: `data.paths` are for training, the others are listed here. Absent: the
+    kind that the other settings imply, see `kind`."""
     shares: tuple[float, ...] = (0.8, 0.1, 0.1)
     column: str = ""
     date_format: str = ""  # time: the format of the column if it is not numeric (see the date transform)
@@ -65,12 +85,40 @@ class SplitConfig:
     def __post_init__(self) -> None:
         if len(self.shares) != 3 or min(self.shares) < 0 or abs(sum(self.shares) - 1) > 1e-9:
             raise ConfigError(f"split.shares is {self.shares}; expected three shares that add up to 1")
-        if self.by in ("time", "column") and not self.column:
-            raise ConfigError(f"a split by {self.by} needs split.column")
-        if self.by == "files" and not (self.validation_paths and self.test_paths):
+        for name in self._changed():
+            if name not in _SPLIT_SETTINGS[self.kind]:
+                *others, last = [f'"{kind}"' for kind, used in _SPLIT_SETTINGS.items() if name in used]
+                kinds = f"{', '.join(others)} or {last}" if others else last
+                raise SettingsConflictError(
+                    f"data.split.{name} has no effect in a split by {self.kind}. Remove it, or set data.split.by to "
+                    f"{kinds}."
+                )
+        if self.kind in ("time", "column") and not self.column:
+            raise ConfigError(f"a split by {self.kind} needs split.column")
+        if self.kind == "files" and not (self.validation_paths and self.test_paths):
             raise ConfigError("a split by files needs split.validation_paths and split.test_paths")
         if bool(self.validation_from) != bool(self.test_from):
             raise ConfigError("set both split.validation_from and split.test_from, or neither")
+        if self.validation_from and "shares" in self._changed():
+            raise SettingsConflictError(
+                "data.split.shares has no effect beside data.split.validation_from and test_from. Remove one of them."
+            )
+
+    def _changed(self) -> set[str]:
+        """The settings that differ from their default, without `by`."""
+        return {item.name for item in fields(self) if item.name != "by" and getattr(self, item.name) != item.default}
+
+    @property
+    def kind(self) -> SplitKind:
+        """`by`, or what the settings imply: files by paths, time by a date, a column by its name, else random."""
+        if self.by is not None:
+            return self.by
+        changed = self._changed()
+        if changed & _SPLIT_SETTINGS["files"]:
+            return "files"
+        if changed & {"date_format", "validation_from", "test_from"}:
+            return "time"
+        return "column" if self.column else "random"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,8 +192,11 @@ class DataConfig:
                 raise ConfigError(f"data.{name} is for files, not for the source {self.source!r}")
         if self.new_values == "append" and self.vocabulary_like is None:
             raise SettingsConflictError('data.new_values = "append" needs data.vocabulary_like: the table to extend.')
-        if self.split.by == "files" and self.source != "files":
+        if self.split.kind == "files" and self.source != "files":
             raise ConfigError(f"a split by files is for files, not for the source {self.source!r}")
+        if self.split_seed and self.split.kind != "random":
+            problem = f"data.split_seed has no effect in a split by {self.split.kind}"
+            raise SettingsConflictError(f"{problem}. Remove it, or remove the settings of data.split.")
 
     @property
     def file_format(self) -> FileFormat:

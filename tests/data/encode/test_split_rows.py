@@ -1,13 +1,15 @@
 import math
+from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given, strategies as st
 
-from thresher.data.config import SplitConfig
-from thresher.data.encode.split_rows import MomentSample, RandomSplit, read_moments
-from thresher.errors import ConfigError
+from thresher.data.config import DataConfig, SplitConfig, SyntheticConfig
+from thresher.data.encode.sources import build_source
+from thresher.data.encode.split_rows import MomentSample, RandomSplit, build_splitter, read_moments
+from thresher.errors import ConfigError, DataError, SettingsConflictError
 
 
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=20), st.integers(0, 2**32))
@@ -26,6 +28,61 @@ def test_shares_and_seed() -> None:
 def test_shares_must_add_up() -> None:
     with pytest.raises(ConfigError, match="add up"):
         SplitConfig(shares=(0.5, 0.1, 0.1))
+
+
+@pytest.mark.parametrize(
+    ("settings", "kind"),
+    [
+        ({}, "random"),
+        ({"shares": (0.5, 0.3, 0.2)}, "random"),
+        ({"column": "fold"}, "column"),
+        ({"column": "day", "by": "time"}, "time"),
+        ({"column": "day", "date_format": "%d.%m.%Y"}, "time"),
+        ({"column": "day", "validation_from": "2024-03-01", "test_from": "2024-04-01"}, "time"),
+        ({"validation_paths": ("v.csv",), "test_paths": ("t.csv",)}, "files"),
+    ],
+)
+def test_settings_imply_the_kind_of_split(settings: dict[str, Any], kind: str) -> None:
+    assert SplitConfig(**settings).kind == kind
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"by": "random", "column": "fold"}, 'column has no effect in a split by random.*to "time" or "column"'),
+        ({"by": "random", "test_paths": ("t.csv",)}, 'test_paths has no effect in a split by random.*to "files"'),
+        ({"by": "column", "column": "fold", "date_format": "%Y"}, "date_format has no effect in a split by column"),
+        (
+            {"column": "fold", "shares": (0.5, 0.3, 0.2)},
+            'shares has no effect in a split by column.*"random" or "time"',
+        ),
+        (
+            {"column": "fold", "validation_paths": ("v",), "test_paths": ("t",)},
+            "column has no effect in a split by fil",
+        ),
+        ({"by": "time", "column": "day", "test_paths": ("t.csv",)}, "test_paths has no effect in a split by time"),
+        (
+            {"column": "day", "validation_from": "3", "test_from": "4", "shares": (0.5, 0.3, 0.2)},
+            "shares has no effect beside data.split.validation_from",
+        ),
+    ],
+)
+def test_settings_of_another_kind_of_split_raise(settings: dict[str, Any], problem: str) -> None:
+    with pytest.raises(SettingsConflictError, match=problem):
+        SplitConfig(**settings)
+
+
+def test_a_split_seed_needs_a_random_split() -> None:
+    with pytest.raises(SettingsConflictError, match="split_seed has no effect in a split by column"):
+        DataConfig(split=SplitConfig(column="fold"), split_seed=3)
+
+
+def test_a_split_column_that_does_not_exist_raises() -> None:
+    rows = SyntheticConfig(num_rows=100)
+    source = build_source(DataConfig(source="synthetic", synthetic=rows, split=SplitConfig(column="signal")))
+    splitter = build_splitter(source)
+    with pytest.raises(DataError, match="no column 'signal'; did you mean 'signal_"):
+        splitter(next(source.chunks()), np.ones(100, bool))
 
 
 MOMENTS = {"7": 7.0, "-1.5": -1.5, "1970-01-02": 86_400.0, "1970-01-01 00:01": 60.0, "soon": math.nan, "": math.nan}

@@ -18,7 +18,7 @@ from thresher.data.encode.row_encoder import RowEncoder
 from thresher.data.encode.sources import build_source
 from thresher.data.schema import SPLITS
 from thresher.data.table import EncodedTable
-from thresher.errors import ConfigError, DataError
+from thresher.errors import ConfigError, DataError, SettingsConflictError
 
 ROWS = 600
 
@@ -367,6 +367,20 @@ def test_two_fields_with_one_name_raise_before_reading(tmp_path: Path) -> None:
 def test_settings_of_the_wrong_type_raise(settings: dict[str, Any], told: str) -> None:
     with pytest.raises(ConfigError, match=told):
         build_source(DataConfig(**{"paths": ("rows.csv",), "label": "click", **settings}))
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"date_part": "weekday"}, "date_part has no effect with the transform 'none'.*transform = \"date\""),
+        ({"date_format": "%Y", "transform": "hash", "num_buckets": 9}, "date_format has no effect"),
+        ({"num_buckets": 9}, 'num_buckets has no effect.*transform = "quantiles" or "hash"'),
+        ({"shift": 1.5, "transform": "quantiles"}, "shift has no effect"),
+    ],
+)
+def test_settings_of_another_transform_raise(settings: dict[str, Any], problem: str) -> None:
+    with pytest.raises(SettingsConflictError, match=f"field 'site': {problem}"):
+        FieldConfig(name="site", **settings)
 
 
 def test_append_needs_an_earlier_table() -> None:

@@ -130,7 +130,7 @@ def _check_rows(coded: CodedRows, source: DataSource) -> None:
         raise DataError(f"all {rows:,} labels are {only}; both classes are needed", file=file, column=column)
     for name, count in coded.rows.items():
         if count == 0:
-            by_time = coded.plan.split.by == "time"
+            by_time = coded.plan.split.kind == "time"
             hint = "too many rows have the same time for a split by time" if by_time else "more rows are needed"
             raise DataError(f"none of the {rows:,} rows is in the {name} split; {hint}", file=file)
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from thresher.data.config import SplitConfig
 from thresher.data.encode.sources import DataSource
-from thresher.data.read.column_values import as_numbers, as_text, parse_dates
+from thresher.data.read.column_values import as_numbers, as_text, parse_dates, raw_column
 from thresher.data.read.raw_files import RawChunk
 from thresher.data.schema import SPLITS
 from thresher.errors import ConfigError, DataError
@@ -38,22 +38,23 @@ class RandomSplit:
 def build_splitter(source: DataSource) -> Splitter:
     """The splitter of a source's plan. A split by time may read the whole time column to find its cuts."""
     config = source.plan.split
-    if config.by == "random":
+    if config.kind == "random":
         random = RandomSplit(source.plan.split_seed, config.shares)
         return lambda _, kept: (random.assign(int(kept.sum())), "")
-    if config.by == "files":
+    if config.kind == "files":
         return lambda chunk, kept: (np.full(kept.sum(), SPLITS.index(chunk.split or "train"), np.uint8), "")
-    if config.by == "column":
-        return lambda chunk, kept: _split_by_column(chunk.frame[config.column], kept)
+    if config.kind == "column":
+        return lambda chunk, kept: _split_by_column(raw_column(chunk.frame, config.column), kept)
     edges = _time_cuts(source, config)
-    return lambda chunk, kept: _split_by_time(chunk.frame[config.column], kept, config.date_format, edges)
+    return lambda chunk, kept: _split_by_time(raw_column(chunk.frame, config.column), kept, config.date_format, edges)
 
 
 def _split_by_column(column: pl.Series, kept: NDArray[np.bool_]) -> tuple[NDArray[np.uint8], str]:
     words = column.cast(str).fill_null("")
     meaning = {word: _SPLIT_OF_WORD.get(word.strip().lower(), _BAD) for word in words.unique()}
     found = np.array([meaning[word] for word in words], np.uint8)[kept]
-    return found, f"column {column.name!r} must be train, validation or test"
+    problem = f"column {column.name!r} must be train, validation or test"
+    return found, f'{problem}; to split by time, set data.split.by = "time"'
 
 
 def _split_by_time(
@@ -107,7 +108,7 @@ def _time_cuts(source: DataSource, config: SplitConfig) -> tuple[float, float]:
     if not config.validation_from:
         sample = MomentSample()
         for chunk in source.chunks():
-            sample.add(read_moments(chunk.frame[config.column], config.date_format))
+            sample.add(read_moments(raw_column(chunk.frame, config.column), config.date_format))
         return sample.cut(config.shares)
     texts = [config.validation_from, config.test_from]
     validation_from, test_from = read_moments(pl.Series(texts), config.date_format).tolist()

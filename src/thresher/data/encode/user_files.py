@@ -111,7 +111,7 @@ def _order_fields(fields: Sequence[Field]) -> tuple[Field, ...]:
 
 def _split_paths(config: DataConfig) -> tuple[tuple[Path, ...], tuple[SplitName | None, ...]]:
     paths = expand_paths(config.paths)
-    if config.split.by != "files":
+    if config.split.kind != "files":
         return paths, (None,) * len(paths)
     validation, test = expand_paths(config.split.validation_paths), expand_paths(config.split.test_paths)
     splits = [*(["train"] * len(paths)), *(["validation"] * len(validation)), *(["test"] * len(test))]
