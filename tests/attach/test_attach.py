@@ -107,7 +107,7 @@ def test_lookups_are_equation_8_once_the_clock_is_set(model):
     model.user.deviation.data.normal_()
     set_clock(model, -1.0)
     threshold = torch.nn.functional.softplus(model.user.deviation - 1.0)
-    weight = model.user.weight
+    weight = model.user.raw_weight
     expected = (weight.sign() * (weight.abs() - threshold).clamp(min=0))[USERS]
     torch.testing.assert_close(model.user(USERS), expected)
     assert (expected == 0).any()
@@ -190,7 +190,7 @@ def test_deepcopy_is_independent(model):
     assert torch.equal(twin(USERS, ITEMS), expected)
     assert twin.user.deviation is twin.nested["movies"][0].deviation
     with torch.no_grad():
-        twin.user.weight.zero_()
+        twin.user.raw_weight.zero_()
     assert torch.equal(model(USERS, ITEMS), expected)
     detach_(twin, prune=False)
     assert not twin.user.weight.any()
@@ -231,13 +231,13 @@ def test_compiles_in_one_graph(model):
     set_clock(model, -1.0)
     expected = model(USERS, ITEMS)
     expected.sum().backward()
-    gradient = model.user.weight.grad.clone()
+    gradient = model.user.raw_weight.grad.clone()
     model.zero_grad()
     compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
     found = compiled(USERS, ITEMS)
     found.sum().backward()
     torch.testing.assert_close(found, expected)
-    torch.testing.assert_close(model.user.weight.grad, gradient)
+    torch.testing.assert_close(model.user.raw_weight.grad, gradient)
     torch._dynamo.reset()
 
 
@@ -248,22 +248,22 @@ def test_sparse_tables_keep_sparse_gradients():
     set_clock(model, -2.0)
     optimizer.add_param_group({"params": threshold_group(model)["params"]})
     model(torch.tensor([3, 3, 7])).sum().backward()
-    table = model[0]
-    assert table.weight.grad.is_sparse
+    table, weight = model[0], model[0].raw_weight
+    assert weight.grad.is_sparse
     assert table.deviation.grad.is_sparse
-    assert sorted(table.weight.grad.coalesce().indices()[0].tolist()) == [3, 7]
-    before = table.weight.detach().clone()
+    assert sorted(weight.grad.coalesce().indices()[0].tolist()) == [3, 7]
+    before = weight.detach().clone()
     optimizer.step()
-    assert (table.weight != before).any(dim=1).nonzero().flatten().tolist() == [3, 7]
+    assert (weight != before).any(dim=1).nonzero().flatten().tolist() == [3, 7]
 
 
 def test_threshold_group_selects_sparse_or_dense_gradients():
     model = nn.ModuleList([nn.Embedding(40, 4, sparse=True), nn.Embedding(30, 4)])
     attach_(model)
     set_clock(model, -2.0)
-    for_sparse = torch.optim.SparseAdam([model[0].weight])
+    for_sparse = torch.optim.SparseAdam([model[0].raw_weight])
     for_sparse.add_param_group(threshold_group(model, sparse=True))
-    for_dense = torch.optim.Adam([model[1].weight])
+    for_dense = torch.optim.Adam([model[1].raw_weight])
     for_dense.add_param_group(threshold_group(model, sparse=False))
     before = [table.deviation.detach().clone() for table in model]
     sum(table(torch.tensor([3, 7])).square().sum() for table in model).backward()

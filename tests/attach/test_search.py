@@ -253,9 +253,11 @@ def train_softmax(model, num_steps=10):
     return searcher
 
 
-def test_reading_a_table_without_its_module_warns():
-    with pytest.warns(UserWarning, match=r"no row of items was looked up.*call the module"):
-        train_softmax(FullSoftmax())
+def test_a_table_that_is_not_used_warns():
+    model = FullSoftmax()
+    model.more = nn.Embedding(10, 4)
+    with pytest.warns(UserWarning, match=r"no row of more was looked up.*where=…"):
+        train_softmax(model)
 
 
 def test_training_in_eval_mode_warns():

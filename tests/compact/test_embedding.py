@@ -87,13 +87,19 @@ def test_shapes_that_do_not_fit_are_refused():
         CompactEmbedding.from_mask([3], torch.ones(4, 2, dtype=torch.bool), torch.ones(4, 2))
 
 
-def test_a_missing_weight_is_explained():
-    embedding, _, _ = random_embedding()
-    assert getattr(embedding, "weight", None) is None
-    with pytest.raises(AttributeError, match=r"a compact table has no weight.*another parameter"):
-        _ = embedding.weight.device
-    with pytest.raises(AttributeError, match="'CompactEmbedding' object has no attribute 'wieght'"):
-        _ = embedding.wieght
+@pytest.mark.parametrize("value_type", [None, "int8", "int4"])
+def test_reading_the_weight_gives_the_vectors_and_gradients_of_all_lookups(value_type):
+    embedding, mask, _ = random_embedding()
+    if value_type is not None:
+        embedding = QuantizedEmbedding(embedding, value_type)
+    factors = torch.randn(200, 16)
+    found = []
+    for vectors in (embedding(torch.arange(200)), embedding.weight):
+        gradients = torch.autograd.grad((vectors * factors).sum(), list(embedding.parameters()))
+        found.append((vectors, *gradients))
+    for called, read in zip(*found, strict=True):
+        torch.testing.assert_close(read, called)
+    assert not embedding.weight[~mask].any()
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
@@ -139,7 +145,7 @@ def test_gradients_are_those_of_learned_step_size_quantization():
     with torch.no_grad():
         quantized.scale_shift.fill_(-0.5)  # some values are clipped now
     weight = torch.randn_like(quantized.values)
-    (quantized.rounded_values() * weight).sum().backward()
+    (quantized.used_values() * weight).sum().backward()
     block, most = SCALE_BLOCK["int4"], MAX_CODE["int4"]
     scale = quantized.scales().detach().repeat_interleave(block)[: len(weight)]
     ratio = quantized.values.detach() / scale

@@ -237,13 +237,41 @@ def test_a_model_without_tables_is_refused_before_anything_is_trained():
         prune_model(nn.Linear(2, 1), DATA, "25%")
 
 
-def test_a_model_that_reads_a_tables_weight_is_refused_before_it_is_searched(tmp_path):
+def test_a_model_that_reads_the_weights_of_its_tables():
     class Reading(Model):
         def forward(self, ids, price):
-            return super().forward(ids, price.to(self.users.weight.dtype))
+            scores = self.users(ids["user"]) @ self.items.weight.T
+            chosen = scores.gather(1, ids["item"].unsqueeze(1)).squeeze(1)
+            return self.out(torch.stack([chosen, price.to(self.users.weight.dtype)], dim=1))
 
-    message = r"Reading does not run with the compact tables.*has no weight.*another parameter"
-    with pytest.raises(ConfigError, match=message):
+    result = prune_model(
+        Reading(),
+        DATA,
+        "25%",
+        search=SearchConfig(warmup_epochs=4, plan_epochs=4, clock_steps=2, optimizer=FAST),
+        training=TrainingConfig(max_epochs=8, optimizer=FAST),
+        teacher_share=0.0,
+    )
+    pruned = result.pruned["25%"]
+    assert isinstance(pruned.model.items, CompactEmbedding)
+    assert pruned.num_parameters == 80
+    assert pruned.fit.validation.auc > 0.75
+
+
+def test_a_model_that_uses_methods_of_its_tables_is_refused_before_it_is_searched(tmp_path):
+    class Table(nn.Embedding):
+        def all_rows(self):
+            return self.weight
+
+    class Reading(Model):
+        def __init__(self):
+            super().__init__()
+            self.users = Table(20, 8)
+
+        def forward(self, ids, price):
+            return super().forward(ids, price) + self.users.all_rows().mean()
+
+    with pytest.raises(ConfigError, match=r"Reading does not run with the compact tables.*no attribute 'all_rows'"):
         prune_model(Reading(), DATA, "25%", folder=tmp_path)
     assert not (tmp_path / "tickets").exists()
 

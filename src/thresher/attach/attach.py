@@ -72,7 +72,7 @@ def attach_(
                 f"embedding_dim is {config.embedding_dim}, but table {table} has width {width}: omit embedding_dim"
             )
     attached_before = [module for module in model.modules() if isinstance(module, AttachedModule)]
-    shared = {_sharing_key(module.weight, module.config): module.thresholds for module in attached_before}
+    shared = {_sharing_key(module.raw_weight, module.config): module.thresholds for module in attached_before}
     for table in found:
         thresholds = _thresholds_for(table, config, shared)
         for module in dict.fromkeys(table.modules.values()):
@@ -162,7 +162,7 @@ def _attached_and_compact(
     inner = set()
     for name, module in model.named_modules(remove_duplicate=False):
         if isinstance(module, AttachedModule):
-            attached.setdefault(module.weight, {})[name] = module
+            attached.setdefault(module.raw_weight, {})[name] = module
         elif isinstance(module, CompactLinear) and can_restore(module):
             compact.setdefault(module.table.values, {})[name] = module
             inner.add(f"{name}.table")  # the same table under a name that disappears with the layer
@@ -178,5 +178,5 @@ def _make_dense_(values: nn.Parameter, modules: dict[str, nn.Module]) -> FoundTa
     assert isinstance(table, CompactEmbedding)
     weight = nn.Parameter(table.to_dense(), requires_grad=values.requires_grad)
     for module in modules.values():
-        module.register_parameter("weight", weight)
+        module._parameters["weight"] = weight  # registering it would find the computed weight
     return FoundTable(weight, modules)

@@ -1,10 +1,13 @@
 """Tables of user-defined models under PEP: `nn.Embedding`, `nn.EmbeddingBag` and tied `nn.Linear` with thresholds.
 
-Each class is still a subclass of the plain module, holds the same `weight` Parameter under the same name, and gives
-bit-identical outputs as long as its threshold is 0. `replace_` turns a plain module into another one in place: the
-object stays the same, so parent modules, lists, closures and hooks that refer to it see the change.
+Each class is still a subclass of the plain module, holds the same Parameter under the same name, and gives
+bit-identical outputs as long as its threshold is 0. `weight` gives the pruned values, `raw_weight` the Parameter.
+`replace_` turns a plain module into another one in place: the object stays the same, so parent modules, lists, closures
+and hooks that refer to it see the change.
 """
 
+import sys
+import weakref
 from collections.abc import Collection
 from dataclasses import replace
 from typing import Any, Protocol
@@ -13,9 +16,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from thresher._internal.tracing import is_traced
+from thresher.embeddings.computed_weight import computed_weight
 from thresher.embeddings.pep import PepConfig, PepEmbedding
 from thresher.embeddings.thresholds import soft_threshold
 from thresher.kernels.distinct import DistinctIds, find_distinct
+
+_READ_PARAMETERS = {nn.Module.get_parameter.__code__, nn.Module.register_parameter.__code__}
+"""Functions of PyTorch that read an attribute and mean the Parameter."""
 
 
 class AttachedModule(PepEmbedding):
@@ -36,6 +44,43 @@ class AttachedModule(PepEmbedding):
         if isinstance(plain, nn.Linear):
             self.register_parameter("bias", plain.bias)  # also if it is None, as nn.Linear does
 
+    @property
+    def raw_weight(self) -> nn.Parameter:
+        weight = self._parameters.get("weight")
+        if weight is None:
+            weight = vars(self).get("weight")  # replicas of DataParallel have plain tensors instead of Parameters
+        if weight is None:
+            raise AttributeError("weight")
+        return weight
+
+    @property
+    def weight(self) -> Tensor:
+        """The table after Eq. 8, `[N, D]`, differentiable; in training, the rows that a gradient reaches are seen.
+
+        It is the Parameter itself until the search starts pruning, and computed at each read afterwards.
+        """
+        if is_traced():
+            if self.training:
+                self.seen.fill_(True)
+            return self.pruned_weight()
+        if sys._getframe(1).f_code in _READ_PARAMETERS:
+            return self.raw_weight
+        if self.config.pressure == "plan" and float(self.clock) == -torch.inf:
+            return self._marking_rows(self.raw_weight)
+        return computed_weight(self._marking_rows(self.pruned_weight()))
+
+    @weight.setter
+    def weight(self, value: Tensor) -> None:
+        vars(self)["weight"] = value
+
+    def _marking_rows(self, values: Tensor) -> Tensor:
+        """`values` `[N, D]` with a hook that marks the rows of its gradient as seen."""
+        if self.training and torch.is_grad_enabled() and values.requires_grad:
+            hooks = (values._backward_hooks or {}).values()
+            if not any(isinstance(hook, _MarkRows) for hook in hooks):  # a Parameter is read many times
+                values.register_hook(_MarkRows(self))  # type: ignore[no-untyped-call]
+        return values
+
     def dense_gradients_reason(self) -> str | None:
         return "an attached table keeps the gradient layout of its plain module"
 
@@ -43,7 +88,7 @@ class AttachedModule(PepEmbedding):
         """The rows `[U, D]` of distinct ids `[U]` after Eq. 8; gradients are row-sparse if the plain table's were."""
         if self.training:
             self.seen[distinct] = True
-        values = functional.embedding(distinct, self.weight, self.padding_idx, sparse=self.sparse)  # [U, D]
+        values = functional.embedding(distinct, self.raw_weight, self.padding_idx, sparse=self.sparse)  # [U, D]
         rows = self.granularity.rows_of(distinct, self.field_of_feature)  # [U]
         raw = functional.embedding(rows, self.thresholds, sparse=self.has_sparse_thresholds)  # [U, 1 | D]
         return _threshold_if_positive(values, self.threshold_function(self.clock + raw))
@@ -54,12 +99,30 @@ class AttachedModule(PepEmbedding):
         return self.sparse and self.granularity.rows == "feature"
 
     def pruned_weight(self) -> Tensor:
-        return _threshold_if_positive(self.weight, self.threshold())
+        return _threshold_if_positive(self.raw_weight, self.threshold())
 
 
 def _threshold_if_positive(values: Tensor, threshold: Tensor) -> Tensor:
     """Eq. 8 where the threshold is positive, the values elsewhere: at threshold 0, entries of 0 still get gradients."""
     return torch.where(threshold > 0, soft_threshold(values, threshold), values)
+
+
+class _MarkRows:
+    """Hook of a table `[N, D]`: in training, marks the rows of its gradient as seen while the module is attached."""
+
+    __torch_unserializable__ = True  # a table in another process gets its own hook when it is read
+
+    def __init__(self, module: AttachedModule) -> None:
+        self._module = weakref.ref(module)
+
+    def __call__(self, gradient: Tensor) -> None:
+        module = self._module()
+        if not isinstance(module, AttachedModule) or not module.training:
+            return
+        if gradient.is_sparse:
+            module.seen[gradient._indices()[0]] = True
+        else:
+            module.seen |= (gradient != 0).any(1)
 
 
 class BagSettings(Protocol):
@@ -114,8 +177,6 @@ def _ids_to_look_up(ids: Tensor, num_features: int) -> DistinctIds:
 class AttachedEmbedding(AttachedModule, _SkipConstructor, nn.Embedding):
     """Ids `[...]` → vectors `[..., D]`."""
 
-    weight: nn.Parameter
-
     def forward(self, input: Tensor) -> Tensor:
         found = _ids_to_look_up(input, self.num_embeddings)
         vectors = self.pruned_rows(found.ids)  # [U, D]
@@ -124,8 +185,6 @@ class AttachedEmbedding(AttachedModule, _SkipConstructor, nn.Embedding):
 
 class AttachedBag(AttachedModule, _SkipConstructor, nn.EmbeddingBag):
     """Bags of ids → pooled vectors `[B, D]`."""
-
-    weight: nn.Parameter
 
     def forward(self, input: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None) -> Tensor:
         find = _ids_to_look_up if self.padding_idx is None else find_distinct  # padding needs ascending ids
@@ -136,12 +195,8 @@ class AttachedBag(AttachedModule, _SkipConstructor, nn.EmbeddingBag):
 class AttachedLinear(AttachedModule, _SkipConstructor, nn.Linear):
     """A linear layer tied to an attached table: it multiplies with all pruned rows."""
 
-    weight: nn.Parameter
-
     def forward(self, input: Tensor) -> Tensor:
-        if self.training:
-            self.seen.fill_(True)
-        return functional.linear(input, self.pruned_weight(), self.bias)
+        return functional.linear(input, self.weight, self.bias)
 
 
 def attached_module(

@@ -38,6 +38,10 @@ class CompactLinear(nn.Module):
         super().__init__()
         self.table, self.bias = table, bias
 
+    @property
+    def weight(self) -> Tensor:
+        return self.table.weight
+
     def forward(self, input: Tensor) -> Tensor:
         return functional.linear(input, self.table.to_dense(), self.bias)
 

@@ -24,19 +24,18 @@ class UntrainedCheck:
         names: dict[nn.Parameter, str] = {}  # several modules may hold one table
         for name, table in self._attached.items():
             if not bool(initial_state[f"{name}.seen"].all()):  # tables attached with trained=True may stay unchanged
-                names.setdefault(table.weight, name)
+                names.setdefault(table.raw_weight, name)
         self._unchecked_tables = list(names.values())
 
     def check(self) -> None:
         """Call after the optimizer's step, before gradients are reset."""
         if not self._checked_lookups:
             self._checked_lookups = True
-            seen = {table.weight for table in self._attached.values() if bool(table.seen.any())}
+            seen = {table.raw_weight for table in self._attached.values() if bool(table.seen.any())}
             _warn(
                 "no row of {} was looked up in training so far: its entries will be pruned first. Call model.train() "
-                "before training, and call the module: code that reads its weight, such as functional.embedding or a "
-                "matrix product, bypasses the thresholds",
-                [name for name, table in self._attached.items() if table.weight not in seen],
+                "before training, or exclude a table that is not trained with attach_(model, where=…)",
+                [name for name, table in self._attached.items() if table.raw_weight not in seen],
             )
         # the first update may come late: learning-rate warm-up, loss scaling
         if self._unchecked_tables and not all(map(self._is_unchanged, dict(self._model.named_parameters()))):

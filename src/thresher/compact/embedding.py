@@ -1,7 +1,7 @@
 """Trainable embeddings whose parameters are the kept values; `to_table` returns the `CompactTable` that is stored."""
 
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import torch
@@ -12,6 +12,7 @@ from thresher.compact.encoding import MAX_CODE, Quantized, encode_positions, qua
 from thresher.compact.layouts import SCALE_BLOCK, ValueType, is_quantized
 from thresher.compact.table import CompactTable, check_entries, to_numpy
 from thresher.embeddings.base import RowEmbedding
+from thresher.embeddings.computed_weight import computed_weight
 from thresher.errors import ConfigError
 from thresher.kernels.distinct import DistinctIds, find_distinct
 from thresher.kernels.rows import compact_lookup
@@ -64,16 +65,10 @@ class CompactEmbedding(RowEmbedding):
         """Use the tensors of `other`, which has the same entries, so that two modules share one table."""
         self.values, self.row_starts, self.columns = other.values, other.row_starts, other.columns
 
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return super().__getattr__(name)
-        except AttributeError:
-            if name != "weight":
-                raise
-            raise AttributeError(
-                "a compact table has no weight. Call it to look up rows; take a device or dtype from the vectors, the "
-                "inputs or another parameter; `values` contains the kept entries, to_dense() all."
-            ) from None
+    @property
+    def weight(self) -> Tensor:
+        """The dense table `[N, D]`, differentiable in the values, for models that read it; built at each read."""
+        return computed_weight(self.to_dense())
 
     def forward(self, ids: Tensor) -> Tensor:
         if not self.scale_grad_by_freq:
@@ -82,7 +77,11 @@ class CompactEmbedding(RowEmbedding):
         return functional.embedding(found.places, self.vectors_of(found.ids), scale_grad_by_freq=True)  # [..., D]
 
     def vectors_of(self, ids: Tensor) -> Tensor:
-        return compact_lookup(self.values, self.row_starts, self.columns, ids, self.embedding_dim)
+        return compact_lookup(self.used_values(), self.row_starts, self.columns, ids, self.embedding_dim)
+
+    def used_values(self) -> Tensor:
+        """The values that lookups use, `[K]`."""
+        return self.values
 
     @property
     def prefers_distinct_rows(self) -> bool:
@@ -108,8 +107,9 @@ class CompactEmbedding(RowEmbedding):
 
     def to_dense(self) -> Tensor:
         """The dense table `[N, D]`, differentiable in the values."""
-        cells = self.values.new_zeros(self.num_features * self.embedding_dim)
-        return cells.scatter(0, self.positions(), self.values).view(-1, self.embedding_dim)
+        values = self.used_values()
+        cells = values.new_zeros(self.num_features * self.embedding_dim)
+        return cells.scatter(0, self.positions(), values).view(-1, self.embedding_dim)
 
     def num_parameters(self) -> int:
         return len(self.values)
@@ -147,13 +147,10 @@ class QuantizedEmbedding(CompactEmbedding):
         self.register_buffer("first_scales", scales.clamp(min=torch.finfo(torch.float32).tiny * 256))
         self.scale_shift = nn.Parameter(torch.zeros_like(scales))
 
-    def vectors_of(self, ids: Tensor) -> Tensor:
-        return compact_lookup(self.rounded_values(), self.row_starts, self.columns, ids, self.embedding_dim)
-
     def scales(self) -> Tensor:
         return self.first_scales * self.scale_shift.exp()  # [blocks]
 
-    def rounded_values(self) -> Tensor:
+    def used_values(self) -> Tensor:
         """The values as they will be stored `[K]`, differentiable in the values and the scales."""
         codes = self._unrounded_codes()
         rounded = codes + (codes.round() - codes).detach()  # straight-through gradient

@@ -7,7 +7,7 @@ threshold is `g(raw_threshold)`, and weight decay on `raw_threshold` raises it.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Literal, Self, cast
 
 import torch
 from torch import Tensor, nn
@@ -71,6 +71,7 @@ class PepEmbedding(RowEmbedding):
     """
 
     search_algorithm = "threshold"
+    weight: Tensor
 
     def __init__(
         self,
@@ -114,6 +115,11 @@ class PepEmbedding(RowEmbedding):
         """The learned parameter, of the granularity's shape: `deviation` or `raw_threshold`."""
         return self.deviation if self.config.pressure == "plan" else self.raw_threshold
 
+    @property
+    def raw_weight(self) -> nn.Parameter:
+        """The table `[N, D]` before Eq. 8."""
+        return cast(nn.Parameter, self.weight)
+
     def dense_gradients_reason(self) -> str | None:
         decays = self.config.pressure == "decay"
         return 'pressure = "decay" applies weight decay to every threshold at every step' if decays else None
@@ -130,7 +136,7 @@ class PepEmbedding(RowEmbedding):
 
     def _pruned_rows_of(self, ids: Tensor) -> Tensor:
         """Eq. 8 for ids `[U]` → `[U, D]` in plain torch."""
-        values = functional.embedding(ids, self.weight)
+        values = functional.embedding(ids, self.raw_weight)
         raw = functional.embedding(self.granularity.rows_of(ids, self.field_of_feature), self.thresholds)
         return soft_threshold(values, self.threshold_function(self.clock + raw))
 
@@ -147,10 +153,10 @@ class PepEmbedding(RowEmbedding):
             return self._pruned_rows_of(distinct.ids), distinct
         clock, by_feature = float(self.clock), self.granularity.rows == "feature"
         if clock == -torch.inf:
-            rows, live = lookup_rows(self.weight, distinct), distinct
+            rows, live = lookup_rows(self.raw_weight, distinct), distinct
         else:
             rows, live = threshold_lookup(
-                self.weight,
+                self.raw_weight,
                 self.thresholds,
                 clock,
                 distinct,
@@ -166,8 +172,8 @@ class PepEmbedding(RowEmbedding):
         from thresher.kernels.threshold_lookup import PrunedRows
 
         known = self._pruned_rows
-        if known is None or not (known.weight is self.weight and known.deviation is self.thresholds):
-            self._pruned_rows = known = PrunedRows(self.weight, self.thresholds)
+        if known is None or not (known.weight is self.raw_weight and known.deviation is self.thresholds):
+            self._pruned_rows = known = PrunedRows(self.raw_weight, self.thresholds)
         return known
 
     def score_histogram(self) -> "ScoreHistogram":
@@ -175,11 +181,13 @@ class PepEmbedding(RowEmbedding):
         from thresher.kernels.scores import ScoreHistogram
 
         known = self._score_histogram
-        if known is None or not (known.weight is self.weight and known.deviation is self.thresholds):
+        if known is None or not (known.weight is self.raw_weight and known.deviation is self.thresholds):
             by_feature = self.granularity.rows == "feature"
-            all_rows = torch.arange(self.num_features, device=self.weight.device)
+            all_rows = torch.arange(self.num_features, device=self.raw_weight.device)
             used = None if by_feature else self.granularity.rows_of(all_rows, self.field_of_feature)
-            known = ScoreHistogram(self.weight, self.thresholds, self.seen, used, function=self.threshold_function.name)
+            known = ScoreHistogram(
+                self.raw_weight, self.thresholds, self.seen, used, function=self.threshold_function.name
+            )
             self._score_histogram = known
         return known
 
@@ -199,7 +207,7 @@ class PepEmbedding(RowEmbedding):
 
     def pruned_weight(self) -> Tensor:
         """The whole table after Eq. 8, `[N, D]`."""
-        return soft_threshold(self.weight, self.threshold())
+        return soft_threshold(self.raw_weight, self.threshold())
 
     @torch.no_grad()
     def kept_values(self, mask: Tensor) -> Tensor:
@@ -207,7 +215,7 @@ class PepEmbedding(RowEmbedding):
         step = max(1, CHUNK_ENTRIES // self.embedding_dim)
         chunks = ((at, at + step) for at in range(0, self.num_features, step))
         pruned = (
-            soft_threshold(self.weight[slice(*rows)], self.threshold(*rows))[mask[slice(*rows)]] for rows in chunks
+            soft_threshold(self.raw_weight[slice(*rows)], self.threshold(*rows))[mask[slice(*rows)]] for rows in chunks
         )
         return torch.cat(list(pruned))
 
@@ -218,7 +226,7 @@ class PepEmbedding(RowEmbedding):
         −∞ for entries that are exactly 0, for rows never looked up in training, and for the padding row.
         """
         rows = slice(start, stop)
-        scores = self.threshold_function.inverse(self.weight[rows].abs()) - self._raw_thresholds(rows)
+        scores = self.threshold_function.inverse(self.raw_weight[rows].abs()) - self._raw_thresholds(rows)
         scores[~self.seen[rows]] = -torch.inf
         if self.padding_id is not None and 0 <= self.padding_id - start < len(scores):
             scores[self.padding_id - start] = -torch.inf
@@ -233,11 +241,11 @@ class PepEmbedding(RowEmbedding):
         # counted in chunks of rows: the table may be larger than the memory
         step = max(1, CHUNK_ENTRIES // self.embedding_dim)
         chunks = ((at, at + step) for at in range(0, self.num_features, step))
-        return sum(int(keep_mask(self.weight[slice(*rows)], self.threshold(*rows)).sum()) for rows in chunks)
+        return sum(int(keep_mask(self.raw_weight[slice(*rows)], self.threshold(*rows)).sum()) for rows in chunks)
 
     def storage_bytes(self) -> int:
         """Bytes of the whole table and its thresholds, which the search needs; compact tables are smaller."""
-        return (self.weight.numel() + self.thresholds.numel()) * BYTES_PER_VALUE
+        return (self.raw_weight.numel() + self.thresholds.numel()) * BYTES_PER_VALUE
 
     def parameter_groups(self) -> Mapping[Role, Sequence[nn.Parameter]]:
-        return {"embeddings": [self.weight], "thresholds": [self.thresholds]}
+        return {"embeddings": [self.raw_weight], "thresholds": [self.thresholds]}

@@ -267,7 +267,7 @@ def _check_folder(folder: Path, model: nn.Module, data: SplitBatches) -> None:
 
 
 def _check_runs_compact(attached: nn.Module, tables: Sequence[AttachedTable], data: SplitBatches) -> None:
-    """Raise if a model reads the weight of a table directly: the compact tables of retraining have none.
+    """Raise if a model uses an attribute that the compact tables of retraining do not have, such as a method.
 
     Args:
         attached: a copy of the model; its tables are replaced by empty compact ones.

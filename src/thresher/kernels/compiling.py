@@ -93,8 +93,9 @@ def runs_on_kernels(*tensors: "Tensor") -> bool:
     """Whether the CPU kernels accept these tensors; otherwise the plain-torch twins run."""
     import torch
 
-    # inside torch.func (vmap, grad, …) tensors are wrappers without memory
-    if torch.compiler.is_compiling() or torch._C._functorch.peek_interpreter_stack() is not None:
+    from thresher._internal.tracing import is_traced
+
+    if is_traced():
         return False
     return all(
         tensor.device.type == "cpu"

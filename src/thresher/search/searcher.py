@@ -52,7 +52,7 @@ class SearchedTable:
 
     @property
     def shape(self) -> tuple[int, int]:
-        num_rows, width = self.holders[0].weight.shape
+        num_rows, width = self.holders[0].raw_weight.shape
         return num_rows, width
 
     @property
@@ -100,7 +100,7 @@ class Searcher(MaskSearch):
         self.tables = _searched_tables(model)
         super().__init__(
             model,
-            {name: table.holders[0].weight for name, table in self.tables.items()},
+            {name: table.holders[0].raw_weight for name, table in self.tables.items()},
             parse_budgets(budgets),
             num_entries=sum(table.holders[0].num_entries() for table in self.tables.values()),
             method="pep",
@@ -255,7 +255,7 @@ def _searched_tables(model: nn.Module) -> dict[str, SearchedTable]:
     holders: dict[nn.Parameter, dict[str, PepEmbedding]] = {}
     for name, module in model.named_modules():
         if isinstance(module, PepEmbedding):
-            holders.setdefault(module.weight, {})[name] = module
+            holders.setdefault(module.raw_weight, {})[name] = module
     if not holders:
         raise AttachError("the model has no PEP table to search. Build it with PepConfig or call attach_ on it first")
     tables = {next(iter(named)): SearchedTable(tuple(named.values())) for named in holders.values()}
