@@ -1,6 +1,9 @@
+import math
+
 import pytest
 from hypothesis import given, strategies as st
 
+from thresher.errors import ConfigError
 from thresher.search.schedule import Plan, Schedule, SearchConfig
 
 
@@ -30,7 +33,32 @@ def test_equal_ratios():
     ],
 )
 def test_epochs_in_steps(settings, warmup_steps, plan_steps, every, num_epochs):
-    found = Schedule.of(SearchConfig(clock_steps=7, max_warmup_epochs=9, **settings), steps_per_epoch=10)
+    found = Schedule.of(SearchConfig(clock_steps=7, max_warmup_epochs=9, **settings), 10, num_halvings=4)
     assert found == Schedule(warmup_steps=warmup_steps, plan_steps=plan_steps, every=every)
     assert found.num_steps == warmup_steps + plan_steps
     assert found.num_epochs(10) == num_epochs
+
+
+@given(st.integers(2, 10**8), st.data())
+def test_a_plan_by_halvings_does_not_depend_on_the_smallest_budget(num_entries, data):
+    config = SearchConfig(start="dense", halving_epochs=data.draw(st.floats(0.01, 5)))
+    small, smaller = sorted(data.draw(st.lists(st.integers(1, num_entries), min_size=2, max_size=2)), reverse=True)
+    plans = []
+    for smallest in (small, smaller):
+        schedule = Schedule.of(config, 50, num_halvings=math.log2(num_entries / smallest))
+        assert schedule.warmup_steps == 0
+        plans.append((schedule, Plan(num_entries, smallest, schedule.plan_steps, schedule.halving_steps)))
+    (short, first), (longer, second) = plans
+    assert short.every == longer.every
+    assert short.plan_steps <= longer.plan_steps
+    for step in range(0, short.plan_steps - 1, max(1, short.plan_steps // 20)):
+        assert first.num_kept(step) == max(small, second.num_kept(step))
+    assert first.num_kept(short.plan_steps) == small
+    assert second.num_kept(longer.plan_steps) == smaller
+
+
+def test_two_lengths_of_a_plan_are_refused():
+    with pytest.raises(ConfigError, match=r"plan_epochs and search.halving_epochs are mutually exclusive"):
+        SearchConfig(plan_epochs=3, halving_epochs=1)
+    with pytest.raises(ConfigError, match="learning_rate_factor is 0; it must be above 0"):
+        SearchConfig(learning_rate_factor=0)

@@ -103,9 +103,9 @@ class ProjectionController(MaskSearchController):
     stage = "projection search"
 
     def __init__(self, task: SearchTask) -> None:
-        tables, steps_per_epoch = find_tables(task.model, L1ProjectionEmbedding), len(task.data.train)
-        every = next(iter(tables.values())).config.projection_steps or steps_per_epoch
-        schedule = replace(Schedule.of(task.config, steps_per_epoch), every=every)
+        tables = find_tables(task.model, L1ProjectionEmbedding)
+        every = next(iter(tables.values())).config.projection_steps or len(task.data.train)
+        schedule = replace(task.schedule(table.weight for table in tables.values()), every=every)
         super().__init__(task, ProjectionSearch(task, tables, schedule))
 
 

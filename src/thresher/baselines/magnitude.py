@@ -193,7 +193,7 @@ class GradualController(MagnitudeController):
     """Prunes along the cubic while training."""
 
     def new_search(self, task: SearchTask) -> MagnitudeSearch:
-        return GradualSearch(task, self.tables, Schedule.of(task.config, len(task.data.train)))
+        return GradualSearch(task, self.tables, task.schedule(table.weight for table in self.tables.values()))
 
 
 @register_search("magnitude")
@@ -217,7 +217,7 @@ class IterativeController(MagnitudeController):
     """Trains a round, prunes to the next count, rewinds the whole model, and repeats. Every budget ends a round."""
 
     def __init__(self, task: SearchTask) -> None:
-        super().__init__(task)
+        super().__init__(task, task.config.max_epochs)
         config = next(iter(self.tables.values())).config
         assert isinstance(config, IterativeMagnitudeConfig)
         stops = sorted(set(self.search.planned_counts.values()), reverse=True)

@@ -268,5 +268,5 @@ class NisController(MaskSearchController):
         tables = find_tables(task.model, NisEmbedding)
         if len(tables) > 1:
             raise AttachError(f"NIS searches a model with one table; this model has {len(tables)}")
-        schedule = replace(Schedule.of(task.config, len(task.data.train)), every=1)
+        schedule = replace(task.schedule(table.weight for table in tables.values()), every=1)
         super().__init__(task, NisSearch(task, tables, schedule))

@@ -11,7 +11,7 @@ from thresher.experiment.compared_points import FLOOR
 from thresher.experiment.config import changed_settings
 from thresher.models.model_registry import has_embedding, model_config
 from thresher.search.budget import Budget, parse_budgets
-from thresher.search.schedule import SearchConfig
+from thresher.search.schedule import PLAN_EPOCHS, SearchConfig
 from thresher.training.distillation import check_teacher_share
 from thresher.training.fit import TrainingConfig
 
@@ -100,7 +100,7 @@ def with_epochs(config: CompareConfig, epochs: int) -> CompareConfig:
         max_epochs=epochs,
         max_warmup_epochs=warmup,
         warmup_epochs=None if config.search.warmup_epochs is None else min(config.search.warmup_epochs, warmup),
-        plan_epochs=min(config.search.plan_epochs, max(1, epochs - warmup)),
+        plan_epochs=min(config.search.plan_epochs or PLAN_EPOCHS, max(1, epochs - warmup)),
     )
     return replace(config, search=search, training=replace(config.training, max_epochs=epochs))
 

@@ -57,8 +57,10 @@ class MaskSearchController:
     ) -> None:
         self.task, self.search = task, search
         self.optimizer = build_optimizer(task.model, task.config.optimizer) if optimizer is None else optimizer
-        steps = len(task.data.train)
-        self.max_epochs = Schedule.of(task.config, steps).num_epochs(steps) if max_epochs is None else max_epochs
+        if max_epochs is None:
+            assert search.schedule is not None, "a search without a plan has a maximum number of epochs"
+            max_epochs = search.schedule.num_epochs(len(task.data.train))
+        self.max_epochs = max_epochs
         self.stopping = task.config.warmup_stopping()
 
     def run(self) -> Sequence[MaskTicket]:

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from thresher._internal.registry import Registry
 from thresher.embeddings.base import FieldEmbedding
 from thresher.errors import AttachError, BudgetError, ConfigError
 from thresher.search.budget import Budget, parse_budgets
-from thresher.search.schedule import SearchConfig
+from thresher.search.mask_search import count_halvings
+from thresher.search.schedule import Schedule, SearchConfig
 from thresher.search.ticket import MaskTicket, Ticket
 from thresher.search.ticket_files import load_mask_ticket, save_ticket
 from thresher.training.distillation import SoftLabels
@@ -39,6 +40,13 @@ class SearchTask:
     folder: Path | None = None
     progress: Progress | None = None
     should_stop: Callable[[], bool] | None = None
+
+    def schedule(self, weights: Iterable[Tensor], num_entries: int | None = None) -> Schedule:
+        """The settings in steps, for tables with these weights `[N, D]`; `num_entries` leaves out padding rows."""
+        tables = list(weights)
+        num_entries = sum(table.numel() for table in tables) if num_entries is None else num_entries
+        num_halvings = count_halvings(self.budgets, tables, num_entries=num_entries)
+        return Schedule.of(self.config, len(self.data.train), num_halvings)
 
     def train(
         self,
@@ -133,6 +141,9 @@ def find_tickets(
         should_stop: called after every step; if it returns True, a checkpoint is written and `TimeLimitReached` raised.
     """
     config = SearchConfig() if config is None else config
+    if config.learning_rate_factor is not None:
+        rate = config.optimizer.learning_rate * config.learning_rate_factor
+        config = replace(config, optimizer=replace(config.optimizer, learning_rate=rate))
     if soft_labels is not None:
         data, config = soft_labels.relabel(data), replace(config, optimizer=soft_labels.scale_decay(config.optimizer))
         progress = Renamed(progress, "{}, soft labels")

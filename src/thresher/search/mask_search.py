@@ -1,5 +1,6 @@
 """MaskSearch: warm-up, pruning at regular steps, and cutting tickets from scores, the same for all mask searches."""
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -70,6 +71,13 @@ def planned_entries(budget: Budget, weights: Sequence[Tensor], *, num_entries: i
         message = f"budget {budget} is less than the {empty + first:,} bytes of an index with one entry. Raise it"
         raise BudgetError(message, budget=budget.text)
     return max(1, min(num_entries, int(budget.amount - empty) // BYTES_PER_ENTRY))
+
+
+def count_halvings(budgets: Iterable[Budget], weights: Sequence[Tensor], *, num_entries: int) -> float:
+    """How often the number of entries halves from `num_entries` to the smallest budget."""
+    check_budgets(budgets := tuple(budgets), num_entries)
+    smallest = min(planned_entries(budget, weights, num_entries=num_entries) for budget in budgets)
+    return math.log2(num_entries / smallest)
 
 
 class MaskSearch:

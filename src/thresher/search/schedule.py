@@ -1,6 +1,8 @@
 """Settings of a search (`SearchConfig`), its length in steps (`Schedule`), and the planned counts (`Plan`)."""
 
+import math
 from dataclasses import dataclass, field
+from typing import Literal
 
 from thresher.errors import ConfigError
 from thresher.training.fit import EarlyStopping, StoppingMetric
@@ -8,18 +10,27 @@ from thresher.training.optimizers import OptimizerConfig
 
 MAX_PRUNINGS = 1000
 """A long plan prunes this many times; pruning more often changes nothing."""
+MAX_PRUNINGS_PER_HALVING = 150
+PLAN_EPOCHS = 20.0
+"""Length of a plan that starts from the initial weights, if the settings give none."""
+
+Start = Literal["dense", "initial"]
+"""Weights a search starts from: those of the trained dense model, without a warm-up, or the initial ones."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SearchConfig:
     """Settings of a search, for any search algorithm. In TOML: `[search]`.
 
-    A shorter plan costs AUC: 10 epochs instead of 20 lost 0.0006 to 0.0020 on MovieLens-1M (docs/search.md).
+    A shorter plan costs AUC: docs/search.md has the measurements.
     """
 
-    warmup_epochs: float | None = None  # before anything is pruned; None: until validation stops improving
+    start: Start | None = None  # absent: by `effort`; methods that cannot start from a dense model use `initial`
+    warmup_epochs: float | None = None  # of `initial`, before pruning; absent: until validation stops improving
     max_warmup_epochs: int = 20  # if `warmup_epochs` is absent
-    plan_epochs: float = 20.0  # from the whole table to the smallest budget
+    plan_epochs: float | None = None  # from the whole table to the smallest budget; absent: by `halving_epochs`
+    halving_epochs: float | None = None  # in which the kept entries halve; absent: by `effort`
+    learning_rate_factor: float | None = None  # multiplies the optimizer's learning rate; absent: by `effort`
     max_epochs: int = 60  # of a search without a plan
     clock_steps: int = 20  # minimum number of steps between two settings of the clock
     early_stopping_metric: StoppingMetric = "auc"  # ends a warm-up, or a search without a plan
@@ -28,9 +39,12 @@ class SearchConfig:
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
 
     def __post_init__(self) -> None:
-        for name in ("max_warmup_epochs", "plan_epochs", "max_epochs", "clock_steps"):
-            if getattr(self, name) <= 0:
-                raise ConfigError(f"search.{name} is {getattr(self, name)}; it must be above 0")
+        epochs = ("max_warmup_epochs", "plan_epochs", "halving_epochs", "max_epochs")
+        for name in (*epochs, "learning_rate_factor", "clock_steps"):
+            if (value := getattr(self, name)) is not None and not 0 < value < float("inf"):
+                raise ConfigError(f"search.{name} is {value}; it must be above 0 and finite")
+        if self.plan_epochs is not None and self.halving_epochs is not None:
+            raise ConfigError("search.plan_epochs and search.halving_epochs are mutually exclusive. Remove one")
         if self.warmup_epochs is not None and self.warmup_epochs < 0:
             raise ConfigError(f"search.warmup_epochs is {self.warmup_epochs}; it must be 0 or more")
         self.warmup_stopping()
@@ -52,18 +66,32 @@ class Schedule:
     warmup_steps: int  # at most; validation may end the warm-up earlier
     plan_steps: int  # of pruning, after the warm-up
     every: int  # steps between two prunings
+    halving_steps: float | None = None  # in which the kept entries halve, if the settings fix this rate
 
     @classmethod
-    def of(cls, config: SearchConfig, steps_per_epoch: int) -> "Schedule":
+    def of(cls, config: SearchConfig, steps_per_epoch: int, num_halvings: float) -> "Schedule":
         """Convert settings in epochs to steps.
 
-        >>> Schedule.of(SearchConfig(warmup_epochs=0.5, plan_epochs=300), steps_per_epoch=100)
-        Schedule(warmup_steps=50, plan_steps=30000, every=30)
+        Args:
+            num_halvings: how often the number of entries halves from the whole table to the smallest budget.
+
+        >>> Schedule.of(SearchConfig(warmup_epochs=0.5, plan_epochs=300), steps_per_epoch=100, num_halvings=5)
+        Schedule(warmup_steps=50, plan_steps=30000, every=30, halving_steps=None)
+        >>> Schedule.of(SearchConfig(start="dense", halving_epochs=0.5), steps_per_epoch=100, num_halvings=5)
+        Schedule(warmup_steps=0, plan_steps=250, every=20, halving_steps=50.0)
         """
         warmup_epochs = config.max_warmup_epochs if config.warmup_epochs is None else config.warmup_epochs
-        plan_steps = max(1, round(config.plan_epochs * steps_per_epoch))
+        warmup_steps = 0 if config.start == "dense" else round(warmup_epochs * steps_per_epoch)
+        if config.halving_epochs is not None:
+            halving_steps = config.halving_epochs * steps_per_epoch
+            plan_steps = max(1, math.ceil(halving_steps * num_halvings))
+            # neither the rate nor the interval depends on the smallest budget, so it does not change larger tickets
+            every = max(config.clock_steps, int(halving_steps) // MAX_PRUNINGS_PER_HALVING)
+            return cls(warmup_steps=warmup_steps, plan_steps=plan_steps, every=every, halving_steps=halving_steps)
+        plan_epochs = PLAN_EPOCHS if config.plan_epochs is None else config.plan_epochs
+        plan_steps = max(1, round(plan_epochs * steps_per_epoch))
         every = max(config.clock_steps, plan_steps // MAX_PRUNINGS)
-        return cls(warmup_steps=round(warmup_epochs * steps_per_epoch), plan_steps=plan_steps, every=every)
+        return cls(warmup_steps=warmup_steps, plan_steps=plan_steps, every=every)
 
     @property
     def num_steps(self) -> int:
@@ -86,10 +114,13 @@ class Plan:
     num_entries: int
     smallest: int
     num_steps: int
+    halving_steps: float | None = None  # if given, the count halves in this number of steps
 
     def num_kept(self, step: int) -> int:
         """Entries to keep `step` steps after the warm-up: `N·D · (smallest / N·D)^(step / num_steps)`."""
         if step >= self.num_steps:
             return self.smallest
+        if self.halving_steps is not None:
+            return max(self.smallest, round(self.num_entries * math.exp2(-step / self.halving_steps)))
         share: float = (self.smallest / self.num_entries) ** (step / self.num_steps)
         return round(self.num_entries * share)

@@ -9,7 +9,7 @@ This is Algorithm 1 of the paper up to line 4, for all budgets in one run.
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -210,7 +210,8 @@ class ThresholdController(MaskSearchController):
     search: Searcher
 
     def __init__(self, task: SearchTask) -> None:
-        schedule = Schedule.of(task.config, len(task.data.train))
+        tables = [table.holders[0] for table in _searched_tables(task.model).values()]
+        schedule = task.schedule([table.weight for table in tables], sum(table.num_entries() for table in tables))
         optimizer = build_optimizer(task.model, task.config.optimizer)
         searcher = Searcher(
             task.model,
@@ -222,6 +223,7 @@ class ThresholdController(MaskSearchController):
             on_ticket=task.save,
             before_cut=getattr(optimizer, "catch_up", None),  # of RowAdam
         )
+        searcher.plan = replace(searcher.plan, halving_steps=schedule.halving_steps)
         if not searcher.planned:
             if task.config.optimizer.threshold_decay * task.config.optimizer.threshold_learning_rate == 0:
                 raise ConfigError(

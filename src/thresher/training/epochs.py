@@ -106,7 +106,7 @@ def run_epochs(
             if should_stop is not None and not controller.finished and should_stop():
                 raise TimeLimitReached(f"time limit reached in epoch {run.epoch}, step {run.step} ({title or stage})")
 
-        def on_step(step: int, loss: Tensor) -> None:
+        def on_step(step: int, loss: Tensor) -> bool:
             run.step = step + 1
             if average is not None:
                 average.after_step()
@@ -114,6 +114,7 @@ def run_epochs(
             if show.due():
                 show.note(**controller.progress())
             stop_if_requested()
+            return controller.finished  # a search may end inside an epoch
 
         try:
             while not controller.finished:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from thresher.data.batches.batches import Batch, BatchSource
 
 
-OnStep = Callable[[int, Tensor], None]
+OnStep = Callable[[int, Tensor], bool | None]
 STEPS_BETWEEN_CHECKS = 128  # reading a loss waits for the device
 
 
@@ -75,7 +75,8 @@ def train_epoch(
 
     Args:
         start: number of batches to skip: those trained on before the epoch was resumed.
-        on_step: called after each optimizer step with the step's index in the epoch (from 0) and its loss.
+        on_step: called after each optimizer step with the step's index in the epoch (from 0) and its loss; returns True
+            to end the epoch here.
         running: the loss of the batches before `start`.
     """
     running = RunningLoss() if running is None else running
@@ -91,8 +92,8 @@ def train_epoch(
         optimizer.step()
         loss = loss.detach()
         running.add(epoch, step, loss, weight)
-        if on_step is not None:
-            on_step(step, loss)
+        if on_step is not None and on_step(step, loss):
+            break
         if progress is not None and progress.due():
             progress.report(epoch=epoch, step=step + 1, loss=running.read(epoch))
     if (catch_up := getattr(optimizer, "catch_up", None)) is not None:
