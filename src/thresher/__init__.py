@@ -22,6 +22,8 @@ _NAMES = {
     "data.encode.encode": "encode",
     "data.encode.row_encoder": "RowEncoder",
     "data.encode.sources": "DataSource EncodingPlan build_source register_source",
+    "data.read.raw_files": "RawChunk",
+    "data.schema": "Field Label",
     "data.table": "EncodedTable",
     "embeddings.base": "EmbeddingConfig FieldEmbedding",
     "embeddings.method_registry": "build_embedding register_embedding",

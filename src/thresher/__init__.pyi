@@ -28,6 +28,8 @@ from thresher.data.encode.sources import (
     build_source as build_source,
     register_source as register_source,
 )
+from thresher.data.read.raw_files import RawChunk as RawChunk
+from thresher.data.schema import Field as Field, Label as Label
 from thresher.data.table import EncodedTable as EncodedTable
 from thresher.embeddings.base import EmbeddingConfig as EmbeddingConfig, FieldEmbedding as FieldEmbedding
 from thresher.embeddings.method_registry import (

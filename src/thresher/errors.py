@@ -17,6 +17,14 @@ class ConfigError(ThresherError):
     """A setting is unknown, has the wrong type, or is out of range."""
 
 
+class NotRegisteredError(ConfigError):
+    """A model, method, search or data source of this name is not registered."""
+
+
+class UserCodeError(NotRegisteredError):
+    """A module that should register models, methods or data sources cannot be imported."""
+
+
 class SettingsConflictError(ConfigError):
     """Two settings contradict each other."""
 

@@ -16,14 +16,17 @@ import torch
 from safetensors.torch import load, save
 from torch import Tensor, nn
 
+from thresher._internal.class_contract import ClassContract
 from thresher._internal.settings import config_from_mapping, config_to_mapping
 from thresher.compact.stored import has_table, to_table
 from thresher.data.table import Bag
 from thresher.embeddings.base import EmbeddingConfig, FieldEmbedding, Role, RowEmbedding
+from thresher.embeddings.method_registry import METHOD_CONTRACT
 from thresher.embeddings.uniform import UniformConfig, UniformEmbedding
 from thresher.errors import ThresherError
 from thresher.kernels.rows import expand_rows
 from thresher.models.base import CtrModel, ModelConfig
+from thresher.models.model_registry import MODEL_CONTRACT
 from thresher.search.find_tickets import search_algorithm
 from thresher.training.optimizers import OptimizerConfig, build_optimizer
 
@@ -56,6 +59,7 @@ def check_embedding(embedding: Callable[..., FieldEmbedding], config: EmbeddingC
 
     `config` must fit a table of 51 features in fields of 7, 2, 12 and 30.
     """
+    _check_parts(METHOD_CONTRACT, embedding, config)
     batch, D = toy_batch(), config.embedding_dim
 
     def new(seed: int) -> FieldEmbedding:
@@ -94,6 +98,7 @@ def check_embedding(embedding: Callable[..., FieldEmbedding], config: EmbeddingC
 
 def check_model(model: Callable[..., CtrModel], config: ModelConfig) -> None:
     """Check that a model, built as `model(embedding, config, num_dense=…)`, is a valid `CtrModel`."""
+    _check_parts(MODEL_CONTRACT, model, config)
     batch = toy_batch()
     dense = torch.randn(BATCH_SIZE, 3, generator=torch.Generator().manual_seed(1))
 
@@ -122,6 +127,15 @@ def check_model(model: Callable[..., CtrModel], config: ModelConfig) -> None:
         _require(ctr.num_parameters() == expected, "num_parameters() must be that of the embedding")
     reads_dense = not torch.equal(ctr(batch.ids, dense), ctr(batch.ids, dense + 1))
     _require(reads_dense, "logits must depend on the dense inputs")
+
+
+def _check_parts(contract: ClassContract, cls: Callable[..., object], config: object) -> None:
+    """Check base classes and arguments first: all that is missing, in one message."""
+    found = contract.missing(cls, type(config)) if isinstance(cls, type) else []
+    is_config = isinstance(config, contract.config_base)
+    base = f"thresher.{contract.config_base.__name__}"
+    _require(bool(found) or is_config, f"the config must be an instance of a subclass of {base}")
+    _require(not found, f"{getattr(cls, '__qualname__', cls)} is not a {contract.what}: {'; '.join(found)}")
 
 
 def _check_config(config: EmbeddingConfig | ModelConfig) -> None:

@@ -182,6 +182,28 @@ class NeedsRows(Fm):
         return super().forward(ids, dense, bags) if len(ids) else torch.zeros(1)
 
 
+class PlainModule(nn.Module):
+    def __init__(self, embedding, config):
+        super().__init__()
+
+
+def test_checks_list_everything_a_plain_module_lacks():
+    with pytest.raises(AssertionError) as model:
+        check_model(PlainModule, object())
+    for part in ("not a subclass of thresher.CtrModel", "__init__ takes", "no forward(ids", "thresher.ModelConfig"):
+        assert part in str(model.value)
+    with pytest.raises(AssertionError) as method:
+        check_embedding(PlainModule, object())
+    for part in ("thresher.FieldEmbedding", "__init__ takes", "no storage_bytes()", "thresher.EmbeddingConfig"):
+        assert part in str(method.value)
+
+
+def test_a_function_that_builds_a_model_is_checked_with_its_config():
+    check_model(lambda *args, **settings: Fm(*args, **settings), FmConfig())
+    with pytest.raises(AssertionError, match=r"config must be an instance of a subclass of thresher.ModelConfig"):
+        check_model(lambda *args, **settings: Fm(*args, **settings), object())
+
+
 @pytest.mark.parametrize(
     ("broken", "message"),
     [

@@ -70,6 +70,74 @@ def test_registering_a_model_and_a_name_in_use(monkeypatch):
         registry.register_model("custom", CustomConfig)(Fm)
 
 
+def test_a_plain_module_is_refused_with_everything_it_lacks():
+    class Settings:
+        scale = 1.0
+
+    class Plain(torch.nn.Module):
+        def __init__(self, embedding, config):
+            super().__init__()
+
+        def forward(self, ids):
+            return ids
+
+    with pytest.raises(ConfigError) as refused:
+        registry.register_model("plain", Settings)(Plain)
+    for part in (
+        "model 'plain' cannot be registered (",
+        "it is not a subclass of thresher.CtrModel",
+        "__init__ takes (embedding, config) instead of (embedding, config, *, num_dense=0)",
+        "forward takes (ids) instead of (ids, dense=None, bags=())",
+        "Settings is not a subclass of thresher.ModelConfig",
+    ):
+        assert part in str(refused.value)
+    assert "plain" not in registry.registered_models()
+
+
+def test_a_model_without_forward_and_a_config_without_defaults_or_decorator_are_refused():
+    class Undecorated(ModelConfig):
+        scale: float = 1.0
+
+    @dataclass(frozen=True, kw_only=True)
+    class NoDefault(ModelConfig):
+        scale: float
+
+    class NoForward(CtrModel):
+        def __init__(self, embedding, config, *, num_dense=0):
+            super().__init__(embedding)
+
+    with pytest.raises(ConfigError, match=r"it has no forward\(ids.*Undecorated is not decorated with @dataclass"):
+        registry.register_model("mine", Undecorated)(NoForward)
+    with pytest.raises(ConfigError, match="NoDefault has no default for scale"):
+        registry.register_model("mine", NoDefault)(NoForward)
+
+
+def test_two_models_cannot_share_a_config_class():
+    """The config of a run decides its model, so with a shared class one model would be trained instead of the other."""
+    with pytest.raises(ConfigError, match="FmConfig belongs to model 'fm', and each needs its own"):
+        registry.register_model("mine", FmConfig)(Fm)
+
+
+def test_a_class_defined_again_replaces_the_first(monkeypatch):
+    """As when a cell of a notebook is run twice."""
+    monkeypatch.setattr(registry._registry, "_entries", dict(registry.registered_models()))
+
+    def define():
+        @dataclass(frozen=True, kw_only=True)
+        class AgainConfig(ModelConfig):
+            pass
+
+        @registry.register_model("again", AgainConfig)
+        class Again(Fm):
+            pass
+
+        return Again
+
+    define()
+    second = define()
+    assert registry.registered_models()["again"].model is second
+
+
 def test_recorded_settings_per_data_set():
     assert model_config("deepfm", "movielens-1m").hidden_sizes == (100, 100)
     assert model_config("deepfm", "criteo").hidden_sizes == (400, 400, 400)

@@ -11,18 +11,19 @@ from pathlib import Path
 from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
 from thresher._internal.registry import did_you_mean, why_missing
-from thresher.errors import ConfigError
+from thresher._internal.user_code import import_modules
+from thresher.errors import ConfigError, NotRegisteredError
 
 _TYPES = {bool: "true or false", int: "an integer", float: "a number", str: "a string", Path: "a path (a string)"}
 _KINDS = {bool: "a boolean", int: "an integer", float: "a number", str: "a string", list: "an array", dict: "a table"}
 
 
 class KeyProblemError(Exception):
-    """What is wrong with one key. Callers turn it into a `ConfigError` that names the file and line."""
+    """What is wrong with one key. Callers turn it into a `ConfigError` (`kind`) that names the file and line."""
 
-    def __init__(self, key: str, message: str) -> None:
+    def __init__(self, key: str, message: str, kind: type[ConfigError] = ConfigError) -> None:
         super().__init__(message)
-        self.key = key
+        self.key, self.kind = key, kind
 
 
 class OverrideText(str):
@@ -35,6 +36,7 @@ def build_config(cls: Any, mapping: Mapping[str, Any], *, key: str = "", default
     hints = _type_hints(cls)
     fields = {field.name: field for field in dataclasses.fields(cls) if field.init}
     values = _values_to_keep(default, cls)
+    _import_first(cls, hints, mapping)
     for name, value in mapping.items():
         inner = _join_keys(key, name)
         if name not in fields:
@@ -50,7 +52,7 @@ def build_config(cls: Any, mapping: Mapping[str, Any], *, key: str = "", default
     except ConfigError as error:  # raised by __post_init__
         message = str(error)
         names_key = not key or message.startswith(f"{key}.")
-        raise KeyProblemError(key, message if names_key else f"[{key}] {message}") from error
+        raise KeyProblemError(key, message if names_key else f"[{key}] {message}", type(error)) from error
 
 
 def variant_name(config: Any) -> str:
@@ -84,8 +86,18 @@ def _choose_variant(cls: Any, mapping: Mapping[str, Any], key: str, default: Any
     if not isinstance(name, str) or name not in allowed:
         hint = why_missing(name) or did_you_mean(name, allowed)
         found = f"expected {_list_choices(allowed)}, got {_describe_value(name)}"
-        raise KeyProblemError(tag_key, f"{tag_key}: {found}{hint}")
+        raise KeyProblemError(tag_key, f"{tag_key}: {found}{hint}", NotRegisteredError)
     return allowed[name], {other: value for other, value in mapping.items() if other != tag}
+
+
+def _import_first(cls: Any, hints: Mapping[str, Any], mapping: Mapping[str, Any]) -> None:
+    """Import the modules under the key that `config_imports` names: they may register what other keys name."""
+    name: str | None = getattr(cls, "config_imports", None)
+    if name is not None and name in mapping:
+        try:
+            import_modules(_convert(hints[name], mapping[name], name, None))
+        except ConfigError as error:
+            raise KeyProblemError(name, f"{name}: {error}", type(error)) from error
 
 
 def _values_to_keep(default: Any, cls: Any) -> dict[str, Any]:

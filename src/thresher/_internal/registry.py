@@ -9,9 +9,9 @@ from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-from thresher.errors import ConfigError
+from thresher.errors import ConfigError, NotRegisteredError
 
 EntryT = TypeVar("EntryT")
 _failed: dict[tuple[str, str], str] = {}  # (entry-point group, name) → why the import failed
@@ -25,10 +25,18 @@ class Registry(Generic[EntryT]):
         self._entries: dict[str, EntryT] = {}
 
     def add(self, name: str, entry: EntryT) -> None:
-        """Register an entry; raise if the name is taken by another."""
-        known = self._entries.setdefault(name, entry)
-        if known != entry:
-            raise ConfigError(f"{self.what} {name!r} is already registered by {known}")
+        """Register an entry; raise if the name is taken by another class or function.
+
+        The same class defined again replaces the first, as when a cell of a notebook is run twice.
+        """
+        known = _definition(self._entries.get(name, entry))
+        if known != _definition(entry):
+            raise ConfigError(f"{self.what} {name!r} is already registered by {known}. Choose another name.")
+        self._entries[name] = entry
+
+    def registered(self) -> Mapping[str, EntryT]:
+        """The entries registered so far; imports nothing."""
+        return self._entries
 
     def entries(self) -> Mapping[str, EntryT]:
         """Every entry, sorted by name."""
@@ -43,8 +51,14 @@ class Registry(Generic[EntryT]):
         known = self.entries()
         if name not in known:
             hint = why_missing(name) or did_you_mean(name, known) or "."
-            raise ConfigError(f"unknown {self.what} {name!r}{hint} Known: {', '.join(known)}")
+            raise NotRegisteredError(f"unknown {self.what} {name!r}{hint} Known: {', '.join(known)}")
         return known[name]
+
+
+def _definition(entry: Any) -> str:
+    """Module and name of the class or function that an entry registers."""
+    registered = getattr(entry, "registered_class", entry)
+    return f"{registered.__module__}.{registered.__qualname__}"
 
 
 @cache  # scanning the installed packages takes milliseconds, and a run asks thousands of times

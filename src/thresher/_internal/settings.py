@@ -3,7 +3,8 @@
 Fields may be `bool`, `int`, `float`, `str`, `Path`, `Literal`, tuples (TOML arrays), `Mapping[str, T]` and nested
 dataclasses (tables), and unions of these. None is an absent key, or `"none"` if it is not the default. A base class
 with the ClassVar `config_tag` and the classmethod `config_variants()` is resolved by that key (`method = "pep"`). A
-class with the classmethod `from_config_text(text)` is one string. Absent keys keep their defaults; unknown ones raise.
+class with the classmethod `from_config_text(text)` is one string. The ClassVar `config_imports` names the field whose
+modules are imported before the other fields are read. Absent keys keep their defaults; unknown ones raise.
 """
 
 import dataclasses
@@ -35,7 +36,7 @@ def config_from_mapping(cls: type[T], mapping: Mapping[str, Any], *, where: str 
     try:
         return cast(T, build_config(cls, mapping))
     except KeyProblemError as problem:
-        raise ConfigError(f"{where}: {problem}") from None
+        raise problem.kind(f"{where}: {problem}") from None
 
 
 def config_to_mapping(config: Any) -> dict[str, Any]:
@@ -75,7 +76,7 @@ def load_toml(cls: type[T], path: str | Path) -> T:
         return cast(T, build_config(cls, mapping))
     except KeyProblemError as problem:
         line = _find_line(text, problem.key)
-        raise ConfigError(f"{path}:{line}: {problem}" if line else f"{path}: {problem}") from None
+        raise problem.kind(f"{path}:{line}: {problem}" if line else f"{path}: {problem}") from None
 
 
 def save_toml(config: Any, path: str | Path) -> None:
@@ -109,7 +110,7 @@ def override(config: T, assignments: Iterable[str], *, where: str = "override") 
     try:
         return cast(T, build_config(type(config), changes, default=config))
     except KeyProblemError as problem:
-        raise ConfigError(f"{where}: {problem}") from None
+        raise problem.kind(f"{where}: {problem}") from None
 
 
 def _to_plain(value: Any) -> Any:

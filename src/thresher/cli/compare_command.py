@@ -108,6 +108,7 @@ def _compare_config(
             search=settings.search,
             training=settings.training,
             teacher_share=settings.teacher_share or 0.0,
+            imports=settings.imports,
         )
         _check_shared_settings(settings)
     given: dict[str, Any] = {"seeds": compared.seeds, "first_seed": compared.first_seed, "trials": compared.trials}
@@ -123,6 +124,7 @@ def _compare_config(
 def _stored_config(data: DataOptions, compared: CompareOptions, run: CompareRunOptions) -> "CompareConfig":
     """The stored settings of the comparison in a folder, with the given budgets if any."""
     from thresher._internal.settings import load_toml
+    from thresher._internal.user_code import import_modules
     from thresher.experiment.compare_config import SETTINGS, CompareConfig
     from thresher.search.budget import parse_budgets
 
@@ -131,9 +133,12 @@ def _stored_config(data: DataOptions, compared: CompareOptions, run: CompareRunO
     if data != DataOptions() or run.settings or compared.epochs is not None:
         raise ConfigError(
             "--resume without DATA uses the data and settings stored in the folder. Only --methods, --models, "
-            "--budgets, --seeds, --first-seed and --trials can be added; for other options, name the data, too."
+            "--budgets, --seeds, --first-seed, --trials and --import can be added; for other options, name the data, "
+            "too."
         )
+    import_modules(run.imports or ())
     stored = load_toml(CompareConfig, run.out / SETTINGS)
+    stored = replace(stored, imports=tuple(dict.fromkeys((*stored.imports, *(run.imports or ())))))
     if compared.budgets is None:
         return stored
     return replace(stored, budgets=tuple(map(str, parse_budgets(compared.budgets))))
@@ -143,7 +148,8 @@ def _check_shared_settings(run: "RunConfig") -> None:
     """Raise if a setting was changed that a comparison does not have."""
     from thresher.experiment.config import RunConfig, changed_settings
 
-    shared = {name: getattr(run, name) for name in ("data", "budgets", "search", "training", "teacher_share")}
+    names = ("data", "budgets", "search", "training", "teacher_share", "imports")
+    shared = {name: getattr(run, name) for name in names}
     embedding = replace(RunConfig().embedding, embedding_dim=run.embedding.embedding_dim)
     plain = RunConfig(embedding=embedding, **shared)
     if changed := changed_settings(plain, run):

@@ -27,11 +27,13 @@ from thresher.errors import (
     FileFormatError,
     FolderError,
     LabelError,
+    NotRegisteredError,
     RunExistsError,
     RunNotFoundError,
     SettingsConflictError,
     TableExistsError,
     ThresherError,
+    UserCodeError,
     WriteError,
 )
 from thresher.report.frontier import Frontier, plain_table, rich_table
@@ -50,6 +52,8 @@ HINTS: Mapping[type, Mapping[str, str]] = {
     LabelError: {"label": "--label for the label column", "positive": "--positive for the values that mean 1"},
     FileFormatError: {"settings": "--set data.encoding=latin-1 or --set 'data.delimiter=\";\"' for the file format"},
     SettingsConflictError: {"settings": "--set KEY=VALUE to change a setting"},
+    NotRegisteredError: {"imports": "--import MODULE if a module of yours registers it"},
+    UserCodeError: {},
 }  # fmt: skip
 """Options that fix an error, by its class and by the parameter of the command that takes the option."""
 EXIT_USER_ERROR = 2
@@ -202,7 +206,8 @@ def _hint(error: ThresherError, skip_flag: str | None, parameters: Collection[st
         return "Start a run with: thresher prune DATA --out FOLDER"
     if skip_flag and isinstance(error, DataError) and error.line is not None and error.line > 1:
         return f"Use {skip_flag} to leave such rows out, or --set KEY=VALUE to change a setting."
-    options = next((HINTS[kind] for kind in type(error).__mro__ if kind in HINTS), {})
+    kinds = [*type(error).__mro__, *type(error.__cause__).__mro__]  # a bundle of an unknown model: the cause says it
+    options = next((HINTS[kind] for kind in kinds if kind in HINTS), {})
     *others, last = [text for name, text in options.items() if name in parameters] or [""]
     return f"Use {', '.join([*others, f'or {last}' if others else last])}." if last else ""
 

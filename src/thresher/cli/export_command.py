@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, cast, get_args
 import typer
 
 from thresher._internal.text import format_bytes, list_first
+from thresher._internal.user_code import import_modules
 from thresher.cli.console import Details, handle_errors, print_json, print_note
-from thresher.cli.options import Json, Quiet, option
+from thresher.cli.options import Imports, Json, Quiet, option
 from thresher.cli.progress import Display, display
 from thresher.errors import BudgetError, ConfigError, FormatError
 from thresher.report.frontier import Frontier
@@ -23,7 +24,7 @@ ENDINGS = {"bundle": "", "onnx": ".onnx", "torch": ".pt2", "compiled": ".pt2", "
 TRACED = ("onnx", "torch", "compiled")
 QUANTISABLE = ("bundle", *TRACED)
 USAGE = {
-    "bundle": "Try: thresher predict {out} ROWS.csv",
+    "bundle": "Try: thresher predict {out} ROWS.csv{imports}",
     "onnx": "Inputs: ids, int64 [rows, fields]; fields and offsets are in its metadata.",
     "torch": "Load with torch.export.load('{out}').module().",
     "compiled": "Load with torch._inductor.aoti_load_package('{out}').",
@@ -49,6 +50,7 @@ def export(
     value_type: Annotated[str, option("TYPE", TYPE_HELP, show_default=True)] = "fp32",
     retrain: Annotated[bool, option("", RETRAIN_HELP, "--retrain")] = False,
     force: Annotated[bool, option("", "Replace an existing --out.", "--force")] = False,
+    imports: Imports = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -59,6 +61,7 @@ def export(
     """
     from thresher.serving.bundle import open_bundle
 
+    import_modules(imports or ())
     wanted_type = _check_options(to, value_type, retrain=retrain)
     folder, run, wanted = _find_bundle(source, budget)
     _check_out(out, to, force=force)
@@ -87,7 +90,9 @@ def export(
     elif wanted_type != "fp32":
         print_note(f"{value_type}: quantised, AUC not measured. Export from the run to measure it.")
     size = f"{format_bytes(details['bytes'])}, {bundle.num_parameters:,} parameters"
-    print_note(f"{size}{f' ({wanted})' if wanted else ''}. {USAGE[to].format(out=out)}")
+    modules = imports or (() if run is None else run.config.imports)
+    usage = USAGE[to].format(out=out, imports="".join(f" --import {module}" for module in modules))
+    print_note(f"{size}{f' ({wanted})' if wanted else ''}. {usage}")
 
 
 def _check_options(to: str, value_type: str, *, retrain: bool) -> "ValueType":

@@ -62,6 +62,8 @@ output_field = partial(option_field, panel=OUTPUT)
 Json = Annotated[bool, option("", "Print one JSON document instead of a table.", "--json", panel=OUTPUT)]
 Quiet = Annotated[bool, option("", "No progress.", "--quiet", "-q", panel=OUTPUT)]
 Force = Annotated[bool, option("", "Replace the run or table in --out.", "--force", panel=OUTPUT)]
+IMPORT_HELP = "Import this module first; it registers your models, methods or data sources (docs/custom_code.md)."
+Imports = Annotated[list[str] | None, option("MODULE", IMPORT_HELP, "--import", panel=OUTPUT)]
 RawSources = Annotated[list[str] | None, typer.Argument(metavar="DATA", help=f"{_RAW}.", show_default=False)]
 Sources = Annotated[
     list[str] | None,
@@ -144,6 +146,7 @@ class SettingsOptions:
     settings: list[str] | None = output_field(
         "KEY=VALUE", "Any setting by its dotted name, e.g. training.batch_size=4096.", "--set"
     )
+    imports: Imports = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,8 +9,9 @@ from typing import IO, TYPE_CHECKING, Annotated
 import typer
 
 from thresher._internal.text import list_first
+from thresher._internal.user_code import import_modules
 from thresher.cli.console import handle_errors, print_note
-from thresher.cli.options import option
+from thresher.cli.options import Imports, option
 from thresher.cli.progress import display
 from thresher.errors import ConfigError, DataError
 
@@ -39,6 +40,7 @@ def predict(
     keep: Annotated[str | None, option("A,B", "Copy these columns to the output.")] = None,
     top_k: Annotated[int | None, option("K", TOP_K_HELP)] = None,
     group: Annotated[str | None, option("COLUMN", GROUP_HELP)] = None,
+    imports: Imports = None,
     as_json: Annotated[bool, option("", "Print JSON lines instead of CSV.", "--json")] = False,
     quiet: Annotated[bool, option("", "No progress.", "--quiet", "-q")] = False,
 ) -> None:
@@ -48,6 +50,7 @@ def predict(
     """
     if group is not None and top_k is None:
         raise ConfigError("--group needs --top-k: the number of rows per group.")
+    import_modules(imports or ())
     _check_out(out, rows, as_json=as_json)
     predictor = _load(bundle)
     kept = list(dict.fromkeys(part.strip() for part in (keep or "").split(",") if part.strip()))

@@ -11,6 +11,7 @@ import typer
 from thresher.cli.console import handle_errors, print_frontier, print_json, print_note
 from thresher.cli.options import (
     DataOptions,
+    Imports,
     Json,
     PruneOptions,
     Quiet,
@@ -80,17 +81,19 @@ def search(data: DataOptions, model: SearchOptions, run: RunOptions, sources: So
 
 
 @handle_errors(repeatable=True)
-def retrain(folder: RunFolder, as_json: Json = False, quiet: Quiet = False) -> None:
+def retrain(folder: RunFolder, imports: Imports = None, as_json: Json = False, quiet: Quiet = False) -> None:
     """Train the dense model and retrain the tickets of a search.
 
     If distillation from the dense model helps on validation, tickets are searched again with it (docs/search.md).
     Finished stages are skipped, interrupted ones are resumed.
     """
     from thresher._internal.files import exclusive_lock
+    from thresher._internal.user_code import import_modules
     from thresher.data.table import EncodedTable
     from thresher.experiment.prune import check_settings, run_stages
     from thresher.experiment.run_folder import Run
 
+    import_modules(imports or ())
     run = Run.open(folder)
     check_settings(run.config)
     if not (run.ticket_folder(run.config.candidate_plans()[0]) / "tickets.json").exists():
@@ -181,7 +184,8 @@ def _print_result(result: "PruneResult", *, as_json: bool) -> None:
     best = str(frontier.best()[-1].budget if result.recommended is None else result.recommended.budget)
     print_note(f"Results  {run.results}")
     print_note(f"Figure   {run.report / 'frontier.png'} and .svg")
-    print_note(f"Predict  thresher predict {shlex.quote(str(bundles[best]))} ROWS.csv")
+    imports = [word for module in run.config.imports for word in ("--import", module)]
+    print_note(f"Predict  {shlex.join(['thresher', 'predict', bundles[best], 'ROWS.csv', *imports])}")
 
 
 def _describe_distillation(plans: Sequence["DistillationPlan"], teacher: Mapping[str, Any]) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 from thresher._internal.settings import config_from_mapping, load_toml, override
 from thresher._internal.text import list_first
+from thresher._internal.user_code import import_modules
 from thresher.cli.console import print_note
 from thresher.cli.options import DataOptions, PruneOptions, SearchOptions, SettingsOptions
 from thresher.data.config import DataConfig, FieldConfig
@@ -29,7 +30,10 @@ def run_config(
 ) -> RunConfig:
     """The settings of a command: defaults or the TOML file, then its options, then `--set`."""
     model = SearchOptions() if model is None else model
+    imports = tuple(settings.imports or ())
+    import_modules(imports)  # before a setting names what they register
     config = RunConfig() if settings.config is None else load_toml(RunConfig, settings.config)
+    config = replace(config, imports=tuple(dict.fromkeys((*config.imports, *imports))))
     config = replace(config, data=_data_config(config.data, sources or (), data))
     config = _override_from(config, "data", data, ("bad_rows", "vocabulary_from", "new_values", "memory_mb"))
     dataset = config.data.source if settings.config is None else ""

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from thresher._internal.text import format_bytes, format_share
+from thresher._internal.user_code import import_modules
 from thresher.cli import console
 from thresher.cli.compare_command import view_comparison
 from thresher.cli.console import Details, View, print_details, print_note, print_rows
 from thresher.cli.data_commands import view_table
-from thresher.cli.options import OUTPUT, Json, option
+from thresher.cli.options import OUTPUT, Imports, Json, option
 from thresher.errors import ConfigError, FormatError
 from thresher.report.frontier import Frontier
 
@@ -31,6 +32,7 @@ PATH_HELP = "A run, a comparison, a ticket, a bundle, an encoded table, or a res
 def show(
     path: Annotated[Path, typer.Argument(metavar="PATH", help=PATH_HELP)],
     figure: Annotated[Path | None, option("FILE", "Also draw a figure: FILE.png and FILE.svg.", panel=OUTPUT)] = None,
+    imports: Imports = None,
     as_json: Json = False,
 ) -> None:
     """Show a run, comparison, ticket, bundle or encoded table.
@@ -41,6 +43,7 @@ def show(
     """
     if figure is not None and figure.suffix.lower() in OTHER_FIGURES:
         raise ConfigError(f"--figure {figure}: figures are .png and .svg. Use {figure.with_suffix('.png')} for both.")
+    import_modules(imports or ())
     view = _view(path)
     if as_json:
         console.print_json(view.details)

@@ -137,6 +137,10 @@ class RegisteredEmbedding:
     embedding: type[FieldEmbedding]
     status: Status
 
+    @property
+    def registered_class(self) -> type[FieldEmbedding]:
+        return self.embedding
+
 
 _BASELINES = ("bilevel", "candidate_sizes", "hashing", "l1_projection", "magnitude", "mde", "mgqe", "nis", "quantised")
 _MODULES = ["thresher.embeddings.pep", "thresher.embeddings.uniform", *(f"thresher.baselines.{n}" for n in _BASELINES)]

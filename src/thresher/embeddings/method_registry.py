@@ -7,19 +7,35 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import TypeVar
 
+from thresher._internal.class_contract import ClassContract
 from thresher._internal.config_builder import variant_name
 from thresher._internal.text import list_first
 from thresher.embeddings.base import EmbeddingConfig, FieldEmbedding, RegisteredEmbedding, Status, embedding_registry
 
 EmbeddingT = TypeVar("EmbeddingT", bound=type[FieldEmbedding])
+METHOD_CONTRACT = ClassContract(
+    what="method",
+    base=FieldEmbedding,
+    config_base=EmbeddingConfig,
+    arguments={
+        "__init__": lambda field_sizes, config, *, feature_counts=None: None,
+        "forward": lambda ids: None,
+        "num_parameters": lambda: None,
+        "storage_bytes": lambda: None,
+    },
+)
 
 
 def register_embedding(
     name: str, config: type[EmbeddingConfig], *, status: Status = "stable"
 ) -> Callable[[EmbeddingT], EmbeddingT]:
-    """Class decorator that makes a method available by name to configs, the command line and the contract tests."""
+    """Class decorator that makes a method available by name to configs, the command line and the contract tests.
+
+    Raises a `ConfigError` that lists what the class or its config lacks.
+    """
 
     def register(embedding: EmbeddingT) -> EmbeddingT:
+        METHOD_CONTRACT.check(name, embedding, config, embedding_registry.registered())
         embedding_registry.add(name, RegisteredEmbedding(name, config, embedding, status))
         return embedding
 

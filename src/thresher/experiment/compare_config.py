@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import ClassVar
 
 from thresher._internal.settings import load_toml
 from thresher.data.config import DataConfig
@@ -35,7 +36,10 @@ class CompareConfig:
         training: shared by all methods when they are retrained.
         teacher_share: weight of the predictions of a uniform table of `embedding_dim`, trained first, in the training
             labels of all methods.
+        imports: modules to import first, which register your models, methods or data sources (docs/custom_code.md).
     """
+
+    config_imports: ClassVar[str] = "imports"
 
     data: DataConfig = field(default_factory=DataConfig)
     methods: tuple[str, ...] = ("pep", "uniform", "mde", "magnitude", "quantised")
@@ -48,6 +52,7 @@ class CompareConfig:
     search: SearchConfig = field(default_factory=SearchConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
     teacher_share: float = 0.0
+    imports: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for method in self.methods:
@@ -82,7 +87,8 @@ class CompareConfig:
         `trials` is one of them, since more trials may choose other settings; so is the seed on which they are tried.
         """
         first_seed = 0 if self.trials == 1 else self.first_seed
-        return replace(self, methods=("uniform",), models=("fm",), budgets=("1%",), seeds=1, first_seed=first_seed)
+        plain = replace(self, methods=("uniform",), models=("fm",), budgets=("1%",), seeds=1, imports=())
+        return replace(plain, first_seed=first_seed)
 
     @property
     def seed_numbers(self) -> range:

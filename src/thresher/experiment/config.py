@@ -1,6 +1,7 @@
 """RunConfig: everything a run depends on, one to one with its `config.toml`."""
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from thresher._internal.settings import config_to_mapping
 from thresher._internal.text import list_first
@@ -44,7 +45,10 @@ class RunConfig:
         seed: of initial weights, batch order and dropout; the split has its own, `data.split_seed`.
         map_tables_over_mb: tables and optimizer states above this size are files in the run's folder, so that a table
             larger than the memory can be trained at the speed of the disk; absent: all are in memory.
+        imports: modules to import first, which register your models, methods or data sources (docs/custom_code.md).
     """
+
+    config_imports: ClassVar[str] = "imports"
 
     data: DataConfig = field(default_factory=DataConfig)
     model: ModelConfig = field(default_factory=FmConfig)
@@ -60,6 +64,7 @@ class RunConfig:
     teacher_models: tuple[ModelConfig, ...] = ()
     seed: int = 0
     map_tables_over_mb: int | None = None
+    imports: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         parse_budgets(self.budgets)

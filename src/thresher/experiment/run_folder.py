@@ -20,6 +20,7 @@ from thresher.data.table import other_files
 from thresher.errors import (
     ConfigError,
     FolderError,
+    NotRegisteredError,
     RunExistsError,
     RunNotFoundError,
     ThresherError,
@@ -182,6 +183,8 @@ def tickets_folder(plan: DistillationPlan) -> str:
 def _load_settings(settings: Path) -> RunConfig:
     try:
         return load_toml(RunConfig, settings)
+    except NotRegisteredError:
+        raise
     except ConfigError as error:
         raise FolderError(f"{settings} does not hold the settings of a run ({error}). Choose another folder.") from None
 

@@ -186,6 +186,10 @@ class RegisteredModel:
     config: type[ModelConfig]
     model: type[CtrModel]
 
+    @property
+    def registered_class(self) -> type[CtrModel]:
+        return self.model
+
 
 model_registry: Registry[RegisteredModel] = Registry(
     "model", [f"thresher.models.{name}" for name in ("autoint", "deepfm", "fm")], group="thresher.models"

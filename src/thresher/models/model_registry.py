@@ -6,6 +6,7 @@ A third-party package registers a model with the decorator or an entry point of 
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+from thresher._internal.class_contract import ClassContract
 from thresher._internal.config_builder import variant_name
 from thresher.embeddings.base import FieldEmbedding
 from thresher.models.base import CtrModel, ModelConfig, RegisteredModel, model_registry as _registry
@@ -28,12 +29,25 @@ AutoInt with its deep term and without its linear term. On MovieLens-1M dropout 
 has one layer instead of three: `benchmarks/experiments/movielens-1m/` has the measurements.
 """
 ModelT = TypeVar("ModelT", bound=type[CtrModel])
+MODEL_CONTRACT = ClassContract(
+    what="model",
+    base=CtrModel,
+    config_base=ModelConfig,
+    arguments={
+        "__init__": lambda embedding, config, *, num_dense=0: None,
+        "forward": lambda ids, dense=None, bags=(): None,
+    },
+)
 
 
 def register_model(name: str, config: type[ModelConfig]) -> Callable[[ModelT], ModelT]:
-    """Class decorator that makes a model available by name to configs, the command line and the contract tests."""
+    """Class decorator that makes a model available by name to configs, the command line and the contract tests.
+
+    Raises a `ConfigError` that lists what the class or its config lacks.
+    """
 
     def register(model: ModelT) -> ModelT:
+        MODEL_CONTRACT.check(name, model, config, _registry.registered())
         _registry.add(name, RegisteredModel(name, config, model))
         return model
 
