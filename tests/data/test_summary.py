@@ -1,11 +1,10 @@
 import random
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from thresher.data.config import DataConfig, DenseConfig, FieldConfig
+from thresher.data.config import DataConfig, DenseConfig, FieldConfig, SyntheticConfig
 from thresher.data.encode.encode import encode
 from thresher.data.encode.sources import build_source
 from thresher.data.summary import _curve, preview, table_statistics
@@ -55,9 +54,8 @@ def test_the_frequency_curve_reaches_the_rarest_feature() -> None:
 
 def test_preview_of_fields(tmp_path: Path) -> None:
     source = build_source(write(tmp_path / "a.csv"))
-    found = preview(source, 500)
-    assert found.rows_seen == 500
-    assert found.rows_estimated == pytest.approx(1000, rel=0.1)
+    found = preview(source)
+    assert (found.rows_seen, found.rows_estimated, found.complete) == (1000, 1000, True)
     assert found.positive_share == pytest.approx(0.25, abs=0.06)
     fields = {field.name: field for field in found.fields}
     assert fields["site"].examples[0] == ("a", "a")
@@ -68,9 +66,12 @@ def test_preview_of_fields(tmp_path: Path) -> None:
     assert found.dense[0][0] == "n"
     assert found.reasons == ()
     assert not list(tmp_path.glob("out*"))
-    small = preview(replace(source, block_bytes=2_000), 500)  # type: ignore[type-var]
-    assert (small.rows_seen, small.fields) == (500, found.fields)
-    assert small.rows_estimated == pytest.approx(1000, rel=0.1)
+
+
+def test_preview_of_a_source_without_files() -> None:
+    source = build_source(DataConfig(source="synthetic", synthetic=SyntheticConfig(num_rows=12_000)))
+    found = preview(source)
+    assert (found.rows_seen, found.rows_estimated, found.complete) == (10_000, None, False)
 
 
 def test_preview_shows_guesses_and_invalid_values(tmp_path: Path) -> None:

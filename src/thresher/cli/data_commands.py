@@ -37,7 +37,7 @@ def encode(
     sources: RawSources = None,
     out: Annotated[Path | None, option("FOLDER", "Folder of the encoded table.", "--out", "-o")] = None,
     dry_run: Annotated[
-        bool, option("", "Show how the first rows would be encoded; write nothing.", "--dry-run")
+        bool, option("", "Show how a sample of the rows would be encoded; write nothing.", "--dry-run")
     ] = False,
     force: Force = False,
     as_json: Json = False,
@@ -203,7 +203,7 @@ def _print_preview(found: "Preview") -> None:
 
     of = "" if found.rows_estimated is None else f" of about {found.rows_estimated:,}"
     details: Details = {
-        "first_rows": f"{found.rows_seen:,}{of}",
+        **({"rows": found.rows_seen} if found.complete else {"sampled_rows": f"{found.rows_seen:,}{of}"}),
         "label": found.label,
         "label_values": describe_labels(found.label_values),
         "positive_share": round(found.positive_share, 4),

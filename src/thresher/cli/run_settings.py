@@ -68,13 +68,14 @@ def print_guess(source: DataSource) -> None:
     guess, positive = source.guess, source.plan.label.positive
     if source.labels and positive and not any(each.meaning for each in source.labels):
         found = list_first((repr(each.value) for each in source.labels), SHOWN_VALUES)
-        print_note(f"No label in the first rows is {' or '.join(map(repr, positive))} (--positive). Found {found}.")
+        print_note(f"No label in the sampled rows is {' or '.join(map(repr, positive))} (--positive). Found {found}.")
     if guess is None:
         return
     if guess.only_label:
         print_note("Columns used, with a guessed label (change it with --label):")
     else:
-        print_note("Guessed columns (change them with --label, --fields, --drop):")
+        rows = f" from {guess.rows}" if guess.rows else ""
+        print_note(f"Guessed columns{rows} (change them with --label, --fields, --drop):")
     width = max(len(column) for column, _ in guess.reasons)
     for column, reason in guess.reasons:
         print_note(f"  {column:<{width}}  {reason}")

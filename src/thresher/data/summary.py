@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 from thresher.data.encode.row_encoder import RowEncoder, count_unknown
 from thresher.data.encode.sources import DataSource
 from thresher.data.encode.transforms import BROKEN, bag_values, dense_values, field_values, quantile_edges
+from thresher.data.encode.user_files import FilesSource
 from thresher.data.read.column_values import LabelValue, as_numbers, as_text, count_labels, raw_column, read_labels
-from thresher.data.read.raw_files import RawChunk
+from thresher.data.read.sample_rows import SAMPLE_ROWS, Sample
 from thresher.data.schema import SPLITS, DenseColumn, Field
 from thresher.data.table import EncodedSplit, EncodedTable
 from thresher.errors import DataError
 
-PREVIEW_ROWS = 10_000
 LABEL_VALUES, NUM_EXAMPLES = 100, 3
 TAIL_EDGES = (1, 10, 100, 1_000, 10_000, 100_000)
 _BLOCK_ROWS = 1 << 18
@@ -24,7 +24,7 @@ _BLOCK_ROWS = 1 << 18
 
 @dataclass(frozen=True)
 class FieldPreview:
-    """A field in the first rows."""
+    """A field in the rows of a preview."""
 
     name: str
     column: str
@@ -39,10 +39,11 @@ class FieldPreview:
 
 @dataclass(frozen=True)
 class Preview:
-    """What `encode` would produce, estimated from the first rows."""
+    """What `encode` would produce, estimated from a sample of the rows."""
 
     rows_seen: int
-    rows_estimated: int | None  # of the whole source, by its size; None if unknown
+    rows_estimated: int | None  # of the whole source; None if unknown
+    complete: bool  # whether all rows were seen
     label: str
     positive_share: float  # of the rows that have a label
     bad_labels: int
@@ -51,43 +52,43 @@ class Preview:
     dense: tuple[tuple[str, float, float], ...]  # (name, mean, standard deviation)
     skipped: tuple[tuple[int, str], ...]  # bad rows (line, reason)
     reasons: tuple[tuple[str, str], ...]  # (column, role and why), if the columns were guessed
-    file: str | None = None  # of the first rows
+    file: str | None = None  # the first file
 
 
-def preview(source: DataSource, num_rows: int = PREVIEW_ROWS) -> Preview:
-    """Read the first rows of a source as `encode` would; writes nothing."""
+def preview(source: DataSource) -> Preview:
+    """Encode a sample of a source's rows as `encode` would; writes nothing."""
     plan = source.plan
-    chunks, rows_read = list[RawChunk](), 0
-    for chunk in source.chunks():  # only of the first file
-        if chunks and chunk.file != chunks[0].file:
-            break
-        chunks.append(chunk)
-        rows_read += len(chunk.frame)
-        if rows_read >= num_rows:
-            break
-    if not rows_read:
-        raise DataError("there are no rows")
-    frame = pl.concat([chunk.frame for chunk in chunks]).head(num_rows)
+    sample = source.read_sample() if isinstance(source, FilesSource) else _first_rows(source)
+    guess, frame = (source.guess if isinstance(source, FilesSource) else None), sample.frame
     labels, bad = read_labels(frame, plan.label)
-    estimated = None
-    if chunks[-1].bytes_done and source.num_bytes:
-        estimated = round(rows_read * source.num_bytes / chunks[-1].bytes_done)
     labelled = ~np.any([np.zeros(len(frame), bool), *(mask for mask, _ in bad)], axis=0)
-    guess = getattr(source, "guess", None)
     label_values = count_labels(raw_column(frame, plan.label.column), plan.label.positive)
     return Preview(
         rows_seen=len(frame),
-        rows_estimated=estimated,
+        rows_estimated=sample.num_rows,
+        complete=sample.complete,
         label=plan.label.column,
         positive_share=float(labels[labelled].mean()) if labelled.any() else 0.0,
         bad_labels=int((~labelled).sum()),
         label_values=tuple(value for at, value in enumerate(label_values) if at < LABEL_VALUES or value.meaning == 1),
         fields=tuple(_preview_field(field, raw_column(frame, field.column)) for field in plan.fields),
         dense=tuple(_preview_dense(dense, raw_column(frame, dense.column)) for dense in plan.dense),
-        skipped=tuple(skipped for chunk in chunks for skipped in chunk.skipped),
+        skipped=sample.skipped,
         reasons=() if guess is None else guess.reasons,
-        file=None if chunks[0].file is None else str(chunks[0].file),
+        file=None if sample.file is None else str(sample.file),
     )
+
+
+def _first_rows(source: DataSource) -> Sample:
+    frames = list[pl.DataFrame]()
+    for chunk in source.chunks():
+        frames.append(chunk.frame)
+        if sum(map(len, frames)) > SAMPLE_ROWS:
+            break
+    if not any(map(len, frames)):
+        raise DataError("there are no rows")
+    frame = pl.concat(frames)
+    return Sample(frame.head(SAMPLE_ROWS), None, None, len(frame) <= SAMPLE_ROWS)
 
 
 def _preview_field(field: Field, column: pl.Series) -> FieldPreview:

@@ -9,15 +9,19 @@ from thresher.data.config import DataConfig, DenseConfig, FieldConfig, SplitConf
 from thresher.data.encode.encode import encode
 from thresher.data.encode.row_encoder import RowEncoder
 from thresher.data.encode.sources import build_source
-from thresher.data.read.guess_columns import guess_columns
-from thresher.data.read.raw_files import resolve_format
+from thresher.data.read.guess_columns import Guess, guess_columns
+from thresher.data.read.sample_rows import sample_rows
 from thresher.data.schema import FileFormat
 from thresher.errors import DataError
 
 
+def guess_file(path: Path, config: DataConfig | None = None) -> Guess:
+    return guess_columns(sample_rows([path], FileFormat()), config)
+
+
 def guess(path: Path, frame: pl.DataFrame, config: DataConfig | None = None) -> dict[str, str]:
     frame.write_csv(path)
-    result = guess_columns(path, resolve_format(path, FileFormat()), config)
+    result = guess_file(path, config)
     return {"label": result.label} | {field.name: field.transform for field in result.fields}
 
 
@@ -42,7 +46,7 @@ def test_columns_are_guessed_by_their_values(tmp_path: Path) -> None:
         "price": "quantiles",
         "site": "none",
     }
-    result = guess_columns(tmp_path / "a.csv", resolve_format(tmp_path / "a.csv", FileFormat()))
+    result = guess_file(tmp_path / "a.csv")
     assert dict(result.reasons)["id"].startswith("not used")
     assert set(dict(result.reasons)) == set(frame.columns)
 
@@ -98,7 +102,7 @@ def test_lists_are_bags_and_columns_with_another_role_are_not_guessed(tmp_path: 
     config = DataConfig(
         dense=(DenseConfig(name="price"),), weight="w", split=SplitConfig(by="time", column="when"), drop=("s",)
     )
-    result = guess_columns(path, resolve_format(path, FileFormat()), config)
+    result = guess_file(path, config)
     assert [(field.name, field.pooling) for field in result.fields] == [("tags", "mean")]
     assert set(dict(result.reasons)) == set(columns)
 
@@ -121,7 +125,7 @@ def test_hints_for_text_that_is_not_a_category(tmp_path: Path) -> None:
         }
     )
     frame.write_csv(path := tmp_path / "rows.csv")
-    reasons = dict(guess_columns(path, resolve_format(path, FileFormat())).reasons)
+    reasons = dict(guess_file(path).reasons)
     part = 'Use "seen_at:hour", or transform = "date", date_part = "hour" in the settings'
     assert f"dates? {part}" in reasons["seen_at"]
     assert "numbers with commas? Use a decimal point" in reasons["euros"]
@@ -150,7 +154,7 @@ def test_dates_in_parquet_and_unix_seconds_are_guessed(tmp_path: Path) -> None:
         }
     )
     frame.write_parquet(path := tmp_path / "rows.parquet")
-    found = guess_columns(path, resolve_format(path, FileFormat()))
+    found = guess_file(path)
     taken = {field.name: (field.transform, field.date_part) for field in found.fields if field.transform == "date"}
     assert taken == {
         "at": ("date", "hour"),
@@ -169,10 +173,10 @@ def test_dates_in_parquet_and_unix_seconds_are_guessed(tmp_path: Path) -> None:
 
 def test_a_last_line_without_a_line_end_is_used_for_guessing(tmp_path: Path) -> None:
     (path := tmp_path / "rows.csv").write_text("click,site\n0,a\n1,b\n0,c")
-    found = guess_columns(path, resolve_format(path, FileFormat()))
+    found = guess_file(path)
     assert dict(found.reasons)["site"] == "categorical: text, 3 distinct values in 3 rows"
     path.write_text("click,site\n0,a")
-    assert guess_columns(path, resolve_format(path, FileFormat()), DataConfig(label="click")).fields[0].name == "site"
+    assert guess_file(path, DataConfig(label="click")).fields[0].name == "site"
 
 
 def test_categories_and_times_of_day_in_parquet_are_texts(tmp_path: Path) -> None:
@@ -206,24 +210,68 @@ def test_a_column_without_a_name_is_not_used(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     for first, reason in (range(4), "a row number, different in every row"), ([1, 1, 2, 2], "it has no name"):
         path.write_text(",click,site\n" + "".join(f"{number},{row % 2},a\n" for row, number in enumerate(first)))
-        found = guess_columns(path, resolve_format(path, FileFormat()))
+        found = guess_file(path)
         assert dict(found.reasons)[""] == f"not used: {reason}"
         assert [field.name for field in found.fields] == ["site"]
 
 
-@pytest.mark.parametrize("name", ["item", "user", "Movie", "shown-ad", "targetItem", "STORE", "device_2", "user_id"])
-def test_integers_named_like_identifiers_are_categories(tmp_path: Path, name: str) -> None:
+CODE_NAMES = ["item", "user", "Movie", "shown-ad", "targetItem", "STORE", "device_2", "user_id", "userid", "zip5"]
+CODE_NAMES += ["flight_number", "FL_NUM", "TailNum", "phonenumber", "isbn13", "Phone", "order_no", "device_type"]
+
+
+@pytest.mark.parametrize("name", CODE_NAMES)
+def test_integers_named_like_codes_are_categories(tmp_path: Path, name: str) -> None:
     frame = pl.DataFrame({"click": [row % 2 for row in range(1000)], name: range(1000)})
     assert guess(tmp_path / "a.csv", frame)[name] == "none"
+    assert "codes by its name" in dict(guess_file(tmp_path / "a.csv").reasons)[name]
 
 
-@pytest.mark.parametrize("name", ["user_visits", "itemCount", "load", "number", "visits_per_user"])
+QUANTITY_NAMES = ["user_visits", "itemCount", "load", "number", "visits_per_user", "num_users", "number_of_items"]
+QUANTITY_NAMES += ["bid", "amount_paid", "tip", "total_num", "max_item"]
+
+
+@pytest.mark.parametrize("name", QUANTITY_NAMES)
 def test_integers_named_like_quantities_are_numeric(tmp_path: Path, name: str) -> None:
     frame = pl.DataFrame({"click": [row % 2 for row in range(1000)], name: range(1000)})
     assert guess(tmp_path / "a.csv", frame)[name] == "log2"
 
 
-@pytest.mark.parametrize("name", ["price_per_item", "time_on_page", "item"])
+@pytest.mark.parametrize("name", ["price_per_item", "time_on_page", "item", "flight_number", "bid", "tip", "paid"])
 def test_fractions_are_never_identifiers(tmp_path: Path, name: str) -> None:
     frame = pl.DataFrame({"click": [row % 2 for row in range(1000)], name: [row / 7 for row in range(1000)]})
     assert guess(tmp_path / "a.csv", frame)[name] == "quantiles"
+
+
+@pytest.mark.parametrize(
+    ("values", "transform", "reason"),
+    [
+        ([f"{row * 7 % 1000:05}" for row in range(1000)], "none", "numbers with leading zeros, so codes"),
+        ([f"{9_780_000_000_000 + row * 7919}" for row in range(1000)], "none", "numbers of 13 digits each, so codes"),
+        ([f"{9_780_000_000 + row * 7919}.0" for row in range(1000)], "none", "numbers of 10 digits each, so codes"),
+        ([f"20{row % 30:02}{row % 12 + 1:02}{row % 28 + 1:02}" for row in range(1000)], "none", 'format = "%Y%m%d"'),
+        ([f"{20_000 + row * 57}" for row in range(1000)], "log2", "many integers, log² buckets"),
+        ([f"{10_000_000 + row}" for row in range(-500, 500)], "quantiles", "many integers in a narrow range"),
+        ([f"{-10_000_000 - row}" for row in range(1000)], "log2", "many integers, log² buckets"),
+        ([f"{1_700_000_000 + row * 977}" for row in range(1000)], "quantiles", "seconds since 1970? Set"),
+        ([f"{1_700_000_000_000 + row * 977_123}" for row in range(1000)], "quantiles", "milliseconds since 1970?"),
+    ],
+    ids=["zip", "isbn", "floats", "dates", "salaries", "narrow", "negative", "unix", "unix ms"],
+)
+def test_integers_are_codes_or_quantities_by_their_values(tmp_path: Path, values, transform, reason) -> None:
+    frame = pl.DataFrame({"click": [row % 2 for row in range(1000)], "x": values})
+    assert guess(tmp_path / "a.csv", frame)["x"] == transform
+    assert reason in dict(guess_file(tmp_path / "a.csv").reasons)["x"]
+
+
+def test_few_of_many_rows_do_not_make_a_row_id(tmp_path: Path) -> None:
+    rows = 30_000
+    users = [f"u{row * 7919 % 25_000}" for row in range(rows)]
+    frame = pl.DataFrame(
+        {"click": [row % 2 for row in range(rows)], "user": users, "note": [f"n{row}" for row in range(rows)]}
+    )
+    frame.write_csv(path := tmp_path / "a.csv")
+    reasons = dict(guess_file(path).reasons)
+    assert "a row id? Drop it" in reasons["note"]
+    assert "row id" not in reasons["user"]
+    frame.head(1000).write_csv(path)
+    assert "a row id? Drop it" in dict(guess_file(path).reasons)["user"]

@@ -93,7 +93,7 @@ def source_names() -> tuple[str, ...]:
 
 
 def build_source(config: DataConfig) -> DataSource:
-    """The source of a config. Reads the header and the first rows of files, not all rows."""
+    """The source of a config. Reads the header and a sample of the rows of files, not all rows."""
     config = validate_config(config)
     return _registry.find(config.source)(config)
 

@@ -12,10 +12,11 @@ from thresher.data.config import DataConfig
 from thresher.data.encode.row_encoder import RowEncoder
 from thresher.data.encode.sources import EncodingPlan, describe_files, register_source
 from thresher.data.read.column_values import LabelValue, check_positive, count_labels, unknown_column
-from thresher.data.read.guess_columns import Guess, first_rows, guess_columns
+from thresher.data.read.guess_columns import Guess, guess_columns
 from thresher.data.read.raw_files import BLOCK_BYTES, RawChunk, expand_paths, is_parquet, read_chunks, resolve_format
+from thresher.data.read.sample_rows import Sample, sample_rows
 from thresher.data.read.text_rows import delimiter_hint
-from thresher.data.schema import DenseColumn, Field, FileFormat, Label, SplitName
+from thresher.data.schema import DenseColumn, Field, FileFormat, Label, Schema, SplitName
 from thresher.data.table import EncodedTable, read_metadata
 from thresher.errors import ConfigError, DataError, FileFormatError, TableExistsError
 
@@ -30,7 +31,12 @@ class FilesSource:
     file_format: FileFormat  # as in the settings; what is not set there is detected in each file
     block_bytes: int = BLOCK_BYTES
     guess: Guess | None = None
-    labels: tuple[LabelValue, ...] = ()  # the label values in the first rows; empty if they were not needed
+    labels: tuple[LabelValue, ...] = ()  # the label values in the sample; empty if they were not needed
+    sample: Sample | None = None  # of the training rows; None if it was not needed to guess columns
+
+    def read_sample(self) -> Sample:
+        """Rows spread over all files, read at the first use."""
+        return self.sample or sample_rows(self.paths, self.file_format, bad_rows=self.plan.bad_rows)
 
     @property
     def num_bytes(self) -> int | None:
@@ -55,18 +61,25 @@ class FilesSource:
 
 @register_source("files")
 def build_files_source(config: DataConfig) -> FilesSource:
-    """Reads the first rows if the label or the fields must be guessed."""
+    """Reads a sample of the rows if the label or the fields must be guessed."""
     paths, splits = _split_paths(config)
     file_format = resolve_format(paths[0], config.file_format)
     named = [config.label, *(field.column or field.name for field in config.fields), *config.drop]
     named += [*(dense.column or dense.name for dense in config.dense), config.weight, config.split.column]
     _check_columns(named, file_format.columns, paths[0])
-    plan, guess = _plan(config, paths[0], file_format)
-    labels, label = () if guess is None else guess.labels, plan.label
-    if guess is None and label.positive and label.column in file_format.columns:
-        labels = count_labels(first_rows(paths[0], file_format, config)[label.column], label.positive)
-    check_positive(labels, label.positive, file=paths[0], column=label.column)
-    return FilesSource(paths, plan, splits, config.file_format, config.block_bytes, guess, labels)
+    known = None if config.vocabulary_like is None or config.fields else RowEncoder.load(config.vocabulary_like).schema
+    must_guess = known is None and (not config.fields or config.label is None)
+    sample = guess = None
+    if must_guess or (config.positive if known is None else known.label.positive):
+        training = paths[: len(paths) if splits[0] is None else splits.count("train")]
+        sample = sample_rows(training, config.file_format, first_format=file_format, bad_rows=config.bad_rows)
+        guess = guess_columns(sample, config) if must_guess else None
+    plan = _plan(config, known, guess, replace(config.file_format, columns=()) if is_parquet(paths[0]) else file_format)
+    labels = () if guess is None else guess.labels
+    if guess is None and sample is not None and plan.label.column in sample.frame.columns:
+        labels = count_labels(sample.frame[plan.label.column], plan.label.positive)
+    check_positive(labels, plan.label.positive, file=paths[0], column=plan.label.column)
+    return FilesSource(paths, plan, splits, config.file_format, config.block_bytes, guess, labels, sample)
 
 
 def _check_columns(names: Sequence[str | None], columns: Sequence[str], path: Path) -> None:
@@ -77,25 +90,21 @@ def _check_columns(names: Sequence[str | None], columns: Sequence[str], path: Pa
             raise FileFormatError(message + hint, file=path) if hint else DataError(message, file=path)
 
 
-def _plan(config: DataConfig, path: Path, file_format: FileFormat) -> tuple[EncodingPlan, Guess | None]:
-    """Fields, label, dense and weight columns: from an earlier table, from the settings, or guessed."""
-    stored = replace(config.file_format, columns=()) if is_parquet(path) else file_format
-    if config.vocabulary_like is not None and not config.fields:
-        schema = RowEncoder.load(config.vocabulary_like).schema
-        columns = {"dense": schema.dense, "weight": schema.weight, "file_format": stored}
-        return EncodingPlan.of(config, fields=schema.fields, label=schema.label, **columns), None
-    fields, label, guess = config.fields, config.label, None
-    if not fields or label is None:
-        guess = guess_columns(path, file_format, config)
-        fields, label = guess.fields, guess.label
+def _plan(config: DataConfig, known: Schema | None, guess: Guess | None, file_format: FileFormat) -> EncodingPlan:
+    """Fields, label, dense and weight columns: from an earlier table, guessed, or from the settings."""
+    if known is not None:
+        columns = {"dense": known.dense, "weight": known.weight, "file_format": file_format}
+        return EncodingPlan.of(config, fields=known.fields, label=known.label, **columns)
+    fields, label = (config.fields, config.label) if guess is None else (guess.fields, guess.label)
+    assert label is not None, "without a label, columns are guessed"
     return EncodingPlan.of(
         config,
         fields=_order_fields([field.to_field(config.min_count or 1) for field in fields]),
         label=Label(column=label, positive=config.positive),
         dense=tuple(DenseColumn(**vars(dense)) for dense in config.dense),
         weight=config.weight,
-        file_format=stored,
-    ), guess
+        file_format=file_format,
+    )
 
 
 def _order_fields(fields: Sequence[Field]) -> tuple[Field, ...]:

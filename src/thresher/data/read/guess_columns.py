@@ -1,8 +1,6 @@
-"""Guesses the label and the fields of a file from its first rows, with a reason for each column."""
+"""Guesses the label and the fields of files from a sample of their rows, with a reason for each column."""
 
-import re
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +9,7 @@ import polars as pl
 
 from thresher._internal.text import list_first
 from thresher.data.config import DataConfig, FieldConfig
+from thresher.data.read.column_names import LABEL_NAMES, ROW_ID_NAMES, names_codes
 from thresher.data.read.column_values import (
     SHOWN_VALUES,
     LabelValue,
@@ -21,32 +20,18 @@ from thresher.data.read.column_values import (
     label_of,
     parse_dates,
 )
-from thresher.data.read.raw_files import read_chunks
+from thresher.data.read.sample_rows import Sample
 from thresher.data.read.text_rows import single_column_error
-from thresher.data.schema import DatePart, FileFormat
+from thresher.data.schema import DatePart
 from thresher.errors import DataError, FileFormatError, LabelError
 
-SAMPLE_ROWS = 10_000
-MANY_VALUES = 256  # an integer column with more distinct values is a quantity, unless its name says otherwise
+MANY_VALUES = 256  # an integer column with more distinct values is a quantity, unless it holds codes
+CODE_DIGITS = 8  # integers that all have the same number of digits, at least this many, are codes
+FEW_BUCKETS = 8  # fewer log² buckets than this say little: quantiles are used instead
 FEW_ROWS = 50  # minimum number of values for a hint about a text column
 NEARLY_ALL, OFTEN = 0.9, 0.4
-UNIX_SECONDS = 1_000_000_000, 2_000_000_000  # 2001 to 2033: different integers in this range may be timestamps
+UNIX_SECONDS = 1e9, 2e9  # 2001 to 2033; integers in this range, or thousand times as large, may be timestamps
 SEPARATORS = ("|", ";", ",")
-_LABEL_NAMES = (
-    "label", "click", "clicked", "is_click", "is_clicked", "target", "y", "class", "conversion", "converted",
-)  # fmt: skip
-_ROW_ID_NAMES = ("id", "index", "row", "row_id", "rowid", "row_number", "uuid", "")
-_CODE_ENDINGS = ("id", "ids", "code", "zip", "zipcode", "postcode", "hash", "key", "type", "category", "ip", "phone")
-_CODE_WORDS = {
-    "user", "customer", "member", "visitor", "buyer", "seller", "merchant", "account", "author", "artist",
-    "item", "product", "sku", "brand", "movie", "song", "track", "album", "book", "article", "post", "video", "game",
-    "ad", "advert", "creative", "campaign", "advertiser", "publisher", "banner", "keyword", "query",
-    "site", "domain", "host", "page", "url", "app", "channel", "device", "browser", "session", "cookie",
-    "store", "shop", "hotel", "restaurant", "venue", "city", "region", "country", "county", "district",
-}  # fmt: skip
-"""An integer column whose name ends in such a word (`user`, `targetItem`, not `user_visits`) is an identifier,"""
-_QUANTITY_WORDS = {"per", "on", "by", "in", "num", "count"}
-"""except if the name contains one of these: `visits_per_user`, `time_on_page`."""
 
 
 @dataclass(frozen=True)
@@ -58,34 +43,33 @@ class Guess:
     reasons: tuple[tuple[str, str], ...]  # (column, its role and why)
     only_label: bool = False  # the fields are set
     unused: tuple[str, ...] = ()  # columns without a role, if the fields are set
-    labels: tuple[LabelValue, ...] = ()  # the values of the label column in the first rows
+    labels: tuple[LabelValue, ...] = ()  # the values of the label column in the sample
+    rows: str = ""  # which rows were used, if not all
 
 
-def guess_columns(path: Path, file_format: FileFormat, config: DataConfig | None = None) -> Guess:
-    """Guess the label and fields of a file; what `config` sets (label, fields, drop, positive) is used as it is.
-
-    `file_format` must come from `resolve_format`.
-    """
-    config = config or DataConfig()
-    sample = first_rows(path, file_format, config)
-    label, why = _guess_label(sample, config, path)
-    labels = count_labels(sample[label], config.positive)
+def guess_columns(sample: Sample, config: DataConfig | None = None) -> Guess:
+    """Guess the label and fields of files; what `config` sets (label, fields, drop, positive) is used as it is."""
+    config, frame = config or DataConfig(), sample.frame
+    label, why = _guess_label(frame, config, sample.file)
+    labels = count_labels(frame[label], config.positive)
     if config.positive or any(each.meaning is None for each in labels):
         why += f"; {describe_labels(labels)}"
         why += "" if config.positive else "; set `positive` to the values that mean 1"
     reasons, fields, roles = [(label, f"label: {why}")], list[FieldConfig](), _roles_as_set(config)
-    others = [name for name in sample.columns if name != label]
+    others = [name for name in frame.columns if name != label]
     for name in others:
         if name in roles:
             reasons.append((name, roles[name]))
         elif not config.fields:
-            field, reason = _guess_field(name, sample[name])
+            field, reason = _guess_field(name, frame[name], complete=sample.complete)
             reasons.append((name, reason))
             fields += [] if field is None else [field]
     if not fields and not config.fields:
-        raise DataError("no column is left as a field; set data.fields", file=path)
+        raise DataError("no column is left as a field; set data.fields", file=sample.file)
     unused = tuple(name for name in others if config.fields and name not in roles)
-    return Guess(label, config.fields or tuple(fields), tuple(reasons), bool(config.fields), unused, labels)
+    return Guess(
+        label, config.fields or tuple(fields), tuple(reasons), bool(config.fields), unused, labels, sample.description
+    )
 
 
 def _roles_as_set(config: DataConfig) -> dict[str, str]:
@@ -103,21 +87,7 @@ def _roles_as_set(config: DataConfig) -> dict[str, str]:
     return roles
 
 
-def first_rows(path: Path, file_format: FileFormat, config: DataConfig) -> pl.DataFrame:
-    """The first rows of a file, for guessing."""
-    frames, num_rows = list[pl.DataFrame](), 0
-    chunks = read_chunks(path, file_format, header=not config.columns, block_bytes=1 << 22, bad_rows=config.bad_rows)
-    for chunk in islice(chunks, 2):  # a last line without a line end is a separate chunk
-        frames.append(chunk.frame)
-        num_rows += len(chunk.frame)
-        if num_rows >= SAMPLE_ROWS:
-            break
-    if not num_rows:
-        raise DataError("there are no rows", file=path)
-    return pl.concat(frames).head(SAMPLE_ROWS)
-
-
-def _guess_label(sample: pl.DataFrame, config: DataConfig, path: Path) -> tuple[str, str]:
+def _guess_label(sample: pl.DataFrame, config: DataConfig, path: Path | None) -> tuple[str, str]:
     if config.label is not None:
         return config.label, "as set"
     used = {*config.drop, config.weight, config.split.column}
@@ -125,7 +95,7 @@ def _guess_label(sample: pl.DataFrame, config: DataConfig, path: Path) -> tuple[
     used |= {dense.column or dense.name for dense in config.dense}
     free = [name for name in sample.columns if name not in used and not sample[name].dtype.is_nested()]
     binary = [name for name in free if _binary(sample[name], config.positive)]
-    for wanted in _LABEL_NAMES:
+    for wanted in LABEL_NAMES:
         for name in free:
             if name.lower() == wanted and name in binary:
                 return name, "by its name, and it is 0/1"
@@ -148,7 +118,7 @@ def _not_binary(name: str, column: pl.Series, positive: tuple[str, ...]) -> str:
     values = count_labels(column, positive)[:SHOWN_VALUES]
     held = ", ".join(f"{each.value or 'empty'} ({each.count:,})" for each in values)
     return (
-        f"its name is a label's, but its first rows are not 0 and 1: {held}. If it is the label, set data.label and "
+        f"its name is a label's, but its values are not 0 and 1: {held}. If it is the label, set data.label and "
         'data.positive, or data.bad_rows = "skip" to skip other values. If not, set data.label to another column, or '
         "add this one to data.drop."
     )
@@ -161,7 +131,7 @@ def _binary(column: pl.Series, positive: tuple[str, ...]) -> bool:
     return {label_of(value, positive) for value in distinct} == {0, 1}
 
 
-def _guess_field(name: str, column: pl.Series) -> tuple[FieldConfig | None, str]:
+def _guess_field(name: str, column: pl.Series, *, complete: bool) -> tuple[FieldConfig | None, str]:
     if isinstance(column.dtype, pl.List | pl.Array):
         return FieldConfig(name=name, pooling="mean"), "multi-valued: a list column, pooled by the mean"
     if column.dtype.is_nested():
@@ -172,7 +142,7 @@ def _guess_field(name: str, column: pl.Series) -> tuple[FieldConfig | None, str]
         return FieldConfig(name=name, transform="date", date_part=part), reason
     text = as_text(column)
     distinct, rows = text.n_unique(), len(text)
-    if name.lower() in _ROW_ID_NAMES and rows > 1 and distinct == rows:
+    if name.lower() in ROW_ID_NAMES and rows > 1 and distinct == rows:
         return None, "not used: a row number, different in every row"
     if not name:
         return None, "not used: it has no name"
@@ -181,22 +151,54 @@ def _guess_field(name: str, column: pl.Series) -> tuple[FieldConfig | None, str]
         return FieldConfig(name=name), f"categorical: text, {counts}"
     numbers, broken = as_numbers(column)
     present = numbers[~np.isnan(numbers)]
+    # in a small part of many rows, most values of an identifier differ; a row id differs in all of them
+    differ = rows >= FEW_ROWS and distinct >= (NEARLY_ALL * rows if complete else rows)
+    row_id = "; nearly all values differ: a row id? Drop it" if differ else ""
     if broken.any() or not len(present):
         hint = _text_hint(name, text, len(present), broken)
-        return FieldConfig(name=name), f"categorical: text, {counts}" + (f"; {hint}" if hint else "")
-    words = re.findall(r"[A-Z]?[a-z]+|[A-Z]+", name)
-    names_one = words and words[-1].lower() in _CODE_WORDS and not _QUANTITY_WORDS & {word.lower() for word in words}
-    is_whole = np.array_equal(present, np.floor(present))
-    if name.lower().endswith(_CODE_ENDINGS) or (names_one and is_whole):
-        return FieldConfig(name=name), f"categorical: numbers, but an identifier by its name; {counts}"
+        return FieldConfig(name=name), f"categorical: text, {counts}" + (f"; {hint}" if hint else row_id)
+    is_whole = bool(np.array_equal(present, np.floor(present)))
+    if names_codes(name, integers=is_whole):
+        return FieldConfig(name=name), f"categorical: numbers, but codes by its name; {counts}{row_id}"
     if not is_whole:
         return FieldConfig(name=name, transform="quantiles"), f"numeric: fractions, quantile buckets; {counts}"
+    if why := _look_like_codes(text, present):
+        return FieldConfig(name=name), f"categorical: {why}; {counts}{row_id}"
     if distinct > MANY_VALUES:
-        hint = ""
-        if UNIX_SECONDS[0] <= present.min() and present.max() < UNIX_SECONDS[1] and distinct >= NEARLY_ALL * rows:
-            hint = '; seconds since 1970? Set transform = "date", date_format = "unix"'
-        return FieldConfig(name=name, transform="log2"), f"numeric: many integers, log² buckets; {counts}{hint}"
+        return _many_integers(name, present, counts)
     return FieldConfig(name=name), f"categorical: few integers, {counts}"
+
+
+def _look_like_codes(text: pl.Series, present: npt.NDArray[np.float64]) -> str:
+    """Why integers are codes and not quantities, by the way they are written; empty if they are not."""
+    digits = text.filter(text != "").str.strip_chars().str.strip_suffix(".0")
+    if digits.str.contains(r"^0\d").any():
+        return "numbers with leading zeros, so codes"
+    lengths = digits.str.len_bytes().unique().to_list()
+    if len(lengths) > 1 or lengths[0] < CODE_DIGITS or not digits.str.contains(r"^\d+$").all():
+        return ""
+    if _timestamp_hint(present):
+        return ""
+    hint = ""
+    if lengths[0] == 8 and not digits.str.to_date("%Y%m%d", strict=False).has_nulls():
+        hint = '; dates? Set transform = "date", date_format = "%Y%m%d"'
+    return f"numbers of {lengths[0]} digits each, so codes{hint}"
+
+
+def _many_integers(name: str, present: npt.NDArray[np.float64], counts: str) -> tuple[FieldConfig, str]:
+    """A quantity: log² buckets, or quantiles if the values are so close together that few buckets are left."""
+    hint, low, high = _timestamp_hint(present), present.min(), present.max()
+    if low > 2 and np.log(high) ** 2 - np.log(low) ** 2 < FEW_BUCKETS:
+        reason = f"numeric: many integers in a narrow range, quantile buckets; {counts}{hint}"
+        return FieldConfig(name=name, transform="quantiles"), reason
+    return FieldConfig(name=name, transform="log2"), f"numeric: many integers, log² buckets; {counts}{hint}"
+
+
+def _timestamp_hint(present: npt.NDArray[np.float64]) -> str:
+    for factor, hint in (1, "seconds since 1970? Set"), (1000, "milliseconds since 1970? Divide by 1000 and set"):
+        if UNIX_SECONDS[0] * factor <= present.min() and present.max() < UNIX_SECONDS[1] * factor:
+            return f'; {hint} transform = "date", date_format = "unix"'
+    return ""
 
 
 def _usual_part(column: pl.Series) -> DatePart:
@@ -222,8 +224,6 @@ def _text_hint(name: str, text: pl.Series, num_numbers: int, broken: npt.NDArray
     if num_numbers >= OFTEN * len(present):
         words = text.filter(pl.Series(broken)).value_counts(sort=True)[:, 0].head(3).to_list()
         return f"numbers except for {', '.join(map(repr, words))}? Leave those cells empty to make it numeric"
-    if present.n_unique() >= NEARLY_ALL * len(present):
-        return "nearly all values differ: a row id? Drop it"
     return ""
 
 

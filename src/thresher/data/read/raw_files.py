@@ -18,7 +18,7 @@ import numpy as np
 import polars as pl
 
 from thresher.data.config import BadRows
-from thresher.data.read.text_rows import LATIN_1_HINT, QUOTE_HINT, count_char, inside_quotes, parse_rows
+from thresher.data.read.text_rows import LATIN_1_HINT, QUOTE_HINT, Parsed, count_char, inside_quotes, parse_rows
 from thresher.data.schema import FileFormat, SplitName
 from thresher.errors import DataError, FileFormatError
 
@@ -121,11 +121,16 @@ def read_chunks(
             header_end = _header_end(data, file_format)
             line += data.count(b"\n", 0, header_end)
             data, awaiting_header = data[header_end:], False
-        if file_format.encoding != "utf-8":
-            data = _decode(data, path, file_format).encode()
-        frame, lines, skipped = parse_rows(data, line, file_format, path, skip=bad_rows == "skip")
+        frame, lines, skipped = parse_block(data, line, file_format, path, skip=bad_rows == "skip")
         bytes_done = block.end_offset if plain else None
         yield RawChunk(frame, path, lines.__getitem__, tuple(skipped), bytes_done=bytes_done)
+
+
+def parse_block(data: bytes, first_line: int, file_format: FileFormat, path: Path, *, skip: bool) -> Parsed:
+    """The rows of complete lines in the encoding of the file. Without `skip` the first bad row raises."""
+    if file_format.encoding != "utf-8":
+        data = _decode(data, path, file_format).encode()
+    return parse_rows(data, first_line, file_format, path, skip=skip)
 
 
 def _header_end(data: bytes, file_format: FileFormat) -> int:
