@@ -141,7 +141,7 @@ def train_baseline(
     ):
         environment, config = run_environment(), replace(baseline, data=settings.data(source), seed=seed)
         with Run.started(settings.temporary / "baselines" / digest(config), config, resume=True) as run:
-            table = encode_data(run)
+            table = encode_data(run.config.data, run.encoded)
         point = RunWorkflow.of(run, table).train_dense()
         content = read_or_start(settings, path, baseline, points={})
         content["points"][str(seed)] = point.to_json()

@@ -55,7 +55,7 @@ def time_budgets(settings: PaperSettings, path: Path) -> None:
 def _timed(settings: PaperSettings, config: RunConfig) -> TimedRun:
     folder = settings.temporary / "runtime" / digest(config)
     with display() as progress, Run.started(folder, config, resume=True) as run:
-        encoded = encode_data(run, progress)
+        encoded = encode_data(run.config.data, run.encoded, progress)
         workflow = RunWorkflow.of(run, encoded, progress)
         tickets = workflow.find_tickets(HARD_LABELS)  # as published
         points = [workflow.prune_to(ticket, HARD_LABELS) for ticket in tickets]

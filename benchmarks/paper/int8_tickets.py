@@ -40,7 +40,7 @@ def _points(settings: PaperSettings, config: RunConfig) -> list[dict[str, Any]]:
     config = replace(config, data=settings.data(config.data.source))
     folder = settings.temporary / "int8_tickets" / digest(config)
     with display() as progress, Run.started(folder, config, resume=True) as run:
-        table = encode_data(run, progress)
+        table = encode_data(run.config.data, run.encoded, progress)
         workflow = RunWorkflow.of(run, table, progress)
         retrained = [workflow.prune_to(ticket, HARD_LABELS) for ticket in workflow.find_tickets(HARD_LABELS)]
     return [_quantised(run, point).to_json() for point in retrained]

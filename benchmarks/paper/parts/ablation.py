@@ -91,7 +91,7 @@ def validation_aucs(settings: PaperSettings, base: RunConfig, variant: Variant) 
     searched = replace(config, training=TrainingConfig(batch_size=config.training.batch_size), rewind="initial")
     folder = settings.temporary / PART / f"{digest(searched)}{variant.slug}"
     with Run.started(folder, searched, resume=True) as found, variant.patched():
-        table = encode_data(found)
+        table = encode_data(found.config.data, found.encoded)
         data = replace(shuffled_batches(config, table), test=None)
         tickets = RunWorkflow.of(found, table).find_tickets(HARD_LABELS)
     early = early_model(config, table, data, variant.rewind_epochs) if variant.rewind_epochs else None

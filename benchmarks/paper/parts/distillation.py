@@ -78,7 +78,7 @@ def distilled_dense(settings: PaperSettings, config: RunConfig, seed: int) -> di
     """Train the dense model on the same soft labels as the tickets, to separate distillation from pruning."""
     config = replace(config, data=settings.data("movielens-1m"), seed=seed)
     with display() as progress, Run.started(settings.temporary / RESULTS / digest(config), config, resume=True) as run:
-        encoded = encode_data(run, progress)
+        encoded = encode_data(run.config.data, run.encoded, progress)
         data = shuffled_batches(config, encoded)
         workflow = RunWorkflow.of(run, encoded, progress)
         hard = workflow.train_dense()

@@ -72,8 +72,8 @@ class SplitConfig:
 
     by: SplitKind | None = None
     """`random`: by `data.split_seed`. `time`: train on the earliest rows, test on the latest. `column`: a column that
-    contains train, validation and test. `files`: `data.paths` are for training, the others are listed here. Absent: the
-    kind that the other settings imply, see `kind`."""
+    contains train, validation and test. `files`: `data.paths` are for training, the others are listed here. Absent, or
+    equal to what the other settings imply: what they imply. `kind` is never absent."""
     shares: tuple[float, ...] = (0.8, 0.1, 0.1)
     column: str = ""
     date_format: str = ""  # time: the format of the column if it is not numeric (see the date transform)
@@ -85,6 +85,8 @@ class SplitConfig:
     def __post_init__(self) -> None:
         if len(self.shares) != 3 or min(self.shares) < 0 or abs(sum(self.shares) - 1) > 1e-9:
             raise ConfigError(f"split.shares is {self.shares}; expected three shares that add up to 1")
+        if self.by == self._implied_kind():  # equal splits are equal settings
+            object.__setattr__(self, "by", None)
         for name in self._changed():
             if name not in _SPLIT_SETTINGS[self.kind]:
                 *others, last = [f'"{kind}"' for kind, used in _SPLIT_SETTINGS.items() if name in used]
@@ -110,9 +112,10 @@ class SplitConfig:
 
     @property
     def kind(self) -> SplitKind:
-        """`by`, or what the settings imply: files by paths, time by a date, a column by its name, else random."""
-        if self.by is not None:
-            return self.by
+        return self.by or self._implied_kind()
+
+    def _implied_kind(self) -> SplitKind:
+        """Files if there are paths, time if there are dates, else a column if it is named, else random."""
         changed = self._changed()
         if changed & _SPLIT_SETTINGS["files"]:
             return "files"

@@ -43,7 +43,9 @@ def test_shares_must_add_up() -> None:
     ],
 )
 def test_settings_imply_the_kind_of_split(settings: dict[str, Any], kind: str) -> None:
-    assert SplitConfig(**settings).kind == kind
+    split = SplitConfig(**settings)
+    assert split.kind == kind
+    assert split == SplitConfig(**{**settings, "by": kind})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

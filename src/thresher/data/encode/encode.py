@@ -138,6 +138,7 @@ def _check_rows(coded: CodedRows, source: DataSource) -> None:
 def _inputs(source: DataSource) -> dict[str, Any]:
     """Everything the table depends on, as JSON."""
     plan = asdict(source.plan)
+    plan["split"]["by"] = source.plan.split.kind
     if source.plan.vocabulary_like is not None:
         metadata = read_metadata(Path(source.plan.vocabulary_like))
         if metadata is None:

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -38,7 +38,6 @@ class EncodingPlan:
 
     def __post_init__(self) -> None:
         check_names(self.fields)
-        object.__setattr__(self, "split", replace(self.split, by=self.split.kind))  # for the fingerprint
         inputs = dict.fromkeys((field.column for field in self.fields), "a field")
         inputs |= dict.fromkeys((dense.column for dense in self.dense), "a dense column")
         if self.weight == self.label.column:
