@@ -272,6 +272,17 @@ def test_a_split_column_implies_a_split_by_column(thresher, refused, clicks, tmp
     assert "must be train, validation or test; to split by time, set data.split.by" in message
 
 
+def test_untrained_unknown_values_are_shown(thresher, clicks, tmp_path, fast):
+    header, *rows = clicks.read_text().splitlines()
+    clicks.write_text("\n".join([f"{header},visitor", *(f"{row},v{at // 2}" for at, row in enumerate(rows))]) + "\n")
+    words = "many validation rows have a value that no training row has: visitor ("
+    assert words in thresher("encode", clicks, "--dry-run").stderr
+    assert words in thresher("encode", clicks, "--out", tmp_path / "table").stderr
+    assert words in thresher("prune", clicks, "--out", tmp_path / "run", "--budgets", "20%", *fast).stderr
+    for more in (["--dry-run"], ["--out", tmp_path / "other"]):
+        assert words not in thresher("encode", clicks, "--min-count", "2", *more).stderr
+
+
 def test_interrupted_encode(thresher, clicks, tmp_path, monkeypatch):
     def interrupted(*args, **more):
         raise KeyboardInterrupt

@@ -199,6 +199,7 @@ def _field_row(field: "FieldStatistics") -> Details:
 
 
 def _print_preview(found: "Preview") -> None:
+    from thresher.data.encode.unknown_values import LARGE_SHARE, warn_about_unknowns
     from thresher.data.read.column_values import describe_labels
 
     of = "" if found.rows_estimated is None else f" of about {found.rows_estimated:,}"
@@ -216,6 +217,9 @@ def _print_preview(found: "Preview") -> None:
     _print_skipped({"skipped_rows": len(samples), "skipped_samples": samples})
     print()
     print_rows(_without_empty([_preview_row(field) for field in found.fields]))
+    shares = {field.name: field.unknown_share for field in found.fields if field.unknown_share is not None}
+    if large := {name: share for name, share in shares.items() if share >= LARGE_SHARE}:
+        print_note(warn_about_unknowns(large))
     constant = [field.name for field in found.fields if field.distinct == 1 and not field.multi_valued]
     if constant and found.rows_seen > 1:
         print(f"\nconstant in these rows, so without information: {', '.join(constant)}")

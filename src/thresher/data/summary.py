@@ -7,19 +7,19 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from thresher.data.encode.row_encoder import RowEncoder, count_unknown
+from thresher.data.encode.row_encoder import RowEncoder
 from thresher.data.encode.sources import DataSource
 from thresher.data.encode.transforms import BROKEN, bag_values, dense_values, field_values, quantile_edges
+from thresher.data.encode.unknown_values import expected_unknown_share, unknown_shares
 from thresher.data.encode.user_files import FilesSource
 from thresher.data.read.column_values import LabelValue, as_numbers, as_text, count_labels, raw_column, read_labels
 from thresher.data.read.sample_rows import SAMPLE_ROWS, Sample
 from thresher.data.schema import SPLITS, DenseColumn, Field
-from thresher.data.table import EncodedSplit, EncodedTable
+from thresher.data.table import EncodedTable
 from thresher.errors import DataError
 
 LABEL_VALUES, NUM_EXAMPLES = 100, 3
 TAIL_EDGES = (1, 10, 100, 1_000, 10_000, 100_000)
-_BLOCK_ROWS = 1 << 18
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,7 @@ class FieldPreview:
     distinct: int
     missing_share: float
     rare_share: float  # of the values that occur fewer than `min_count` times in these rows
+    unknown_share: float | None  # expected in validation if training has no unknown value; else None
     broken: int  # values that should be a number or a date and are not
     examples: tuple[tuple[str, str], ...]  # (raw value, category), most frequent first
 
@@ -63,6 +64,8 @@ def preview(source: DataSource) -> Preview:
     labels, bad = read_labels(frame, plan.label)
     labelled = ~np.any([np.zeros(len(frame), bool), *(mask for mask, _ in bad)], axis=0)
     label_values = count_labels(raw_column(frame, plan.label.column), plan.label.positive)
+    is_random = sample.complete and plan.split.kind == "random" and plan.vocabulary_from == "train"
+    train_share = plan.split.shares[0] if is_random and plan.vocabulary_like is None else None
     return Preview(
         rows_seen=len(frame),
         rows_estimated=sample.num_rows,
@@ -71,7 +74,7 @@ def preview(source: DataSource) -> Preview:
         positive_share=float(labels[labelled].mean()) if labelled.any() else 0.0,
         bad_labels=int((~labelled).sum()),
         label_values=tuple(value for at, value in enumerate(label_values) if at < LABEL_VALUES or value.meaning == 1),
-        fields=tuple(_preview_field(field, raw_column(frame, field.column)) for field in plan.fields),
+        fields=tuple(_preview_field(field, raw_column(frame, field.column), train_share) for field in plan.fields),
         dense=tuple(_preview_dense(dense, raw_column(frame, dense.column)) for dense in plan.dense),
         skipped=sample.skipped,
         reasons=() if guess is None else guess.reasons,
@@ -91,7 +94,7 @@ def _first_rows(source: DataSource) -> Sample:
     return Sample(frame.head(SAMPLE_ROWS), None, None, len(frame) <= SAMPLE_ROWS)
 
 
-def _preview_field(field: Field, column: pl.Series) -> FieldPreview:
+def _preview_field(field: Field, column: pl.Series, train_share: float | None) -> FieldPreview:
     if field.pooling is not None:
         column, _ = bag_values(field, column)
     if field.transform == "quantiles":
@@ -102,6 +105,9 @@ def _preview_field(field: Field, column: pl.Series) -> FieldPreview:
     counts = counts.sort(["count", "value"], descending=[True, False])
     total = max(len(values), 1)
     rare = counts.filter(pl.col("count") < field.min_count)["count"].sum()
+    unknown_share = None
+    if train_share is not None and field.min_count == 1 and field.transform != "quantiles":
+        unknown_share = expected_unknown_share(counts["count"].cast(pl.Int64).to_numpy(), train_share)
     return FieldPreview(
         name=field.name,
         column=field.column,
@@ -110,6 +116,7 @@ def _preview_field(field: Field, column: pl.Series) -> FieldPreview:
         distinct=len(counts),
         missing_share=float((values == "").sum() / total),
         rare_share=float(rare / total),
+        unknown_share=unknown_share,
         broken=int((values == BROKEN).sum()),
         examples=tuple((row["raw"], row["value"]) for row in counts.head(NUM_EXAMPLES).to_dicts()),
     )
@@ -149,7 +156,7 @@ def table_statistics(table: EncodedTable, *, head: int = 5) -> TableStatistics:
     """Compute the statistics in one pass over the table."""
     splits = {name: table.split(name) for name in SPLITS}
     schema = table.schema
-    unknown = {name: _unknown_shares(split, table) for name, split in splits.items()}
+    unknown = {name: unknown_shares(split, table) for name, split in splits.items()}
     values = [vocabulary.values for vocabulary in RowEncoder.load(table.folder).vocabularies]
     fields = []
     for at, (field, offset) in enumerate(zip(schema.fields, schema.field_offsets, strict=True)):
@@ -174,18 +181,6 @@ def table_statistics(table: EncodedTable, *, head: int = 5) -> TableStatistics:
         frequency_curve=_curve(table.feature_counts),
         skipped_rows=int(table.metadata.get("skipped", 0)),
     )
-
-
-def _unknown_shares(split: EncodedSplit, table: EncodedTable) -> NDArray[np.float64]:
-    schema = table.schema
-    counts = np.zeros(schema.num_fields)
-    for start in range(0, split.num_rows, _BLOCK_ROWS):
-        counts[: split.ids.shape[1]] += count_unknown(split.ids[start : start + _BLOCK_ROWS], schema)
-    totals = np.full(schema.num_fields, float(max(split.num_rows, 1)))
-    for bag in split.bags:
-        counts[bag.field] = np.count_nonzero(bag.values == schema.field_offsets[bag.field])
-        totals[bag.field] = max(len(bag.values), 1)
-    return np.asarray(counts / totals)
 
 
 def _tail(counts: NDArray[np.int64]) -> tuple[tuple[str, int], ...]:

@@ -6,6 +6,7 @@ The table is built in a folder beside its place, which is renamed when it is com
 """
 
 import json
+import logging
 import shutil
 from collections.abc import Callable
 from contextlib import closing
@@ -24,11 +25,13 @@ from thresher.data.encode.row_encoder import RowEncoder
 from thresher.data.encode.rows_to_codes import CodedRows
 from thresher.data.encode.sources import DataSource, EncodingPlan, differences, fingerprint
 from thresher.data.encode.split_rows import build_splitter
+from thresher.data.encode.unknown_values import untrained_unknowns, warn_about_unknowns
 from thresher.data.encode.user_files import EncodedSource
 from thresher.data.schema import Schema
 from thresher.data.table import SCRATCH, TABLE_VERSION, EncodedTable, check_replaceable, read_metadata
 from thresher.errors import DataError, TableExistsError
 
+logger = logging.getLogger(__name__)
 Progress = Callable[[int, int | None, str], None]  # (done, total or None while it is unknown, message)
 
 
@@ -36,7 +39,14 @@ def encode(
     source: DataSource, folder: str | Path, *, overwrite: bool = False, progress: Progress | None = None
 ) -> EncodedTable:
     """Build the table in `folder`, or open it if it was built from the same data with the same settings."""
-    folder, progress = Path(folder), progress or (lambda done, total, message: None)
+    table = _build_or_open(source, Path(folder), overwrite, progress)
+    if shares := untrained_unknowns(table):
+        logger.warning(warn_about_unknowns(shares))
+    return table
+
+
+def _build_or_open(source: DataSource, folder: Path, overwrite: bool, progress: Progress | None) -> EncodedTable:
+    progress = progress or (lambda done, total, message: None)
     clean_up_interrupted_writes(folder)
     if folder.exists() and not (folder / "table.json").exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise DataError("exists and is not an encoded table; choose another folder", file=folder)
