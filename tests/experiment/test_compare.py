@@ -339,8 +339,9 @@ def test_progress_names_model_method_seed_and_position(tmp_path):
 
     class Watch:
         def update(self, state):
-            if state.stage not in stages:
-                stages.append(state.stage)
+            stage = f"{state.group} · {state.stage}"
+            if stage not in stages:
+                stages.append(stage)
 
         def columns(self, source):
             pass

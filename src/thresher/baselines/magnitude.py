@@ -10,7 +10,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -211,6 +211,9 @@ class OneShotController(MagnitudeController):
             self.stopping.restore_best_(self.task.model)
             search.cut_due(search.scores(), at_least=0)
 
+    def length(self) -> Mapping[str, Any]:
+        return self.stopping.progress()
+
 
 @register_search("iterative-magnitude")
 class IterativeController(MagnitudeController):
@@ -244,6 +247,11 @@ class IterativeController(MagnitudeController):
             search.keep(count, scores)
             self.optimizer.state.clear()  # moments of the last round
             self.stopping, self.round_start = self.task.config.warmup_stopping(), search.epoch
+
+    def length(self) -> Mapping[str, Any]:
+        """The rounds so far show how long the others take."""
+        done = sum(count >= self.search.num_kept for count in self.round_counts)
+        return {"planned_epochs": len(self.round_counts) * self.round_start / done} if done else {}
 
     def state(self) -> Checkpoint:
         state = super().state()

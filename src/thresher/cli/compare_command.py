@@ -80,8 +80,8 @@ def compare(data: DataOptions, compared: CompareOptions, run: CompareRunOptions,
     else:
         print(tables)
     for figure in found.figures:
-        print_note(f"Figure   {figure}")
-    print_note(f"Results  {run.out / 'points'}")
+        print_note(f"Figure   {figure}", fold=False)
+    print_note(f"Results  {run.out / 'points'}", fold=False)
     if unconverged := _describe_unconverged(found.points, config.training.max_epochs):
         print_note(unconverged)
     if not found.finished:

@@ -9,7 +9,7 @@ import shlex
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import wraps
+from functools import cache, wraps
 from inspect import signature
 from itertools import zip_longest
 from pathlib import Path
@@ -59,6 +59,7 @@ HINTS: Mapping[type, Mapping[str, str]] = {
 EXIT_USER_ERROR = 2
 EXIT_INTERRUPTED = 130
 UNITS = (" %", " B", " KB", " MB", " GB")
+MIN_WIDTH = 40  # of folded text
 PIPE_WIDTH = 10_000  # tables in a pipe or a file are not folded
 
 
@@ -75,12 +76,29 @@ def stdout() -> Console:
     return Console(highlight=False, emoji=False, soft_wrap=True)
 
 
+@cache  # notes must use the console of a running progress bar, which otherwise would be overwritten
 def stderr() -> Console:
-    return Console(stderr=True, highlight=False, emoji=False, soft_wrap=True)
+    return Console(stderr=True, highlight=False, emoji=False)
 
 
-def print_note(text: str) -> None:
-    stderr().print(text, markup=False)
+def print_note(text: str, *, fold: bool = True) -> None:
+    """Print a note on stderr, on a terminal folded between words; `fold=False` for commands and paths to copy."""
+    console = stderr()
+    text = fold_text(text, console) if fold else text
+    console.print(text, markup=False, soft_wrap=True)
+
+
+def fold_text(text: str, console: Console) -> str:
+    """Text folded between words to the width of a terminal, each line indented like its first; unchanged elsewhere."""
+    if not console.is_terminal:
+        return text
+    folded: list[str] = []
+    for line in text.split("\n"):
+        indent = line[: len(line) - len(line.lstrip())]
+        further = f"{indent}  " if indent else ""
+        width = max(console.width, MIN_WIDTH)
+        folded += wrap(line, width, subsequent_indent=further, break_long_words=False, break_on_hyphens=False) or [""]
+    return "\n".join(folded)
 
 
 class _NoteHandler(logging.Handler):
@@ -175,7 +193,7 @@ def handle_errors(
                 _print_error(f"{place}{error.strerror or error}. {advice}")
             except KeyboardInterrupt:
                 again = "The same command continues from here." if repeatable else ""
-                print_note(f"\nInterrupted. {_resume_hint() if resumable else again}".rstrip())
+                print_note(f"\nInterrupted. {_resume_hint() if resumable else again}".rstrip(), fold=False)
                 raise typer.Exit(EXIT_INTERRUPTED) from None
             raise typer.Exit(EXIT_USER_ERROR)
 
@@ -215,9 +233,9 @@ def _hint(error: ThresherError, skip_flag: str | None, parameters: Collection[st
 def _print_error(message: str, hint: str = "") -> None:
     console = stderr()
     console.print("[bold red]error:[/]", end=" ")
-    console.print(message, markup=False)
+    console.print(message, markup=False, soft_wrap=True)
     if hint:
-        console.print(f"hint: {hint}", markup=False)
+        console.print(f"hint: {hint}", markup=False, soft_wrap=True)
 
 
 def _resume_hint() -> str:

@@ -70,7 +70,7 @@ def encode(
         print_json(details)
         return
     _print_encoded(details)
-    print_note(f"\nMore: thresher show {out}")
+    print_note(f"\nMore: thresher show {out}", fold=False)
 
 
 def view_table(folder: Path) -> View:

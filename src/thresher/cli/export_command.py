@@ -92,7 +92,7 @@ def export(
     size = f"{format_bytes(details['bytes'])}, {bundle.num_parameters:,} parameters"
     modules = imports or (() if run is None else run.config.imports)
     usage = USAGE[to].format(out=out, imports="".join(f" --import {module}" for module in modules))
-    print_note(f"{size}{f' ({wanted})' if wanted else ''}. {usage}")
+    print_note(f"{size}{f' ({wanted})' if wanted else ''}. {usage}", fold=False)
 
 
 def _check_options(to: str, value_type: str, *, retrain: bool) -> "ValueType":

@@ -67,7 +67,7 @@ def predict(
     else:
         with display(quiet=quiet) as progress:
             num_rows = _write_file(frames, out, as_json=as_json, show=progress.encoding)
-        print_note(f"{num_rows:,} rows → {out}")
+        print_note(f"{num_rows:,} rows → {out}", fold=False)
     if not quiet and (note := unknown.describe()) is not None:
         print_note(note)
 

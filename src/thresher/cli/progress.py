@@ -1,23 +1,25 @@
-"""Progress on stderr: on a terminal one bar per stage, elsewhere one line per epoch."""
+"""Progress on stderr: on a terminal a bar for the running stage, elsewhere one line per epoch."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, TextColumn
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
 from rich.text import Text
 
 from thresher._internal.text import format_bytes
 from thresher.cli.console import stderr
+from thresher.cli.progress_row import Row, clock, details
 from thresher.training.progress import ProgressState, SilentProgress
+from thresher.training.time_left import TimeLeft
 
 if TYPE_CHECKING:
     from thresher.data.encode.sources import DataSource
 
 SECONDS_BETWEEN_LINES = 5.0
-MAX_BARS = 12  # a comparison has hundreds of stages, a terminal some forty lines
+REFRESHES_PER_SECOND = 5
 
 
 class Display(SilentProgress):
@@ -35,65 +37,81 @@ class Display(SilentProgress):
 
 @contextmanager
 def display(*, quiet: bool = False) -> Iterator[Display]:
-    """The progress display of a command: bars, lines or none."""
+    """The progress display of a command: a bar, lines or none."""
     console = stderr()
     if quiet:
         yield Display()
     elif console.is_terminal:
-        with Bars(Console(stderr=True, highlight=False, emoji=False)) as bars:
+        with Bars(console) as bars:
             yield bars
     else:
         yield Lines(console)
 
 
 class Bars(Display):
-    """One bar per stage."""
+    """The running stage with a bar, below the finished stages and the notes."""
 
     def __init__(self, console: Console) -> None:
-        self._bars = Progress(
-            TextColumn("{task.description:<14}", style="bold", markup=False),
-            BarColumn(bar_width=16),
-            TextColumn("{task.fields[position]}", markup=False),
-            TextColumn("{task.fields[metrics]}", style="dim", markup=False),
-            _TimeColumn(),
-            console=console,
+        self._console = console
+        self._row: Row | None = None
+        self._group = ""
+        self._state: ProgressState | None = None
+        self._time_left = TimeLeft()
+        self._live = Live(
+            get_renderable=self._render, console=console, refresh_per_second=REFRESHES_PER_SECOND, transient=True
         )
-        self._tasks: dict[str, TaskID] = {}
 
     def __enter__(self) -> "Bars":
-        self._bars.start()
+        self._live.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self._bars.stop()
+    def __exit__(self, error: object, *_: object) -> None:
+        self._end_row(complete=error is None and self._state is None)
+        self._live.stop()
 
     def update(self, state: ProgressState) -> None:
-        total = state.max_epochs * state.num_steps
-        done = min((state.epoch - 1) * state.num_steps + state.step, total)
-        self._bars.update(
-            self._task(state.stage, start=done),
-            total=done if state.finished else total,
-            completed=done,
-            position=f"epoch {min(state.epoch, state.max_epochs)}/{state.max_epochs}",
-            metrics=_metrics(state),
-        )
+        now = monotonic()
+        if self._row is None or not state.continues(self._state):
+            self._start_row(Row(state.stage, now, indent="  " if state.group else ""), state.group)
+        self._state = state
+        self._time_left.update(state, now)
+        assert self._row is not None
+        epochs = self._time_left.num_epochs()
+        self._row.share = None if not epochs else state.epochs_done / epochs
+        self._row.seconds_left = self._time_left.seconds(now)
+        self._row.details = details(state)
+        if state.finished:
+            self._end_row()
 
     def encoding(self, done: int, total: int | None, message: str) -> None:
+        now = monotonic()
+        if self._row is None or self._row.name != message:
+            self._start_row(Row(message, now))
+        assert self._row is not None
         # files of a known size are counted in bytes, everything else in rows
         amount = format_bytes(done) if message == "reading" and total is not None else f"{done:,} rows"
-        self._bars.update(self._task(message), total=total, completed=done, position=amount if done else "")
+        self._row.details = [amount] if done else []
+        self._row.share = done / total if total else None
+        if total and done and now - self._row.started > 1:
+            self._row.seconds_left = (now - self._row.started) * (total - done) / done
 
-    def _task(self, stage: str, *, start: int = 0) -> TaskID:
-        """The stage's bar; `start` are steps done before a resume, which do not count for the speed."""
-        if stage not in self._tasks:
-            for before in self._bars.tasks:  # earlier stages are finished
-                done = before.completed or 1
-                self._bars.update(before.id, total=done, completed=done)
-                self._bars.stop_task(before.id)
-            for oldest in list(self._tasks)[: max(len(self._tasks) + 1 - MAX_BARS, 0)]:
-                self._bars.remove_task(self._tasks.pop(oldest))
-            self._tasks[stage] = self._bars.add_task(stage, total=None, position="", metrics="", start_at=start)
-        return self._tasks[stage]
+    def _start_row(self, row: Row, group: str = "") -> None:
+        self._end_row()
+        if group and group != self._group:
+            self._console.print(Text(group), overflow="ellipsis", no_wrap=True)
+        self._row, self._group = row, group
+
+    def _end_row(self, *, complete: bool = True) -> None:
+        """Print the row above the display, where it stays; an interrupted stage is not complete."""
+        row, self._row, self._state = self._row, None, None
+        if row is not None:
+            row.ended = monotonic()
+            row.share = 1.0 if complete else row.share or 0.0
+            self._console.print(row.render(self._console.width, row.ended))
+
+    def _render(self) -> RenderableType:
+        row = self._row
+        return Group() if row is None else row.render(self._console.width, monotonic())
 
 
 class Lines(Display):
@@ -101,59 +119,32 @@ class Lines(Display):
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._stage, self._next_line = "", 0.0
+        self._message, self._group = "", ""
+        self._started = self._next_line = 0.0
         self._last: ProgressState | None = None
+        self._time_left = TimeLeft()
 
     def update(self, state: ProgressState) -> None:
-        last, self._last = self._last, state
-        if last is None or last.stage != state.stage:
-            self._next_line = monotonic() + SECONDS_BETWEEN_LINES
-        elif state.finished:
-            self._print(state)
-            self._last = None
-        elif state.epoch > last.epoch and monotonic() >= self._next_line:
-            self._print(last)
-            self._next_line = monotonic() + SECONDS_BETWEEN_LINES
+        last, self._last, now = self._last, state, monotonic()
+        self._time_left.update(state, now)
+        if not state.continues(last):
+            self._started, self._next_line = now, now + SECONDS_BETWEEN_LINES
+        elif last is not None and state.epoch > last.epoch and now >= self._next_line:
+            left = self._time_left.seconds(now)
+            self._print(last, "" if left is None else f", about {clock(left)} left")
+            self._next_line = now + SECONDS_BETWEEN_LINES
+        if state.finished:
+            self._print(state, f" in {clock(now - self._started)}")
 
     def encoding(self, done: int, total: int | None, message: str) -> None:
-        if message != self._stage:
-            self._stage = message
-            self._console.print(message, markup=False)
+        if message != self._message:
+            self._message = message
+            self._console.print(message, markup=False, soft_wrap=True)
 
-    def _print(self, state: ProgressState) -> None:
-        ended = "done after epoch" if state.finished else "epoch"
-        text = f"{state.stage}: {ended} {min(state.epoch, state.max_epochs)}/{state.max_epochs}  {_metrics(state)}"
-        self._console.print(text.rstrip(), markup=False)
-
-
-class _TimeColumn(ProgressColumn):
-    """Upper bound of the time left: early stopping may end a stage earlier."""
-
-    max_refresh = 0.5
-
-    def render(self, task: Task) -> Text:
-        if task.finished or task.total is None:
-            return Text(_clock(task.finished_time or task.elapsed or 0.0), style="dim")
-        done = task.completed - task.fields["start_at"]
-        if done <= 0 or not task.elapsed:
-            return Text("")
-        return Text(f"≤ {_clock(task.elapsed * (task.total - task.completed) / done)} left", style="cyan")
-
-
-def _metrics(state: ProgressState) -> str:
-    """Loss, kept parameters, next budget and best metric, as far as known."""
-    parts = []
-    if state.loss is not None:
-        parts.append(f"loss {state.loss:.4f}")
-    if state.kept_parameters is not None:
-        arrow = f" → {state.next_budget}" if state.next_budget and not state.finished else ""
-        parts.append(f"kept {state.kept_parameters:,}{arrow}")
-    if state.best is not None:
-        parts.append(f"best {state.metric or ''} {state.best:.4f}".replace("  ", " "))
-    return "  ".join(parts)
-
-
-def _clock(seconds: float) -> str:
-    minutes, seconds = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
+    def _print(self, state: ProgressState, time: str) -> None:
+        if state.group and state.group != self._group:
+            self._console.print(state.group, markup=False, soft_wrap=True)
+        self._group = state.group
+        name = f"  {state.stage}" if state.group else state.stage
+        text = "  ".join([f"{name}: {'done' if state.finished else 'running'}{time}", *filter(None, details(state))])
+        self._console.print(text, markup=False, soft_wrap=True)

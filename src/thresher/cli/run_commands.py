@@ -77,7 +77,7 @@ def search(data: DataOptions, model: SearchOptions, run: RunOptions, sources: So
         return
     for ticket in found:
         print(f"{ticket['budget']:>8}  {ticket['num_parameters']:>12,} parameters  {ticket['folder']}")
-    print_note(f"Retrain them with: thresher retrain {run.out}")
+    print_note(f"Retrain them with: thresher retrain {run.out}", fold=False)
 
 
 @handle_errors(repeatable=True)
@@ -182,10 +182,10 @@ def _print_result(result: "PruneResult", *, as_json: bool) -> None:
     if "validation_auc" in metadata.get("distillation", {}):
         print_note(_describe_distillation(run.config.candidate_plans(), metadata["distillation"]))
     best = str(frontier.best()[-1].budget if result.recommended is None else result.recommended.budget)
-    print_note(f"Results  {run.results}")
-    print_note(f"Figure   {run.report / 'frontier.png'} and .svg")
+    print_note(f"Results  {run.results}", fold=False)
+    print_note(f"Figure   {run.report / 'frontier.png'} and .svg", fold=False)
     imports = [word for module in run.config.imports for word in ("--import", module)]
-    print_note(f"Predict  {shlex.join(['thresher', 'predict', bundles[best], 'ROWS.csv', *imports])}")
+    print_note(f"Predict  {shlex.join(['thresher', 'predict', bundles[best], 'ROWS.csv', *imports])}", fold=False)
 
 
 def _describe_distillation(plans: Sequence["DistillationPlan"], teacher: Mapping[str, Any]) -> str:
@@ -207,7 +207,7 @@ def _describe_distillation(plans: Sequence["DistillationPlan"], teacher: Mapping
 
 def _print_skipped(table: "EncodedTable") -> None:
     if skipped := table.metadata.get("skipped", 0):
-        print_note(f"Bad rows left out: {skipped:,}; see them with: thresher show {table.folder}")
+        print_note(f"Bad rows left out: {skipped:,}; see them with: thresher show {table.folder}", fold=False)
 
 
 def _run_config(sources: Sequence[str] | None, data: DataOptions, model: SearchOptions, run: RunOptions) -> "RunConfig":

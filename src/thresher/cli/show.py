@@ -54,7 +54,7 @@ def show(
     if view.draw is None:
         raise ConfigError(f"{path}: nothing to draw yet. Leave --figure out.")
     for file in view.draw(figure):
-        print_note(f"Figure  {file}")
+        print_note(f"Figure  {file}", fold=False)
 
 
 def _view(path: Path) -> View:

@@ -78,14 +78,14 @@ def compare(
 
 
 class _Display:
-    """Forwards progress with the name of what is trained before the name of each stage."""
+    """Forwards progress with the name of what is trained."""
 
     def __init__(self, progress: RunProgress | None) -> None:
         self.progress, self.title = progress, ""
 
     def update(self, state: ProgressState) -> None:
         if self.progress is not None:
-            self.progress.update(replace(state, stage=f"{self.title} · {state.stage}") if self.title else state)
+            self.progress.update(replace(state, group=self.title))
 
     def columns(self, source: DataSource) -> None:
         if self.progress is not None:

@@ -152,4 +152,4 @@ def _log_compilation(compiled: "numba.core.dispatcher.Dispatcher", name: str) ->
     cache = Path(compiled.stats.cache_path or ".")
     if not any(cache.glob(f"*{name}-*.nbi")):
         readable = name.removesuffix(SERIAL_SUFFIX).strip("_")
-        logger.info("compiling kernel %s (a few seconds; cached in %s)", readable, cache)
+        logger.info("compiling kernel %s (a few seconds, once per machine)", readable)

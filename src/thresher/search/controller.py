@@ -57,6 +57,7 @@ class MaskSearchController:
     ) -> None:
         self.task, self.search = task, search
         self.optimizer = build_optimizer(task.model, task.config.optimizer) if optimizer is None else optimizer
+        self.planned = max_epochs is None
         if max_epochs is None:
             assert search.schedule is not None, "a search without a plan has a maximum number of epochs"
             max_epochs = search.schedule.num_epochs(len(task.data.train))
@@ -94,7 +95,18 @@ class MaskSearchController:
 
     def progress(self) -> Mapping[str, Any]:
         budget = self.search.next_budget
-        return {"kept_parameters": self.search.num_kept, "next_budget": None if budget is None else str(budget)}
+        kept = {"kept_parameters": self.search.num_kept, "next_budget": None if budget is None else str(budget)}
+        return {**kept, **self.length()}
+
+    def length(self) -> Mapping[str, Any]:
+        """Fields of `ProgressState` from which the end of the search is estimated."""
+        schedule, steps = self.search.schedule, len(self.task.data.train)
+        if schedule is None or not self.planned:
+            return {}
+        if self.search.warming_up and self.task.config.warmup_epochs is None:
+            return {**self.stopping.progress(), "planned_epochs": schedule.plan_steps / steps}
+        end = schedule.num_steps if self.search.end_step is None else self.search.end_step
+        return {"patience": None, "planned_epochs": end / steps}
 
     def state(self) -> Checkpoint:
         state = Checkpoint(metadata={"tickets": [ticket.budget.slug for ticket in self.search.tickets]})

@@ -132,6 +132,13 @@ class MaskSearch:
         return self.current_step - self._pruning_since >= self.schedule.plan_steps
 
     @property
+    def end_step(self) -> int | None:
+        """The step at which the plan ends; None while that depends on the warm-up, or without a plan."""
+        if self.schedule is None or self._pruning_since is None:
+            return None
+        return self._pruning_since + self.schedule.plan_steps
+
+    @property
     def next_budget(self) -> Budget | None:
         """The largest budget without a ticket."""
         return next(iter(self.open_budgets()), None)

@@ -48,6 +48,10 @@ class EarlyStopping:
         """The best value of the metric so far."""
         return None if self.best_metrics is None else self._value(self.best_metrics)
 
+    def progress(self) -> dict[str, int | None]:
+        """Fields of `ProgressState` from which the end of the training is estimated."""
+        return {"best_epoch": self.best_epoch, "patience": self.patience}
+
     @property
     def should_stop(self) -> bool:
         return self.epochs_since_best >= self.patience
@@ -204,7 +208,7 @@ class StoppingController:
         return {}
 
     def progress(self) -> Mapping[str, Any]:
-        return {"metric": self.stopping.metric, "best": self.stopping.best}
+        return {"metric": self.stopping.metric, "best": self.stopping.best, **self.stopping.progress()}
 
     def state(self) -> Checkpoint:
         state = Checkpoint(metadata={"epoch": self.epoch})

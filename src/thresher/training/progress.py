@@ -14,6 +14,7 @@ class ProgressState:
     stage: str
     max_epochs: int
     num_steps: int
+    group: str = ""  # what the stage is part of, such as one method and seed of a comparison
     epoch: int = 1
     step: int = 0
     loss: float | None = None  # mean training loss of the running epoch so far
@@ -22,10 +23,23 @@ class ProgressState:
     kept_parameters: int | None = None
     next_budget: str | None = None
     finished: bool = False
+    best_epoch: int | None = None  # of early stopping, while it decides when the stage ends
+    patience: int | None = None  # epochs after the best epoch at which early stopping ends the stage
+    planned_epochs: float | None = None  # of the whole stage, or of what follows early stopping if `patience` is given
+
+    @property
+    def epochs_done(self) -> float:
+        return min(self.epoch - 1 + self.step / max(self.num_steps, 1), float(self.max_epochs))
+
+    def continues(self, last: "ProgressState | None") -> bool:
+        """Whether this state is of the same stage as the last one; a stage that runs again starts anew."""
+        if last is None or last.finished or (last.stage, last.group) != (self.stage, self.group):
+            return False
+        return self.epochs_done >= last.epochs_done
 
 
 class Progress(Protocol):
-    """A display. Stages follow each other; a new name is a new stage."""
+    """A display. Stages follow each other; `ProgressState.continues` tells where a new one begins."""
 
     def update(self, state: ProgressState) -> None: ...
 
