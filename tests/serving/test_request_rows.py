@@ -15,9 +15,10 @@ from hypothesis import given, settings, strategies as st
 
 from thresher.data.encode.transforms import bag_values, field_values
 from thresher.data.read.column_values import as_numbers, as_text
+from thresher.data.read.python_values import plain_cell, plain_text
 from thresher.data.schema import DenseColumn, Field, Label, Schema
 from thresher.errors import DataError
-from thresher.serving.request_rows import plain_cell, plain_text, rows_to_frame
+from thresher.serving.request_rows import rows_to_frame
 
 FORMS = (
     Field(name="none", column="x"),

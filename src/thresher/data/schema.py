@@ -143,6 +143,12 @@ class Schema:
         return tuple(field.name for field in self.fields)
 
     @property
+    def input_columns(self) -> tuple[str, ...]:
+        """The raw columns that a prediction reads: those of the fields and the dense inputs, without the label."""
+        columns = [*(field.column for field in self.fields), *(dense.column for dense in self.dense)]
+        return tuple(dict.fromkeys(columns))
+
+    @property
     def field_sizes(self) -> tuple[int, ...]:
         return tuple(field.size for field in self.fields)
 

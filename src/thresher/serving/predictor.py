@@ -11,6 +11,7 @@ import torch
 
 from thresher.data.encode.row_encoder import EncodedRows, count_unknown
 from thresher.data.read.column_values import as_text
+from thresher.data.read.data_frames import DataFrame, to_polars
 from thresher.data.schema import Schema
 from thresher.data.table import Bag
 from thresher.errors import DataError, warn_user
@@ -73,7 +74,9 @@ class Predictor:
         for frame in read_frames(path, self.schema):
             yield self.predict_frame(frame)
 
-    def predict_frame(self, frame: pl.DataFrame) -> Probabilities:
+    def predict_frame(self, frame: DataFrame) -> Probabilities:
+        if not isinstance(frame, pl.DataFrame):
+            frame = to_polars(frame, self.schema.input_columns, self.schema)
         rows = self.encoder.encode_frame(frame)
         if not self._warned and len(frame) >= MIN_WARNING_ROWS:
             self._warn_if_unknown(frame, rows)

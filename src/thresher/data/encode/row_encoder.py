@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from thresher.data.encode.transforms import bag_values, dense_values, field_values, scale_dense
 from thresher.data.read.column_values import as_numbers, raw_column
+from thresher.data.read.data_frames import DataFrame, to_polars
 from thresher.data.schema import Schema
 from thresher.data.table import Bag, read_schema
 from thresher.errors import DataError, FormatError
@@ -127,9 +128,10 @@ class RowEncoder:
         self.schema, self.vocabularies = schema, tuple(vocabularies)
         self._offsets = np.array(schema.field_offsets, np.int32)
 
-    def encode_frame(self, frame: pl.DataFrame) -> EncodedRows:
-        """Encode a frame with the raw columns; the label is not needed."""
+    def encode_frame(self, frame: DataFrame) -> EncodedRows:
+        """Encode a polars or pandas frame with the raw columns; the label is not needed."""
         schema = self.schema
+        frame = frame if isinstance(frame, pl.DataFrame) else to_polars(frame, schema.input_columns, schema)
         texts: list[pl.Series] = []  # of the single-valued fields
         bags: list[Bag] = []
         for at, field in enumerate(schema.fields):

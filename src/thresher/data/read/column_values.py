@@ -1,6 +1,6 @@
 """One raw column → text, numbers, dates or labels, whether it comes from CSV, Parquet or Python."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -26,6 +26,13 @@ def raw_column(frame: pl.DataFrame, name: str) -> pl.Series:
     if name in frame.columns:
         return frame[name]
     raise DataError(unknown_column(name, frame.columns))
+
+
+def check_columns(found: Sequence[str], columns: Iterable[str], *, file: str | Path | None = None) -> None:
+    """Raise if one of the `columns` was not found."""
+    for column in columns:
+        if column not in found:
+            raise DataError(unknown_column(column, found), file=file)
 
 
 def unknown_column(name: str, columns: Sequence[str]) -> str:
