@@ -1,4 +1,4 @@
-"""Prune a two-tower model (dot product, BPR loss): `python 07_two_tower.py ml-1m/ratings.dat`."""
+"""Prune a two-tower model (BPR loss): `python 07_two_tower.py ml-1m/ratings.dat`; by default made-up ratings."""
 
 import sys
 
@@ -11,20 +11,23 @@ from thresher import Searcher, attach_, compact_
 BATCH_SIZE, EPOCHS = 4096, 20
 
 
-def read_likes(path):
+def made_up_ratings():  # users with an even id like movies with an even id, the others those with an odd id
+    rows = [(u, m, (31 * u + 17 * m) % 97) for u in range(60) for m in range(60) if (3 * u + 5 * m) % 7 < 4]
+    return "".join(f"{user}::{movie}::{5 if user % 2 == movie % 2 else 2}::{time}\n" for user, movie, time in rows)
+
+
+def read_likes(file):
     """Ratings of 4 and 5 as ids (user, movie) by user and time, and which of them is each user's last."""
     columns = ["user", "", "movie", "_", "rating", "__", "time"]  # split at single colons
-    rows = pl.read_csv(path, separator=":", has_header=False, new_columns=columns).filter(pl.col("rating") >= 4)
+    rows = pl.read_csv(file, separator=":", has_header=False, new_columns=columns).filter(pl.col("rating") >= 4)
     pairs = rows.sort("user", "time").select(pl.col("user", "movie").rank("dense").cast(pl.Int64) - 1).to_torch()
     return pairs, torch.cat([pairs[1:, 0] != pairs[:-1, 0], torch.tensor([True])])
 
 
 def new_model(num_users, num_movies):
     torch.manual_seed(0)
-    model = nn.ModuleDict({"users": nn.Embedding(num_users, 64), "movies": nn.Embedding(num_movies, 64)})
-    for table in model.values():
-        nn.init.normal_(table.weight, std=0.05)
-    return model
+    tables = {"users": torch.randn(num_users, 64), "movies": torch.randn(num_movies, 64)}
+    return nn.ModuleDict({name: nn.Embedding.from_pretrained(0.05 * table, False) for name, table in tables.items()})
 
 
 def hit_rate(model, pairs, last, sizes, after_step=lambda: None):
@@ -44,7 +47,7 @@ def hit_rate(model, pairs, last, sizes, after_step=lambda: None):
 
 
 if __name__ == "__main__":
-    pairs, last = read_likes(sys.argv[1])
+    pairs, last = read_likes(sys.argv[1] if len(sys.argv) > 1 else made_up_ratings().encode())
     sizes = (pairs.amax(0) + 1).tolist()
     print(f"dense {sum(sizes) * 64:,} parameters: hit rate at 10 {hit_rate(new_model(*sizes), pairs, last, sizes):.4f}")
     attach_(model := new_model(*sizes))

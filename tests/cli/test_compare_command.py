@@ -1,6 +1,7 @@
 """thresher compare, and showing its results."""
 
 import json
+import re
 
 import pytest
 
@@ -32,6 +33,27 @@ def test_compare_prints_points_as_the_last_line(thresher, clicks, tmp_path):
     assert (tmp_path / "drawn.svg").read_bytes() == (tmp_path / "c" / "frontier-fm.svg").read_bytes()
     again = thresher(*words, "--out", tmp_path / "c", *FAST, "--resume")
     assert json.loads(again.stdout.splitlines()[-1])["points"] == points
+
+
+@pytest.mark.parametrize("floor_done", [False, True])
+def test_a_time_limit_names_only_files_that_exist(thresher, clicks, tmp_path, floor_done, monkeypatch):
+    words = ["compare", clicks, "--label", "clicked", "--methods", "hash", "--budgets", "50%", "--out", tmp_path / "c"]
+    points = tmp_path / "c" / "points"
+    if floor_done:
+        monkeypatch.setattr("thresher.experiment.compare._Sweep.time_is_up", lambda _: points.exists())
+    result = thresher(*words, "--time-limit", "0.001", *FAST)
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout == ""
+    assert "No result of a method yet." in result.stderr
+    assert "Stopped at the time limit. The same command continues from here." in result.stderr
+    assert ("Results  " in result.stderr) == points.exists() == floor_done
+    shown = thresher("show", tmp_path / "c")
+    assert shown.exit_code == 0, shown.stderr
+    assert re.search(r"^points +\d$", shown.stdout, re.MULTILINE)
+
+
+def test_a_time_limit_is_above_0(refused, clicks):
+    assert "--time-limit -1: must be above 0 seconds" in refused("compare", clicks, "--time-limit", "-1")
 
 
 def test_one_figure_per_model(thresher, clicks, tmp_path):

@@ -68,6 +68,8 @@ def compare(data: DataOptions, compared: CompareOptions, run: CompareRunOptions,
     """Compare methods with the same data, retraining, seeds and number of trials; one result file per point."""
     from thresher.experiment.compare import compare as run_comparison
 
+    if run.time_limit is not None and run.time_limit <= 0:
+        raise ConfigError(f"--time-limit {run.time_limit:g}: must be above 0 seconds.")
     config = _compare_config(sources, data, compared, run)
     _print_grids(config)
     with display(quiet=run.quiet) as progress:
@@ -75,13 +77,14 @@ def compare(data: DataOptions, compared: CompareOptions, run: CompareRunOptions,
     for (model, method, budget), reason in found.unmet.items():
         print_note(f"{model}, {method}, budget {budget}: {reason}")
     tables = comparison_tables(found.points, config.budgets)
-    if run.as_json:
-        print_note(tables)
+    if run.as_json or not tables:
+        print_note(tables or "No result of a method yet.", fold=not tables)
     else:
         print(tables)
     for figure in found.figures:
         print_note(f"Figure   {figure}", fold=False)
-    print_note(f"Results  {run.out / 'points'}", fold=False)
+    if found.points:
+        print_note(f"Results  {run.out / 'points'}", fold=False)
     if unconverged := _describe_unconverged(found.points, config.training.max_epochs):
         print_note(unconverged)
     if not found.finished:
@@ -209,7 +212,7 @@ def view_comparison(folder: Path) -> View:
     details: Details = {
         "kind": "comparison",
         "folder": str(folder),
-        "data": ", ".join(dict.fromkeys(point.source for point in points)),
+        "data": ", ".join(dict.fromkeys(point.source for point in points)) or "no results yet",
         "methods": list(dict.fromkeys(point.method for point in points if point.budget is not None)),
         "seeds": len({point.seed for point in points}),
         "points": len(points),

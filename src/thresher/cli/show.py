@@ -74,7 +74,7 @@ def _view(path: Path) -> View:
         return _view_bundle(path)
     if (path / "table.json").exists():
         return view_table(path)
-    if (path / "settings.toml").exists() and (path / "points").is_dir():
+    if (path / "settings.toml").exists():
         return view_comparison(path)
     raise FormatError(f"{path} is not a run, comparison, ticket, bundle or encoded table.")
 
