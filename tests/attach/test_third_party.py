@@ -30,6 +30,7 @@ def batch():
     return local + torch.tensor([0, 12, 17]), (local.sum(1) % 2).float()
 
 
+@pytest.mark.filterwarnings("ignore:the ticket of .* keeps no entry")
 @pytest.mark.parametrize("name", MODELS)
 def test_third_party_model_from_attach_to_compact(name, batch):
     ids, labels = batch

@@ -34,9 +34,10 @@ def loader():
     return DataLoader(TensorDataset(users, items, (users % 2 == items % 2).float()), batch_size=32)
 
 
-def fit(module, callbacks, folder, *, epochs, checkpoint=None, **settings):
+def fit(module, callbacks, folder, *, epochs, checkpoint=None, show_warnings=False, **settings):
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Lightning's advice on workers, devices and loggers
+        # Lightning's advice on workers, devices and loggers
+        warnings.simplefilter("always" if show_warnings else "ignore")
         trainer = lightning.Trainer(
             max_epochs=epochs,
             callbacks=callbacks,
@@ -81,6 +82,18 @@ def test_stops_when_every_budget_has_its_ticket(tmp_path):
     trainer = fit(Clicks(), [search], tmp_path, epochs=5)
     assert search.searcher.finished
     assert trainer.current_epoch < 5
+
+
+def test_a_training_that_stops_early_names_the_missing_budgets(tmp_path):
+    class StopsEarly(lightning.Callback):
+        def on_train_epoch_end(self, trainer, pl_module):
+            trainer.should_stop = True
+
+    search = PepCallback(["25%", "10%"], steps=50)
+    with warnings.catch_warnings(record=True) as caught:
+        fit(Clicks(), [search, StopsEarly()], tmp_path, epochs=5, show_warnings=True)
+    [message] = [str(warning.message) for warning in caught if "no ticket" in str(warning.message)]
+    assert message.startswith("the search has no ticket for 25%, 10%: it is at step 10 of 50.")
 
 
 def test_resumed_from_a_checkpoint_it_finds_the_same_tickets(tmp_path):

@@ -56,7 +56,7 @@ class MaskTickets(TableSearch):
     def cut_all(self, initial_state: Mapping[str, Tensor], *, step: int, epoch: int) -> Sequence[Ticket]:
         self.initial_state, self.current_step, self.epoch = dict(initial_state), step, epoch
         self.cut_due(self.scores(), at_least=0)
-        return self.tickets
+        return self.tickets_so_far
 
 
 @register_search("bilevel")

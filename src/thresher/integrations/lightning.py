@@ -57,8 +57,8 @@ class PepCallback(Callback):
 
     @property
     def tickets(self) -> list[MaskTicket]:
-        """The tickets cut so far, largest first."""
-        return [] if self.searcher is None else self.searcher.tickets
+        """The tickets cut so far, largest first; at its end, the training warns if budgets are missing."""
+        return [] if self.searcher is None else self.searcher.tickets_so_far
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         if stage == "fit" and not self.tables:
@@ -80,6 +80,10 @@ class PepCallback(Callback):
         pl_module.log("kept_parameters", float(self.searcher.num_kept))
         if self.searcher.finished and self.stop_when_finished:
             trainer.should_stop = True
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if self.searcher is not None:
+            self.searcher.warn_if_unfinished()
 
     def state_dict(self) -> dict[str, Any]:
         return {} if self.searcher is None else self.searcher.state_dict()

@@ -72,7 +72,7 @@ class MaskSearchController:
             "tables": {name: asdict(table.config) for name, table in self.search.tables.items()},
         }
         self.task.train(self.optimizer, self, stage=self.stage, settings=settings, max_epochs=self.max_epochs)
-        return self.search.tickets
+        return self.search.tickets_so_far
 
     @property
     def finished(self) -> bool:
@@ -109,7 +109,7 @@ class MaskSearchController:
         return {"patience": None, "planned_epochs": end / steps}
 
     def state(self) -> Checkpoint:
-        state = Checkpoint(metadata={"tickets": [ticket.budget.slug for ticket in self.search.tickets]})
+        state = Checkpoint(metadata={"tickets": [ticket.budget.slug for ticket in self.search.tickets_so_far]})
         state.add("search", self.search.state())
         state.add("stopping", self.stopping.state())
         return state

@@ -109,7 +109,7 @@ class MaskSearch:
         tables = list(weights.values())
         self.planned_counts = {budget: planned_entries(budget, tables, num_entries=num_entries) for budget in budgets}
         self.smallest = min(self.planned_counts.values())  # where a plan for all budgets ends
-        self.tickets: list[MaskTicket] = []  # largest first
+        self.tickets_so_far: list[MaskTicket] = []  # largest first
         self.initial_state = {name: copy_of(value) for name, value in tensor_state(model).items()}
         self.current_step = self.epoch = 0
         self.schedule, self.num_kept = schedule, num_entries
@@ -118,7 +118,7 @@ class MaskSearch:
     @property
     def finished(self) -> bool:
         """Whether every budget has its ticket."""
-        return len(self.tickets) == len(self.budgets)
+        return len(self.tickets_so_far) == len(self.budgets)
 
     @property
     def warming_up(self) -> bool:
@@ -167,7 +167,7 @@ class MaskSearch:
 
     def record(self) -> dict[str, Any]:
         """Fields for the training history."""
-        tickets = [str(ticket.budget) for ticket in self.tickets]
+        tickets = [str(ticket.budget) for ticket in self.tickets_so_far]
         return {"step": self.current_step, "num_kept": self.num_kept, "tickets": tickets}
 
     def state(self) -> Checkpoint:
@@ -183,11 +183,11 @@ class MaskSearch:
         self.current_step, self.epoch = progress["step"], progress["epoch"]
         self._pruning_since, self.num_kept = progress["pruning_since"], progress["num_kept"]
         copy_into_(self.initial_state, state.part("initial").tensors)
-        self.tickets = list(tickets)
+        self.tickets_so_far = list(tickets)
 
     def open_budgets(self) -> list[Budget]:
         """The budgets without a ticket, largest first."""
-        cut = {ticket.budget for ticket in self.tickets}
+        cut = {ticket.budget for ticket in self.tickets_so_far}
         budgets = [budget for budget in self.budgets if budget not in cut]
         return sorted(budgets, key=lambda budget: -budget.max_entries(self.num_entries))
 
@@ -224,6 +224,6 @@ class MaskSearch:
             final=final,
             provenance=Provenance(method=self.method, seed=self.seed, step=step, epoch=self.epoch),
         )
-        self.tickets.append(ticket)
+        self.tickets_so_far.append(ticket)
         if self.on_ticket is not None:
             self.on_ticket(ticket)

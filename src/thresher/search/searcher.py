@@ -9,18 +9,19 @@ This is Algorithm 1 of the paper up to line 4, for all budgets in one run.
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
+from thresher._internal.text import list_first
+from thresher.attach.threshold_decay import ThresholdDecayCheck
 from thresher.attach.untrained import UntrainedCheck
-from thresher.embeddings.pep import PepConfig, PepEmbedding
-from thresher.errors import AttachError, BudgetError, ConfigError
+from thresher.embeddings.pep import PepEmbedding
+from thresher.errors import BudgetError, ConfigError, warn_user
 from thresher.kernels.scores import (
     ScoredTable,
-    ScoresInMemory,
     clock_from_counts,
     count_above,
     kth_score,
@@ -31,44 +32,11 @@ from thresher.search.controller import MaskSearchController
 from thresher.search.find_tickets import SearchTask, register_search
 from thresher.search.mask_search import MaskSearch, Scores, scored_tables
 from thresher.search.schedule import Plan, Schedule
+from thresher.search.searched_table import searched_tables
 from thresher.search.ticket import MaskTicket
 from thresher.search.ticket_files import mask_ticket_from_state, mask_ticket_state
 from thresher.training.checkpoint import Checkpoint
 from thresher.training.optimizers import build_optimizer
-
-IN_MEMORY_ENTRIES = 1 << 22
-"""Tables up to this size are scored at once; larger ones a few rows at a time, at each use of their scores."""
-
-
-@dataclass(frozen=True)
-class SearchedTable:
-    """A table of a threshold search with every module that looks it up: a table may be shared or tied."""
-
-    holders: tuple[PepEmbedding, ...]
-
-    @property
-    def config(self) -> PepConfig:
-        return self.holders[0].config
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        num_rows, width = self.holders[0].raw_weight.shape
-        return num_rows, width
-
-    @property
-    def padding_id(self) -> int | None:
-        return self.holders[0].padding_id
-
-    def scores(self, start: int = 0, stop: int | None = None) -> Tensor:
-        """Scores `[N, D]`, or of some rows; a row is seen if any holder looked it up."""
-        first, *others = self.holders
-        for other in others:
-            first.seen |= other.seen
-        return first.scores(start, stop)
-
-    def scored(self) -> ScoredTable:
-        """Its present scores, for repeated use."""
-        return ScoresInMemory(self.scores(), self.padding_id) if math.prod(self.shape) <= IN_MEMORY_ENTRIES else self
 
 
 class Searcher(MaskSearch):
@@ -97,7 +65,7 @@ class Searcher(MaskSearch):
         if every < 1:
             raise ConfigError(f"every must be at least 1, got {every}")
         warmup_steps = steps // 3 if warmup_steps is None else warmup_steps
-        self.tables = _searched_tables(model)
+        self.tables = searched_tables(model)
         super().__init__(
             model,
             {name: table.holders[0].raw_weight for name, table in self.tables.items()},
@@ -117,14 +85,44 @@ class Searcher(MaskSearch):
             )
         self.before_cut, self._num_steps = before_cut, steps
         self.plan = Plan(self.num_entries, self.smallest, steps - warmup_steps)
-        self._untrained = UntrainedCheck(model, self.initial_state)
+        self._untrained, self._threshold_decay = UntrainedCheck(model, self.initial_state), ThresholdDecayCheck(model)
+        self._warned_unfinished = False
+
+    @property
+    def tickets(self) -> list[MaskTicket]:
+        """The tickets, largest first; warns if budgets are missing because the loop ended too early."""
+        self.warn_if_unfinished()
+        return self.tickets_so_far
+
+    def warn_if_unfinished(self) -> None:
+        """Call this after the training loop: warns once if some budgets have no ticket."""
+        if self.finished or self._warned_unfinished or not self.current_step:
+            return
+        self._warned_unfinished = True
+        missing = ", ".join(map(str, self.open_budgets()))
+        warn_user(
+            f"the search has no ticket for {missing}: it is at step {self.current_step:,} of {self._num_steps:,}. Step "
+            "it after every step of the optimizer, to the end; disable early stopping, since metrics fall while the "
+            "search prunes. tickets_so_far does not warn"
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        if error is None:
+            self.warn_if_unfinished()
 
     def __repr__(self) -> str:
         stage = "finished" if self.finished else "warming up" if self.warming_up else "pruning"
         kept = f"{self.num_kept:,} of {self.num_entries:,} entries kept"
         following = [] if self.next_budget is None else [f"next budget {self.next_budget}"]
-        cut = ", ".join(str(ticket.budget) for ticket in self.tickets) or "none yet"
+        cut = ", ".join(str(ticket.budget) for ticket in self.tickets_so_far) or "none yet"
         return f"Searcher({', '.join([f'step {self.current_step:,}', stage, kept, *following])}, tickets: {cut})"
+
+    def step(self) -> None:
+        self._threshold_decay.warn()
+        super().step()
 
     def prune(self, steps: int) -> None:
         self._untrained.check()
@@ -134,6 +132,14 @@ class Searcher(MaskSearch):
             self.before_cut()
             scores = self._scores()
         self.cut_due(scores, at_least=0 if self.planned and self.at_end else self.num_kept)
+
+    def cut(self, budget: Budget, masks: Mapping[str, Tensor]) -> None:
+        super().cut(budget, masks)
+        if empty := [name for name, mask in masks.items() if not mask.any()]:
+            warn_user(
+                f"the ticket of {budget} keeps no entry of {list_first(empty, 3)}: its vectors are all 0 and cannot be "
+                "retrained. Use a larger budget, or exclude the table from the search"
+            )
 
     def kept_values(self, name: str, mask: Tensor) -> Tensor:
         holder: PepEmbedding = self.tables[name].holders[0]
@@ -178,7 +184,7 @@ class Searcher(MaskSearch):
             "steps": self._num_steps,
             "progress": state.metadata,
             "tensors": state.tensors,
-            "tickets": [mask_ticket_state(ticket) for ticket in self.tickets],
+            "tickets": [mask_ticket_state(ticket) for ticket in self.tickets_so_far],
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -210,7 +216,7 @@ class ThresholdController(MaskSearchController):
     search: Searcher
 
     def __init__(self, task: SearchTask) -> None:
-        tables = [table.holders[0] for table in _searched_tables(task.model).values()]
+        tables = [table.holders[0] for table in searched_tables(task.model).values()]
         schedule = task.schedule([table.weight for table in tables], sum(table.num_entries() for table in tables))
         optimizer = build_optimizer(task.model, task.config.optimizer)
         searcher = Searcher(
@@ -250,17 +256,3 @@ def clock_for(scores: Scores, num_kept: int) -> Tensor:
     if num_kept >= sum(math.prod(table.shape) for table in tables):
         return torch.tensor(-torch.inf)
     return torch.tensor(kth_score(tables, num_kept + 1))
-
-
-def _searched_tables(model: nn.Module) -> dict[str, SearchedTable]:
-    """The PEP tables of `model`, each once, under its first name."""
-    holders: dict[nn.Parameter, dict[str, PepEmbedding]] = {}
-    for name, module in model.named_modules():
-        if isinstance(module, PepEmbedding):
-            holders.setdefault(module.raw_weight, {})[name] = module
-    if not holders:
-        raise AttachError("the model has no PEP table to search. Build it with PepConfig or call attach_ on it first")
-    tables = {next(iter(named)): SearchedTable(tuple(named.values())) for named in holders.values()}
-    if len({holder.config.pressure for table in tables.values() for holder in table.holders}) > 1:
-        raise ConfigError('some tables have pressure = "plan", others "decay". Use one pressure for all tables')
-    return tables
