@@ -23,6 +23,7 @@ from thresher.data.encode.sources import differences
 from thresher.errors import ConfigError, ThresherError
 from thresher.experiment.config import RunConfig
 from thresher.experiment.prune import prune
+from thresher.search.schedule import PLAN_EPOCHS
 from thresher.training.checkpoint import read_history
 
 HERE = Path(__file__).parent
@@ -109,10 +110,22 @@ def current_names(stored: Mapping[str, Any]) -> dict[str, Any]:
 
 def settings_match(stored: Mapping[str, Any], config: object) -> bool:
     """Return whether stored settings equal `config`; settings that were not stored have their default value."""
+    settings = current_names(stored)
+    if isinstance(config, RunConfig) and "effort" not in settings:
+        settings = _with_effort_paper(settings)
     try:
-        return config_from_mapping(type(config), current_names(stored)) == config
+        return config_from_mapping(type(config), settings) == config
     except ConfigError:  # a stored setting no longer exists
         return False
+
+
+def _with_effort_paper(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings that were stored before efforts existed: those of `paper`, which decides two of them now."""
+    search = dict(stored.get("search", {}))
+    if search.get("plan_epochs") == PLAN_EPOCHS:
+        del search["plan_epochs"]
+    others = {name: value for name, value in stored.items() if (name, value) != ("rewind", "initial")}
+    return others | {"effort": "paper", "search": search}
 
 
 def summary(seeds: "list[dict]") -> list[dict]:

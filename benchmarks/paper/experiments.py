@@ -130,6 +130,7 @@ def train_baseline(
     compare = CompareConfig(training=training)
     compare = with_epochs(compare, QUICK_EPOCHS) if settings.quick else compare
     baseline = RunConfig(
+        effort="paper",
         data=settings.portable_data(source),
         model=settings.network(model),
         embedding=UniformConfig(embedding_dim=width),

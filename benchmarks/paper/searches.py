@@ -195,4 +195,6 @@ def search_config(
     num_entries = table.schema.num_features * embedding.embedding_dim
     possible = [text for text in budgets[source] if Budget.parse(text).max_entries(num_entries) < num_entries]
     data = settings.portable_data(source)
-    return RunConfig(data=data, embedding=embedding, search=search, training=training, budgets=tuple(possible))
+    return RunConfig(
+        effort="paper", data=data, embedding=embedding, search=search, training=training, budgets=tuple(possible)
+    )

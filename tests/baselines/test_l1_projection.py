@@ -81,7 +81,7 @@ def test_a_search_killed_in_an_epoch_ends_the_same(planted, killed_and_resumed):
 
 
 def projection_search(search, *, every):
-    schedule = Schedule.of(search.task.config, 10, num_halvings=4)
+    schedule = Schedule.of(search.task.config, 10)
     return ProjectionSearch(search.task, search.tables, replace(schedule, every=every))
 
 

@@ -54,7 +54,10 @@ def test_a_late_threshold_is_hard():
 
 def test_a_search_uses_the_patched_functions(small_table):
     config = RunConfig(
-        embedding=PepConfig(embedding_dim=8), search=SearchConfig(warmup_epochs=1, plan_epochs=1), budgets=("100",)
+        effort="paper",
+        embedding=PepConfig(embedding_dim=8),
+        search=SearchConfig(warmup_epochs=1, plan_epochs=1),
+        budgets=("100",),
     )
     called = []
 
@@ -95,6 +98,7 @@ def test_differences_are_paired_and_the_verdict_lists_better_changes(settings):
 
 def test_early_weights_equal_the_weights_during_the_warmup_of_a_search(small_table):
     config = RunConfig(
+        effort="paper",
         embedding=PepConfig(embedding_dim=8),
         search=SearchConfig(warmup_epochs=2, plan_epochs=1, clock_steps=5),
         budgets=("100",),

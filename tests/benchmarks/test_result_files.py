@@ -33,7 +33,7 @@ def test_quick_mode_replaces_results_of_other_settings(settings, monkeypatch):
 
 def test_results_stay_valid_with_new_settings_but_not_with_other_values():
     settings_match = experiments.settings_match
-    now = RunConfig(budgets=("1%",))
+    now = RunConfig(effort="paper", budgets=("1%",))
     assert settings_match({"budgets": ["1%"]}, now)
     assert not settings_match({"budgets": ["1%", "2%"]}, now)
     assert not settings_match({"budgets": ["1%"], "gone": 1}, now)
@@ -41,7 +41,7 @@ def test_results_stay_valid_with_new_settings_but_not_with_other_values():
 
 
 def test_a_result_of_other_settings_is_an_error_and_ignored_in_quick_mode(settings, tmp_path):
-    read_matching_result, now = result_files.read_matching_result, RunConfig(budgets=("1%",))
+    read_matching_result, now = result_files.read_matching_result, RunConfig(effort="paper", budgets=("1%",))
     path, full = tmp_path / "result.json", replace(settings, quick=False)
     assert read_matching_result(full, path, now) == {}
     write_json(path, {"points": {}})  # without settings
@@ -58,7 +58,11 @@ def test_a_result_of_other_settings_is_an_error_and_ignored_in_quick_mode(settin
 def test_seeds_are_added_and_all_environments_are_kept(settings, monkeypatch):
     runs = iter([{"commit": "a"}, {"commit": "b"}, {"commit": "b"}])
     monkeypatch.setattr(result_files, "run_environment", lambda: next(runs))
-    full, path, config = replace(settings, quick=False), settings.results / "part" / "one.json", RunConfig()
+    full, path, config = (
+        replace(settings, quick=False),
+        settings.results / "part" / "one.json",
+        RunConfig(effort="paper"),
+    )
     for seeds in ((0,), (0, 1, 2)):
         result_files.compute_missing_seeds(replace(full, seeds=seeds), path, config, lambda seed: {"square": seed**2})
     content = read_json(path)

@@ -26,7 +26,10 @@ PARTS = (lottery_ticket, granularity, thresholds, interactions, frequency)
 
 def tiny_config(**search) -> RunConfig:
     return RunConfig(
-        embedding=PepConfig(embedding_dim=8), search=SearchConfig(clock_steps=5, **search), budgets=("500", "100")
+        effort="paper",
+        embedding=PepConfig(embedding_dim=8),
+        search=SearchConfig(clock_steps=5, **search),
+        budgets=("500", "100"),
     )
 
 

@@ -62,8 +62,26 @@ def test_distilled_search_has_its_own_folder_and_is_resumed(thresher, clicks, fa
 
 def test_distillation_trials_are_reported(finished):
     tried = Frontier.load(finished.out / "results.json").metadata["distillation"]["validation_auc"]
-    assert f"Validation AUC of the smallest size: {tried['hard-labels']:.4f} hard labels; " in finished.stderr
-    assert f"{tried['soft-labels-1']:.4f} distillation in retraining" in finished.stderr
+    assert f"Validation AUC of a short trial: {tried['hard-labels']:.4f} hard labels; " in finished.stderr
+    assert f"{tried['soft-labels-1-in-search']:.4f} distillation in search and retraining" in finished.stderr
+
+
+def test_the_cost_of_every_stage_is_printed_and_shown(finished, thresher):
+    cost = Frontier.load(finished.out / "results.json").metadata["cost"]
+    for text in (finished.stderr, thresher("show", finished.out).stdout):
+        lines = [line.split() for line in text.splitlines()]
+        assert ["total", f"{cost['total_seconds']:.1f}", f"{cost['total_over_dense']:.2f}"] in lines
+        assert any(line[:1] == ["search"] for line in lines)
+
+
+def test_effort_is_a_setting(thresher, clicks, fast, tmp_path):
+    out = tmp_path / "run"
+    result = thresher("prune", clicks, "--budgets", "20%", "--effort", "fast", "--out", out, *fast)
+    assert result.exit_code == 0, result.stderr
+    assert Run.open(out).config.effort == "fast"
+    assert 'expected one of "fast", "standard"' in " ".join(
+        thresher("prune", clicks, "--effort", "quick").stderr.split()
+    )
 
 
 def test_effective_config_is_saved(finished, thresher, tmp_path):
@@ -84,7 +102,7 @@ def test_further_teacher_models(thresher, clicks, fast, tmp_path):
     result = thresher("prune", clicks, *options, "--out", out, *fast)
     assert result.exit_code == 0, result.stderr
     assert Run.open(out).config.teacher_models == (DeepFmConfig(), LogisticRegressionConfig())
-    assert "with mean soft labels of 3 dense models (with deepfm, lr)." in result.stderr
+    assert "with mean soft labels of 3 dense models (with deepfm, lr), as set." in result.stderr
 
 
 def test_max_auc_drop_recommends_on_validation(thresher, clicks, fast, tmp_path):

@@ -97,7 +97,7 @@ def test_distillation_is_used_where_the_smallest_size_gains(tmp_path):
     for name, (share, distill_search) in told.items():
         result = prune_model(
             Model(), DATA, "50%,40", search=search, training=training, teacher_share=share,
-            distill_search=distill_search, folder=tmp_path / name,
+            distill_search=distill_search, folder=tmp_path / name, effort="paper",
         )  # fmt: skip
         found, chosen[name] = result.pruned, str(result.distillation)
         aucs[name] = [found[budget].fit.validation.auc for budget in ("50%", "40")]

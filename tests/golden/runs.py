@@ -79,6 +79,7 @@ SHORT_TRAINING = TrainingConfig(max_epochs=2, batch_size=256, patience=1, optimi
 
 # The length of the warm-up and the way to use the dense model's predictions are left to the validation split.
 FM_PEP = RunConfig(
+    effort="paper",
     data=DataConfig(
         source="synthetic",
         synthetic=SyntheticConfig(num_rows=6_000, num_signal_fields=3, num_noise_fields=2, field_size=40, seed=2),
@@ -97,6 +98,7 @@ DEEPFM_DISTILLED = replace(
     distill_search=True,
 )
 AUTOINT_SEVERAL_TEACHERS = RunConfig(
+    effort="paper",
     data=SMALL_DATA,
     model=AutoIntConfig(hidden_sizes=(8,), linear_term=True),
     embedding=PepConfig(embedding_dim=8, first_order=True),
@@ -110,6 +112,7 @@ AUTOINT_SEVERAL_TEACHERS = RunConfig(
     seed=3,
 )
 EVERY_METHOD = RunConfig(
+    effort="paper",
     data=SMALL_DATA,
     model=DeepFmConfig(hidden_sizes=(8,)),
     search=SHORT_SEARCH,
@@ -267,6 +270,7 @@ def foreign_model(folder: Path) -> Record:
         search=SearchConfig(warmup_epochs=2, plan_epochs=4, clock_steps=4, optimizer=FAST),
         training=TrainingConfig(max_epochs=8, optimizer=FAST),
         folder=folder,
+        effort="paper",
     )
     return {
         "dense": trained_record(result.dense),

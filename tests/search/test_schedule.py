@@ -33,7 +33,7 @@ def test_equal_ratios():
     ],
 )
 def test_epochs_in_steps(settings, warmup_steps, plan_steps, every, num_epochs):
-    found = Schedule.of(SearchConfig(clock_steps=7, max_warmup_epochs=9, **settings), 10, num_halvings=4)
+    found = Schedule.of(SearchConfig(clock_steps=7, max_warmup_epochs=9, **settings), steps_per_epoch=10)
     assert found == Schedule(warmup_steps=warmup_steps, plan_steps=plan_steps, every=every)
     assert found.num_steps == warmup_steps + plan_steps
     assert found.num_epochs(10) == num_epochs

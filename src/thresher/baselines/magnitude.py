@@ -49,6 +49,10 @@ class MagnitudeConfig(EmbeddingConfig):
 class GradualMagnitudeConfig(MagnitudeConfig):
     """Warm-up and length of the plan are those of `[search]`: `warmup_epochs`, `plan_epochs`."""
 
+    @property
+    def can_start_dense(self) -> bool:
+        return True
+
     @classmethod
     def grid(cls) -> Sequence[Self]:
         return super().grid()[:3]

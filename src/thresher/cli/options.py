@@ -122,6 +122,9 @@ class SearchOptions:
     method: str | None = model_field(
         "NAME", "Compression method: pep (default), magnitude, uniform, mde, hash, … (docs/methods.md)."
     )
+    effort: str | None = model_field(
+        "fast|standard|best|paper", "How much training is spent: standard (default), see docs/search.md."
+    )
     teachers: str | None = model_field(
         "NAME,…", "Further teacher models for distillation, e.g. deepfm,autoint (docs/search.md)."
     )

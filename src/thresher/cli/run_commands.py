@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from thresher.data.table import EncodedTable
     from thresher.experiment.config import RunConfig
     from thresher.experiment.prune import PruneResult
-    from thresher.training.distillation import DistillationPlan
 
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run, written by prune or search.")]
 
@@ -38,8 +37,8 @@ RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run,
 def prune(data: DataOptions, model: PruneOptions, run: RunOptions, sources: Sources = None) -> None:
     """Raw files → pruned models of several sizes: their AUC and bytes, and bundles that predict.
 
-    One search serves all sizes; if distillation from the dense model helps on validation, a second search uses it.
-    Each size is retrained from the initial weights and tested once.
+    One search, which starts from the trained dense model, serves all sizes. Each size is trained on from the search and
+    tested once. --effort decides how much training that costs.
     """
     from thresher.experiment.prune import prune as prune_run
 
@@ -84,7 +83,6 @@ def search(data: DataOptions, model: SearchOptions, run: RunOptions, sources: So
 def retrain(folder: RunFolder, imports: Imports = None, as_json: Json = False, quiet: Quiet = False) -> None:
     """Train the dense model and retrain the tickets of a search.
 
-    If distillation from the dense model helps on validation, tickets are searched again with it (docs/search.md).
     Finished stages are skipped, interrupted ones are resumed.
     """
     from thresher._internal.files import exclusive_lock
@@ -160,6 +158,7 @@ def _holds_demo(out: Path, config: "RunConfig") -> bool:
 
 def _print_result(result: "PruneResult", *, as_json: bool) -> None:
     from thresher.data.table import EncodedTable
+    from thresher.experiment.cost import cost_table
 
     run, frontier = result.run, result.frontier
     bundles = {str(point.budget): str(run.bundle(str(point.budget))) for point in frontier.points}
@@ -179,8 +178,8 @@ def _print_result(result: "PruneResult", *, as_json: bool) -> None:
     if improving := metadata.get("still_improving"):
         epochs = run.config.training.max_epochs
         print_note(f"Still improving after {epochs} epochs (training.max_epochs): {', '.join(improving)}")
-    if "validation_auc" in metadata.get("distillation", {}):
-        print_note(_describe_distillation(run.config.candidate_plans(), metadata["distillation"]))
+    print_note(_describe_distillation(run.config, metadata["distillation"]))
+    print_note(f"Cost of all training, in seconds and in units of the dense training:\n{cost_table(metadata['cost'])}")
     best = str(frontier.best()[-1].budget if result.recommended is None else result.recommended.budget)
     print_note(f"Results  {run.results}", fold=False)
     print_note(f"Figure   {run.report / 'frontier.png'} and .svg", fold=False)
@@ -188,7 +187,7 @@ def _print_result(result: "PruneResult", *, as_json: bool) -> None:
     print_note(f"Predict  {shlex.join(['thresher', 'predict', bundles[best], 'ROWS.csv', *imports])}", fold=False)
 
 
-def _describe_distillation(plans: Sequence["DistillationPlan"], teacher: Mapping[str, Any]) -> str:
+def _describe_distillation(config: "RunConfig", teacher: Mapping[str, Any]) -> str:
     """Whether distillation was used, and the validation AUCs that decided it."""
     stages = "Searched and retrained" if teacher["search_share"] else "Retrained"
     labels = "hard labels"
@@ -197,12 +196,13 @@ def _describe_distillation(plans: Sequence["DistillationPlan"], teacher: Mapping
         number = teacher.get("num_teachers", 1) * (1 + len(others))
         labels = "soft labels of the dense model" if number == 1 else f"mean soft labels of {number} dense models"
         labels += f" (with {', '.join(others)})" if others else ""
-    aucs = teacher["validation_auc"]
+    if "validation_auc" not in teacher:
+        return f"{stages} with {labels}, as set."
+    aucs, plans = teacher["validation_auc"], config.candidate_plans()
     tried = "; ".join(f"{aucs[str(plan)]:.4f} {plan.description}" for plan in plans if str(plan) in aucs)
+    size = "a short trial" if config.stage_settings().start == "dense" else "the smallest size"
     failed = f" Not tried: {teacher['failed']}" if "failed" in teacher else ""
-    return (
-        f"{stages} with {labels}. Validation AUC of the smallest size: {tried} (teacher_share, distill_search).{failed}"
-    )
+    return f"{stages} with {labels}. Validation AUC of {size}: {tried} (teacher_share, distill_search).{failed}"
 
 
 def _print_skipped(table: "EncodedTable") -> None:

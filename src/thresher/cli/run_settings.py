@@ -48,6 +48,8 @@ def run_config(
     if model.budgets is not None:
         budgets = tuple(str(budget) for budget in parse_budgets(model.budgets))
         config = replace(config, budgets=budgets, max_auc_drop=None)
+    if model.effort is not None:
+        config = override(config, [f"effort={model.effort}"], where="--effort")
     given = {"max_auc_drop": max_auc_drop, "seed": model.seed}
     config = replace(config, **{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
     config = override(config, settings.settings or (), where="--set")

@@ -82,11 +82,14 @@ def _view(path: Path) -> View:
 def _view_results(details: Details, frontier: Frontier | None) -> View:
     if frontier is None:
         return View(details, partial(print_details, details))
+    from thresher.experiment.cost import cost_table
     from thresher.report.plots import plot_frontier
 
     def display() -> None:
         print_details(details)
         console.print_frontier(frontier)
+        if cost := frontier.metadata.get("cost"):
+            print(cost_table(cost))
 
     return View({**details, "results": frontier.to_json()}, display, partial(plot_frontier, frontier))
 

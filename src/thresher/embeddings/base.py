@@ -35,6 +35,11 @@ class EmbeddingConfig:
         if self.embedding_dim < 1:
             raise ConfigError(f"embedding_dim must be at least 1, got {self.embedding_dim}")
 
+    @property
+    def can_start_dense(self) -> bool:
+        """Whether the method's search can start from the weights of a trained dense model."""
+        return False
+
     def budget_values(self, field_sizes: Sequence[int]) -> Sequence[int]:
         """Candidate values of `budget_setting`, smallest table first; by default 1 to the configured one."""
         return range(1, self.embedding_dim + 1)

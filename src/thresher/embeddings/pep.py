@@ -55,6 +55,10 @@ class PepConfig(EmbeddingConfig):
         if self.pressure == "decay" and not self.learn_deviation:
             raise ConfigError('learn_deviation = false requires pressure = "plan", got "decay"')
 
+    @property
+    def can_start_dense(self) -> bool:
+        return self.pressure == "plan"
+
     @classmethod
     def grid(cls) -> Sequence[Self]:
         return [cls(embedding_dim=width) for width in (128, 64, 32)]

@@ -224,6 +224,7 @@ class _Sweep:
             data=self.config.data,
             model=model_config(model, self.config.data.source),
             embedding=embedding,
+            effort="paper",  # methods are comparable if all start from the same initial weights
             search=self.config.search,
             training=self.config.training,
             teacher_share=self.config.teacher_share,
@@ -237,7 +238,7 @@ class _Sweep:
             partial(self._write, model, method),
             budgets=budgets,
             together=self.together[budgets[0]] if budgets else (),
-            soft_labels=self._soft_labels(table, config, model) if distilled else None,
+            labels=self._soft_labels(table, config, model) if distilled else None,
             progress=self.display,
             should_stop=self.time_is_up,
         )

@@ -41,7 +41,7 @@ class Cell(Workflow[TrainedModel]):
     Attributes:
         together: all budgets of its search, the same for every seed (`searched_together`): a search prunes down to its
             smallest budget, so tickets of searches with other smallest budgets differ.
-        soft_labels: file with a teacher's soft labels of the training rows; None for hard labels.
+        labels: file with a teacher's soft labels of the training rows; None for hard labels.
         unmet: why a budget cannot be met; known after `check_budgets`.
     """
 
@@ -49,7 +49,7 @@ class Cell(Workflow[TrainedModel]):
     config: RunConfig
     write: Write
     together: Sequence[Budget] = ()
-    soft_labels: Path | None = None
+    labels: Path | None = None
     unmet: dict[Budget, str] = field(default_factory=dict)
 
     @classmethod
@@ -62,7 +62,7 @@ class Cell(Workflow[TrainedModel]):
         *,
         budgets: Sequence[Budget] = (),
         together: Sequence[Budget] = (),
-        soft_labels: Path | None = None,
+        labels: Path | None = None,
         progress: Progress | None = None,
         should_stop: Callable[[], bool] | None = None,
     ) -> "Cell":
@@ -71,14 +71,13 @@ class Cell(Workflow[TrainedModel]):
         stages = Stages(
             models=ConfiguredModels(config, table),
             data=shuffled_batches(config, table),
-            search=config.search,
-            training=config.training,
+            settings=config.stage_settings(),
             seed=config.seed,
             folder=folder,
             progress=progress,
             should_stop=should_stop,
         )
-        share = 0.0 if soft_labels is None else config.teacher_share or 0.0
+        share = 0.0 if labels is None else config.teacher_share or 0.0
         return cls(
             stages=stages,
             budgets=budgets,
@@ -87,7 +86,7 @@ class Cell(Workflow[TrainedModel]):
             config=config,
             write=write,
             together=together,
-            soft_labels=soft_labels,
+            labels=labels,
         )
 
     def check_budgets(self) -> None:
@@ -103,6 +102,12 @@ class Cell(Workflow[TrainedModel]):
 
     def make_soft_labels(self, dense: TrainedModel | None) -> None:
         """Nothing to do: all methods share the soft labels of one teacher (`predict_labels`)."""
+
+    def dense_start(self) -> None:
+        """All methods start from the same initial weights."""
+
+    def soft_labels(self, share: float) -> SoftLabels | None:
+        return SoftLabels.load(self.labels, share) if self.labels is not None and share else None
 
     def find_tickets(self, plan: DistillationPlan) -> Sequence[Ticket]:
         """One search for all budgets in `together`; returns the tickets of the cell's own budgets, each once."""
@@ -120,7 +125,7 @@ class Cell(Workflow[TrainedModel]):
 
     def retrain(self, ticket: Ticket, plan: DistillationPlan) -> TrainedModel:
         self._check_time()
-        return self.stages.retrain(ticket, _training_folder(ticket), soft_labels=self._labels())
+        return self.stages.retrain(ticket, _training_folder(ticket), soft_labels=self.soft_labels(plan.retraining))
 
     def keep(self, ticket: Ticket, trained: TrainedModel) -> TrainedModel:
         self._finish(ticket, trained)
@@ -153,7 +158,8 @@ class Cell(Workflow[TrainedModel]):
     def _train(self, *, test: bool) -> TrainedModel:
         self._check_time()
         model, stage = self.stages.models.searched(), method_name(self.config.embedding)
-        return self.stages.train(model, _training_folder(None), stage=stage, soft_labels=self._labels(), test=test)
+        labels = self.soft_labels(self.plans[0].retraining)
+        return self.stages.train(model, _training_folder(None), stage=stage, soft_labels=labels, test=test)
 
     def _finish(self, ticket: Ticket | None, trained: TrainedModel) -> None:
         self.write(self, ticket, trained)
@@ -164,9 +170,6 @@ class Cell(Workflow[TrainedModel]):
 
     def _found(self) -> "_FoundTickets":
         return _FoundTickets.load(self.folder / TICKETS)
-
-    def _labels(self) -> SoftLabels | None:
-        return None if self.soft_labels is None else SoftLabels.load(self.soft_labels, self.plans[0].retraining)
 
     def _check_time(self) -> None:
         if self.stages.should_stop is not None and self.stages.should_stop():

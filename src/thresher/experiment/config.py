@@ -11,6 +11,7 @@ from thresher.embeddings.base import EmbeddingConfig, FieldEmbedding
 from thresher.embeddings.method_registry import method_name, registered_embeddings
 from thresher.embeddings.pep import PepConfig
 from thresher.errors import ConfigError
+from thresher.experiment.effort import Effort, RetrainingConfig, StageSettings
 from thresher.models.base import ModelConfig
 from thresher.models.fm import FmConfig
 from thresher.search.budget import Budget, parse_budgets
@@ -32,12 +33,16 @@ class RunConfig:
         budgets: sizes to cut tickets for: parameters (`30k`), shares (`2%`) or bytes (`1MB`).
         max_auc_drop: instead of budgets: by how much validation AUC may fall against the dense model. Several sizes are
             searched, and the smallest within this drop is recommended.
-        rewind: where retraining starts; `initial` in the paper.
+        effort: how much training is spent, in units of the dense training (docs/search.md): `fast`, `standard`, `best`,
+            or `paper` for the published way. It decides every setting of search and retraining that is absent.
+        rewind: where retraining starts: `final` continues from the search, `initial` rewinds as in the paper. Absent:
+            by `effort`.
         teacher_share: weight of the teachers' predictions in the labels of retraining (docs/search.md); 0 trains on
-            hard labels, as in the paper. Absent: 1 if that raises the validation AUC of the smallest ticket by at least
-            0.001, else 0.
-        distill_search: whether the search trains on soft labels, too. Absent: where distillation helps, a second search
-            is run on soft labels, and its tickets are used if the smallest is better by as much again.
+            hard labels, as in the paper. Absent: 1 if that raises validation AUC by at least 0.001 in a short trial
+            (with effort `paper`: in the retraining of the smallest ticket), else 0.
+        distill_search: whether the search trains on soft labels, too. Absent: if retraining does (with effort `paper`:
+            where distillation helps, a second search is run on soft labels, and its tickets are used if the smallest is
+            better by as much again).
         num_teachers: dense models of each kind whose predictions are averaged, each with its own seed. Each costs
             another dense training, also where hard labels then prove better.
         teacher_models: models of other kinds that are teachers beside the dense one, with uniform tables of the same
@@ -57,7 +62,9 @@ class RunConfig:
     training: TrainingConfig = field(default_factory=TrainingConfig)
     budgets: tuple[str, ...] = ("10%", "5%", "2%", "1%")
     max_auc_drop: float | None = None
-    rewind: Rewind = "initial"
+    effort: Effort = "standard"
+    retraining: RetrainingConfig = field(default_factory=RetrainingConfig)
+    rewind: Rewind | None = None
     teacher_share: float | None = None
     distill_search: bool | None = None
     num_teachers: int = 1
@@ -83,7 +90,21 @@ class RunConfig:
 
     def candidate_plans(self) -> list[DistillationPlan]:
         """The distillation plans that validation decides between; one if the settings leave no choice."""
-        return candidate_plans(self.teacher_share, self.distill_search if self.is_searched else False)
+        in_search = self.distill_search
+        if in_search is None and self.stage_settings().start == "dense":
+            in_search = True
+        return candidate_plans(self.teacher_share, in_search if self.is_searched else False)
+
+    def stage_settings(self) -> StageSettings:
+        """The settings of search and retraining."""
+        return StageSettings(
+            effort=self.effort,
+            search=self.search,
+            training=self.training,
+            retraining=self.retraining,
+            rewind=self.rewind,
+            can_start_dense=self.embedding.can_start_dense,
+        )
 
     @property
     def is_searched(self) -> bool:

@@ -14,6 +14,7 @@ from thresher.embeddings.method_registry import method_name
 from thresher.embeddings.pep import PepConfig
 from thresher.errors import ConfigError
 from thresher.experiment.config import RunConfig
+from thresher.experiment.cost import DENSE, Cost
 from thresher.experiment.run_folder import Run
 from thresher.experiment.run_workflow import RunWorkflow
 from thresher.models.model_registry import has_embedding, model_name
@@ -102,6 +103,7 @@ def check_settings(config: RunConfig) -> None:
 
 def write_report(run: Run, table: EncodedTable, dense: FrontierPoint, points: Sequence[FrontierPoint]) -> PruneResult:
     """Write `results.json` and the figures."""
+    cost = Cost.of(_stage_folders(run))
     metadata: dict[str, object] = {
         "source": run.config.data.source,
         "model": model_name(run.config.model),
@@ -109,9 +111,11 @@ def write_report(run: Run, table: EncodedTable, dense: FrontierPoint, points: Se
         "seed": run.config.seed,
         "num_rows": table.num_rows,
         "num_features": table.schema.num_features,
-        "seconds": _seconds(run),
+        "seconds": cost.total_seconds,
+        "cost": cost.to_json(),
         "still_improving": [name for name, folder in _trainings(run, points) if _still_improving(run, folder)],
         "distillation": _distillation(run),
+        "effort": run.config.effort,
     }
     frontier = Frontier(points=tuple(points), dense=dense, metadata=metadata)
     drop = run.config.max_auc_drop
@@ -168,6 +172,8 @@ def _trainings(run: Run, points: Sequence[FrontierPoint]) -> list[tuple[str, Pat
 def _still_improving(run: Run, folder: Path) -> bool:
     """Whether a training ended at `max_epochs` with its best epoch."""
     training = run.config.training
+    if not (folder / HISTORY).exists():  # retraining of 0 epochs
+        return False
     values = [record["validation"][training.early_stopping_metric] for record in read_history(folder / HISTORY)]
     best = max(values) if training.early_stopping_metric == "auc" else min(values)
     return len(values) == training.max_epochs and values[-1] == best
@@ -186,7 +192,20 @@ def _plot_search(run: Run, points: Sequence[FrontierPoint]) -> None:
         )
 
 
-def _seconds(run: Run) -> float:
-    """Seconds of all searches and trainings, without interruptions."""
-    histories = [read_history(path) for path in sorted(run.folder.rglob(HISTORY))]
-    return float(sum(record["seconds"] for records in histories for record in records))
+def _stage_folders(run: Run) -> list[tuple[str, Path]]:
+    """The name and folder of everything that was trained, also of plans that were tried and not chosen."""
+    teachers = [run.teacher_labels(number).parent for number in range(2, len(run.config.all_teachers()) + 1)]
+    searches = dict.fromkeys(run.ticket_folder(plan) for plan in run.config.candidate_plans())
+    trials = sorted(run.trials.glob("*"))
+    retrained = [
+        (f"retrain {budget}", folder)
+        for budget in run.config.wanted_budgets()
+        for folder in sorted(run.retrained(budget).glob("*"))
+    ]
+    return [
+        (DENSE, run.dense),
+        *(("other teachers", folder) for folder in teachers),
+        *(("trial of soft labels", folder) for folder in trials),
+        *(("search", folder) for folder in searches),
+        *retrained,
+    ]

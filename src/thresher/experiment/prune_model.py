@@ -4,8 +4,6 @@ To keep a training loop of your own, use `attach_` and `Searcher`; to start from
 """
 
 import copy
-import hashlib
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -13,22 +11,23 @@ from pathlib import Path
 
 from torch import nn
 
-from thresher._internal.files import read_json, write_json
 from thresher.attach.attach import AttachedTable, attach_
-from thresher.attach.compact_tables import compact_, put_compact_
+from thresher.attach.compact_tables import compact_
 from thresher.attach.find_tables import Where
 from thresher.data.batches.batches import DistillableSource
-from thresher.data.batches.split_batches import SplitBatches, first_batch_digest
+from thresher.data.batches.split_batches import SplitBatches
 from thresher.embeddings.base import BYTES_PER_VALUE
 from thresher.embeddings.pep import PepConfig
-from thresher.errors import ConfigError, FolderError, warn_user
-from thresher.experiment.retrain import TrainedModel
+from thresher.errors import ConfigError, FolderError
+from thresher.experiment.dense_start import DenseStart
+from thresher.experiment.effort import Effort, RetrainingConfig, StageSettings
+from thresher.experiment.model_checks import check_folder, check_runs_compact, warn_of_probabilities
+from thresher.experiment.retrain import TrainedModel, with_test_metrics
 from thresher.experiment.run_folder import tickets_folder
 from thresher.experiment.workflow import Stages, Workflow
 from thresher.search.budget import Budget, parse_budgets
 from thresher.search.schedule import SearchConfig
 from thresher.search.ticket import Ticket
-from thresher.training.checkpoint import isolated_rng
 from thresher.training.distillation import (
     DistillationPlan,
     SoftLabels,
@@ -36,15 +35,9 @@ from thresher.training.distillation import (
     check_distillation,
     distillable,
 )
-from thresher.training.epochs import CHECKPOINT
-from thresher.training.fit import TrainingConfig
-from thresher.training.loop import predict
+from thresher.training.fit import FitResult, TrainingConfig
+from thresher.training.loop import evaluate
 from thresher.training.progress import Progress
-
-MIN_OUTPUTS = 32
-"""With fewer outputs, logits may lie between 0 and 1 by chance."""
-INPUTS = "inputs.json"
-"""Digests of the model and rows that a folder of `prune_model` belongs to."""
 
 
 @dataclass(frozen=True)
@@ -72,8 +65,11 @@ def prune_model(
     *,
     where: Where | None = None,
     min_features: int = 0,
+    effort: Effort = "standard",
+    trained: bool = False,
     search: SearchConfig | None = None,
     training: TrainingConfig | None = None,
+    retraining: RetrainingConfig | None = None,
     with_dense: bool = True,
     teacher_share: float | None = None,
     distill_search: bool | None = None,
@@ -89,35 +85,44 @@ def prune_model(
         data: batches for training and validation, and for a test at the end.
         budgets: parameters (`30k`), shares (`5%`) or bytes (`1MB`) over all searched tables together.
         where: which tables to search, as for `attach_`, like `min_features`.
-        with_dense: also train the unpruned model.
-        teacher_share: weight of teacher predictions in the labels of retraining. By default 1 if that raises the
-            validation AUC of the smallest budget by at least 0.001, else 0; and 0 if there is no teacher or the batches
-            cannot be relabelled (`TensorBatches` can).
-        distill_search: whether the search trains on soft labels, too; by default tried where distillation helps.
+        effort: how much training is spent, as in `RunConfig`.
+        trained: whether `model` is already trained. Then it is the dense model as it is, and the search starts from it.
+        with_dense: also train the unpruned model. Without it, and without `trained`, the search starts from the initial
+            weights.
+        teacher_share: weight of teacher predictions in the labels of retraining. By default 1 if that raises validation
+            AUC by at least 0.001 in a short trial, else 0; and 0 if there is no teacher or the batches cannot be
+            relabelled (`TensorBatches` can).
+        distill_search: whether the search trains on soft labels, too; by default as retraining does.
         teachers: models trained on the same rows, called like `model`. Soft labels are the mean prediction of these and
             of the unpruned model.
         folder: for histories, tickets and checkpoints. Work found there is resumed if it belongs to the same model,
             initial weights and rows; otherwise it is an error.
     """
     wanted = parse_budgets(budgets)
-    plans = _plans(data, teacher_share, distill_search, with_dense=with_dense, teachers=teachers)
-    attach = partial(attach_, config=config, where=where, min_features=min_features)
+    settings = StageSettings(
+        effort=effort,
+        search=SearchConfig() if search is None else search,
+        training=TrainingConfig() if training is None else training,
+        retraining=RetrainingConfig() if retraining is None else retraining,
+        can_start_dense=(config is None or config.can_start_dense) and (with_dense or trained),
+    )
+    plans = _plans(data, settings, teacher_share, distill_search, with_dense=with_dense or trained, teachers=teachers)
+    attach = partial(attach_, config=config, where=where, min_features=min_features, trained=trained)
     stages = Stages(
         models=_ModelCopies(model, attach),
         data=data,
-        search=SearchConfig() if search is None else search,
-        training=TrainingConfig() if training is None else training,
+        settings=settings,
         seed=seed,
         folder=None if folder is None else Path(folder),
         progress=progress,
     )
     if stages.folder is not None:
-        _check_folder(stages.folder, model, data)
+        check_folder(stages.folder, model, data)
     for teacher in teachers:
-        _warn_of_probabilities(teacher, data)
+        warn_of_probabilities(teacher, data)
     tried = _copy(model)
     tables = attach(tried)
-    _check_runs_compact(tried, tables, data)
+    check_runs_compact(tried, tables, data)
     del tried
     workflow = _ModelWorkflow(
         stages=stages,
@@ -125,7 +130,8 @@ def prune_model(
         plans=plans,
         tables=tables,
         teachers=teachers,
-        with_dense=with_dense,
+        with_dense=with_dense or trained,
+        trained=trained,
     )
     result = workflow.run()
     pruned = {str(budget): trained for budget, trained in result.pruned.items()}
@@ -134,6 +140,7 @@ def prune_model(
 
 def _plans(
     data: SplitBatches,
+    settings: StageSettings,
     teacher_share: float | None,
     distill_search: bool | None,
     *,
@@ -149,6 +156,8 @@ def _plans(
     if teacher_share is None and not (teachers or (with_dense and isinstance(data.train, DistillableSource))):
         teacher_share = 0.0
     check_distillation(teacher_share, distill_search)
+    if distill_search is None and settings.start == "dense":
+        distill_search = True
     plans = candidate_plans(teacher_share, distill_search)
     if plans[-1].retraining:
         distillable(data.train)  # raises before anything is trained
@@ -190,6 +199,8 @@ class _ModelWorkflow(Workflow[TrainedModel]):
     tables: Sequence[AttachedTable]
     teachers: Sequence[nn.Module]
     with_dense: bool
+    trained: bool
+    _start: DenseStart | None = None
     _labels: SoftLabels | None = None
     _tickets: dict[float, Sequence[Ticket]] = field(default_factory=dict)
 
@@ -197,10 +208,20 @@ class _ModelWorkflow(Workflow[TrainedModel]):
         """The model as it is; its size is that of the searched tables."""
         if not self.with_dense:
             return None
-        dense = self.stages.train_dense()
+        dense = self._as_it_is() if self.trained else self.stages.train_dense()
+        if self.stages.settings.start == "dense":
+            self._start = DenseStart.of(dense.model, None if self.trained else dense.fit.num_epochs)
         num_parameters = sum(table.num_features * table.embedding_dim for table in self.tables)
-        _warn_of_probabilities(dense.model, self.stages.data)
+        warn_of_probabilities(dense.model, self.stages.data)
         return replace(dense, num_parameters=num_parameters, storage_bytes=num_parameters * BYTES_PER_VALUE)
+
+    def _as_it_is(self) -> TrainedModel:
+        """The user's trained model, evaluated."""
+        model, data = self.stages.models.dense(), self.stages.data
+        validation = evaluate(model, data.validation, feature_counts=data.feature_counts)
+        fit = FitResult(best_epoch=0, num_epochs=0, validation=validation, seconds=0.0, history=())
+        trained = TrainedModel(model=model, num_parameters=0, storage_bytes=0, fit=fit, test=None)
+        return with_test_metrics(trained, data)
 
     def make_soft_labels(self, dense: TrainedModel | None) -> None:
         share = self.plans[-1].retraining
@@ -216,6 +237,9 @@ class _ModelWorkflow(Workflow[TrainedModel]):
                 ]
             )
 
+    def dense_start(self) -> DenseStart | None:
+        return self._start
+
     def soft_labels(self, share: float) -> SoftLabels | None:
         return self._labels if share else None
 
@@ -223,13 +247,15 @@ class _ModelWorkflow(Workflow[TrainedModel]):
         if plan.search not in self._tickets:
             labels = self.soft_labels(plan.search)
             name = _named_after(tickets_folder(plan), labels)
-            self._tickets[plan.search] = self.stages.find_tickets(self.budgets, name, soft_labels=labels)
+            self._tickets[plan.search] = self.stages.find_tickets(
+                self.budgets, name, start=self._start, soft_labels=labels
+            )
         return self._tickets[plan.search]
 
     def retrain(self, ticket: Ticket, plan: DistillationPlan) -> TrainedModel:
         labels = self.soft_labels(plan.retraining)
         name = _named_after(f"retrained/{ticket.budget.slug}/{plan}", labels)
-        return self.stages.retrain(ticket, name, soft_labels=labels)
+        return self.stages.retrain(ticket, name, start=self._start, soft_labels=labels)
 
     def keep(self, ticket: Ticket, trained: TrainedModel) -> TrainedModel:
         """The model with compact tables, and their size; a table shared by two modules counts once."""
@@ -244,52 +270,3 @@ class _ModelWorkflow(Workflow[TrainedModel]):
 def _named_after(name: str, soft_labels: SoftLabels | None) -> str:
     """The name of a stage's folder. It includes the soft labels, since teachers may change between calls."""
     return name if soft_labels is None else f"{name}-{soft_labels.digest}"
-
-
-def _check_folder(folder: Path, model: nn.Module, data: SplitBatches) -> None:
-    """Raise if a folder holds work on another model or other rows, which equal shapes would not reveal."""
-    structure = re.sub(r" at 0x[0-9a-fA-F]+", "", repr(model))  # without memory addresses of functions
-    with isolated_rng():
-        inputs = {
-            "model": hashlib.sha256(structure.encode()).hexdigest()[:16],
-            "training rows": first_batch_digest(data.train),
-            "validation rows": first_batch_digest(data.validation),
-        }
-    path, has_work = folder / INPUTS, any(folder.rglob(CHECKPOINT))
-    if has_work and path.exists():
-        before = read_json(path)
-        if changed := [name for name, digest in inputs.items() if before.get(name) != digest]:
-            raise ConfigError(
-                f"{folder} holds work on another model or other rows (changed: {', '.join(changed)}). Choose another "
-                "folder, or delete this one."
-            )
-    write_json(path, inputs)
-
-
-def _check_runs_compact(attached: nn.Module, tables: Sequence[AttachedTable], data: SplitBatches) -> None:
-    """Raise if a model uses an attribute that the compact tables of retraining do not have, such as a method.
-
-    Args:
-        attached: a copy of the model; its tables are replaced by empty compact ones.
-    """
-    for table in tables:
-        nothing = attached.get_submodule(table.name).get_parameter("weight").new_empty(0)
-        put_compact_(attached, table.name, nothing.long(), nothing)
-    with isolated_rng():
-        try:
-            next(predict(attached, data.validation), None)
-        except AttributeError as error:
-            raise ConfigError(
-                f"{type(attached).__qualname__} does not run with the compact tables of retraining: {error}"
-            ) from error
-
-
-def _warn_of_probabilities(model: nn.Module, data: SplitBatches) -> None:
-    """Warn if a model returns probabilities: training applies a sigmoid to its outputs."""
-    for _, outputs in predict(model, data.validation):
-        if len(outputs) >= MIN_OUTPUTS and float(outputs.min()) >= 0.0 and float(outputs.max()) <= 1.0:
-            warn_user(
-                f"{type(model).__qualname__} returns only values between 0 and 1, which look like probabilities, where "
-                "logits are expected. Wrap it: torch.logit(model(…), eps=1e-6).",
-            )
-        break

@@ -120,6 +120,16 @@ class Run:
         return self.folder / "dense"
 
     @property
+    def dense_weights(self) -> Path:
+        """The weights that the search starts from."""
+        return self.dense / "weights.safetensors"
+
+    @property
+    def trials(self) -> Path:
+        """Short trainings that decide about distillation."""
+        return self.dense / "trials"
+
+    @property
     def soft_labels(self) -> Path:
         """The average of all teachers' soft labels."""
         return self.dense / "soft_labels.npy"

@@ -12,6 +12,7 @@ from thresher._internal.files import read_json, write_json
 from thresher.data.encode.row_encoder import RowEncoder
 from thresher.data.table import EncodedTable
 from thresher.embeddings.method_registry import method_name
+from thresher.experiment.dense_start import DenseStart
 from thresher.experiment.retrain import TrainedModel
 from thresher.experiment.run_folder import Run
 from thresher.experiment.run_models import ConfiguredModels, check_teacher_models, shuffled_batches
@@ -47,9 +48,7 @@ class RunWorkflow(Workflow[FrontierPoint]):
         stages = Stages(
             models=ConfiguredModels(config, table),
             data=shuffled_batches(config, table),
-            search=config.search,
-            training=config.training,
-            rewind=config.rewind,
+            settings=config.stage_settings(),
             seed=config.seed,
             folder=run.folder,
             progress=progress,
@@ -67,7 +66,7 @@ class RunWorkflow(Workflow[FrontierPoint]):
         """The search of a plan alone, after the teachers it needs."""
         with self.run_folder.large_tables():
             self.check_budgets()
-            if plan.search:
+            if plan.search or self.stages.settings.start == "dense":
                 self.make_soft_labels(self.train_dense())
             return self.find_tickets(plan)
 
@@ -86,12 +85,15 @@ class RunWorkflow(Workflow[FrontierPoint]):
         self.budgets = reachable
 
     def train_dense(self) -> FrontierPoint:
-        """The model with a uniform table of the same width; its predictions are the first soft labels."""
+        """The model with a uniform table of the same width: the start of the search, and the first teacher."""
         run, config = self.run_folder, self.run_folder.config
         done, labels = run.dense / "point.json", run.teacher_labels(1)
         needs_labels = config.largest_share > 0 and not (labels.exists() or run.soft_labels.exists())
-        if needs_labels or not done.exists():
+        needs_weights = self.stages.settings.start == "dense" and not run.dense_weights.exists()
+        if needs_labels or needs_weights or not done.exists():
             trained = self._train_teacher(self.stages, run.dense, labels, stage="dense", test=True)
+            if needs_weights:
+                DenseStart.of(trained.model, trained.fit.num_epochs).save(run.dense_weights)
             _finish(run.dense, _point(trained, label="dense", budget=None, seed=config.seed))
         return FrontierPoint.from_json(read_json(done))
 
@@ -122,17 +124,22 @@ class RunWorkflow(Workflow[FrontierPoint]):
             ).save(labels)
         return trained
 
+    def dense_start(self) -> DenseStart | None:
+        return DenseStart.load(self.run_folder.dense_weights) if self.stages.settings.start == "dense" else None
+
     def soft_labels(self, share: float) -> SoftLabels | None:
         return self.run_folder.load_soft_labels(share)
 
     def choose_distillation(self) -> DistillationPlan:
         chosen = self.run_folder.distillation()
         if chosen is None:
-            choice = self.compare_plans()
+            choice = self.try_plans() if self.stages.settings.start == "dense" else self.compare_plans()
             chosen = choice.best
             shares = {"share": chosen.retraining, "search_share": chosen.search}
             failed = {} if choice.failed is None else {"failed": choice.failed}
             write_json(self.run_folder.choice, {**shares, "validation_auc": choice.validation_aucs, **failed})
+            for checkpoint in self.run_folder.trials.glob(f"*/{CHECKPOINT}"):
+                checkpoint.unlink()
         return chosen
 
     def find_tickets(self, plan: DistillationPlan) -> Sequence[Ticket]:
@@ -141,7 +148,8 @@ class RunWorkflow(Workflow[FrontierPoint]):
         if done.exists():
             return [load_ticket(folder / slug) for slug in read_json(done)["tickets"]]
         name = folder.relative_to(self.run_folder.folder).as_posix()
-        tickets = self.stages.find_tickets(self.budgets, name, soft_labels=self.soft_labels(plan.search))
+        labels = self.soft_labels(plan.search)
+        tickets = self.stages.find_tickets(self.budgets, name, start=self.dense_start(), soft_labels=labels)
         write_json(done, {"tickets": [ticket.budget.slug for ticket in tickets]})
         (folder / CHECKPOINT).unlink(missing_ok=True)
         return tickets
@@ -149,7 +157,8 @@ class RunWorkflow(Workflow[FrontierPoint]):
     def retrain(self, ticket: Ticket, plan: DistillationPlan) -> TrainedModel:
         folder = self.run_folder.retrained(ticket.budget) / str(plan)
         name = folder.relative_to(self.run_folder.folder).as_posix()
-        return self.stages.retrain(ticket, name, soft_labels=self.soft_labels(plan.retraining))
+        labels = self.soft_labels(plan.retraining)
+        return self.stages.retrain(ticket, name, start=self.dense_start(), soft_labels=labels)
 
     def prune_to(self, ticket: Ticket, plan: DistillationPlan) -> FrontierPoint:
         done = self.run_folder.retrained(ticket.budget) / "point.json"

@@ -2,8 +2,12 @@
 
     check budgets → dense model → soft labels → distillation plan → tickets → pruned models
 
+By default the search starts from the trained dense model, and a ticket is trained on from the search's values (`effort`
+in `experiment/effort.py`).
+
 `prune` (files of a run) and `prune_model` (models in memory) run it once, `compare` runs it for every cell of its grid.
-To choose a distillation plan, the smallest ticket of each is searched and retrained.
+To choose a distillation plan, a ticket of a fixed size is trained briefly under each (`try_plans`); a search from the
+initial weights is compared by its smallest ticket, retrained in full (`compare_plans`).
 Validation decides everything; the test split of a model is read once, after all decisions about it.
 """
 
@@ -17,16 +21,18 @@ from torch import nn
 
 from thresher.data.batches.split_batches import SplitBatches
 from thresher.errors import BudgetError
+from thresher.experiment.dense_start import DenseStart
+from thresher.experiment.effort import StageSettings
 from thresher.experiment.retrain import TrainedModel, retrain_ticket, train_model, with_test_metrics
 from thresher.search.budget import Budget
 from thresher.search.find_tickets import find_tickets, unmet_budgets
-from thresher.search.schedule import SearchConfig
-from thresher.search.ticket import Rewind, Ticket
+from thresher.search.ticket import Ticket
 from thresher.training.distillation import DistillationPlan, PlanChoice, SoftLabels, choose_plan
-from thresher.training.fit import TrainingConfig
-from thresher.training.progress import Progress
+from thresher.training.progress import Progress, Renamed
 
 ResultT = TypeVar("ResultT")
+TRIAL_BUDGET, TRIAL_EPOCHS = "5%", 2
+"""Size and length of the training that decides about distillation."""
 
 
 class ModelBuilder(Protocol):
@@ -48,9 +54,7 @@ class Stages:
 
     models: ModelBuilder
     data: SplitBatches
-    search: SearchConfig
-    training: TrainingConfig
-    rewind: Rewind = "initial"
+    settings: StageSettings
     seed: int = 0
     folder: Path | None = None
     progress: Progress | None = None
@@ -58,7 +62,7 @@ class Stages:
 
     def unmet_budgets(self, budgets: Sequence[Budget]) -> dict[Budget, BudgetError]:
         """The budgets that no ticket can meet, with the reason; nothing is trained."""
-        return unmet_budgets(self.models.searched(), self.data, budgets, self.search)
+        return unmet_budgets(self.models.searched(), self.data, budgets, self.settings.search)
 
     def train(
         self,
@@ -73,7 +77,7 @@ class Stages:
         return train_model(
             model,
             self._data(test=test),
-            self.training,
+            self.settings.training,
             seed=self.seed,
             folder=self._folder(name),
             stage=stage,
@@ -87,14 +91,19 @@ class Stages:
         return self.train(self.models.dense(), "dense", stage="dense", test=test)
 
     def find_tickets(
-        self, budgets: Sequence[Budget], name: str, *, soft_labels: SoftLabels | None = None
+        self,
+        budgets: Sequence[Budget],
+        name: str,
+        *,
+        start: DenseStart | None = None,
+        soft_labels: SoftLabels | None = None,
     ) -> Sequence[Ticket]:
-        """One search; a ticket for each budget, largest first."""
+        """One search; a ticket for each budget, largest first. `start` is needed if the settings start there."""
         return find_tickets(
-            self.models.searched(),
+            self._searched(start),
             self.data,
             budgets,
-            self.search,
+            self.settings.search_config(_epochs(start), soft_labels=soft_labels is not None),
             seed=self.seed,
             folder=self._folder(name),
             soft_labels=soft_labels,
@@ -103,21 +112,56 @@ class Stages:
         )
 
     def retrain(
-        self, ticket: Ticket, name: str, *, soft_labels: SoftLabels | None = None, test: bool = False
+        self,
+        ticket: Ticket,
+        name: str,
+        *,
+        start: DenseStart | None = None,
+        soft_labels: SoftLabels | None = None,
+        test: bool = False,
     ) -> TrainedModel:
-        """Rewind a model to a ticket and train what is kept."""
+        """Train what a ticket keeps, from the search's values or from a model rewound to its initial weights."""
+        rewind = self.settings.resolved_rewind
+        if rewind == "initial" and self.settings.start == "dense":
+            rewind = "random"  # a fresh model has the initial weights; the ticket has those of the dense model
         return retrain_ticket(
             ticket,
             self.models.for_ticket(ticket),
             self._data(test=test),
-            self.training,
-            rewind=self.rewind,
+            self.settings.retraining_config(_epochs(start), soft_labels=soft_labels is not None),
+            rewind=rewind,
             seed=self.seed,
             folder=self._folder(name),
             soft_labels=soft_labels,
             progress=self.progress,
             should_stop=self.should_stop,
         )
+
+    def try_labels(self, name: str, *, start: DenseStart, soft_labels: SoftLabels | None) -> float:
+        """Validation AUC of the dense model pruned at once to `TRIAL_BUDGET` and trained briefly on these labels."""
+        search = replace(self.settings.search, start="dense", plan_epochs=1 / len(self.data.train), halving_epochs=None)
+        (ticket,) = find_tickets(self._searched(start), self.data, TRIAL_BUDGET, search, seed=self.seed)
+        training = self.settings.retraining_config(None, soft_labels=soft_labels is not None)
+        trained = retrain_ticket(
+            ticket,
+            self.models.for_ticket(ticket),
+            self._data(test=False),
+            replace(training, max_epochs=TRIAL_EPOCHS),
+            rewind="final",
+            seed=self.seed,
+            folder=self._folder(name),
+            soft_labels=soft_labels,
+            progress=Renamed(self.progress, "try {}"),
+            should_stop=self.should_stop,
+        )
+        return trained.fit.validation.auc
+
+    def _searched(self, start: DenseStart | None) -> nn.Module:
+        model = self.models.searched()
+        if self.settings.start == "dense":
+            assert start is not None, "the dense model is trained before the search"
+            start.load_into_(model, self.data.feature_counts)
+        return model
 
     def _data(self, *, test: bool) -> SplitBatches:
         return self.data if test else replace(self.data, test=None)
@@ -176,7 +220,20 @@ class Workflow(ABC, Generic[ResultT]):
 
     def choose_distillation(self) -> DistillationPlan:
         """The only plan, or the last one that raises the validation AUC of the smallest ticket by `MIN_GAIN`."""
-        return self.plans[0] if len(self.plans) == 1 else self.compare_plans().best
+        if len(self.plans) == 1:
+            return self.plans[0]
+        return (self.try_plans() if self.stages.settings.start == "dense" else self.compare_plans()).best
+
+    def try_plans(self) -> PlanChoice:
+        """Train the dense model, pruned to a fixed size, under each plan. The choice depends on no budget."""
+
+        def validation_auc(plan: DistillationPlan) -> float:
+            start = self.dense_start()
+            assert start is not None
+            labels = self.soft_labels(plan.retraining)
+            return self.stages.try_labels(f"dense/trials/{plan}", start=start, soft_labels=labels)
+
+        return choose_plan(self.plans, validation_auc)
 
     def compare_plans(self) -> PlanChoice:
         """Search and retrain the smallest ticket under plan after plan, while validation AUC rises by `MIN_GAIN`."""
@@ -190,6 +247,14 @@ class Workflow(ABC, Generic[ResultT]):
         choice = choose_plan(self.plans, validation_auc)
         self._tried = {key: trained for key, trained in self._tried.items() if key[0] == choice.best}
         return choice
+
+    @abstractmethod
+    def dense_start(self) -> DenseStart | None:
+        """The trained dense model, if the search starts from it."""
+
+    @abstractmethod
+    def soft_labels(self, share: float) -> SoftLabels | None:
+        """The soft labels of all teachers; None if their share is 0."""
 
     @abstractmethod
     def find_tickets(self, plan: DistillationPlan) -> Sequence[Ticket]:
@@ -207,3 +272,7 @@ class Workflow(ABC, Generic[ResultT]):
     @abstractmethod
     def keep(self, ticket: Ticket, trained: TrainedModel) -> ResultT:
         """Keep a retrained and tested model."""
+
+
+def _epochs(start: DenseStart | None) -> int | None:
+    return None if start is None else start.num_epochs

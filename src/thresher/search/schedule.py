@@ -69,13 +69,14 @@ class Schedule:
     halving_steps: float | None = None  # in which the kept entries halve, if the settings fix this rate
 
     @classmethod
-    def of(cls, config: SearchConfig, steps_per_epoch: int, num_halvings: float) -> "Schedule":
+    def of(cls, config: SearchConfig, steps_per_epoch: int, num_halvings: float | None = None) -> "Schedule":
         """Convert settings in epochs to steps.
 
         Args:
-            num_halvings: how often the number of entries halves from the whole table to the smallest budget.
+            num_halvings: how often the number of entries halves from the whole table to the smallest budget; needed for
+                `halving_epochs`.
 
-        >>> Schedule.of(SearchConfig(warmup_epochs=0.5, plan_epochs=300), steps_per_epoch=100, num_halvings=5)
+        >>> Schedule.of(SearchConfig(warmup_epochs=0.5, plan_epochs=300), steps_per_epoch=100)
         Schedule(warmup_steps=50, plan_steps=30000, every=30, halving_steps=None)
         >>> Schedule.of(SearchConfig(start="dense", halving_epochs=0.5), steps_per_epoch=100, num_halvings=5)
         Schedule(warmup_steps=0, plan_steps=250, every=20, halving_steps=50.0)
@@ -83,6 +84,7 @@ class Schedule:
         warmup_epochs = config.max_warmup_epochs if config.warmup_epochs is None else config.warmup_epochs
         warmup_steps = 0 if config.start == "dense" else round(warmup_epochs * steps_per_epoch)
         if config.halving_epochs is not None:
+            assert num_halvings is not None, "the length of the plan follows from the smallest budget"
             halving_steps = config.halving_epochs * steps_per_epoch
             plan_steps = max(1, math.ceil(halving_steps * num_halvings))
             # neither the rate nor the interval depends on the smallest budget, so it does not change larger tickets

@@ -13,6 +13,7 @@ from thresher.errors import ConfigError
 from thresher.training.averaging import WeightAverage
 from thresher.training.checkpoint import Checkpoint, Record
 from thresher.training.epochs import run_epochs
+from thresher.training.loop import evaluate
 from thresher.training.metrics import Metrics
 from thresher.training.optimizers import OptimizerConfig, build_optimizer
 from thresher.training.progress import Progress
@@ -105,7 +106,7 @@ class EarlyStopping:
 class TrainingConfig:
     """Settings of a training. In TOML: `[training]`."""
 
-    max_epochs: int = 60
+    max_epochs: int = 60  # 0 evaluates the weights as they are
     batch_size: int = 1024
     patience: int = 3  # epochs without improvement after which training stops
     early_stopping_metric: StoppingMetric = "auc"  # of validation; the paper uses `logloss`
@@ -114,9 +115,10 @@ class TrainingConfig:
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
 
     def __post_init__(self) -> None:
-        for name in ("max_epochs", "batch_size"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        if self.batch_size < 1:
+            raise ConfigError(f"batch_size is {self.batch_size}; it must be at least 1")
+        if self.max_epochs < 0:
+            raise ConfigError(f"max_epochs is {self.max_epochs}; it must be 0 or more")
         if not 0.0 <= self.average_decay < 1.0:
             raise ConfigError(f"average_decay is {self.average_decay}; it must be at least 0 and below 1")
         self.early_stopping()
@@ -158,6 +160,9 @@ def fit(
         watch: further splits to evaluate after each epoch, for the record only.
         should_stop: called after every step; if it returns True, a checkpoint is written and `TimeLimitReached` raised.
     """
+    if config.max_epochs == 0:
+        metrics = evaluate(model, data.validation, feature_counts=data.feature_counts)
+        return FitResult(best_epoch=0, num_epochs=0, validation=metrics, seconds=0.0, history=())
     controller = StoppingController(model, config.early_stopping(), config.max_epochs)
     history, seconds = run_epochs(
         model,

@@ -1,0 +1,130 @@
+"""Effort presets: how much training a pruned model costs, in units of the dense training.
+
+    fast      search and fine-tuning are short; for a first try, or if an epoch takes hours
+    standard  the default
+    best      standard with the widest choice of teachers and longer training
+    paper     the published way: a search from initial weights with its own warm-up, retraining from initial weights
+
+All but `paper` start the search from the trained dense model and continue each ticket from the search's own values.
+Lengths are shares of the dense training's epochs, so that they suit data that needs twenty epochs and data that needs
+one. A setting given in the config is used as it is; a preset decides only the settings that are absent.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from thresher.errors import ConfigError
+from thresher.search.schedule import SearchConfig, Start
+from thresher.search.ticket import Rewind
+from thresher.training.fit import TrainingConfig
+
+Effort = Literal["fast", "standard", "best", "paper"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RetrainingConfig:
+    """Training of a ticket that continues from the search (`rewind = "final"`). In TOML: `[retraining]`.
+
+    Other settings, and those of tickets that are rewound, are those of `[training]`.
+    """
+
+    learning_rate_factor: float | None = None  # multiplies the learning rate of `[training]`; absent: by `effort`
+    patience: int | None = None  # epochs without improvement after which training stops; absent: by `effort`
+    max_epochs: int | None = None  # 0 keeps the values of the search; absent: by `effort`
+
+    def __post_init__(self) -> None:
+        if self.learning_rate_factor is not None and not 0 < self.learning_rate_factor < float("inf"):
+            raise ConfigError(
+                f"retraining.learning_rate_factor is {self.learning_rate_factor}; it must be above 0 and finite"
+            )
+        if self.patience is not None and self.patience < 1:
+            raise ConfigError(f"retraining.patience is {self.patience}; it must be at least 1 epoch")
+        if self.max_epochs is not None and self.max_epochs < 0:
+            raise ConfigError(f"retraining.max_epochs is {self.max_epochs}; it must be 0 or more")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preset:
+    """What an effort decides for a search that starts from the dense model."""
+
+    start: Start = "dense"
+    rewind: Rewind = "final"
+    halving_share: float  # epochs in which the kept entries halve, as a share of the dense training's epochs
+    retraining_share: float  # most epochs of retraining, as a share of the dense training's epochs
+    patience: int
+    soft_rate: float = 3.0  # factor of the learning rate on soft labels, which a model cannot memorise
+    hard_rate: float = 2.0
+
+
+PRESETS: dict[Effort, Preset | None] = {
+    "fast": Preset(halving_share=0.04, retraining_share=0.12, patience=1),
+    "standard": Preset(halving_share=0.12, retraining_share=0.4, patience=1),
+    "best": Preset(halving_share=0.25, retraining_share=2.0, patience=3),
+    "paper": None,
+}
+UNKNOWN_DENSE_EPOCHS = 10
+"""Assumed for a model that was trained elsewhere."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageSettings:
+    """Settings of the search and of retraining, as given; `resolve` fills in what the preset decides.
+
+    Attributes:
+        can_start_dense: whether the method's search can start from a trained dense model.
+    """
+
+    effort: Effort
+    search: SearchConfig
+    training: TrainingConfig
+    retraining: RetrainingConfig = RetrainingConfig()
+    rewind: Rewind | None = None
+    can_start_dense: bool = True
+
+    @property
+    def start(self) -> Start:
+        """The weights that the search starts from."""
+        preset = PRESETS[self.effort]
+        if not self.can_start_dense:
+            return "initial"
+        return self.search.start or ("initial" if preset is None else preset.start)
+
+    @property
+    def resolved_rewind(self) -> Rewind:
+        """The weights that retraining starts from."""
+        if self.rewind is not None:
+            return self.rewind
+        preset = PRESETS[self.effort]
+        return preset.rewind if preset is not None and self.start == "dense" else "initial"
+
+    def search_config(self, dense_epochs: int | None, *, soft_labels: bool) -> SearchConfig:
+        """The search's settings, given the length of the dense training (None: not known)."""
+        preset = PRESETS[self.effort]
+        if self.start == "initial" or preset is None:
+            return replace(self.search, start=self.start)
+        config = replace(self.search, start="dense")
+        if config.plan_epochs is None and config.halving_epochs is None:
+            config = replace(config, halving_epochs=preset.halving_share * (dense_epochs or UNKNOWN_DENSE_EPOCHS))
+        if config.learning_rate_factor is None:
+            config = replace(config, learning_rate_factor=preset.soft_rate if soft_labels else preset.hard_rate)
+        return config
+
+    def retraining_config(self, dense_epochs: int | None, *, soft_labels: bool) -> TrainingConfig:
+        """Settings for training a ticket; those of `[training]` unless it continues from the search."""
+        preset = PRESETS[self.effort]
+        if self.resolved_rewind != "final":
+            return self.training
+        given, config = self.retraining, self.training
+        factor, patience, max_epochs = given.learning_rate_factor, given.patience, given.max_epochs
+        if preset is not None and self.start == "dense":
+            factor = (preset.soft_rate if soft_labels else preset.hard_rate) if factor is None else factor
+            patience = preset.patience if patience is None else patience
+            epochs = max(2, round(preset.retraining_share * (dense_epochs or UNKNOWN_DENSE_EPOCHS)))
+            max_epochs = min(epochs, config.max_epochs) if max_epochs is None else max_epochs
+        rate = config.optimizer.learning_rate * (1.0 if factor is None else factor)
+        return replace(
+            config,
+            patience=config.patience if patience is None else patience,
+            max_epochs=config.max_epochs if max_epochs is None else max_epochs,
+            optimizer=replace(config.optimizer, learning_rate=rate),
+        )

@@ -1,0 +1,144 @@
+"""Effort presets: the search starts from the dense model, tickets continue from it, and the cost is reported."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from thresher.data.config import DataConfig, SyntheticConfig
+from thresher.embeddings.pep import PepConfig
+from thresher.errors import ConfigError, ThresherError
+from thresher.experiment.config import RunConfig
+from thresher.experiment.dense_start import DenseStart
+from thresher.experiment.effort import PRESETS, RetrainingConfig, StageSettings
+from thresher.experiment.prune import prune
+from thresher.experiment.run_models import ConfiguredModels
+from thresher.search.schedule import SearchConfig
+from thresher.search.ticket_files import load_ticket
+from thresher.training.checkpoint import read_history
+from thresher.training.fit import TrainingConfig
+from thresher.training.optimizers import OptimizerConfig
+
+CONFIG = RunConfig(
+    data=DataConfig(
+        source="synthetic",
+        synthetic=SyntheticConfig(num_rows=8_000, num_signal_fields=3, num_noise_fields=3, field_size=40, seed=2),
+    ),
+    embedding=PepConfig(embedding_dim=8),
+    search=SearchConfig(clock_steps=5),
+    training=TrainingConfig(max_epochs=10, batch_size=256, optimizer=OptimizerConfig(learning_rate=1e-2)),
+    budgets=("20%", "5%"),
+)
+
+
+@pytest.fixture(scope="module")
+def standard(tmp_path_factory):
+    return prune(CONFIG, out=tmp_path_factory.mktemp("standard") / "run")
+
+
+def test_the_search_starts_from_the_trained_dense_model(standard):
+    dense = DenseStart.load(standard.run.dense_weights)
+    ticket = load_ticket(standard.run.tickets / "5pct")
+    (name,) = ticket.masks
+    assert torch.equal(ticket.initial.values[name], dense.state[f"{name}.weight"][ticket.masks[name]])
+    first, *_ = read_history(standard.run.tickets / "history.jsonl")
+    assert not first["warming_up"]
+    best = max(record["validation"]["auc"] for record in read_history(standard.run.dense / "history.jsonl"))
+    assert first["validation"]["auc"] > best - 0.05  # initial weights have 0.5
+
+
+def test_tickets_continue_from_the_values_of_the_search(standard):
+    run = standard.run
+    plan = str(run.distillation())
+    (first, *_) = read_history(run.retrained("5%") / plan / "history.jsonl")
+    at_start = read_history(run.tickets / "history.jsonl")[-1]["validation"]["auc"]
+    assert first["validation"]["auc"] > at_start - 0.01
+    longest = PRESETS["standard"].retraining_share * DenseStart.load(run.dense_weights).num_epochs
+    for budget in CONFIG.budgets:
+        assert len(read_history(run.retrained(budget) / plan / "history.jsonl")) <= max(2, round(longest))
+
+
+def test_a_smaller_budget_does_not_change_larger_ones(standard, tmp_path):
+    more = prune(replace(CONFIG, budgets=("20%", "5%", "0.5%")), out=tmp_path / "more")
+    assert more.frontier.points[:2] == standard.frontier.points
+    assert more.frontier.metadata["distillation"] == standard.frontier.metadata["distillation"]
+
+
+def test_the_cost_of_every_stage_is_in_the_results(standard):
+    cost = standard.frontier.to_json()["cost"]
+    stages = {stage["stage"]: stage for stage in cost["stages"]}
+    assert list(stages) == ["dense", "trial of soft labels", "search", "retrain 20%", "retrain 5%"]
+    assert cost["total_seconds"] == pytest.approx(sum(stage["seconds"] for stage in stages.values()))
+    assert cost["dense_seconds"] == stages["dense"]["seconds"]
+    assert cost["total_over_dense"] == pytest.approx(cost["total_seconds"] / cost["dense_seconds"])
+    assert stages["dense"]["over_dense"] == 1.0
+    assert stages["dense"]["epochs"] == DenseStart.load(standard.run.dense_weights).num_epochs
+    assert stages["trial of soft labels"]["epochs"] <= 4
+    assert not list(standard.run.folder.rglob("checkpoint.safetensors"))
+
+
+def test_given_settings_are_used_and_absent_ones_follow_the_preset():
+    training = TrainingConfig(max_epochs=30, patience=5, optimizer=OptimizerConfig(learning_rate=0.01))
+    open_settings = StageSettings(effort="standard", search=SearchConfig(), training=training)
+    preset = PRESETS["standard"]
+    assert open_settings.search_config(20, soft_labels=True).halving_epochs == pytest.approx(20 * preset.halving_share)
+    assert open_settings.search_config(20, soft_labels=False).learning_rate_factor == preset.hard_rate
+    tuned = open_settings.retraining_config(20, soft_labels=True)
+    assert tuned.optimizer.learning_rate == pytest.approx(0.01 * preset.soft_rate)
+    assert (tuned.max_epochs, tuned.patience) == (round(20 * preset.retraining_share), preset.patience)
+
+    given = StageSettings(
+        effort="standard",
+        search=SearchConfig(plan_epochs=3, learning_rate_factor=7.0),
+        training=training,
+        retraining=RetrainingConfig(learning_rate_factor=0.5, patience=4, max_epochs=9),
+    )
+    search = given.search_config(20, soft_labels=True)
+    assert (search.plan_epochs, search.halving_epochs, search.learning_rate_factor) == (3, None, 7.0)
+    tuned = given.retraining_config(20, soft_labels=True)
+    assert (tuned.optimizer.learning_rate, tuned.patience, tuned.max_epochs) == (0.005, 4, 9)
+
+
+def test_the_published_way_and_methods_without_a_dense_start():
+    training = TrainingConfig()
+    paper = StageSettings(effort="paper", search=SearchConfig(), training=training)
+    other = StageSettings(effort="standard", search=SearchConfig(), training=training, can_start_dense=False)
+    for settings in (paper, other):
+        assert (settings.start, settings.resolved_rewind) == ("initial", "initial")
+        assert settings.search_config(20, soft_labels=True) == SearchConfig(start="initial")
+        assert settings.retraining_config(20, soft_labels=True) == training
+    assert RunConfig(embedding=PepConfig(pressure="decay")).stage_settings().start == "initial"
+
+
+def test_rewinding_after_a_search_from_the_dense_model_uses_the_initial_weights(tmp_path):
+    config = replace(CONFIG, rewind="initial", budgets=("20%",), training=replace(CONFIG.training, max_epochs=1))
+    result = prune(config, out=tmp_path / "run")
+    settings = result.run.config.stage_settings()
+    assert settings.retraining_config(1, soft_labels=False) == config.training
+    first = read_history(result.run.retrained("20%") / str(result.run.distillation()) / "history.jsonl")
+    searched = read_history(result.run.tickets / "history.jsonl")
+    assert first[0]["train_loss"] > searched[-1]["train_loss"]
+
+
+def test_weights_of_another_model_are_refused(standard):
+    start = DenseStart.load(standard.run.dense_weights)
+    config = replace(CONFIG, embedding=PepConfig(embedding_dim=8), model=CONFIG.model)
+    from thresher.data.table import EncodedTable
+
+    model = ConfiguredModels(config, EncodedTable.open(standard.run.encoded)).searched()
+    with pytest.raises(ThresherError, match=r"do not fit the searched model: other.weight"):
+        DenseStart({**start.state, "other.weight": torch.zeros(1)}, 3).load_into_(model, None)
+
+
+@pytest.mark.parametrize("settings", [{"learning_rate_factor": 0.0}, {"patience": 0}, {"max_epochs": -1}])
+def test_bad_settings_of_retraining_are_refused(settings):
+    with pytest.raises(ConfigError, match=r"retraining\.\w+ is"):
+        RetrainingConfig(**settings)
+
+
+def test_no_retraining_keeps_the_values_of_the_search(tmp_path):
+    config = replace(CONFIG, budgets=("20%",), retraining=RetrainingConfig(max_epochs=0), teacher_share=0.0)
+    result = prune(config, out=tmp_path / "run")
+    assert [stage["stage"] for stage in result.frontier.metadata["cost"]["stages"]] == ["dense", "search"]
+    (point,) = result.frontier.points
+    assert point.validation_auc > 0.6
