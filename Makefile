@@ -1,45 +1,55 @@
 # Each target makes .venv by itself when it is missing or when the pins changed. Needs Python 3.11 and make, nothing else.
+# Without a GPU on Linux: make demo TORCH_INDEX=https://download.pytorch.org/whl/cpu (the torch of PyPI brings CUDA).
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.installed
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+LIBRARY := $(VENV)/.installed
+DEVELOPMENT := $(VENV)/.installed-for-development
 WORKERS ?= 2
 
 .PHONY: install test lint format types demo paper paper-quick clean
 
-install: $(STAMP)
+install: $(DEVELOPMENT)
 
-$(STAMP): constraints.txt pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Thresher needs Python 3.11 or later; say PYTHON=/path/to/python" >&2; exit 1; }
+# Thresher alone, with what it needs to run.
+$(LIBRARY): constraints.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Thresher needs Python 3.11 or later. Use PYTHON=/path/to/python" >&2; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,onnx,peers]'
+	$(if $(TORCH_INDEX),$(PIP) torch --index-url $(TORCH_INDEX))
+	$(PIP) -e .
 	@touch $@
 	@echo "Installed. The command is $(BIN)/thresher"
+
+# The tools of the tests, ONNX, and the libraries of other projects that the tests and examples use.
+$(DEVELOPMENT): $(LIBRARY)
+	$(PIP) -e '.[dev,onnx,peers]'
+	@touch $@
 
 # numba's threads and torch's would fight over the cores the test workers already use.
 test: lint types
 	OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=2 $(BIN)/python -m pytest -n $(WORKERS)
 
-lint: $(STAMP)
+lint: $(DEVELOPMENT)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-types: $(STAMP)
+types: $(DEVELOPMENT)
 	$(BIN)/mypy
 
-format: $(STAMP)
+format: $(DEVELOPMENT)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-demo: $(STAMP)
+demo: $(LIBRARY)
 	$(BIN)/thresher demo
 
 # The paper's tables and figures and docs/reproducing_the_paper.md; resumable. Raw data: THRESHER_DATA_DIR.
-paper: $(STAMP)
+paper: $(DEVELOPMENT)
 	$(BIN)/python benchmarks/paper/make.py
 
 # A small version of all of it, in minutes, in benchmarks/temporary/paper-quick/; on made-up rows where there is no data.
-paper-quick: $(STAMP)
+paper-quick: $(DEVELOPMENT)
 	$(BIN)/python benchmarks/paper/make.py --quick
 
 clean:

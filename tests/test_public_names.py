@@ -1,7 +1,6 @@
 """The names a user may rely on, pinned: a change here is a change of the public interface."""
 
 import ast
-import importlib.metadata
 import inspect
 from pathlib import Path
 
@@ -136,7 +135,3 @@ def test_type_checkers_see_the_same_names():
     stub = Path(thresher.__file__).with_suffix(".pyi")
     imports = [node for node in ast.parse(stub.read_text(encoding="utf-8")).body if isinstance(node, ast.ImportFrom)]
     assert {alias.asname: node.module for node in imports for alias in node.names} == thresher._HOMES
-
-
-def test_version_is_the_installed_one():
-    assert thresher.__version__ == importlib.metadata.version("thresher")

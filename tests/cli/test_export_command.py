@@ -144,8 +144,8 @@ def test_exported_torch_program_predicts_the_same(finished, thresher, tmp_path):
 
 @pytest.mark.slow
 def test_int8_onnx_predicts_the_same(finished, thresher, tmp_path):
-    onnxruntime = pytest.importorskip("onnxruntime", reason="needs the extra thresher[onnx]")
-    pytest.importorskip("onnxscript", reason="needs the extra thresher[onnx]")
+    onnxruntime = pytest.importorskip("onnxruntime", reason="needs the extra onnx")
+    pytest.importorskip("onnxscript", reason="needs the extra onnx")
     words = ["export", finished.out, "--budget", "20%", "--value-type", "int8"]
     assert thresher(*words, "--out", tmp_path / "bundle").exit_code == 0
     assert thresher(*words, "--to", "onnx", "--out", tmp_path / "model.onnx").exit_code == 0

@@ -9,5 +9,5 @@ from thresher.errors import MissingExtraError
 def test_the_extra_that_brings_lightning_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "lightning.pytorch", None)
     monkeypatch.delitem(sys.modules, "thresher.integrations.lightning", raising=False)
-    with pytest.raises(MissingExtraError, match=r"pip install 'thresher\[lightning\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install 'thresher-embeddings\[lightning\]'"):
         importlib.import_module("thresher.integrations.lightning")

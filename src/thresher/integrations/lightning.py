@@ -9,10 +9,10 @@ Trainer(max_epochs=30).fit(module, loader)
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from thresher._internal.extras import missing_extra
 from thresher.attach import AttachedTable, attach_
 from thresher.attach.find_tables import Where
 from thresher.embeddings.pep import PepConfig
-from thresher.errors import MissingExtraError
 from thresher.search.budget import Budget
 from thresher.search.searcher import Searcher
 from thresher.search.ticket import MaskTicket
@@ -20,9 +20,7 @@ from thresher.search.ticket import MaskTicket
 try:
     from lightning.pytorch import Callback, LightningModule, Trainer
 except ImportError as error:
-    raise MissingExtraError(
-        "thresher.integrations.lightning needs Lightning: pip install 'thresher[lightning]'"
-    ) from error
+    raise missing_extra("thresher.integrations.lightning", "Lightning", "lightning") from error
 
 
 class PepCallback(Callback):

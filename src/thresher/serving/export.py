@@ -20,6 +20,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 import thresher
+from thresher._internal.extras import missing_extra
 from thresher._internal.files import atomic_file, atomic_folder, read_json, write_json
 from thresher.compact.table import CompactTable
 from thresher.compact.traceable import TraceableEmbedding
@@ -31,7 +32,7 @@ CSR, NETWORK = "csr.json", "network.safetensors"  # the names of the tables, and
 
 
 def export_onnx(bundle: Bundle | str | Path, path: str | Path) -> Path:
-    """Write a bundle's model as ONNX. Needs the extra `thresher[onnx]`.
+    """Write a bundle's model as ONNX. Needs the extra `onnx`.
 
     Inputs: `ids` int64 `[rows, F]`, global feature ids; `dense` float32 `[rows, K]` if the model has dense inputs.
     Output: `probability` float32 `[rows]`. Fields and their offsets are in the metadata of the file.
@@ -40,7 +41,7 @@ def export_onnx(bundle: Bundle | str | Path, path: str | Path) -> Path:
         import onnx
         import onnxscript  # noqa: F401  (used by torch's exporter)
     except ImportError as error:
-        raise MissingExtraError(f"ONNX export needs {error.name}: pip install 'thresher[onnx]'") from error
+        raise missing_extra("ONNX export", error.name, "onnx") from error
     bundle, path = _opened(bundle), Path(path)
     inputs, shapes = _example_inputs(bundle)
     with warnings.catch_warnings(), _quiet_logger():
