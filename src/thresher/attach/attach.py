@@ -10,9 +10,10 @@ from typing import Any, Self
 import torch
 from torch import nn
 
-from thresher.attach.attached_tables import AttachedModule, attached_module, can_restore, replace_, restore_
+from thresher.attach.attached_tables import AttachedModule, attached_module
 from thresher.attach.compact_tables import CompactLinear
 from thresher.attach.find_tables import FoundTable, Where, find_tables
+from thresher.attach.replace import can_restore, replace_, restore_
 from thresher.compact.embedding import CompactEmbedding
 from thresher.embeddings.pep import PepConfig
 from thresher.embeddings.thresholds import GRANULARITIES
@@ -73,11 +74,15 @@ def attach_(
             )
     attached_before = [module for module in model.modules() if isinstance(module, AttachedModule)]
     shared = {_sharing_key(module.raw_weight, module.config): module.thresholds for module in attached_before}
+    held = {module.thresholds for module in attached_before}
     for table in found:
         thresholds = _thresholds_for(table, config, shared)
         for module in dict.fromkeys(table.modules.values()):
             attached = attached_module(module, config, thresholds, table.padding_id)
             attached.seen.fill_(trained)
+            if thresholds in held:
+                attached.shared_names = frozenset(("deviation" if config.pressure == "plan" else "raw_threshold",))
+            held.add(thresholds)
             replace_(module, attached, keep_original=True)
     return [AttachedTable.of(table) for table in found]
 
@@ -159,14 +164,12 @@ def _attached_and_compact(
     """The attached and the compact tables of a model: Parameter → the modules that hold it, by name."""
     attached: dict[nn.Parameter, dict[str, AttachedModule]] = {}
     compact: dict[nn.Parameter, dict[str, nn.Module]] = {}
-    inner = set()
     for name, module in model.named_modules(remove_duplicate=False):
         if isinstance(module, AttachedModule):
             attached.setdefault(module.raw_weight, {})[name] = module
         elif isinstance(module, CompactLinear) and can_restore(module):
             compact.setdefault(module.table.values, {})[name] = module
-            inner.add(f"{name}.table")  # the same table under a name that disappears with the layer
-        elif isinstance(module, CompactEmbedding) and can_restore(module) and name not in inner:
+        elif isinstance(module, CompactEmbedding) and can_restore(module):
             compact.setdefault(module.values, {})[name] = module
     return attached, compact
 

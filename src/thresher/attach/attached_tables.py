@@ -2,25 +2,21 @@
 
 Each class is still a subclass of the plain module, holds the same Parameter under the same name, and gives
 bit-identical outputs as long as its threshold is 0. `weight` gives the pruned values, `raw_weight` the Parameter.
-`replace_` turns a plain module into another one in place: the object stays the same, so parent modules, lists, closures
-and hooks that refer to it see the change.
 """
 
 import sys
 import weakref
-from collections.abc import Collection
 from dataclasses import replace
-from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from thresher._internal.tracing import is_traced
+from thresher.attach.bags import ids_to_look_up, pool_bags
 from thresher.embeddings.computed_weight import computed_weight
 from thresher.embeddings.pep import PepConfig, PepEmbedding
 from thresher.embeddings.thresholds import soft_threshold
-from thresher.kernels.distinct import DistinctIds, find_distinct
 
 _READ_PARAMETERS = {nn.Module.get_parameter.__code__, nn.Module.register_parameter.__code__}
 """Functions of PyTorch that read an attribute and mean the Parameter."""
@@ -125,40 +121,6 @@ class _MarkRows:
             module.seen |= (gradient != 0).any(1)
 
 
-class BagSettings(Protocol):
-    """Pooling settings of an `nn.EmbeddingBag`."""
-
-    mode: str
-    padding_idx: int | None
-    include_last_offset: bool
-    scale_grad_by_freq: bool
-
-
-def pool_bags(
-    bag: BagSettings, vectors: Tensor, found: DistinctIds, offsets: Tensor | None, per_sample_weights: Tensor | None
-) -> Tensor:
-    """Pool the vectors `[U, D]` of distinct ids into bags `[B, D]` with the settings of `bag`.
-
-    With padding the distinct ids must be ascending.
-    """
-    places = found.places.long() if offsets is None else found.places.to(offsets.dtype)
-    padding = None
-    if bag.padding_idx is not None:  # its position among the distinct ids; an added row of zeros if it is not there
-        padding = int((found.ids < bag.padding_idx).sum())
-        if not bool((found.ids[padding : padding + 1] == bag.padding_idx).any()):
-            vectors, padding = functional.pad(vectors, (0, 0, 0, 1)), len(vectors)
-    return functional.embedding_bag(
-        places,
-        vectors,
-        offsets,
-        scale_grad_by_freq=bag.scale_grad_by_freq,
-        mode=bag.mode,
-        per_sample_weights=per_sample_weights,
-        include_last_offset=bag.include_last_offset,
-        padding_idx=padding,
-    )
-
-
 class _SkipConstructor(nn.Module):
     """Ends the chain of constructors before PyTorch's module, whose settings `replace_` copies."""
 
@@ -166,19 +128,11 @@ class _SkipConstructor(nn.Module):
         nn.Module.__init__(self)
 
 
-def _ids_to_look_up(ids: Tensor, num_features: int) -> DistinctIds:
-    """The distinct ids of a batch; all ids while a graph is traced, because the number of distinct ids is unknown."""
-    if torch.compiler.is_compiling():
-        places = torch.arange(ids.numel(), device=ids.device).view_as(ids)
-        return DistinctIds(ids.flatten().long(), places, num_features)
-    return find_distinct(ids, num_features)
-
-
 class AttachedEmbedding(AttachedModule, _SkipConstructor, nn.Embedding):
     """Ids `[...]` → vectors `[..., D]`."""
 
     def forward(self, input: Tensor) -> Tensor:
-        found = _ids_to_look_up(input, self.num_embeddings)
+        found = ids_to_look_up(input, self.num_embeddings, by_frequency=self.scale_grad_by_freq)
         vectors = self.pruned_rows(found.ids)  # [U, D]
         return functional.embedding(found.places, vectors, scale_grad_by_freq=self.scale_grad_by_freq)  # [..., D]
 
@@ -187,8 +141,7 @@ class AttachedBag(AttachedModule, _SkipConstructor, nn.EmbeddingBag):
     """Bags of ids → pooled vectors `[B, D]`."""
 
     def forward(self, input: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None) -> Tensor:
-        find = _ids_to_look_up if self.padding_idx is None else find_distinct  # padding needs ascending ids
-        found = find(input, self.num_embeddings)
+        found = ids_to_look_up(input, self.num_embeddings, by_frequency=self.scale_grad_by_freq)
         return pool_bags(self, self.pruned_rows(found.ids), found, offsets, per_sample_weights)  # [B, D]
 
 
@@ -205,36 +158,3 @@ def attached_module(
     bag_or_linear = AttachedBag if isinstance(plain, nn.EmbeddingBag) else AttachedLinear
     attached = AttachedEmbedding if isinstance(plain, nn.Embedding) else bag_or_linear
     return attached(plain, config, thresholds, padding_id)
-
-
-def replace_(module: nn.Module, replacement: nn.Module, *, keep_original: bool, drop: Collection[str] = ()) -> None:
-    """Give `module` the class and state of `replacement`; its hooks, its mode and its public attributes stay.
-
-    Args:
-        keep_original: store the original class and state, so that `restore_` can bring them back.
-        drop: names of Parameters of the original that are not stored; set them before calling `restore_`.
-    """
-    original_class, state = vars(module).get("_original", (type(module), dict(vars(module))))
-    is_plain = issubclass(original_class, nn.Embedding | nn.EmbeddingBag | nn.Linear)
-    public = {key: value for key, value in state.items() if is_plain and not key.startswith("_")}
-    _set_class_and_state(module, type(replacement), {**public, **vars(replacement)})
-    if keep_original:
-        parameters = {name: None if name in drop else value for name, value in state["_parameters"].items()}
-        vars(module)["_original"] = (original_class, {**state, "_parameters": parameters})
-
-
-def can_restore(module: nn.Module) -> bool:
-    return "_original" in vars(module)
-
-
-def restore_(module: nn.Module) -> None:
-    """Undo `replace_`; the module's current Parameters of the same names are kept."""
-    original_class, state = vars(module)["_original"]
-    parameters = {name: module._parameters.get(name, value) for name, value in state["_parameters"].items()}
-    _set_class_and_state(module, original_class, {**state, "_parameters": parameters})
-
-
-def _set_class_and_state(module: nn.Module, new_class: type[nn.Module], state: dict[str, Any]) -> None:
-    hooks_and_mode = {key: value for key, value in vars(module).items() if "hook" in key or key == "training"}
-    module.__class__ = new_class
-    module.__dict__ = {**state, **hooks_and_mode}

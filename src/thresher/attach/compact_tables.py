@@ -10,12 +10,12 @@ from typing import cast
 from torch import Tensor, nn
 from torch.nn import functional
 
-from thresher.attach.attached_tables import pool_bags, replace_
+from thresher.attach.bags import ids_to_look_up, pool_bags
+from thresher.attach.replace import replace_
 from thresher.compact.embedding import CompactEmbedding
 from thresher.embeddings.base import FieldEmbedding
 from thresher.embeddings.pep import PepEmbedding
 from thresher.errors import AttachError
-from thresher.kernels.distinct import find_distinct
 
 
 class CompactBag(CompactEmbedding):
@@ -27,7 +27,7 @@ class CompactBag(CompactEmbedding):
         self.include_last_offset, self.scale_grad_by_freq = bag.include_last_offset, bag.scale_grad_by_freq
 
     def forward(self, input: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None) -> Tensor:
-        found = find_distinct(input, self.num_features)
+        found = ids_to_look_up(input, self.num_features, by_frequency=self.scale_grad_by_freq)
         return pool_bags(self, self.vectors_of(found.ids), found, offsets, per_sample_weights)  # [B, D]
 
 
@@ -36,7 +36,12 @@ class CompactLinear(nn.Module):
 
     def __init__(self, table: CompactEmbedding, bias: nn.Parameter | None) -> None:
         super().__init__()
-        self.table, self.bias = table, bias
+        self._table = (table,)  # in a tuple: the table is a submodule elsewhere in the model
+        self.bias = bias
+
+    @property
+    def table(self) -> CompactEmbedding:
+        return self._table[0]
 
     @property
     def weight(self) -> Tensor:
@@ -78,7 +83,8 @@ def put_compact_(model: nn.Module, name: str, positions: Tensor, values: Tensor)
     compact = [_make_compact(module, positions, values) for module in lookups]
     compact[0].values.requires_grad_(weight.requires_grad)
     for module, replacement in zip(lookups, compact, strict=True):
-        replacement.share_(compact[0])  # several modules, one table
+        if replacement is not compact[0]:
+            replacement.share_(compact[0])  # several modules, one table
         _replace_by_compact_(module, replacement)
     table = cast(CompactEmbedding, lookups[0])
     for layer in tied:

@@ -20,7 +20,11 @@ class UntrainedCheck:
     def __init__(self, model: nn.Module, initial_state: Mapping[str, Tensor]) -> None:
         self._model, self._initial_state, self._checked_lookups = model, initial_state, False
         self._attached = {name: module for name, module in model.named_modules() if isinstance(module, AttachedModule)}
-        self._unchecked_thresholds = [name for name, table in self._attached.items() if table.config.learn_deviation]
+        self._unchecked_thresholds = [  # shared ones are in the state once
+            name
+            for name, table in self._attached.items()
+            if table.config.learn_deviation and initial_state.keys() & _threshold_names(name)
+        ]
         names: dict[nn.Parameter, str] = {}  # several modules may hold one table
         for name, table in self._attached.items():
             if not bool(initial_state[f"{name}.seen"].all()):  # tables attached with trained=True may stay unchanged
@@ -53,12 +57,16 @@ class UntrainedCheck:
             "the thresholds of {} have gradients, but no optimizer updates them: it was created before attach_. Call "
             "optimizer.add_param_group(threshold_group(model)), or use PepConfig(learn_deviation=False) if thresholds "
             "should not be learned",
-            [name for name in pulled if all(map(self._is_unchanged, (f"{name}.deviation", f"{name}.raw_threshold")))],
+            [name for name in pulled if all(map(self._is_unchanged, _threshold_names(name)))],
         )
 
     def _is_unchanged(self, name: str) -> bool:
         initial = self._initial_state.get(name)  # None for another name and for parameters added since
         return initial is None or torch.equal(value := self._model.get_parameter(name), initial.to(value))
+
+
+def _threshold_names(table: str) -> set[str]:
+    return {f"{table}.deviation", f"{table}.raw_threshold"}
 
 
 def _has_gradient(parameter: nn.Parameter) -> bool:

@@ -64,16 +64,17 @@ class CompactEmbedding(RowEmbedding):
     def share_(self, other: Self) -> None:
         """Use the tensors of `other`, which has the same entries, so that two modules share one table."""
         self.values, self.row_starts, self.columns = other.values, other.row_starts, other.columns
+        self.shared_names = frozenset(("values", "row_starts", "columns"))
 
     @property
     def weight(self) -> Tensor:
         """The dense table `[N, D]`, differentiable in the values, for models that read it; built at each read."""
         return computed_weight(self.to_dense())
 
-    def forward(self, ids: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:  # the name that nn.Embedding has
         if not self.scale_grad_by_freq:
-            return self.vectors_of(ids)  # [..., D]
-        found = find_distinct(ids, self.num_features)
+            return self.vectors_of(input)  # [..., D]
+        found = find_distinct(input, self.num_features)
         return functional.embedding(found.places, self.vectors_of(found.ids), scale_grad_by_freq=True)  # [..., D]
 
     def vectors_of(self, ids: Tensor) -> Tensor:

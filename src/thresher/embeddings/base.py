@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from thresher._internal.mapped_tensors import new_zeros
 from thresher._internal.registry import Registry
+from thresher.embeddings.shared_state import SharedState
 from thresher.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ class FieldEmbedding(nn.Module, ABC):
         return {"embeddings": list(self.parameters())}
 
 
-class RowEmbedding(RowGradients, FieldEmbedding):
+class RowEmbedding(RowGradients, SharedState, FieldEmbedding):
     """An embedding that can look up and differentiate each distinct row of a batch once."""
 
     @property

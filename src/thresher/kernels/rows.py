@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
+from thresher._internal.tracing import is_traced
 from thresher.kernels.compiling import kernel, num_parts, parallel_kernel, run_parts, runs_on_kernels, serial_kernel
 from thresher.kernels.distinct import DistinctIds, check_ids
 from thresher.kernels.primitives import prefetch_row
@@ -159,7 +160,7 @@ def _collect(grad, starts, positions, num_places, num_chunks, collected):  # typ
 def compact_lookup(values: Tensor, row_starts: Tensor, columns: Tensor, ids: Tensor, embedding_dim: int) -> Tensor:
     """Vectors `[..., D]` of ids `[...]`; zero where nothing was kept. The gradient is dense `[K]`, in batch order."""
     check_ids(ids)
-    on_cpu = values.device.type == "cpu" and ids.device.type == "cpu" and not torch.compiler.is_compiling()
+    on_cpu = values.device.type == "cpu" and ids.device.type == "cpu" and not is_traced()
     on_kernel = on_cpu and values.dtype == torch.float32 and values.is_contiguous() and type(ids) is Tensor
     look_up: Any = _CompactLookup.apply if on_kernel else compact_lookup_by_torch
     vectors: Tensor = look_up(values, row_starts, columns, ids.reshape(-1), embedding_dim)
@@ -169,16 +170,22 @@ def compact_lookup(values: Tensor, row_starts: Tensor, columns: Tensor, ids: Ten
 def compact_lookup_by_torch(
     values: Tensor, row_starts: Tensor, columns: Tensor, ids: Tensor, embedding_dim: int
 ) -> Tensor:
-    """The plain-torch twin: ids `[n]` → `[n, D]`, on any device and float type."""
+    """The plain-torch twin: ids `[n]` → `[n, D]`, on any device and float type.
+
+    No shape depends on values, so that it can be exported and mapped over (vmap), and does not wait for a device.
+    """
+    if not len(values):
+        return values.new_zeros(ids.shape[0], embedding_dim) + values.sum()  # 0, and part of the graph
     ids = ids.long()
-    first = row_starts[ids].long()
-    sizes = row_starts[ids + 1].long() - first  # [n]
-    place = torch.repeat_interleave(torch.arange(len(ids), device=ids.device), sizes)  # [E], the lookup of each entry
-    before = sizes.cumsum(0) - sizes
-    entry = torch.arange(len(place), device=ids.device) + (first - before)[place]  # [E]
-    cells = place * embedding_dim + columns[entry].long()
-    vectors = values.new_zeros(len(ids) * embedding_dim)
-    return vectors.scatter(0, cells, values[entry]).view(len(ids), embedding_dim)
+    starts = row_starts.unsqueeze(1)
+    first = functional.embedding(ids, starts).long()  # [n, 1]; unlike an index, it refuses negative ids
+    sizes = functional.embedding(ids + 1, starts).long() - first
+    places = torch.arange(embedding_dim, device=ids.device)  # a row has at most D entries
+    entries = (first + places).clamp(max=len(values) - 1)  # [n, D]
+    is_own = places < sizes
+    cells = torch.where(is_own, columns[entries].long(), embedding_dim)  # an extra column for unused places
+    vectors = values.new_zeros(ids.shape[0], embedding_dim + 1)
+    return vectors.scatter(1, cells, values[entries])[:, :embedding_dim]
 
 
 class _CompactLookup(torch.autograd.Function):
