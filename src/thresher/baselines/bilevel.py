@@ -131,9 +131,10 @@ def _tables_with_choices(model: nn.Module) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class DnisConfig(EmbeddingConfig):
-    """`num_blocks` popularity blocks over all features, of about equal total count."""
+    """Settings of DNIS."""
 
     num_blocks: int = 10
+    """Popularity blocks over all features, of about equal total count; each has its own mask."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

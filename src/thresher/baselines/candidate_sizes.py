@@ -42,8 +42,10 @@ GRID_SIZES = ((2, 4, 16), (1, 2, 8), (4, 8, 32))
 class CandidateSizesConfig(EmbeddingConfig):
     """The sizes to choose from. The PEP paper's: {1, 2, 8}, {2, 4, 16} and {4, 8, 32}."""
 
-    embedding_dim: int = 8  # width to which all are projected; a candidate of this width needs no projection
-    candidate_sizes: tuple[int, ...] = (1, 2, 8)  # ascending
+    embedding_dim: int = 8
+    """Width to which all candidates are projected; a candidate of this width needs no projection."""
+    candidate_sizes: tuple[int, ...] = (1, 2, 8)
+    """Widths to choose from, ascending."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -124,9 +126,10 @@ class CandidateSizesEmbedding(FieldEmbedding):
 
 @dataclass(frozen=True, kw_only=True)
 class DartsEmbConfig(CandidateSizesConfig):
-    """The candidates, and `groups_per_field` popularity blocks of about equal total count that choose among them."""
+    """Settings of DartsEmb."""
 
     groups_per_field: int = 4
+    """Popularity blocks of each field, of about equal total count; each chooses a width."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -149,9 +152,10 @@ class DartsEmbedding(CandidateSizesEmbedding):
 
 @dataclass(frozen=True, kw_only=True)
 class AutoDimConfig(CandidateSizesConfig):
-    """The candidates, and `temperature_decay` per lookup in training of a temperature that begins at 1."""
+    """Settings of AutoDim."""
 
     temperature_decay: float = 5e-5
+    """Decay of the temperature of the choice, per lookup in training; it begins at 1."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -42,9 +42,10 @@ PRIME = 2**31 - 1
 
 @dataclass(frozen=True, kw_only=True)
 class HashConfig(SharedRowsConfig):
-    """Number of rows, and the seed of the hash function."""
+    """Settings of `hash`."""
 
     seed: int = 0
+    """Seed of the hash function."""
 
     @classmethod
     def grid(cls) -> Sequence[Self]:
@@ -55,9 +56,12 @@ class HashConfig(SharedRowsConfig):
 class DoubleHashConfig(HashConfig):
     """Which features have a row of their own, and how the others share rows."""
 
-    frequent_share: float = 0.5  # of the `num_buckets` rows: one for each of the most frequent features
-    num_hashes: int = 2  # rows combined to the vector of a rare feature
+    frequent_share: float = 0.5
+    """Share of the `num_buckets` rows that belong to the most frequent features, one for each."""
+    num_hashes: int = 2
+    """Rows combined to the vector of a rare feature."""
     combine: Combine = "add"
+    """How these rows are combined."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -158,6 +162,7 @@ class QuotientRemainderConfig(SharedRowsConfig):
     """`num_buckets` is the number of rows of the remainder table; the size of the quotient table follows from it."""
 
     combine: Combine = "multiply"
+    """How the rows of the quotient table and of the remainder table are combined."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

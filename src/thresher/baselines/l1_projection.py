@@ -27,9 +27,10 @@ from thresher.search.schedule import Plan, Schedule
 
 @dataclass(frozen=True, kw_only=True)
 class L1ProjectionConfig(EmbeddingConfig):
-    """`projection_steps` is the number of training steps between two projections; absent: an epoch."""
+    """Settings of the projection."""
 
     projection_steps: int | None = None
+    """Training steps between two projections. Absent: an epoch."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

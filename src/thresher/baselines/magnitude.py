@@ -32,7 +32,8 @@ from thresher.training.optimizers import build_optimizer
 class MagnitudeConfig(EmbeddingConfig):
     """Settings of all three schedules."""
 
-    search_weight_decay: float | None = None  # L2 of table and network in the search; absent: `search.optimizer`'s
+    search_weight_decay: float | None = None
+    """Coupled L2 of table and network in the search. Absent: that of `search.optimizer`."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -62,8 +63,10 @@ class GradualMagnitudeConfig(MagnitudeConfig):
 class IterativeMagnitudeConfig(MagnitudeConfig):
     """How fast the rounds prune."""
 
-    round_keep_share: float = 0.5  # minimum share of the entries that a round keeps; smaller means fewer rounds
-    round_epochs: int | None = None  # absent: until validation stops improving
+    round_keep_share: float = 0.5
+    """Smallest share of the entries that a round keeps; smaller means fewer rounds."""
+    round_epochs: int | None = None
+    """Epochs of a round. Absent: until validation stops improving."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -24,10 +24,14 @@ from thresher.errors import ConfigError
 class MdeConfig(EmbeddingConfig):
     """Settings of the rule. PEP paper's grid: base_dim 4, 8, 16, 32; num_blocks 8, 16; temperature 0.1, 0.2, 0.3."""
 
-    base_dim: int | None = None  # of the most popular block; absent: `embedding_dim`, the width all are projected to
+    base_dim: int | None = None
+    """Width of the most popular block. Absent: `embedding_dim`, the width to which all are projected."""
     blocks: Literal["popularity", "field"] = "popularity"
-    num_blocks: int = 8  # of about equal total count; not used with `blocks = "field"`, where each field is one
-    temperature: float = 0.3  # 0 gives every block the same width, 1 widths in proportion to popularity
+    """What shares a width: features of similar `popularity`, or a `field`."""
+    num_blocks: int = 8
+    """Popularity blocks of about equal total count; not used with `blocks = "field"`."""
+    temperature: float = 0.3
+    """0 gives every block the same width, 1 widths in proportion to popularity."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

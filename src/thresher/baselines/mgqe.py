@@ -40,11 +40,16 @@ MGQE_TENSORS = {"centroids", "frequent_codes", "rare_codes", "run_starts", "run_
 class MgqeConfig(EmbeddingConfig):
     """The PEP paper's grid: embedding_dim 8, 16, 32; num_subspaces 4, 8, 16; num_centroids 64, 128, 256, 512."""
 
-    num_subspaces: int = 4  # pieces of a vector, each with its own centroids
-    num_centroids: int = 256  # available to a frequent feature
-    num_rare_centroids: int = 64  # available to the others, the first of them
-    frequent_share: float = 0.1  # of the features
-    pull: float = 0.25  # weight of the distance between a query and its centroid, relative to the loss
+    num_subspaces: int = 4
+    """Pieces of a vector, each with its own centroids."""
+    num_centroids: int = 256
+    """Centroids available to a frequent feature."""
+    num_rare_centroids: int = 64
+    """Centroids available to the other features, the first of `num_centroids`."""
+    frequent_share: float = 0.1
+    """Share of the features that are frequent."""
+    pull: float = 0.25
+    """Weight of the distance between a query and its centroid, relative to the loss."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

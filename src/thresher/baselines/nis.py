@@ -39,11 +39,17 @@ class NisConfig(EmbeddingConfig):
     """The grid, and how choices are rewarded."""
 
     embedding_dim: int = 8
-    mode: Literal["single", "multiple"] = "single"  # sizes per field
-    candidate_sizes: tuple[int, ...] = (2, 4, 8)  # ascending
-    num_blocks: int = 4  # popularity blocks of about equal total count in each field
-    num_samples: int = 4  # choices compared on each validation batch; each is rewarded relative to the others
-    cost_weight: float = 0.1  # cost, in logloss, of exceeding the budget by 100 %
+    """Width of the table; the largest of `candidate_sizes`."""
+    mode: Literal["single", "multiple"] = "single"
+    """`single`: one width per field. `multiple`: a number of popularity blocks for each slice of the dimensions."""
+    candidate_sizes: tuple[int, ...] = (2, 4, 8)
+    """Widths to choose from, ascending."""
+    num_blocks: int = 4
+    """Popularity blocks of about equal total count in each field."""
+    num_samples: int = 4
+    """Choices compared on each validation batch; each is rewarded relative to the others."""
+    cost_weight: float = 0.1
+    """Cost, in logloss, of exceeding the budget by 100 %."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -28,6 +28,7 @@ class QuantisedConfig(EmbeddingConfig):
     """The type of the stored numbers."""
 
     value_type: Literal["int8", "fp16"] = "int8"
+    """Type of the stored numbers."""
 
     @classmethod
     def grid(cls) -> Sequence[Self]:

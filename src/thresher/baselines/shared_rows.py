@@ -18,10 +18,12 @@ Combine = Literal["add", "multiply", "concatenate"]
 
 @dataclass(frozen=True, kw_only=True)
 class SharedRowsConfig(EmbeddingConfig):
-    """`num_buckets` rows for all fields; every field gets the same maximum, small fields keep all their rows."""
+    """Settings of all methods that share rows."""
 
     budget_setting: ClassVar[str] = "num_buckets"
     num_buckets: int = 10_000
+    """Rows for all fields together, which a budget lowers. Every field gets the same maximum; small fields keep all
+    their rows."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -28,7 +28,8 @@ _TRANSFORM_SETTINGS = {
 class FieldConfig(FieldSettings):
     """A field of the user's files. In TOML: `[[data.fields]]`."""
 
-    min_count: int | None = None  # values that occur fewer times become unknown; default: `data.min_count`
+    min_count: int | None = None
+    """Values that occur fewer times in training become unknown. Absent: `data.min_count`."""
 
     def __post_init__(self) -> None:
         where = f"field {self.name!r}"
@@ -62,8 +63,12 @@ class DenseConfig:
     """A numeric column passed to the model as a number. In TOML: `[[data.dense]]`."""
 
     name: str
+    """Name of the input."""
     column: str = ""
+    """The raw column. Empty: the name."""
     scaling: Scaling = "standard"
+    """`standard`: mean 0 and standard deviation 1 over the training rows. `log`: sign(x)·ln(1 + |x|) first, for numbers
+    that span orders of magnitude. `none`: as they are."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,16 +76,24 @@ class SplitConfig:
     """How rows are split into train, validation and test. In TOML: `[data.split]`."""
 
     by: SplitKind | None = None
-    """`random`: by `data.split_seed`. `time`: train on the earliest rows, test on the latest. `column`: a column that
-    contains train, validation and test. `files`: `data.paths` are for training, the others are listed here. Absent, or
-    equal to what the other settings imply: what they imply. `kind` is never absent."""
+    """`random`: by `data.split_seed`. `time`: train on the earliest rows, test on the latest, as in production.
+    `column`: a column that contains train, validation and test. `files`: `data.paths` are for training, the others are
+    listed here. Absent, or equal to what the other settings imply: what they imply. `kind` is never absent."""
     shares: tuple[float, ...] = (0.8, 0.1, 0.1)
+    """Shares of the rows for train, validation and test. More validation rows make decisions less noisy."""
     column: str = ""
-    date_format: str = ""  # time: the format of the column if it is not numeric (see the date transform)
-    validation_from: str = ""  # time: the start of validation, as in the column; empty: computed from the shares
+    """The column that decides the split: times, or the words train, validation and test."""
+    date_format: str = ""
+    """Of a split by time: the format of the column if it is neither a number nor ISO 8601, e.g. `%d.%m.%Y` (see the
+    date transform)."""
+    validation_from: str = ""
+    """Of a split by time: the start of validation, written as in the column. Empty: computed from `shares`."""
     test_from: str = ""
+    """Of a split by time: the start of test, written as in the column. Empty: computed from `shares`."""
     validation_paths: tuple[str, ...] = ()
+    """Of a split by files: the files of the validation rows; globs allowed."""
     test_paths: tuple[str, ...] = ()
+    """Of a split by files: the files of the test rows; globs allowed."""
 
     def __post_init__(self) -> None:
         if len(self.shares) != 3 or min(self.shares) < 0 or abs(sum(self.shares) - 1) > 1e-9:
@@ -129,14 +142,23 @@ class SyntheticConfig:
     """Generated rows: signal fields determine the label, noise fields do not. In TOML: `[data.synthetic]`."""
 
     num_rows: int = 100_000
+    """Number of rows."""
     num_signal_fields: int = 4
+    """Fields that determine the label."""
     num_noise_fields: int = 4
+    """Fields without influence on the label."""
     field_size: int = 1_000
-    rank: int = 4  # length of the vectors whose products are the interactions
-    zipf: float = 1.1  # value k of a field has probability ∝ 1 / k^zipf
-    signal: float = 2.0  # standard deviation of the true logit
+    """Distinct values of each field."""
+    rank: int = 4
+    """Length of the true vectors whose products are the interactions."""
+    zipf: float = 1.1
+    """Value k of a field has probability ∝ 1 / k^zipf; larger means more rare values."""
+    signal: float = 2.0
+    """Standard deviation of the true logit; larger means that the label is easier to predict."""
     positive_share: float = 0.3
+    """Share of rows with label 1."""
     seed: int = 0
+    """Seed of the rows."""
 
     def __post_init__(self) -> None:
         if min(self.num_rows, self.num_signal_fields, self.field_size, self.rank) < 1 or self.num_noise_fields < 0:
@@ -149,31 +171,58 @@ class SyntheticConfig:
 class DataConfig:
     """Which data to read, from a named source or from files, and how to encode it. In TOML: `[data]`."""
 
-    source: str = "files"  # or `movielens-1m`, `criteo`, `avazu`, `synthetic`; or `encoded`, an existing table
-    data_dir: str | None = None  # folder of a named source's raw files
-    with_ids: bool = False  # movielens-1m: add the user and the movie as fields
+    source: str = "files"
+    """`files` for your own files; `movielens-1m`, `criteo`, `avazu`, `synthetic`; `encoded` for an encoded table; or a
+    registered source."""
+    data_dir: str | None = None
+    """Folder of a named source's raw files."""
+    with_ids: bool = False
+    """Of movielens-1m: add the user and the movie as fields. They make the table much larger."""
     synthetic: SyntheticConfig = SyntheticConfig()
+    """Settings of the source `synthetic`."""
 
-    paths: tuple[str, ...] = ()  # CSV, TSV or Parquet, also gzip or zstd; globs allowed. encoded: its folder
-    label: str | None = None  # label column; guessed if not set
-    positive: tuple[str, ...] = ()  # label values that mean 1; empty if the label is 0/1
-    fields: tuple[FieldConfig, ...] = ()  # the fields, in order; guessed if empty
-    dense: tuple[DenseConfig, ...] = ()  # numeric columns passed to the model as numbers
-    weight: str | None = None  # column of sample weights
-    drop: tuple[str, ...] = ()  # columns that are not used as fields when guessing
+    paths: tuple[str, ...] = ()
+    """Your files: CSV, TSV or Parquet, also gzip or zstd; globs allowed. Of the source `encoded`: its folder."""
+    label: str | None = None
+    """Label column. Absent: guessed."""
+    positive: tuple[str, ...] = ()
+    """Label values that mean 1. Empty: the label is 0/1."""
+    fields: tuple[FieldConfig, ...] = ()
+    """The fields, in order. Empty: guessed; set them to choose columns and transforms yourself."""
+    dense: tuple[DenseConfig, ...] = ()
+    """Numeric columns passed to the model as numbers."""
+    weight: str | None = None
+    """Column of sample weights. Absent: all rows count the same."""
+    drop: tuple[str, ...] = ()
+    """Columns that are not used as fields when guessing, such as ones that are known only after the click."""
     delimiter: str = ""
-    columns: tuple[str, ...] = ()  # column names of files without a header line
+    """Delimiter of text files, e.g. `";"`. Empty: by the file extension, else by the first line."""
+    columns: tuple[str, ...] = ()
+    """Column names of files without a header line."""
     quote: str = '"'
+    """Quote character of text files. Empty: quotes are ordinary characters."""
     encoding: Literal["utf-8", "latin-1"] = "utf-8"
-    bad_rows: BadRows = "error"  # an invalid row stops the encoding, or is skipped and counted
+    """Encoding of text files."""
+    bad_rows: BadRows = "error"
+    """`error`: an invalid row stops the encoding. `skip`: it is left out, counted and shown."""
 
     split: SplitConfig = SplitConfig()
+    """How rows are split into train, validation and test."""
     split_seed: int = 0
-    vocabulary_from: VocabularyFrom = "train"  # rows the vocabularies are built from; `all` is the paper's protocol
-    min_count: int | None = None  # values that occur fewer times become unknown; default: 1, criteo and avazu 10
-    vocabulary_like: str | None = None  # encoded table whose fields, vocabularies and scaling are reused
-    new_values: NewValues = "unknown"  # with `vocabulary_like`; or `append`, at the end of their field
-    memory_mb: int = 1000  # approximate memory for the rows being read, without the vocabularies
+    """Seed of a random split. Keep it the same to compare runs."""
+    vocabulary_from: VocabularyFrom = "train"
+    """Rows from which the vocabularies are built: `train`, or `all` as in the paper, which lets test rows influence the
+    model."""
+    min_count: int | None = None
+    """Values that occur fewer times in training become unknown. Absent: 1, criteo and avazu 10. 2 or more makes the
+    table smaller and trains the unknown feature."""
+    vocabulary_like: str | None = None
+    """Folder of an encoded table whose fields, vocabularies and scaling are reused, so that its models fit."""
+    new_values: NewValues = "unknown"
+    """With `vocabulary_like`: values that its vocabularies lack become `unknown`, or are appended at the end of their
+    field (`append`)."""
+    memory_mb: int = 1000
+    """Approximate memory for reading, in MB, without the vocabularies."""
 
     def __post_init__(self) -> None:
         if self.min_count is not None and self.min_count < 1:

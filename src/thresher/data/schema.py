@@ -30,15 +30,26 @@ class FieldSettings:
     """A categorical input: its raw column and the transform of its values."""
 
     name: str
-    column: str = ""  # the raw column; default: the field's name. Several fields may use one column
+    """Name of the field."""
+    column: str = ""
+    """The raw column. Empty: the field's name. Several fields may use one column."""
     transform: Transform = "none"
-    shift: float = 0.0  # log2: subtracted from the number before the transform
-    num_buckets: int = 0  # maximum number of buckets. quantiles: 64 by default; hash: required
+    """How a value becomes a feature: `none` keeps it, `log2` and `quantiles` put numbers into buckets, `hash` limits
+    the number of features, `date` takes a part of a date (docs/data.md)."""
+    shift: float = 0.0
+    """Of `log2`: subtracted from the number before the transform."""
+    num_buckets: int = 0
+    """Most buckets. Of `quantiles`: 64 by default; of `hash`: required."""
     date_part: DatePart = "hour"
-    date_format: str = ""  # date: a strptime format, `unix` for seconds since 1970, empty for ISO 8601
-    separator: str = ""  # of the values of a multi-valued field in text, as in `a|b|c`; not for lists in Parquet
-    pooling: Pooling | None = None  # makes the field multi-valued: how the vectors of a row's values are combined
-    vocabulary: str = ""  # the field whose vocabulary this one shares; each field still has its own features
+    """Of `date`: the part of the date that becomes the value."""
+    date_format: str = ""
+    """Of `date`: a strptime format, `unix` for seconds since 1970, empty for ISO 8601."""
+    separator: str = ""
+    """Of a multi-valued field in text: what separates its values, as in `a|b|c`. Not for lists in Parquet."""
+    pooling: Pooling | None = None
+    """Makes the field multi-valued: how the vectors of a row's values are combined. Absent: one value per row."""
+    vocabulary: str = ""
+    """The field whose vocabulary this one shares; each field still has its own features. Empty: its own."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -31,6 +31,8 @@ class EmbeddingConfig:
     """The integer setting that is lowered to meet a budget when a method has no search of its own."""
 
     embedding_dim: int = 64
+    """Width of the vectors before pruning, D. A larger table costs training time and memory; what is kept is decided by
+    the budgets."""
 
     def __post_init__(self) -> None:
         if self.embedding_dim < 1:

@@ -43,12 +43,21 @@ class PepConfig(EmbeddingConfig):
     The paper neither prunes nor counts first-order weights; at extreme budgets they are larger than everything else.
     """
 
-    pressure: Pressure = "plan"  # `plan` meets budgets exactly and on schedule; `decay` is the published search
-    granularity: GranularityName = "feature-dimension"  # which entries share a threshold
-    threshold_function: ThresholdFunctionName | None = None  # `g`; default softplus (`plan`), sigmoid (`decay`)
-    learn_deviation: bool = True  # False fixes the deviation at 0, for ablations
-    first_order: bool = False  # also prune the model's first-order weights, and count them in the budgets
-    raw_threshold_init: float = -15.0  # the paper's `s_init` (`decay`): −15 on MovieLens-1M, −150 on Criteo and Avazu
+    pressure: Pressure = "plan"
+    """How thresholds rise: `plan` meets budgets exactly and on schedule; `decay` is the published search."""
+    granularity: GranularityName = "feature-dimension"
+    """Which entries share a threshold. Coarser ones need less memory in the search."""
+    threshold_function: ThresholdFunctionName | None = None
+    """`g`, which maps a parameter to a threshold of 0 or more. Absent: softplus (`plan`), sigmoid as published
+    (`decay`)."""
+    learn_deviation: bool = True
+    """Whether thresholds deviate from the clock by learned amounts (`plan`). False fixes the deviation at 0, for
+    ablations."""
+    first_order: bool = False
+    """Also prune the model's first-order weights, and count them in the budgets. For budgets so small that these
+    weights would be most of the model."""
+    raw_threshold_init: float = -15.0
+    """The paper's `s_init` (`decay`): −15 on MovieLens-1M, −150 on Criteo and Avazu."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

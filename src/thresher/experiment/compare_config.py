@@ -22,37 +22,36 @@ SETTINGS = "settings.toml"
 
 @dataclass(frozen=True, kw_only=True)
 class CompareConfig:
-    """Everything a comparison's results depend on.
-
-    Attributes:
-        methods: names of embedding methods; `all` of them is `registered_embeddings()`.
-        models: names of models with an embedding; each has its own frontier.
-        budgets: the sizes all are compared at; a share is one of a dense table of `embedding_dim`, for every method.
-        embedding_dim: the width of that table.
-        seeds: number of seeds, from `first_seed` on; a seed changes initial weights and batch order, not the split.
-        first_seed: the seed on which settings are tried.
-        trials: number of settings of its grid that each method tries on the first seed, judged on validation.
-        search: shared by all methods that search.
-        training: shared by all methods when they are retrained.
-        teacher_share: weight of the predictions of a uniform table of `embedding_dim`, trained first, in the training
-            labels of all methods.
-        imports: modules to import first, which register your models, methods or data sources (docs/custom_code.md).
-    """
+    """Everything a comparison's results depend on."""
 
     config_imports: ClassVar[str] = "imports"
 
     data: DataConfig = field(default_factory=DataConfig)
+    """Which data to read and how to encode it."""
     methods: tuple[str, ...] = ("pep", "uniform", "mde", "magnitude", "quantised")
+    """Names of the methods to compare."""
     models: tuple[str, ...] = ("fm",)
+    """Names of models with an embedding; each has its own frontier."""
     budgets: tuple[str, ...] = ("10%", "5%", "2%", "1%")
+    """Sizes at which all methods are compared. A share is one of a dense table of `embedding_dim`, for every method."""
     embedding_dim: int = 64
+    """Width of the dense table to which shares in `budgets` refer. The widths of the methods come from their grids."""
     seeds: int = 3
+    """Number of seeds, from `first_seed` on. A seed changes initial weights and batch order, not the split. Three or
+    more show how much results differ by chance."""
     first_seed: int = 0
+    """The seed on which settings are tried. Above 0 to run further seeds elsewhere."""
     trials: int = 3
+    """Number of settings of its grid that each method tries on the first seed, judged on validation."""
     search: SearchConfig = field(default_factory=SearchConfig)
+    """The search, shared by all methods that search."""
     training: TrainingConfig = field(default_factory=TrainingConfig)
+    """Training, shared by all methods when they are retrained."""
     teacher_share: float = 0.0
+    """Weight of the predictions of a dense model of `embedding_dim`, trained first, in the training labels of all
+    methods, 0 to 1. 0 compares on hard labels, as papers do."""
     imports: tuple[str, ...] = ()
+    """Modules to import first, which register your models, methods or data sources (docs/custom_code.md)."""
 
     def __post_init__(self) -> None:
         for method in self.methods:

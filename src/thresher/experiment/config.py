@@ -27,51 +27,57 @@ SHOWN_CHANGES = 5
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
-    """Everything a run depends on, one to one with its `config.toml`.
-
-    Attributes:
-        budgets: sizes to cut tickets for: parameters (`30k`), shares (`2%`) or bytes (`1MB`).
-        max_auc_drop: instead of budgets: by how much validation AUC may fall against the dense model. Several sizes are
-            searched, and the smallest within this drop is recommended.
-        effort: how much training is spent, in units of the dense training (docs/search.md): `fast`, `standard`, `best`,
-            or `paper` for the published way. It decides every setting of search and retraining that is absent.
-        rewind: where retraining starts: `final` continues from the search, `initial` rewinds as in the paper. Absent:
-            by `effort`.
-        teacher_share: weight of the teachers' predictions in the labels of retraining (docs/search.md); 0 trains on
-            hard labels, as in the paper. Absent: 1 if that raises validation AUC by at least 0.001 in a short trial
-            (with effort `paper`: in the retraining of the smallest ticket), else 0.
-        distill_search: whether the search trains on soft labels, too. Absent: if retraining does (with effort `paper`:
-            where distillation helps, a second search is run on soft labels, and its tickets are used if the smallest is
-            better by as much again).
-        num_teachers: dense models of each kind whose predictions are averaged, each with its own seed. Each costs
-            another dense training, also where hard labels then prove better.
-        teacher_models: models of other kinds that are teachers beside the dense one, with uniform tables of the same
-            width, each `num_teachers` times.
-        seed: of initial weights, batch order and dropout; the split has its own, `data.split_seed`.
-        map_tables_over_mb: tables and optimizer states above this size are files in the run's folder, so that a table
-            larger than the memory can be trained at the speed of the disk; absent: all are in memory.
-        imports: modules to import first, which register your models, methods or data sources (docs/custom_code.md).
-    """
+    """Everything a run depends on, one to one with its `config.toml`."""
 
     config_imports: ClassVar[str] = "imports"
 
     data: DataConfig = field(default_factory=DataConfig)
+    """Which data to read and how to encode it."""
     model: ModelConfig = field(default_factory=FmConfig)
+    """The model; `name` selects one of the registered models, which have settings of their own."""
     embedding: EmbeddingConfig = field(default_factory=PepConfig)
+    """The embedding; `method` selects one of the registered methods, which have settings of their own."""
     search: SearchConfig = field(default_factory=SearchConfig)
+    """The search for tickets. Most of its settings are decided by `effort` if they are absent."""
     training: TrainingConfig = field(default_factory=TrainingConfig)
+    """Training of the dense model and of tickets that are rewound."""
     budgets: tuple[str, ...] = ("10%", "5%", "2%", "1%")
+    """Sizes to prune to: parameters (`30k`), shares of the table (`2%`) or bytes of the stored table (`1MB`). One
+    search serves all of them, so a further size costs one retraining."""
     max_auc_drop: float | None = None
+    """Instead of `budgets`: by how much validation AUC may fall against the dense model, e.g. 0.001. Several sizes are
+    searched, and the smallest within this drop is recommended."""
     effort: Effort = "standard"
+    """How much training is spent, in units of the dense training (docs/search.md): `fast` for a first try, `standard`,
+    `best` for the highest AUC, or `paper` for the published way. It decides every setting of search and retraining that
+    is absent."""
     retraining: RetrainingConfig = field(default_factory=RetrainingConfig)
+    """Training of tickets that continue from the search (`rewind = "final"`)."""
     rewind: Rewind | None = None
+    """Weights that retraining starts from: `final` continues from the search, `initial` rewinds to the initial weights
+    as in the paper, `random` draws new ones. Absent: by `effort`."""
     teacher_share: float | None = None
+    """Weight of the teachers' predictions in the labels of retraining, 0 to 1 (docs/search.md). 0 trains on hard
+    labels, as in the paper, and saves the time of the trial. Absent: 1 if that raises validation AUC by at least 0.001
+    in a short trial (with effort `paper`: in the retraining of the smallest ticket), else 0."""
     distill_search: bool | None = None
+    """Whether the search trains on soft labels, too. Absent: if retraining does (with effort `paper`: where
+    distillation helps, a second search is run on soft labels, and its tickets are used if the smallest is better by as
+    much again)."""
     num_teachers: int = 1
+    """Dense models of each kind whose predictions are averaged, each with its own seed. More give better soft labels;
+    each costs another dense training, also where hard labels then prove better."""
     teacher_models: tuple[ModelConfig, ...] = ()
+    """Models of other kinds that are teachers beside the dense one, with uniform tables of the same width, each
+    `num_teachers` times. They raise AUC most where different kinds err on different rows."""
     seed: int = 0
+    """Seed of initial weights, batch order and dropout. Change it to see how much results differ by chance; the split
+    has its own, `data.split_seed`."""
     map_tables_over_mb: int | None = None
+    """Tables and optimizer states above this size, in MB, are files in the run's folder, so that a table larger than
+    the memory can be trained at the speed of the disk. Absent: all are in memory."""
     imports: tuple[str, ...] = ()
+    """Modules to import first, which register your models, methods or data sources (docs/custom_code.md)."""
 
     def __post_init__(self) -> None:
         parse_budgets(self.budgets)

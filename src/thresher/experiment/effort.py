@@ -28,9 +28,12 @@ class RetrainingConfig:
     Other settings, and those of tickets that are rewound, are those of `[training]`.
     """
 
-    learning_rate_factor: float | None = None  # multiplies the learning rate of `[training]`; absent: by `effort`
-    patience: int | None = None  # epochs without improvement after which training stops; absent: by `effort`
-    max_epochs: int | None = None  # 0 keeps the values of the search; absent: by `effort`
+    learning_rate_factor: float | None = None
+    """Multiplies the learning rate of `[training]`. Absent: by `effort`."""
+    patience: int | None = None
+    """Epochs without improvement after which training stops. Absent: by `effort`."""
+    max_epochs: int | None = None
+    """Most epochs. 0 keeps the values of the search. Absent: by `effort`."""
 
     def __post_init__(self) -> None:
         if self.learning_rate_factor is not None and not 0 < self.learning_rate_factor < float("inf"):

@@ -15,15 +15,22 @@ from thresher.models.model_registry import register_model
 
 @dataclass(frozen=True, kw_only=True)
 class AutoIntConfig(DeepTermConfig):
-    """Settings of AutoInt. `deep_term` makes it AutoInt+, which the authors of PEP used; `linear_term` adds LR."""
+    """Settings of AutoInt."""
 
     num_layers: int = 3
+    """Attention layers."""
     num_heads: int = 2
-    attention_dim: int = 64  # all heads together
+    """Heads of each attention layer; must divide `attention_dim`."""
+    attention_dim: int = 64
+    """Width of all heads of a layer together."""
     attention_dropout: float = 0.0
+    """Dropout of attention weights, 0 to 1."""
     residual: bool = True
+    """Add the input of each attention layer to its output."""
     deep_term: bool = True
+    """Add a perceptron: AutoInt+, which the authors of PEP used."""
     linear_term: bool = False
+    """Add first-order weights."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -104,8 +104,11 @@ class DeepTermConfig(ModelConfig):
     """Settings of a model's perceptron (MLP)."""
 
     hidden_sizes: tuple[int, ...] = (100, 100)
+    """Width of each hidden layer of the perceptron."""
     dropout: float = 0.2
+    """Dropout in each hidden layer, 0 to 1. More if the dense model overfits."""
     batch_norm: bool = True
+    """Batch normalisation in each hidden layer."""
 
     def __post_init__(self) -> None:
         if any(size < 1 for size in self.hidden_sizes):

@@ -25,18 +25,32 @@ class SearchConfig:
     A shorter plan costs AUC: docs/search.md has the measurements.
     """
 
-    start: Start | None = None  # absent: by `effort`; methods that cannot start from a dense model use `initial`
-    warmup_epochs: float | None = None  # of `initial`, before pruning; absent: until validation stops improving
-    max_warmup_epochs: int = 20  # if `warmup_epochs` is absent
-    plan_epochs: float | None = None  # from the whole table to the smallest budget; absent: by `halving_epochs`
-    halving_epochs: float | None = None  # in which the kept entries halve; absent: by `effort`
-    learning_rate_factor: float | None = None  # multiplies the optimizer's learning rate; absent: by `effort`
-    max_epochs: int = 60  # of a search without a plan
-    clock_steps: int = 20  # minimum number of steps between two settings of the clock
-    early_stopping_metric: StoppingMetric = "auc"  # ends a warm-up, or a search without a plan
-    warmup_patience: int = 1  # epochs without improvement that end a warm-up, or a round of training
-    patience: int = 3  # the same for a search that trains to convergence before it prunes
+    start: Start | None = None
+    """Weights the search starts from: `dense`, those of the trained dense model, without a warm-up; or `initial`.
+    Absent: by `effort`; methods that cannot start from a dense model use `initial`."""
+    warmup_epochs: float | None = None
+    """Epochs before anything is pruned, of a search from initial weights. Absent: until validation stops improving."""
+    max_warmup_epochs: int = 20
+    """Most epochs of a warm-up that validation ends."""
+    plan_epochs: float | None = None
+    """Epochs in which the table shrinks to the smallest budget. Fewer cost AUC, most at small budgets, unless the dense
+    model overfits. Absent: by `halving_epochs`."""
+    halving_epochs: float | None = None
+    """Epochs in which the number of kept entries halves; larger prunes more slowly. Absent: by `effort`."""
+    learning_rate_factor: float | None = None
+    """Multiplies the learning rate of `[search.optimizer]`. Absent: by `effort`."""
+    max_epochs: int = 60
+    """Most epochs of a search without a plan."""
+    clock_steps: int = 20
+    """Fewest steps between two settings of the clock."""
+    early_stopping_metric: StoppingMetric = "auc"
+    """Validation metric that ends a warm-up, or a search without a plan."""
+    warmup_patience: int = 1
+    """Epochs without improvement that end a warm-up, or a round of training."""
+    patience: int = 3
+    """Epochs without improvement that end a search which trains to convergence before it prunes."""
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    """The optimizer of the search."""
 
     def __post_init__(self) -> None:
         epochs = ("max_warmup_epochs", "plan_epochs", "halving_epochs", "max_epochs")

@@ -106,13 +106,21 @@ class EarlyStopping:
 class TrainingConfig:
     """Settings of a training. In TOML: `[training]`."""
 
-    max_epochs: int = 60  # 0 evaluates the weights as they are
+    max_epochs: int = 60
+    """Most epochs; early stopping usually ends a training before. Raise it if results say that a model was still
+    improving."""
     batch_size: int = 1024
-    patience: int = 3  # epochs without improvement after which training stops
-    early_stopping_metric: StoppingMetric = "auc"  # of validation; the paper uses `logloss`
+    """Rows per step. Larger batches are faster per row and may need a higher learning rate."""
+    patience: int = 3
+    """Epochs without improvement after which training stops."""
+    early_stopping_metric: StoppingMetric = "auc"
+    """Validation metric that decides about the end and the best epoch; the paper uses `logloss`."""
     min_delta: float = 0.0
-    average_decay: float = 0.999  # of the mean of the weights, which is evaluated and kept; 0: the weights themselves
+    """Smallest gain of the metric that counts as an improvement."""
+    average_decay: float = 0.999
+    """Decay per step of the running mean of the weights, which is evaluated and kept. 0 uses the weights themselves."""
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    """The optimizer."""
 
     def __post_init__(self) -> None:
         if self.batch_size < 1:

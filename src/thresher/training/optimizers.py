@@ -28,21 +28,35 @@ ROWS_FROM_ENTRIES = 1 << 22  # a table of 16 MB; dense updates of smaller ones a
 class OptimizerConfig:
     """Adam's settings per role. In TOML: `[training.optimizer]`."""
 
-    learning_rate: float = 1e-3  # of the network and of the embeddings
-    weight_decay: float = 1e-5  # coupled L2 on the network and on the embeddings
-    embedding_weight_decay: float | None = None  # on embeddings and first-order weights; absent: `weight_decay`
+    learning_rate: float = 1e-3
+    """Learning rate of the network and of the embeddings."""
+    weight_decay: float = 1e-5
+    """Coupled L2 on the network and on the embeddings. More if the dense model overfits."""
+    embedding_weight_decay: float | None = None
+    """Coupled L2 on embeddings and first-order weights. Absent: `weight_decay`."""
     threshold_learning_rate: float = 1e-3
+    """Learning rate of the thresholds."""
     threshold_decay: float = 0.0
-    choice_learning_rate: float = 1e-3  # of the parameters that choose among candidate sizes
+    """Coupled L2 on the thresholds; it drives the published search (`embedding.pressure = "decay"`), where the authors
+    use 1e-5."""
+    choice_learning_rate: float = 1e-3
+    """Learning rate of the parameters that choose among candidate sizes."""
     choice_decay: float = 0.0
-    max_grad_norm: float | None = None  # of all gradients together; the PEP authors use 100
+    """Coupled L2 on the parameters that choose among candidate sizes."""
+    max_grad_norm: float | None = None
+    """Largest norm of all gradients together; larger ones are scaled down. The PEP authors use 100. Absent: no
+    limit."""
     updates: Updates = "auto"
-    """`dense`: every entry at every step. `rows`: only the rows of the batch (`RowAdam`; docs/row_updates.md).
-    `auto`: `rows` if a table is so large that dense updates would take most of the time."""
-    max_decay_steps: int = 100  # `rows`: most skipped steps whose decay is applied when a row is updated again
-    second_moment: SecondMoment = "entry"  # `rows`: one per entry, or one per row, which saves the memory of a table
-    threshold_second_moment: SecondMoment = "entry"  # one per row costs 0.001 to 0.002 of AUC on MovieLens-1M
-    threshold_momentum: float = 0.0  # `rows`: 0 saves the memory of a table; dense Adam uses 0.9
+    """`dense`: every entry at every step. `rows`: only the rows of the batch (`RowAdam`; docs/row_updates.md). `auto`:
+    `rows` if a table is so large that dense updates would take most of the time."""
+    max_decay_steps: int = 100
+    """Of `rows`: most skipped steps whose decay is applied when a row is updated again."""
+    second_moment: SecondMoment = "entry"
+    """Of `rows`: one per `entry`, or one per `row`, which saves the memory of a table."""
+    threshold_second_moment: SecondMoment = "entry"
+    """Of `rows`: the same for thresholds; one per row costs 0.001 to 0.002 of AUC on MovieLens-1M."""
+    threshold_momentum: float = 0.0
+    """Of `rows`: momentum of the thresholds. 0 saves the memory of a table; dense Adam uses 0.9."""
 
     def __post_init__(self) -> None:
         if self.max_grad_norm is not None and not 0.0 < self.max_grad_norm < float("inf"):
