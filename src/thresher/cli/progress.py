@@ -26,13 +26,9 @@ class Display(SilentProgress):
     """Base class that shows no progress: `update` is called by training, `columns` and `encoding` by encoding."""
 
     def columns(self, source: "DataSource") -> None:
-        """Show how the columns of raw files are used."""
         from thresher.cli.run_settings import print_guess
 
         print_guess(source)
-
-    def encoding(self, done: int, total: int | None, message: str) -> None:
-        """Show the progress of encoding."""
 
 
 @contextmanager

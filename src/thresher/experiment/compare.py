@@ -1,6 +1,7 @@
 """compare(): every method under every model, at every budget and seed; finished results are skipped.
 
-    out/{settings.toml, encoded/, cells/<model>/<method>/, points/<model>/<method>/<budget>-seed<n>.json, frontier-*}
+    out/{settings.toml, data.parquet, encoded/, frontier-*}
+    out/{cells/<model>/<method>/, points/<model>/<method>/<budget>-seed<n>.json}
 
 On the first seed each method tries the same number of settings from its grid; the settings with the best validation
 AUC at a budget are used for all seeds, and only they are tested. One search serves all budgets of a call. The first
@@ -13,10 +14,12 @@ from functools import partial
 from itertools import product
 from pathlib import Path
 from time import monotonic
+from typing import overload
+
+import polars as pl
 
 from thresher._internal.files import exclusive_lock
 from thresher._internal.settings import config_to_mapping, save_toml
-from thresher.data.encode.sources import DataSource
 from thresher.data.table import EncodedTable
 from thresher.embeddings.base import EmbeddingConfig
 from thresher.embeddings.method_registry import describe_settings, frontier_points, method_grid
@@ -26,13 +29,14 @@ from thresher.experiment.compare_cell import Cell, Choice, searched_together
 from thresher.experiment.compare_config import SETTINGS, CompareConfig, check_comparable
 from thresher.experiment.compared_points import FLOOR, ComparedPoint, draw_comparison, load_points, machine, versions
 from thresher.experiment.config import RunConfig
-from thresher.experiment.prune import RunProgress, encode_data
+from thresher.experiment.data_argument import Data, compare_settings, output_folder, store_frame
+from thresher.experiment.prune import encode_data
 from thresher.experiment.retrain import TrainedModel
 from thresher.models.model_registry import model_config
-from thresher.search.budget import Budget
+from thresher.search.budget import Budget, Budgets
 from thresher.search.ticket import Ticket
 from thresher.training.epochs import CHECKPOINT
-from thresher.training.progress import ProgressState
+from thresher.training.progress import Grouped, RunProgress
 
 TEACHER = "teacher"
 
@@ -54,52 +58,68 @@ class Comparison:
     figures: Sequence[Path]
 
 
+@overload
 def compare(
-    config: CompareConfig, *, out: str | Path, time_limit: float | None = None, progress: RunProgress | None = None
+    data: CompareConfig,
+    *,
+    out: str | Path | None = None,
+    time_limit: float | None = None,
+    progress: RunProgress | None = None,
+) -> Comparison: ...
+@overload
+def compare(
+    data: Data,
+    *,
+    label: str | None = None,
+    methods: Sequence[str] | None = None,
+    budgets: Budgets | None = None,
+    config: CompareConfig | None = None,
+    out: str | Path | None = None,
+    time_limit: float | None = None,
+    progress: RunProgress | None = None,
+) -> Comparison: ...
+def compare(
+    data: CompareConfig | Data,
+    *,
+    label: str | None = None,
+    methods: Sequence[str] | None = None,
+    budgets: Budgets | None = None,
+    config: CompareConfig | None = None,
+    out: str | Path | None = None,
+    time_limit: float | None = None,
+    progress: RunProgress | None = None,
 ) -> Comparison:
     """Run or continue a comparison.
 
     Args:
-        config: what is compared. Methods, models, budgets and seeds may grow from call to call; data, search, training,
-            teacher, width and trials must stay. Budgets of one call share a search: see `searched_together`.
-        out: folder of the comparison.
+        data: a pandas or polars data frame, the path of a file, or all settings as a `CompareConfig`. Methods, models,
+            budgets and seeds may grow from call to call; data, search, training, teacher, width and trials must stay.
+            Budgets of one call share a search: see `searched_together`.
+        label: label column; guessed by default. This and the next three are for data frames and files.
+        methods: the methods to compare, e.g. `["pep", "uniform"]`.
+        budgets: target sizes, e.g. `["50k", "2%"]`.
+        config: further settings; those of `config.data` describe the columns.
+        out: folder of the comparison; by default a new folder `runs/compare-<date>-<time>`.
         time_limit: seconds after which it stops; finished work and the checkpoint of an unfinished training are kept.
     """
-    sweep = _Sweep(config, Path(out), _Display(progress), time_limit)
+    folder = output_folder(out, "compare")
+    settings, frame = compare_settings(data, folder, label, methods, budgets, config)
+    sweep = _Sweep(settings, folder, Grouped(progress), time_limit)
     finished = True
-    with exclusive_lock(Path(out)):
+    with exclusive_lock(folder):
         try:
-            sweep.run()
+            sweep.run(frame)
         except TimeLimitReached:
             finished = False
     points = load_points(sweep.points_folder)
-    figures = draw_comparison(points, lambda model: Path(out) / f"frontier-{model}")
+    figures = draw_comparison(points, lambda model: folder / f"frontier-{model}")
     return Comparison(points, sweep.unmet, finished, figures)
-
-
-class _Display:
-    """Forwards progress with the name of what is trained."""
-
-    def __init__(self, progress: RunProgress | None) -> None:
-        self.progress, self.title = progress, ""
-
-    def update(self, state: ProgressState) -> None:
-        if self.progress is not None:
-            self.progress.update(replace(state, group=self.title))
-
-    def columns(self, source: DataSource) -> None:
-        if self.progress is not None:
-            self.progress.columns(source)
-
-    def encoding(self, done: int, total: int | None, message: str) -> None:
-        if self.progress is not None:
-            self.progress.encoding(done, total, message)
 
 
 class _Sweep:
     """The loop over seeds, models and methods."""
 
-    def __init__(self, config: CompareConfig, out: Path, display: _Display, time_limit: float | None) -> None:
+    def __init__(self, config: CompareConfig, out: Path, display: Grouped, time_limit: float | None) -> None:
         self.config, self.out, self.display = config, out, display
         self.end = None if time_limit is None else monotonic() + time_limit
         self.points_folder = out / "points"
@@ -108,9 +128,11 @@ class _Sweep:
         self.unmet: dict[tuple[str, str, str], str] = {}
         self.place = ""  # number of the current model, method and seed
 
-    def run(self) -> None:
+    def run(self, frame: pl.DataFrame | None = None) -> None:
         check_comparable(self.config, self.out / SETTINGS)
         save_toml(self.config, self.out / SETTINGS)
+        if frame is not None:
+            store_frame(frame, self.out)
         table = encode_data(self.config.data, self.out / "encoded", self.display)
         self.budgets = self.config.budgets_for(table.schema.num_features)
         self.together = searched_together(self.budgets, self.out / "cells" / "searches.json")

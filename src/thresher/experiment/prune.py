@@ -3,27 +3,30 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import overload
 
 from thresher._internal.files import read_json
 from thresher.data.config import DataConfig
 from thresher.data.encode.encode import encode
-from thresher.data.encode.sources import DataSource, build_source
+from thresher.data.encode.sources import build_source
 from thresher.data.table import EncodedTable
 from thresher.embeddings.method_registry import method_name
 from thresher.embeddings.pep import PepConfig
 from thresher.errors import ConfigError
 from thresher.experiment.config import RunConfig
 from thresher.experiment.cost import DENSE, Cost
+from thresher.experiment.data_argument import Data, output_folder, run_settings
 from thresher.experiment.run_folder import Run
 from thresher.experiment.run_workflow import RunWorkflow
+from thresher.models.base import ModelConfig
 from thresher.models.model_registry import has_embedding, model_name
 from thresher.report.frontier import Frontier, FrontierPoint
 from thresher.report.plots import plot_frontier, plot_kept
+from thresher.search.budget import Budgets
 from thresher.training.checkpoint import read_history
 from thresher.training.epochs import HISTORY
 from thresher.training.metrics import auc_standard_error
-from thresher.training.progress import Progress
+from thresher.training.progress import Progress, RunProgress
 
 
 @dataclass(frozen=True)
@@ -40,32 +43,57 @@ class PruneResult:
     recommended: FrontierPoint | None
 
 
-class RunProgress(Progress, Protocol):
-    """A `Progress` that also shows the data: how its columns are used, then the encoding."""
-
-    def columns(self, source: DataSource) -> None: ...
-
-    def encoding(self, done: int, total: int | None, message: str) -> None: ...
-
-
+@overload
 def prune(
-    config: RunConfig,
+    data: RunConfig,
     *,
-    out: str | Path,
+    out: str | Path | None = None,
+    resume: bool = False,
+    force: bool = False,
+    progress: RunProgress | None = None,
+) -> PruneResult: ...
+@overload
+def prune(
+    data: Data,
+    *,
+    label: str | None = None,
+    budgets: Budgets | None = None,
+    model: str | ModelConfig | None = None,
+    config: RunConfig | None = None,
+    out: str | Path | None = None,
+    resume: bool = False,
+    force: bool = False,
+    progress: RunProgress | None = None,
+) -> PruneResult: ...
+def prune(
+    data: RunConfig | Data,
+    *,
+    label: str | None = None,
+    budgets: Budgets | None = None,
+    model: str | ModelConfig | None = None,
+    config: RunConfig | None = None,
+    out: str | Path | None = None,
     resume: bool = False,
     force: bool = False,
     progress: RunProgress | None = None,
 ) -> PruneResult:
-    """Encode raw files, train the dense model, search, retrain at every budget, and write bundles and a report.
+    """Encode the data, train the dense model, search, retrain at every budget, and write bundles and a report.
 
     Args:
-        config: all settings; `RunConfig(data=…)` is enough.
-        out: folder of the run.
+        data: a pandas or polars data frame, the path of a file, or all settings as a `RunConfig`. A data frame is
+            stored in the run's folder.
+        label: label column; guessed by default. This and the next three are for data frames and files.
+        budgets: target sizes, e.g. `["50k", "2%"]`.
+        model: `"fm"`, `"deepfm"`, `"autoint"` or the config of a model.
+        config: further settings; those of `config.data` describe the columns.
+        out: folder of the run; by default a new folder `runs/prune-<date>-<time>`.
         resume: continue the run in `out`.
         force: replace the run in `out`.
     """
-    check_settings(config)
-    with Run.started(Path(out), config, resume=resume, force=force) as run:
+    folder = output_folder(out, "prune", resume=resume)
+    settings, frame = run_settings(data, folder, label, budgets, model, config)
+    check_settings(settings)
+    with Run.started(folder, settings, resume=resume, force=force, frame=frame) as run:
         table = encode_data(run.config.data, run.encoded, progress)
         return run_stages(run, table, progress)
 

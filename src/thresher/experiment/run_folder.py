@@ -1,6 +1,6 @@
 """Run: the folder of one pruning, and the settings it was started with.
 
-    runs/<name>/{config.toml,encoded,dense,tickets,retrained,bundles,report,results.json}
+    runs/<name>/{config.toml,data.parquet,encoded,dense,tickets,retrained,bundles,report,results.json}
 
 Each folder is named after the stage that fills it.
 """
@@ -11,6 +11,8 @@ from collections.abc import Container, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+import polars as pl
 
 from thresher._internal.files import exclusive_lock, is_temporary_path, read_json, remove
 from thresher._internal.settings import load_toml, save_toml, validate_config
@@ -26,13 +28,15 @@ from thresher.errors import (
     ThresherError,
 )
 from thresher.experiment.config import RunConfig, changed_settings
+from thresher.experiment.data_argument import DATA_FILE, store_frame
 from thresher.search.budget import Budget
 from thresher.serving.manifest import bundle_file_names
 from thresher.training.distillation import DistillationPlan, SoftLabels
 
 SETTINGS, ENCODED = "config.toml", "encoded"
 UNFINISHED = f"{ENCODED}.partial"
-PARTS = {SETTINGS, ENCODED, UNFINISHED, "dense", "tables", "tickets", "retrained", "bundles", "report", "results.json"}
+PARTS = {SETTINGS, DATA_FILE, ENCODED, UNFINISHED, "dense", "tables", "tickets", "retrained", "bundles", "report"}
+PARTS |= {"results.json"}
 """Everything that a run writes at the top of its folder."""
 REPORT_FILES = {"frontier.png", "frontier.svg", "kept.png", "kept.svg"}
 
@@ -45,12 +49,21 @@ class Run:
     config: RunConfig
 
     @classmethod
-    def start(cls, folder: Path, config: RunConfig, *, resume: bool = False, force: bool = False) -> "Run":
+    def start(
+        cls,
+        folder: Path,
+        config: RunConfig,
+        *,
+        resume: bool = False,
+        force: bool = False,
+        frame: pl.DataFrame | None = None,
+    ) -> "Run":
         """Create the folder, or resume the run in it. A folder that holds only an encoded table counts as free.
 
         Args:
             resume: continue a run that was started with the same settings.
             force: delete the run in the folder. Files that no run wrote, and data that this run reads, are not deleted.
+            frame: rows to store in the folder, if `config.data` reads them from there.
         """
         if resume and force:
             raise ConfigError("resume and force are mutually exclusive.")
@@ -59,7 +72,7 @@ class Run:
         if stored is None and not _is_free(folder):
             raise FolderError(f"{folder} is not empty and holds no run. Choose another folder.")
         if force:
-            _delete_run(folder, config.data)
+            _delete_run(folder, DataConfig() if frame is not None else config.data)
         elif stored is not None and not resume:
             raise RunExistsError(f"{folder} already holds a run. Resume it, replace it, or choose another folder.")
         elif stored is not None and stored != config:
@@ -68,11 +81,23 @@ class Run:
                 f"with the settings in {settings}, or choose another folder."
             )
         save_toml(config, settings)
+        if frame is not None:
+            if stored is None:  # rows that an interrupted start left behind
+                (folder / DATA_FILE).unlink(missing_ok=True)
+            store_frame(frame, folder)
         return cls(folder, config)
 
     @classmethod
     @contextmanager
-    def started(cls, folder: Path, config: RunConfig, *, resume: bool = False, force: bool = False) -> Iterator["Run"]:
+    def started(
+        cls,
+        folder: Path,
+        config: RunConfig,
+        *,
+        resume: bool = False,
+        force: bool = False,
+        frame: pl.DataFrame | None = None,
+    ) -> Iterator["Run"]:
         """`start` with an exclusive lock on the folder; a run refused before its first training step is deleted again.
 
         Its encoded table stays, since encoding may take long; the next run in the folder uses it.
@@ -80,7 +105,7 @@ class Run:
         existed, fresh = folder.exists(), force or not (folder / SETTINGS).exists()
         with exclusive_lock(folder):
             try:
-                run = cls.start(folder, config, resume=resume, force=force)
+                run = cls.start(folder, config, resume=resume, force=force, frame=frame)
                 try:
                     yield run
                 except ThresherError:

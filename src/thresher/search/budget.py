@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from thresher.errors import BudgetError
 
@@ -79,7 +79,11 @@ class Budget:
         return f"Budget({self.text!r})"
 
 
-def parse_budgets(texts: "str | int | Budget | Iterable[str | int | Budget]") -> tuple[Budget, ...]:
+Budgets: TypeAlias = str | int | Budget | Iterable[str | int | Budget]
+"""Budgets as `"50k,25k,2%"`, a list, or a single one."""
+
+
+def parse_budgets(texts: Budgets) -> tuple[Budget, ...]:
     """Parse budgets from `"50k,25k,2%"`, a list, or a single one; duplicates are dropped, the order is kept."""
     parts: Iterable[str | int | Budget]
     if isinstance(texts, str):

@@ -2,7 +2,10 @@
 
 from dataclasses import dataclass, replace
 from time import monotonic
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from thresher.data.encode.sources import DataSource
 
 SECONDS_BETWEEN_REPORTS = 0.1
 
@@ -44,11 +47,25 @@ class Progress(Protocol):
     def update(self, state: ProgressState) -> None: ...
 
 
+class RunProgress(Progress, Protocol):
+    """A `Progress` that also shows the data: how its columns are used, then the encoding."""
+
+    def columns(self, source: "DataSource") -> None: ...
+
+    def encoding(self, done: int, total: int | None, message: str) -> None: ...
+
+
 class SilentProgress:
-    """Shows nothing."""
+    """Shows nothing. A base class for displays."""
 
     def update(self, state: ProgressState) -> None:
-        pass
+        """Show the state of a training."""
+
+    def columns(self, source: "DataSource") -> None:
+        """Show how the columns of raw files are used."""
+
+    def encoding(self, done: int, total: int | None, message: str) -> None:
+        """Show the progress of encoding; `total` is None if it is unknown."""
 
 
 class Renamed:
@@ -60,6 +77,23 @@ class Renamed:
 
     def update(self, state: ProgressState) -> None:
         self.progress.update(replace(state, stage=self.name.format(state.stage)))
+
+
+class Grouped:
+    """Passes everything on to another display; the title becomes the group of the stages."""
+
+    def __init__(self, progress: RunProgress | None) -> None:
+        self.progress: RunProgress = SilentProgress() if progress is None else progress
+        self.title = ""
+
+    def update(self, state: ProgressState) -> None:
+        self.progress.update(replace(state, group=self.title))
+
+    def columns(self, source: "DataSource") -> None:
+        self.progress.columns(source)
+
+    def encoding(self, done: int, total: int | None, message: str) -> None:
+        self.progress.encoding(done, total, message)
 
 
 class StageProgress:
