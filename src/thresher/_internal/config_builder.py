@@ -45,7 +45,7 @@ def build_config(cls: Any, mapping: Mapping[str, Any], *, key: str = "", default
         values[name] = _convert(hints[name], value, inner, values.get(name, field_default(fields[name])))
     for name, field in fields.items():
         if name not in values and field.default is field.default_factory is dataclasses.MISSING:
-            expected = _describe_type(hints[name])
+            expected = describe_type(hints[name])
             raise KeyProblemError(key, f"missing key {_join_keys(key, name)!r}, expected {expected}")
     try:
         return cls(**{name: value for name, value in values.items() if name in fields})
@@ -82,7 +82,7 @@ def _choose_variant(cls: Any, mapping: Mapping[str, Any], key: str, default: Any
         if chosen not in allowed.values():
             raise KeyProblemError(key, f"missing key {tag_key!r}, expected {_list_choices(allowed)}")
         return chosen, mapping
-    name = mapping[tag]
+    name = parse_value(mapping[tag]) if isinstance(mapping[tag], OverrideText) else mapping[tag]
     if not isinstance(name, str) or name not in allowed:
         hint = why_missing(name) or did_you_mean(name, allowed)
         found = f"expected {_list_choices(allowed)}, got {_describe_value(name)}"
@@ -198,7 +198,7 @@ def _join_keys(key: str, name: str) -> str:
 
 
 def _wrong_type(hint: Any, value: Any, key: str, suggestion: str = "") -> KeyProblemError:
-    return KeyProblemError(key, f"{key}: expected {_describe_type(hint)}, got {_describe_value(value)}{suggestion}")
+    return KeyProblemError(key, f"{key}: expected {describe_type(hint)}, got {_describe_value(value)}{suggestion}")
 
 
 def _list_choices(names: Iterable[Any]) -> str:
@@ -210,16 +210,16 @@ def _describe_value(value: Any) -> str:
     return f"{value} ({type(value).__name__})" if kind is None else f"{format_value(value)} ({kind})"
 
 
-def _describe_type(hint: Any) -> str:
+def describe_type(hint: Any) -> str:
     if hint in _TYPES:
         return _TYPES[hint]
     origin, members = get_origin(hint), get_args(hint)
     if origin is Literal:
         return _list_choices(members)
     if origin in (Union, types.UnionType):
-        return " or ".join(_describe_type(member) for member in members if member is not types.NoneType)
+        return " or ".join(describe_type(member) for member in members if member is not types.NoneType)
     if origin is tuple:
-        return f"an array whose items are {' / '.join(_describe_type(m) for m in members if m is not Ellipsis)}"
+        return f"an array whose items are {' / '.join(describe_type(m) for m in members if m is not Ellipsis)}"
     if hasattr(hint, "from_config_text"):
         return f"a string that reads as a {hint.__name__}"
     return "a table"

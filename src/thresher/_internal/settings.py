@@ -49,7 +49,7 @@ def config_to_mapping(config: Any) -> dict[str, Any]:
         if isinstance(value, str) and value.lower() == "none" and default is None:
             raise ConfigError(f"{field.name} is {value!r}, which means None in settings. Use another name.")
         if value is not None:
-            mapping[field.name] = _to_plain(value)
+            mapping[field.name] = to_plain(value)
         elif default is not None:
             mapping[field.name] = "none"
     return mapping
@@ -113,17 +113,17 @@ def override(config: T, assignments: Iterable[str], *, where: str = "override") 
         raise problem.kind(f"{where}: {problem}") from None
 
 
-def _to_plain(value: Any) -> Any:
+def to_plain(value: Any) -> Any:
     if hasattr(value, "from_config_text") or isinstance(value, Path):
         return str(value)
     if dataclasses.is_dataclass(value):
         return config_to_mapping(value)
     if isinstance(value, Mapping):
-        return {str(name): _to_plain(item) for name, item in value.items()}
+        return {str(name): to_plain(item) for name, item in value.items()}
     if isinstance(value, tuple | list):
-        return [_to_plain(item) for item in value]
+        return [to_plain(item) for item in value]
     if isinstance(value, set | frozenset):
-        return sorted(map(_to_plain, value))
+        return sorted(map(to_plain, value))
     # numpy is not imported here, to keep loading light
     return value.item() if type(value).__module__ == "numpy" and value.ndim == 0 else value
 

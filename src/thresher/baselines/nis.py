@@ -39,7 +39,7 @@ class NisConfig(EmbeddingConfig):
     """The grid, and how choices are rewarded."""
 
     embedding_dim: int = 8
-    """Width of the table; the largest of `candidate_sizes`."""
+    """Width of the table, at least the largest of `candidate_sizes`."""
     mode: Literal["single", "multiple"] = "single"
     """`single`: one width per field. `multiple`: a number of popularity blocks for each slice of the dimensions."""
     candidate_sizes: tuple[int, ...] = (2, 4, 8)

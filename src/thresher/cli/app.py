@@ -12,6 +12,7 @@ from thresher.cli.data_commands import encode
 from thresher.cli.export_command import export
 from thresher.cli.predict_command import predict
 from thresher.cli.run_commands import demo, prune, retrain, search
+from thresher.cli.settings_command import settings
 from thresher.cli.show import show
 
 app = typer.Typer(
@@ -77,6 +78,7 @@ EXAMPLES: dict[Callable[..., None], list[str]] = {
         "thresher show runs/clicks/encoded --figure data.png",
         "thresher show runs/clicks/bundles/2pct --figure kept.png",
     ],
+    settings: ["thresher settings", "thresher settings search.plan_epochs", "thresher settings training"],
 }
 for command, lines in EXAMPLES.items():
     app.command(epilog="\n\n".join(["[bold]Examples[/bold]", *(line.replace("[", r"\[") for line in lines)]))(command)

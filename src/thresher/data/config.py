@@ -84,7 +84,7 @@ class SplitConfig:
     column: str = ""
     """The column that decides the split: times, or the words train, validation and test."""
     date_format: str = ""
-    """Of a split by time: the format of the column if it is neither a number nor ISO 8601, e.g. `%d.%m.%Y` (see the
+    """Of a split by time: the format of the column if it is neither a number nor ISO 8601, such as `%d.%m.%Y` (see the
     date transform)."""
     validation_from: str = ""
     """Of a split by time: the start of validation, written as in the column. Empty: computed from `shares`."""
@@ -196,7 +196,7 @@ class DataConfig:
     drop: tuple[str, ...] = ()
     """Columns that are not used as fields when guessing, such as ones that are known only after the click."""
     delimiter: str = ""
-    """Delimiter of text files, e.g. `";"`. Empty: by the file extension, else by the first line."""
+    """Delimiter of text files, such as `";"`. Empty: by the file extension, else by the first line."""
     columns: tuple[str, ...] = ()
     """Column names of files without a header line."""
     quote: str = '"'

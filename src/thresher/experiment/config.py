@@ -45,8 +45,8 @@ class RunConfig:
     """Sizes to prune to: parameters (`30k`), shares of the table (`2%`) or bytes of the stored table (`1MB`). One
     search serves all of them, so a further size costs one retraining."""
     max_auc_drop: float | None = None
-    """Instead of `budgets`: by how much validation AUC may fall against the dense model, e.g. 0.001. Several sizes are
-    searched, and the smallest within this drop is recommended."""
+    """Instead of `budgets`: by how much validation AUC may fall against the dense model, such as 0.001. Several sizes
+    are searched, and the smallest within this drop is recommended."""
     effort: Effort = "standard"
     """How much training is spent, in units of the dense training (docs/search.md): `fast` for a first try, `standard`,
     `best` for the highest AUC, or `paper` for the published way. It decides every setting of search and retraining that
@@ -69,7 +69,7 @@ class RunConfig:
     each costs another dense training, also where hard labels then prove better."""
     teacher_models: tuple[ModelConfig, ...] = ()
     """Models of other kinds that are teachers beside the dense one, with uniform tables of the same width, each
-    `num_teachers` times. They raise AUC most where different kinds err on different rows."""
+    `num_teachers` times; each is a table as `[model]`. They raise AUC where different kinds err on different rows."""
     seed: int = 0
     """Seed of initial weights, batch order and dropout. Change it to see how much results differ by chance; the split
     has its own, `data.split_seed`."""
