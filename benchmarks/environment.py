@@ -17,7 +17,7 @@ def run_environment() -> dict[str, object]:
     def git(*arguments: str) -> str:
         return subprocess.run(["git", *arguments], cwd=HERE, capture_output=True, text=True, check=True).stdout.strip()
 
-    packages = ("torch", "numpy", "numba", "polars", "thresher")
+    packages = ("torch", "numpy", "numba", "polars", "thresher-embeddings")
     return {
         "commit": git("rev-parse", "--short", "HEAD"),
         "changed_tree": bool(git("status", "--porcelain", "--", "../src", ".", ":!results")),

@@ -159,7 +159,7 @@ def write_result(
 def machine() -> dict[str, Any]:
     lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
     models = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
-    packages = ("thresher", "torch", "numpy", "numba", "polars", "pandas")
+    packages = ("thresher-embeddings", "torch", "numpy", "numba", "polars", "pandas")
     return {
         "cpu": models[0] if models else platform.processor(),
         "cpus": os.cpu_count(),

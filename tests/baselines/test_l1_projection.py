@@ -104,11 +104,11 @@ def test_a_byte_budgets_ticket_keeps_nothing_that_was_projected_away_before(untr
     )
     projection, held = projection_search(search, every=2), {}
     for _ in range(40):
-        before, num_tickets = search.table.weight != 0, len(projection.tickets)
+        before, num_tickets = search.table.weight != 0, len(projection.tickets_so_far)
         projection.step()
-        held.update({str(ticket.budget): before for ticket in projection.tickets[num_tickets:]})
+        held.update({str(ticket.budget): before for ticket in projection.tickets_so_far[num_tickets:]})
     assert projection.finished
-    for ticket in projection.tickets:
+    for ticket in projection.tickets_so_far:
         mask = ticket.masks["table"]
         assert not (mask & ~held[str(ticket.budget)]).any()
         assert 0.95 * ticket.budget.amount < compact_bytes(mask) <= ticket.budget.amount

@@ -164,7 +164,7 @@ def test_budgets_are_cut_largest_first(untrained, metrics):
     assert str(controller.search.next_budget) == "90B"
     controller.after_epoch(1, metrics(0.5))
     # 90 bytes would be 22 values; the index leaves 19
-    assert [ticket.num_parameters for ticket in controller.search.tickets] == [20, 19, 12, 4]
+    assert [ticket.num_parameters for ticket in controller.search.tickets_so_far] == [20, 19, 12, 4]
 
 
 @pytest.mark.parametrize(
@@ -183,16 +183,16 @@ def test_a_byte_budgets_ticket_keeps_nothing_that_was_pruned_before(config, untr
     held = {}
 
     def watched(what, *arguments):
-        before, num_tickets = table.mask.clone(), len(controller.search.tickets)
+        before, num_tickets = table.mask.clone(), len(controller.search.tickets_so_far)
         what(*arguments)
-        held.update({str(ticket.budget): before for ticket in controller.search.tickets[num_tickets:]})
+        held.update({str(ticket.budget): before for ticket in controller.search.tickets_so_far[num_tickets:]})
 
     while not controller.finished:
         for _ in range(10):
             table.weight.data[table.mask] *= 1.01
             watched(controller.after_step)
         watched(controller.after_epoch, controller.search.epoch + 1, metrics(0.5))
-    for ticket in controller.search.tickets:
+    for ticket in controller.search.tickets_so_far:
         mask = ticket.masks["table"]
         assert not (mask & ~held[str(ticket.budget)]).any()
         assert 0.95 * ticket.budget.amount < compact_bytes(mask) <= ticket.budget.amount
@@ -216,7 +216,7 @@ def test_a_byte_budget_is_met_at_the_latest_by_the_plans_end(config, untrained, 
         search.table.weight.data.copy_(start)
         controller.after_epoch(controller.search.epoch + 1, metrics(0.5))
     assert controller.finished
-    for ticket in controller.search.tickets:
+    for ticket in controller.search.tickets_so_far:
         assert 0.95 * ticket.budget.amount < compact_bytes(ticket.masks["table"]) <= ticket.budget.amount
 
 

@@ -30,7 +30,7 @@ def test_export_a_bundle_of_a_run(finished, thresher, refused, tmp_path):
 def test_export_without_budget_takes_the_best_on_validation(finished, thresher, tmp_path):
     thresher("export", finished.out, "--out", tmp_path / "best")
     results = json.loads((finished.out / "results.json").read_text())
-    best = max(results["points"], key=lambda point: point["validation_auc"])
+    best = max(results["points"], key=lambda point: (point["validation_auc"], -point["num_parameters"]))
     assert load_bundle(tmp_path / "best").bundle.num_parameters == best["num_parameters"]
 
 

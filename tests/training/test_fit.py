@@ -211,8 +211,8 @@ def test_progress_shows_the_stage_and_its_end_also_when_resumed(tmp_path):
 
 
 def test_config_is_checked_and_survives_toml():
-    with pytest.raises(ConfigError, match="max_epochs is 0"):
-        TrainingConfig(max_epochs=0)
+    with pytest.raises(ConfigError, match="max_epochs is -1"):
+        TrainingConfig(max_epochs=-1)
     with pytest.raises(ConfigError, match="patience is 0"):
         TrainingConfig(patience=0)
     assert config_from_mapping(TrainingConfig, config_to_mapping(TOY_CONFIG)) == TOY_CONFIG

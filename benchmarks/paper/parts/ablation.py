@@ -102,7 +102,9 @@ def validation_aucs(settings: PaperSettings, base: RunConfig, variant: Variant) 
             ticket = replace(ticket, initial=kept_weights(early, ticket.masks))
         purpose = "retrain" if config.rewind == "random" else "initial"
         model = new_model(config, table, config.embedding, purpose=purpose)
-        trained = retrain_ticket(ticket, model, data, config.training, rewind=config.rewind, seed=config.seed)
+        trained = retrain_ticket(
+            ticket, model, data, config.training, rewind=config.stage_settings().resolved_rewind, seed=config.seed
+        )
         aucs[str(ticket.budget)] = round(trained.fit.validation.auc, 6)
     return aucs
 

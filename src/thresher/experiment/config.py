@@ -93,6 +93,7 @@ class RunConfig:
             raise ConfigError(
                 f"max_auc_drop is {self.max_auc_drop}. It must be at least 0 and below 0.5, for example 0.001."
             )
+        self.stage_settings()  # refuses settings that contradict each other
 
     def candidate_plans(self) -> list[DistillationPlan]:
         """The distillation plans that validation decides between; one if the settings leave no choice."""

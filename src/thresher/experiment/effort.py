@@ -84,6 +84,13 @@ class StageSettings:
     rewind: Rewind | None = None
     can_start_dense: bool = True
 
+    def __post_init__(self) -> None:
+        if self.training.max_epochs == 0:
+            raise ConfigError(
+                "training.max_epochs is 0: the dense model would stay untrained. It must be at least 1. To keep the values "
+                "of the search without retraining, set retraining.max_epochs = 0"
+            )
+
     @property
     def start(self) -> Start:
         """The weights that the search starts from."""
