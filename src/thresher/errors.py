@@ -53,6 +53,10 @@ class TimeLimitReached(ThresherError):  # noqa: N818 – an event rather than an
     """`should_stop` ended a training; its checkpoint holds the last completed step."""
 
 
+class ProcessLostError(ThresherError):
+    """Another process of a distributed training ended; the run can be resumed from its last checkpoint."""
+
+
 class NonFiniteError(ThresherError):
     """A weight, a threshold or a gradient is NaN or infinite, so that training cannot continue."""
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from thresher._internal.mapped_tensors import CHUNK_ENTRIES, new_zeros
+from thresher._internal.processes import OwnState
 from thresher.embeddings.base import BYTES_PER_VALUE, EmbeddingConfig, Role, RowEmbedding, new_table
 from thresher.embeddings.method_registry import register_embedding
 from thresher.embeddings.thresholds import (
@@ -74,7 +75,7 @@ class PepConfig(EmbeddingConfig):
 
 
 @register_embedding("pep", PepConfig)
-class PepEmbedding(RowEmbedding):
+class PepEmbedding(OwnState, RowEmbedding):
     """Ids `[...]` → `sign(v) · relu(|v| − threshold)` `[..., D]`.
 
     Args:
@@ -115,10 +116,9 @@ class PepEmbedding(RowEmbedding):
             self.raw_threshold = thresholds
         # clock = −∞ makes the threshold exactly 0: nothing is pruned until the search sets the clock
         self.register_buffer("clock", torch.tensor(-torch.inf if config.pressure == "plan" else 0.0))
-        self.register_buffer("seen", torch.zeros(self.num_features, dtype=torch.bool))
+        self.seen = torch.zeros(self.num_features, dtype=torch.bool)  # of this process (OwnState)
         self.register_buffer("field_of_feature", field_of_feature(self.field_sizes), persistent=False)
         self.clock: Tensor
-        self.seen: Tensor  # rows looked up in training; the others carry no information
         self.field_of_feature: Tensor
         self._pruned_rows: PrunedRows | None = None
         self._score_histogram: ScoreHistogram | None = None
@@ -203,6 +203,10 @@ class PepEmbedding(RowEmbedding):
             )
             self._score_histogram = known
         return known
+
+    def forget_row_records(self) -> None:
+        """Call this if rows were updated that this process did not look up: they are counted again."""
+        self._pruned_rows = self._score_histogram = None
 
     def threshold(self, start: int = 0, stop: int | None = None) -> Tensor:
         """`g(clock + deviation)` or `g(raw_threshold)`, broadcastable to `[N, D]` or to rows `start … stop − 1`."""

@@ -56,7 +56,7 @@ class DenseStart:
                 f"the weights of the dense model do not fit the searched model: {', '.join(others[:3])}. Use the same "
                 "model and the same embedding_dim"
             )
-        for name, seen in model.named_buffers():
-            if name.rpartition(".")[2] == "seen":
+        for module in model.modules():
+            if isinstance(seen := getattr(module, "seen", None), Tensor):
                 known = feature_counts is not None and len(feature_counts) == len(seen)
                 seen.copy_(torch.from_numpy(np.asarray(feature_counts) > 0) if known else torch.ones_like(seen))

@@ -83,6 +83,10 @@ class PepCallback(Callback):
         if self.searcher is not None:
             self.searcher.warn_if_unfinished()
 
+    def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        if self.searcher is not None:  # every process is here; the first one then saves its model
+            self.searcher.synchronize()
+
     def state_dict(self) -> dict[str, Any]:
         return {} if self.searcher is None else self.searcher.state_dict()
 

@@ -10,16 +10,17 @@ This is Algorithm 1 of the paper up to line 4, for all budgets in one run.
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import Tensor, nn
 
+from thresher._internal.processes import Processes, check_whole, current_processes
 from thresher._internal.text import list_first
 from thresher.attach.threshold_decay import ThresholdDecayCheck
 from thresher.attach.untrained import UntrainedCheck
 from thresher.embeddings.pep import PepEmbedding
-from thresher.errors import BudgetError, ConfigError, warn_user
+from thresher.errors import AttachError, BudgetError, ConfigError, warn_user
 from thresher.kernels.scores import (
     ScoredTable,
     clock_from_counts,
@@ -38,6 +39,9 @@ from thresher.search.ticket_files import mask_ticket_from_state, mask_ticket_sta
 from thresher.training.checkpoint import Checkpoint
 from thresher.training.optimizers import build_optimizer
 
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+
 
 class Searcher(MaskSearch):
     """Raises the thresholds of a model's PEP tables towards a list of budgets, one search for all of them.
@@ -48,6 +52,8 @@ class Searcher(MaskSearch):
         warmup_steps: steps in which nothing is pruned (default: a third of `steps`); `end_warmup` ends them earlier.
         every: steps between two settings of the clock.
         before_cut: called before the entries of all rows are scored for a ticket, e.g. `RowAdam.catch_up`.
+        group: the processes that train copies of the model together (DistributedDataParallel), by default all of
+            torch.distributed. Each must step its own searcher; all cut the same tickets.
     """
 
     def __init__(
@@ -61,11 +67,14 @@ class Searcher(MaskSearch):
         seed: int = 0,
         on_ticket: Callable[[MaskTicket], None] | None = None,
         before_cut: Callable[[], None] | None = None,
+        group: "ProcessGroup | None" = None,
     ) -> None:
         if every < 1:
             raise ConfigError(f"every must be at least 1, got {every}")
         warmup_steps = steps // 3 if warmup_steps is None else warmup_steps
         self.tables = searched_tables(model)
+        for name, table in self.tables.items():
+            check_whole(name, table.holders[0].raw_weight)
         super().__init__(
             model,
             {name: table.holders[0].raw_weight for name, table in self.tables.items()},
@@ -87,6 +96,7 @@ class Searcher(MaskSearch):
         self.plan = Plan(self.num_entries, self.smallest, steps - warmup_steps)
         self._untrained, self._threshold_decay = UntrainedCheck(model, self.initial_state), ThresholdDecayCheck(model)
         self._warned_unfinished = False
+        self.processes = Processes.of(group)
 
     @property
     def tickets(self) -> list[MaskTicket]:
@@ -124,7 +134,30 @@ class Searcher(MaskSearch):
         self._threshold_decay.warn()
         super().step()
 
+    def synchronize(self) -> None:
+        """Unite the rows that each process has seen; call it in all of them before one of them saves the model.
+
+        Pruning does this by itself. Raises if the copies of the tables differ.
+        """
+        if self.processes is None:
+            return
+        for holder in self._holders:
+            self.processes.unite_(holder.seen)
+        if self.processes == current_processes():
+            return  # Thresher's training loop exchanges gradients itself
+        parameters = {f"{name}.weight": table.holders[0].raw_weight for name, table in self.tables.items()}
+        parameters |= {f"the thresholds of {name}": table.holders[0].thresholds for name, table in self.tables.items()}
+        if different := self.processes.differing(list(parameters.values())):
+            raise AttachError(
+                f"{list_first([list(parameters)[number] for number in different], 3)} differ between the processes. "
+                "Call attach_ before the model is wrapped in DistributedDataParallel, use the same seed in all "
+                "processes, and train through the wrapped model"
+            )
+        for holder in self._holders:
+            holder.forget_row_records()
+
     def prune(self, steps: int) -> None:
+        self.synchronize()
         self._untrained.check()
         scores = self._scores()
         self.num_kept = self._raise_thresholds(steps, scores)
