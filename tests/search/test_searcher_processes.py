@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-from processes import run_in_processes
 from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 from torch.nn.parallel import DistributedDataParallel
 
+from processes import run_in_processes
 from thresher import PepConfig, Searcher, attach_
 from thresher.errors import AttachError
 
@@ -61,7 +61,7 @@ def search(rank, dtype, sparse, granularity, attach_late=False):
 
 
 def attach_after_wrapping(rank):
-    with pytest.raises(AttachError, match="thresholds of .* differ between the processes"):
+    with pytest.raises(AttachError, match=r"thresholds of .* differ between the processes"):
         search(rank, torch.float32, False, "feature-dimension", attach_late=True)
 
 

@@ -183,15 +183,15 @@ class OwnState(nn.Module):
 
     def _save_to_state_dict(self, *args: Any, **kwargs: Any) -> None:
         with self._seen_as_buffer():
-            super()._save_to_state_dict(*args, **kwargs)  # type: ignore[no-untyped-call]
+            super()._save_to_state_dict(*args, **kwargs)
 
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
         with self._seen_as_buffer():
-            super()._load_from_state_dict(*args, **kwargs)  # type: ignore[no-untyped-call]
+            super()._load_from_state_dict(*args, **kwargs)
 
 
 def check_whole(name: str, weight: Tensor) -> None:
-    """Raise if a table is sharded over processes (FSDP, tensor parallelism): a search needs it whole in each of them."""
+    """Raise if a table is sharded over processes (FSDP, tensor parallelism): each must have it whole."""
     if type(weight).__name__ == "DTensor":
         raise AttachError(
             f"table {name!r} is sharded over processes (fully_shard). A search needs the whole table in every process. "
