@@ -92,7 +92,8 @@ from thresher.serving.export import (
     to_csr as to_csr,
 )
 from thresher.serving.numpy_predictor import NumpyPredictor as NumpyPredictor
-from thresher.serving.predictor import Predictor as Predictor, load_bundle as load_bundle, top_k as top_k
+from thresher.serving.predictor import Predictor as Predictor, load_bundle as load_bundle
+from thresher.serving.ranking import top_k as top_k
 from thresher.training.distillation import DistillationPlan as DistillationPlan, SoftLabels as SoftLabels
 from thresher.training.fit import TrainingConfig as TrainingConfig
 from thresher.training.optimizers import OptimizerConfig as OptimizerConfig

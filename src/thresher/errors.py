@@ -80,15 +80,22 @@ class MissingExtraError(ThresherError):
 class DataError(ThresherError):
     """A raw file, or a row in it, does not match the schema.
 
-    The message starts with the place, in the form that editors understand: `file:line: column 'name': message`.
+    The message starts with the place, in the form that editors understand: `file:line: column 'name': message`. `row`
+    counts rows in memory from 0.
     """
 
     def __init__(
-        self, message: str, *, file: str | Path | None = None, line: int | None = None, column: str | None = None
+        self,
+        message: str,
+        *,
+        file: str | Path | None = None,
+        line: int | None = None,
+        row: int | None = None,
+        column: str | None = None,
     ) -> None:
         place = "" if file is None else f"{file}:{line}: " if line is not None else f"{file}: "
         super().__init__(f"{place}{f'column {column!r}: ' if column is not None else ''}{message}")
-        self.file, self.line, self.column = file, line, column
+        self.file, self.line, self.row, self.column = file, line, row, column
 
 
 class LabelError(DataError):

@@ -1,3 +1,4 @@
+import json
 import subprocess
 import sys
 
@@ -6,15 +7,18 @@ import polars as pl
 import pytest
 import torch
 
+from thresher.compact.embedding import CompactEmbedding
 from thresher.errors import FormatError
+from thresher.models.autoint import AutoIntConfig
 from thresher.models.layers import DeepTerm, DeepTermConfig
+from thresher.models.model_registry import build_model
 from thresher.serving.bundle import save_bundle
 from thresher.serving.numpy_predictor import NumpyPredictor, deep_term
 from thresher.serving.predictor import load_bundle
 
 
 @pytest.mark.parametrize("num_dense", [0, 2])
-@pytest.mark.parametrize("name", ["lr", "fm", "deepfm"])
+@pytest.mark.parametrize("name", ["lr", "fm", "deepfm", "autoint"])
 def test_probabilities_equal_those_of_torch(tmp_path, make_encoder, make_model, raw_frame, name, num_dense):
     encoder = make_encoder(num_dense)
     model, config = make_model(encoder, name)
@@ -54,10 +58,27 @@ def test_multi_valued_fields_are_pooled(tmp_path, make_encoder, make_model, raw_
     np.testing.assert_allclose(NumpyPredictor.load(tmp_path).predict(frame), expected, atol=1e-6)
 
 
+@pytest.mark.parametrize("settings", [{"residual": False, "linear_term": True}, {"deep_term": False, "num_heads": 4}])
+def test_variants_of_autoint(tmp_path, make_encoder, raw_frame, settings):
+    torch.manual_seed(0)
+    encoder = make_encoder()
+    sizes, config = encoder.schema.field_sizes, AutoIntConfig(num_layers=2, attention_dim=8, **settings)
+    weight = torch.randn(sum(sizes), 4)
+    model = build_model(CompactEmbedding.from_mask(sizes, weight > 0, weight), config)
+    save_bundle(tmp_path, model.eval(), config, encoder)
+    frame = raw_frame(50)
+    np.testing.assert_allclose(
+        NumpyPredictor.load(tmp_path).predict(frame), load_bundle(tmp_path).predict(frame), atol=1e-6
+    )
+
+
 def test_other_models_are_rejected(tmp_path, make_encoder, make_model):
-    model, config = make_model(make_encoder(), "autoint")
+    model, config = make_model(make_encoder(), "fm")
     save_bundle(tmp_path, model, config, make_encoder())
-    with pytest.raises(FormatError, match=r"supports lr, fm, deepfm, not 'autoint'.*load_bundle"):
+    manifest = json.loads((tmp_path / "bundle.json").read_text())
+    manifest["model"]["name"] = "mine"
+    (tmp_path / "bundle.json").write_text(json.dumps(manifest))
+    with pytest.raises(FormatError, match=r"supports lr, fm, deepfm, autoint, not 'mine'.*load_bundle"):
         NumpyPredictor.load(tmp_path)
 
 

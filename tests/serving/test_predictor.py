@@ -9,7 +9,8 @@ import torch
 
 from thresher.errors import DataError
 from thresher.serving.bundle import save_bundle
-from thresher.serving.predictor import Predictor, load_bundle, top_k
+from thresher.serving.predictor import Predictor, load_bundle
+from thresher.serving.ranking import top_k
 from thresher.serving.request_rows import read_json_lines
 
 

@@ -4,7 +4,8 @@ import pytest
 
 from thresher.errors import DataError
 from thresher.serving.bundle import save_bundle
-from thresher.serving.predictor import load_bundle, top_k
+from thresher.serving.predictor import load_bundle
+from thresher.serving.ranking import top_k
 
 
 @pytest.fixture(scope="module")

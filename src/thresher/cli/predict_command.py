@@ -121,7 +121,7 @@ def _predict_all(
 def _predict_best(
     predictor: "Predictor", rows: str, keep: Sequence[str], k: int, group: str | None, unknown: "_UnknownValues"
 ) -> Iterator["pl.DataFrame"]:
-    from thresher.serving.predictor import top_k
+    from thresher.serving.ranking import top_k
 
     also = [*([] if group is None else [group]), *keep]
     yield top_k(predictor, _read(predictor, rows, also), k, group=group, keep=keep, on_chunk=unknown.add)

@@ -70,7 +70,8 @@ def _needed_columns(schema: Schema, also: Sequence[str]) -> tuple[str, ...]:
 def _dicts_to_frame(rows: Sequence[Any], schema: Schema, columns: Sequence[str]) -> pl.DataFrame:
     for number, row in enumerate(rows):
         if not isinstance(row, Mapping):
-            raise DataError(f"row {number} is a {type(row).__name__}; each row must be a dict of column: value")
+            kind = type(row).__name__
+            raise DataError(f"row {number} is a {kind}; each row must be a dict of column: value", row=number)
     if rows:  # a key that no row has is a misspelled column, not a missing value
         check_columns(list(dict.fromkeys(name for row in rows for name in row)), columns)
     return pl.DataFrame([values_to_series(name, [row.get(name) for row in rows], schema) for name in columns])

@@ -184,15 +184,15 @@ class RowEncoder:
 def check_dense(
     frame: pl.DataFrame, schema: Schema, *, file: str | Path | None = None, line_of: Callable[[int], int] | None = None
 ) -> None:
-    """Raise for the first dense value that is not a number, with its file and line if known, else its row, from 1."""
+    """Raise for the first dense value that is not a number, with its file and line if known, else its row, from 0."""
     for dense in schema.dense:
         column = raw_column(frame, dense.column)
         broken = np.flatnonzero(as_numbers(column)[1])
         if len(broken):
             row = int(broken[0])
             line = None if line_of is None else line_of(row)
-            value = f"{column[row : row + 1].to_list()[0]!r}" + (f" in row {row + 1}" if line is None else "")
-            raise DataError(f"{value} is not a number", file=file, line=line, column=dense.column)
+            value = f"{column[row : row + 1].to_list()[0]!r}" + (f" in row {row}" if line is None else "")
+            raise DataError(f"{value} is not a number", file=file, line=line, row=row, column=dense.column)
 
 
 def count_unknown(ids: NDArray[np.int32], schema: Schema) -> NDArray[np.int64]:

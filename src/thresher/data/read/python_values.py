@@ -35,7 +35,7 @@ def values_to_series(name: str, values: Iterable[Any], schema: Schema | None = N
             try:
                 cells[row] = plain_cell(value)
             except TypeError as error:
-                raise DataError(f"row {row} holds {error}", column=name) from None
+                raise DataError(f"row {row} holds {error}", row=row, column=name) from None
         kinds = set(map(type, cells)) - {NoneType}
     if list in kinds:
         return _lists_to_series(name, cells, schema)
@@ -122,7 +122,7 @@ def _lists_to_series(name: str, cells: Sequence[Any], schema: Schema | None) -> 
         single = {field.column for field in schema.single_fields} | {column.column for column in schema.dense}
         if name in single:
             row = next(at for at, cell in enumerate(cells) if isinstance(cell, list))
-            raise DataError(f"row {row} holds {cells[row]!r}; expected one value", column=name)
+            raise DataError(f"row {row} holds {cells[row]!r}; expected one value", row=row, column=name)
         separator = next((field.separator for field in schema.bag_fields if field.column == name), "")
     lists: list[Any] = []
     for cell in cells:
