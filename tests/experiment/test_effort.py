@@ -145,5 +145,5 @@ def test_no_retraining_keeps_the_values_of_the_search(tmp_path):
 
 
 def test_a_dense_training_without_epochs_is_refused():
-    with pytest.raises(ConfigError, match="training.max_epochs is 0: the dense model would stay untrained"):
+    with pytest.raises(ConfigError, match=r"training\.max_epochs is 0: the dense model would stay untrained"):
         replace(CONFIG, training=replace(CONFIG.training, max_epochs=0))

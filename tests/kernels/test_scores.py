@@ -75,6 +75,7 @@ def test_a_row_seen_for_the_first_time_counts_without_an_update():
     weight, deviation, seen = torch.rand(5, 2), torch.zeros(5, 2), torch.zeros(5, dtype=torch.bool)
     histogram = ScoreHistogram(weight, deviation, seen)
     assert int(histogram.counts().sum()) == 0
+    seen[[1, 3]] = True
     histogram.expect_changes(torch.tensor([1]), torch.tensor([1, 3]))
     assert int(histogram.counts().sum()) == 4
 

@@ -17,6 +17,10 @@ from thresher.attach.bags import ids_to_look_up, pool_bags
 from thresher.embeddings.computed_weight import computed_weight
 from thresher.embeddings.pep import PepConfig, PepEmbedding
 from thresher.embeddings.thresholds import soft_threshold
+from thresher.kernels.distinct import DistinctIds, is_ascending
+from thresher.kernels.rows import expand_rows
+from thresher.kernels.scores import ScoreHistogram
+from thresher.kernels.threshold_lookup import PrunedRows
 
 _READ_PARAMETERS = {nn.Module.get_parameter.__code__, nn.Module.register_parameter.__code__}
 """Functions of PyTorch that read an attribute and mean the Parameter."""
@@ -77,11 +81,70 @@ class AttachedModule(PepEmbedding):
                 values.register_hook(_MarkRows(self))  # type: ignore[no-untyped-call]
         return values
 
-    def dense_gradients_reason(self) -> str | None:
-        return "an attached table keeps the gradient layout of its plain module"
+    @property
+    def row_gradients(self) -> bool:
+        """Whether gradients are row-sparse: those of tables with `sparse=True` are."""
+        return self.sparse and self.config.pressure == "plan"
 
-    def pruned_rows(self, distinct: Tensor) -> Tensor:
+    @row_gradients.setter
+    def row_gradients(self, value: bool) -> None:
+        self.sparse = value
+
+    def score_histogram(self) -> ScoreHistogram:
+        histogram = super().score_histogram()
+        if self._follow_gradients():
+            histogram.count_all_next()
+        return histogram
+
+    def _known_pruned_rows(self) -> PrunedRows:
+        known = super()._known_pruned_rows()
+        if self._follow_gradients():
+            known.forget()
+        return known
+
+    def _follow_gradients(self) -> bool:
+        """Whether the hook of `_FollowGradients` was missing; it is added."""
+        weight = self.raw_weight
+        hooks: dict[int, object] = getattr(weight, "_post_accumulate_grad_hooks", None) or {}
+        if not (weight.is_leaf and weight.requires_grad):
+            return False
+        if any(isinstance(hook, _FollowGradients) and hook.module() is self for hook in hooks.values()):
+            return False
+        weight.register_post_accumulate_grad_hook(_FollowGradients(self))  # type: ignore[no-untyped-call]
+        return True
+
+    def expect_gradient(self, gradient: Tensor) -> None:
+        """Rows of the table are about to be updated: those of a sparse gradient, or all."""
+        histogram = self._score_histogram
+        if gradient.is_sparse:
+            ids = gradient._indices()[0]
+            if histogram is not None:
+                histogram.expect_changes(ids if gradient.is_coalesced() or is_ascending(ids) else ids.unique())  # type: ignore[no-untyped-call]
+            return
+        if histogram is not None:
+            histogram.count_all_next()
+        if self._pruned_rows is not None:
+            self._pruned_rows.forget()
+
+    @property
+    def _looks_up_by_kernel(self) -> bool:
+        """Whether lookups take the path of Thresher's own tables, which costs a fraction of PyTorch's."""
+        weight = self.raw_weight
+        return self.row_gradients and weight.requires_grad and weight.device.type == "cpu" and not is_traced()
+
+    def pruned_rows(self, distinct: DistinctIds) -> Tensor:
         """The rows `[U, D]` of distinct ids `[U]` after Eq. 8; gradients are row-sparse if the plain table's were."""
+        if self._looks_up_by_kernel:
+            return self._without_padding_gradient(*self._rows_by_kernel(distinct, omit_pruned=False))
+        return self._rows_by_torch(distinct.ids)
+
+    def _without_padding_gradient(self, rows: Tensor, distinct: DistinctIds) -> Tensor:
+        if self.padding_idx is None or not rows.requires_grad:
+            return rows
+        is_padding = distinct.ids == self.padding_idx
+        return torch.where(is_padding.unsqueeze(1), rows.detach(), rows) if bool(is_padding.any()) else rows
+
+    def _rows_by_torch(self, distinct: Tensor) -> Tensor:
         if self.training:
             self.seen[distinct] = True
         values = functional.embedding(distinct, self.raw_weight, self.padding_idx, sparse=self.sparse)  # [U, D]
@@ -121,6 +184,20 @@ class _MarkRows:
             module.seen |= (gradient != 0).any(1)
 
 
+class _FollowGradients:
+    """Hook of a table after each gradient, whatever used it: a call, a read, a compiled graph."""
+
+    __torch_unserializable__ = True
+
+    def __init__(self, module: AttachedModule) -> None:
+        self.module = weakref.ref(module)
+
+    def __call__(self, weight: Tensor) -> None:
+        module, gradient = self.module(), weight.grad
+        if isinstance(module, AttachedModule) and gradient is not None:  # not detached since
+            module.expect_gradient(gradient)
+
+
 class _SkipConstructor(nn.Module):
     """Ends the chain of constructors before PyTorch's module, whose settings `replace_` copies."""
 
@@ -133,7 +210,10 @@ class AttachedEmbedding(AttachedModule, _SkipConstructor, nn.Embedding):
 
     def forward(self, input: Tensor) -> Tensor:
         found = ids_to_look_up(input, self.num_embeddings, by_frequency=self.scale_grad_by_freq)
-        vectors = self.pruned_rows(found.ids)  # [U, D]
+        if self._looks_up_by_kernel and not self.scale_grad_by_freq:
+            rows, live = self._rows_by_kernel(found)
+            return expand_rows(self._without_padding_gradient(rows, live), live)  # [..., D]
+        vectors = self.pruned_rows(found)  # [U, D]
         return functional.embedding(found.places, vectors, scale_grad_by_freq=self.scale_grad_by_freq)  # [..., D]
 
 
@@ -142,7 +222,7 @@ class AttachedBag(AttachedModule, _SkipConstructor, nn.EmbeddingBag):
 
     def forward(self, input: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None) -> Tensor:
         found = ids_to_look_up(input, self.num_embeddings, by_frequency=self.scale_grad_by_freq)
-        return pool_bags(self, self.pruned_rows(found.ids), found, offsets, per_sample_weights)  # [B, D]
+        return pool_bags(self, self.pruned_rows(found), found, offsets, per_sample_weights)  # [B, D]
 
 
 class AttachedLinear(AttachedModule, _SkipConstructor, nn.Linear):

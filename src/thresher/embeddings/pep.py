@@ -156,14 +156,22 @@ class PepEmbedding(OwnState, RowEmbedding):
     def distinct_rows(self, ids: Tensor) -> "tuple[Tensor, DistinctIds]":
         """The distinct rows of a batch after Eq. 8, `[U, D]`; rows known to be all 0 are omitted."""
         from thresher.kernels.distinct import find_distinct, mark_
+
+        distinct = find_distinct(ids, self.num_features)
+        if self.row_gradients:
+            return self._rows_by_kernel(distinct)
+        if self.training:
+            mark_(self.seen, distinct.ids)
+        return self._pruned_rows_of(distinct.ids), distinct
+
+    def _rows_by_kernel(self, distinct: "DistinctIds", *, omit_pruned: bool = True) -> "tuple[Tensor, DistinctIds]":
+        """The distinct rows after Eq. 8, `[U, D]`, with row-sparse gradients."""
+        from thresher.kernels.distinct import mark_
         from thresher.kernels.rows import lookup_rows
         from thresher.kernels.threshold_lookup import threshold_lookup
 
-        distinct = find_distinct(ids, self.num_features)
         if self.training:
             mark_(self.seen, distinct.ids)
-        if not self.row_gradients:
-            return self._pruned_rows_of(distinct.ids), distinct
         clock, by_feature = float(self.clock), self.granularity.rows == "feature"
         if clock == -torch.inf:
             rows, live = lookup_rows(self.raw_weight, distinct), distinct
@@ -175,7 +183,7 @@ class PepEmbedding(OwnState, RowEmbedding):
                 distinct,
                 None if by_feature else self.granularity.rows_of(distinct.ids, self.field_of_feature),
                 function=self.threshold_function.name,
-                pruned_rows=self._known_pruned_rows() if by_feature else None,
+                pruned_rows=self._known_pruned_rows() if by_feature and omit_pruned else None,
             )
         if self.training and self._score_histogram is not None:
             self._score_histogram.expect_changes(live.ids, distinct.ids)
@@ -199,7 +207,12 @@ class PepEmbedding(OwnState, RowEmbedding):
             all_rows = torch.arange(self.num_features, device=self.raw_weight.device)
             used = None if by_feature else self.granularity.rows_of(all_rows, self.field_of_feature)
             known = ScoreHistogram(
-                self.raw_weight, self.thresholds, self.seen, used, function=self.threshold_function.name
+                self.raw_weight,
+                self.thresholds,
+                self.seen,
+                used,
+                function=self.threshold_function.name,
+                padding_id=self.padding_id,
             )
             self._score_histogram = known
         return known
@@ -208,11 +221,16 @@ class PepEmbedding(OwnState, RowEmbedding):
         """Call this if rows were updated that this process did not look up: they are counted again."""
         self._pruned_rows = self._score_histogram = None
 
+    def accept_row_update(self) -> None:
+        """An optimizer updated only rows of the last gradients, although it wrote the whole tensors."""
+        if self._score_histogram is not None:
+            self._score_histogram.accept_row_update()
+
     def threshold(self, start: int = 0, stop: int | None = None) -> Tensor:
         """`g(clock + deviation)` or `g(raw_threshold)`, broadcastable to `[N, D]` or to rows `start … stop − 1`."""
         return self.threshold_function(self.clock + self._raw_thresholds(slice(start, stop)))
 
-    def _raw_thresholds(self, rows: slice) -> Tensor:
+    def _raw_thresholds(self, rows: slice | Tensor) -> Tensor:
         """The learned parameter, broadcastable to these rows of the table."""
         return self.granularity.expand(self.thresholds, self.field_of_feature[rows], rows)
 
@@ -242,11 +260,16 @@ class PepEmbedding(OwnState, RowEmbedding):
 
         −∞ for entries that are exactly 0, for rows never looked up in training, and for the padding row.
         """
-        rows = slice(start, stop)
-        scores = self.threshold_function.inverse(self.raw_weight[rows].abs()) - self._raw_thresholds(rows)
-        scores[~self.seen[rows]] = -torch.inf
+        scores = self.scores_of(slice(start, stop))
         if self.padding_id is not None and 0 <= self.padding_id - start < len(scores):
             scores[self.padding_id - start] = -torch.inf
+        return scores
+
+    @torch.no_grad()
+    def scores_of(self, rows: slice | Tensor) -> Tensor:
+        """The scores of chosen rows, which must not include the padding row."""
+        scores = self.threshold_function.inverse(self.raw_weight[rows].abs()) - self._raw_thresholds(rows)
+        scores[~self.seen[rows]] = -torch.inf
         return scores
 
     def num_entries(self) -> int:

@@ -85,7 +85,7 @@ class Granularity:
             return ids
         return field_of_feature[ids.long()] if self.rows == "field" else torch.zeros_like(ids)
 
-    def expand(self, thresholds: Tensor, field_of_feature: Tensor, rows: slice = slice(None)) -> Tensor:
+    def expand(self, thresholds: Tensor, field_of_feature: Tensor, rows: slice | Tensor = slice(None)) -> Tensor:
         """Make thresholds broadcastable to `rows` of the table `[N, D]`; `field_of_feature` is that of these rows."""
         if self.rows == "feature":
             return thresholds[rows]

@@ -87,8 +87,8 @@ class StageSettings:
     def __post_init__(self) -> None:
         if self.training.max_epochs == 0:
             raise ConfigError(
-                "training.max_epochs is 0: the dense model would stay untrained. It must be at least 1. To keep the values "
-                "of the search without retraining, set retraining.max_epochs = 0"
+                "training.max_epochs is 0: the dense model would stay untrained. It must be at least 1. To keep the "
+                "values of the search without retraining, set retraining.max_epochs = 0"
             )
 
     @property

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from numba import prange
 from numpy import float32, int32
@@ -56,9 +57,10 @@ class ScoreHistogram:
         deviation_rows: Tensor | None = None,
         *,
         function: Literal["softplus", "sigmoid"] = "softplus",
+        padding_id: int | None = None,
     ) -> None:
         self.weight, self.deviation, self.seen, self.function = weight, deviation, seen, function
-        self.deviation_rows = deviation_rows
+        self.deviation_rows, self.padding_id = deviation_rows, padding_id
         self._counts = torch.zeros(NUM_BINS, dtype=torch.int64)
         self._row_states = np.zeros(weight.shape[0], np.int8)
         self._any_changing = False
@@ -69,13 +71,26 @@ class ScoreHistogram:
             self._count_all()
         elif self._any_changing:
             rows = np.flatnonzero(self._row_states == _CHANGING)
+            self._row_states[rows] = _UNCOUNTED
+            rows = rows[self.seen.cpu().numpy()[rows] & (rows != self.padding_id)]
             self._row_states[rows] = _COUNTED
             self._add(torch.from_numpy(rows), 1)
             self._any_changing = False
         return self._counts
 
+    def count_all_next(self) -> None:
+        """Call when rows changed that were not expected to: some optimizers do not mark tensors as written."""
+        self._versions = None
+
+    def accept_row_update(self) -> None:
+        """Call after an optimizer wrote each tensor once, and only the rows that were expected to change."""
+        if self._versions is not None:
+            now = self._current_versions()
+            if all(new - old in (0, 1) for new, old in zip(now, self._versions, strict=True)):
+                self._versions = now
+
     def expect_changes(self, ids: Tensor, looked_up: Tensor | None = None) -> None:
-        """Call before rows `ids` (int64 `[U]`, distinct) are updated, while they hold their old values.
+        """Call before rows `ids` (int64 `[U]`, each once) are updated, while they hold their old values.
 
         Rows `looked_up` are not updated, but those seen for the first time are counted from now on.
         """
@@ -96,10 +111,17 @@ class ScoreHistogram:
         self._versions = self._current_versions()
         self._any_changing = False
         self._counts.zero_()
-        rows = self.seen.nonzero().squeeze(1).cpu()
-        self._add(rows, 1)
+        rows = np.flatnonzero(self.counted_rows())
+        self._add(torch.from_numpy(rows), 1)
         self._row_states[:] = _UNCOUNTED
-        self._row_states[rows.numpy()] = _COUNTED
+        self._row_states[rows] = _COUNTED
+
+    def counted_rows(self) -> npt.NDArray[np.bool_]:
+        """Bool `[N]`: rows seen in training, without the padding row."""
+        rows: npt.NDArray[np.bool_] = self.seen.cpu().numpy().copy()
+        if self.padding_id is not None:
+            rows[self.padding_id] = False
+        return rows
 
     def _add(self, rows: Tensor, sign: int) -> None:
         rows = rows.to(self.weight.device)

@@ -29,12 +29,20 @@ class PrunedRows:
         self.weight, self.deviation = weight, deviation
         self.from_clock = torch.full((weight.shape[0],), torch.inf, device=weight.device)
         self._versions = self._current_versions()
+        self._records, self._any_recorded = True, False
+
+    def forget(self) -> None:
+        """Call when whole tensors changed: some optimizers do not mark them as written."""
+        if self._any_recorded:
+            self.from_clock.fill_(torch.inf)
+        self._any_recorded = False
 
     def remove_from(self, distinct: DistinctIds, clock: float) -> DistinctIds:
         """The batch without the ids whose rows are known to be pruned at this clock."""
         versions = self._current_versions()
-        if versions != self._versions:  # a dense optimizer step or a loaded state wrote the whole table
-            self.from_clock.fill_(torch.inf)
+        self._records = versions == self._versions  # recording has no use if every step writes the whole table
+        if not self._records:  # a dense optimizer step or a loaded state wrote it
+            self.forget()
             self._versions = versions
             return distinct
         if not runs_on_kernels(self.from_clock, distinct.ids):
@@ -44,6 +52,9 @@ class PrunedRows:
 
     def record(self, ids: Tensor, is_pruned: Tensor, clock: float) -> None:
         """Rows `ids` `[U]` were looked up at this clock: record those that were all 0, forget the others."""
+        if not self._records:
+            return
+        self._any_recorded = True
         if runs_on_kernels(self.from_clock, ids):
             self.from_clock.numpy()[ids.numpy()] = np.where(is_pruned.numpy(), clock, np.inf)
         else:

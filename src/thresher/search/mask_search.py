@@ -14,6 +14,7 @@ from thresher.errors import BudgetError, NonFiniteError
 from thresher.kernels.scores import ScoredTable, ScoresInMemory, top_masks
 from thresher.search.budget import Budget, check_budgets
 from thresher.search.schedule import Schedule
+from thresher.search.searched_table import ChosenRows
 from thresher.search.ticket import MaskTicket, Provenance, kept_weights
 from thresher.training.checkpoint import Checkpoint
 
@@ -30,7 +31,9 @@ def scored_tables(scores: Scores) -> list[ScoredTable]:
 
 def top_entries(scores: Scores, num_kept: int) -> dict[str, Tensor]:
     """Masks `[N, D]` of the `num_kept` highest scores over all tables together; ties go to the lower index."""
-    return dict(zip(scores, top_masks(scored_tables(scores), num_kept), strict=True))
+    masks = dict(zip(scores, top_masks(scored_tables(scores), num_kept), strict=True))
+    chosen = {name: table for name, table in scores.items() if isinstance(table, ChosenRows)}
+    return masks | {name: table.whole_mask(masks[name]) for name, table in chosen.items()}
 
 
 def entries_within(budget: Budget, scores: Scores, *, num_entries: int, at_least: int = 0) -> int | None:

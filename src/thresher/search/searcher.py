@@ -17,23 +17,18 @@ from torch import Tensor, nn
 
 from thresher._internal.processes import Processes, check_whole, current_processes
 from thresher._internal.text import list_first
+from thresher.attach.optimizer_watch import OptimizerWatch
 from thresher.attach.threshold_decay import ThresholdDecayCheck
 from thresher.attach.untrained import UntrainedCheck
 from thresher.embeddings.pep import PepEmbedding
 from thresher.errors import AttachError, BudgetError, ConfigError, warn_user
-from thresher.kernels.scores import (
-    ScoredTable,
-    clock_from_counts,
-    count_above,
-    kth_score,
-    sum_of_counts,
-)
+from thresher.kernels.scores import ScoredTable, clock_from_counts, count_above, kth_score, sum_of_counts
 from thresher.search.budget import Budget, parse_budgets
 from thresher.search.controller import MaskSearchController
 from thresher.search.find_tickets import SearchTask, register_search
 from thresher.search.mask_search import MaskSearch, Scores, scored_tables
-from thresher.search.schedule import Plan, Schedule
-from thresher.search.searched_table import searched_tables
+from thresher.search.schedule import MAX_PRUNINGS, Plan, Schedule
+from thresher.search.searched_table import IN_MEMORY_ENTRIES, rows_with_top_scores, searched_tables
 from thresher.search.ticket import MaskTicket
 from thresher.search.ticket_files import mask_ticket_from_state, mask_ticket_state
 from thresher.training.checkpoint import Checkpoint
@@ -41,6 +36,9 @@ from thresher.training.optimizers import build_optimizer
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
+
+CLOCK_STEPS = 20
+"""Fewest steps between two settings of the clock, by default."""
 
 
 class Searcher(MaskSearch):
@@ -50,8 +48,9 @@ class Searcher(MaskSearch):
         model: a model with PEP tables; tickets rewind to its present state.
         budgets: sizes over all searched tables together.
         warmup_steps: steps in which nothing is pruned (default: a third of `steps`); `end_warmup` ends them earlier.
-        every: steps between two settings of the clock.
-        before_cut: called before the entries of all rows are scored for a ticket, e.g. `RowAdam.catch_up`.
+        every: steps between two settings of the clock (default: 20, in long searches a thousandth of the pruning).
+        before_cut: called before the entries of all rows are scored for a ticket; by default `catch_up` of the
+            `RowAdam` that updates the tables.
         group: the processes that train copies of the model together (DistributedDataParallel), by default all of
             torch.distributed. Each must step its own searcher; all cut the same tickets.
     """
@@ -63,15 +62,16 @@ class Searcher(MaskSearch):
         *,
         steps: int,
         warmup_steps: int | None = None,
-        every: int = 20,
+        every: int | None = None,
         seed: int = 0,
         on_ticket: Callable[[MaskTicket], None] | None = None,
         before_cut: Callable[[], None] | None = None,
         group: "ProcessGroup | None" = None,
     ) -> None:
+        warmup_steps = steps // 3 if warmup_steps is None else warmup_steps
+        every = max(CLOCK_STEPS, (steps - warmup_steps) // MAX_PRUNINGS) if every is None else every
         if every < 1:
             raise ConfigError(f"every must be at least 1, got {every}")
-        warmup_steps = steps // 3 if warmup_steps is None else warmup_steps
         self.tables = searched_tables(model)
         for name, table in self.tables.items():
             check_whole(name, table.holders[0].raw_weight)
@@ -92,7 +92,10 @@ class Searcher(MaskSearch):
                 f"a warm-up of {warmup_steps} steps leaves no step for pruning: the search has {steps} steps. Make the "
                 "search longer or the warm-up shorter"
             )
-        self.before_cut, self._num_steps = before_cut, steps
+        self._watch, self._num_steps = OptimizerWatch(self._holders), steps
+        self.before_cut = self._watch.catch_up if before_cut is None else before_cut
+        by_rows = all(table.row_gradients for table in self.tables.values())
+        self._counts_in_histograms = by_rows or self.num_entries > IN_MEMORY_ENTRIES
         self.plan = Plan(self.num_entries, self.smallest, steps - warmup_steps)
         self._untrained, self._threshold_decay = UntrainedCheck(model, self.initial_state), ThresholdDecayCheck(model)
         self._warned_unfinished = False
@@ -161,9 +164,9 @@ class Searcher(MaskSearch):
         self._untrained.check()
         scores = self._scores()
         self.num_kept = self._raise_thresholds(steps, scores)
-        if self.before_cut is not None and self.may_be_due(self.num_kept):
+        if self.may_be_due(self.num_kept):
             self.before_cut()
-            scores = self._scores()
+            scores = self._scores_for_cut()
         self.cut_due(scores, at_least=0 if self.planned and self.at_end else self.num_kept)
 
     def cut(self, budget: Budget, masks: Mapping[str, Tensor]) -> None:
@@ -178,20 +181,26 @@ class Searcher(MaskSearch):
         holder: PepEmbedding = self.tables[name].holders[0]
         return holder.kept_values(mask)
 
-    def _scores(self) -> dict[str, ScoredTable]:
+    def _scores(self) -> Mapping[str, ScoredTable]:
         return {name: table.scored() for name, table in self.tables.items()}
+
+    def _scores_for_cut(self) -> Mapping[str, ScoredTable]:
+        """Scores with at least as many of the highest ones as a budget without ticket may keep."""
+        most = max(budget.max_entries(self.num_entries) for budget in self.open_budgets())
+        is_large = self.planned and self.num_entries > IN_MEMORY_ENTRIES
+        return (rows_with_top_scores(self.tables, most) if is_large else None) or self._scores()
 
     def _raise_thresholds(self, steps: int, scores: Scores) -> int:
         """Set the clock as planned and return the number of entries kept.
 
-        With row updates the clock is read from histograms that the lookups keep up to date, exact to a small part of a
-        bin; with dense updates, which change every row, from all scores. Tickets are cut by exact scores either way.
+        With row updates, and for large tables, the clock is read from histograms, exact to a small part of a bin; row
+        updates keep them up to date. Else it is read from all scores. Tickets are cut by exact scores either way.
         """
         if not self.planned:  # weight decay raises the raw thresholds, inside the optimizer; scores above 0 are kept
             return count_above(scored_tables(scores), 0.0)
         num_kept = self.plan.num_kept(steps)
-        if all(table.row_gradients for table in self._holders):
-            histograms = [table.score_histogram() for table in self._holders]
+        if self._counts_in_histograms:
+            histograms = [table.score_histogram() for table in self.tables.values()]
             clock = torch.tensor(clock_from_counts(sum_of_counts(histograms), num_kept))
         else:
             clock = clock_for(scores, num_kept)
@@ -260,7 +269,6 @@ class ThresholdController(MaskSearchController):
             every=schedule.every,
             seed=task.seed,
             on_ticket=task.save,
-            before_cut=getattr(optimizer, "catch_up", None),  # of RowAdam
         )
         searcher.plan = replace(searcher.plan, halving_steps=schedule.halving_steps)
         if not searcher.planned:
