@@ -77,6 +77,32 @@ def test_every_budget_is_met_and_stored(pruned):
         assert point.storage_bytes < dense.storage_bytes
 
 
+def test_floor_and_whole_bytes_are_in_results(pruned):
+    results = read_json(pruned.run.results)
+    floor, dense, points = results["floor"], results["dense"], results["points"]
+    assert floor["num_parameters"] == floor["storage_bytes"] == 0
+    table = pruned.run.encoded
+    vocabularies = sum(path.stat().st_size for path in (*table.glob("vocabularies/*"), table / "schema.json"))
+    num_features = results["num_features"]
+    assert floor["bundle_bytes"] == vocabularies + 4 * (num_features + 1)  # first-order weights and the bias
+    assert dense["bundle_bytes"] == floor["bundle_bytes"] + dense["storage_bytes"]
+    for point in points:
+        bundle = pruned.run.bundle(point["budget"])
+        assert point["bundle_bytes"] == sum(path.stat().st_size for path in bundle.rglob("*") if path.is_file())
+    for point in (dense, *points):
+        assert point["floor_gain"] == pytest.approx(point["validation_auc"] - floor["validation_auc"], abs=1e-6)
+        assert 0 < point["floor_gain_error"] < 2 * results["auc_standard_error"]["validation"]
+    assert results["cost"]["stages"][0]["stage"] == "no embedding"
+
+
+def test_with_first_order_weights_searched_all_rows_have_the_same_base(tmp_path):
+    config = replace(CONFIG, embedding=PepConfig(embedding_dim=8, first_order=True), budgets=("50%",))
+    config = replace(config, search=replace(CONFIG.search, warmup_epochs=1, plan_epochs=1), teacher_share=0.0)
+    frontier = prune(replace(config, training=replace(CONFIG.training, max_epochs=1)), out=tmp_path).frontier
+    assert frontier.dense.num_parameters == 9 * frontier.metadata["num_features"]
+    assert frontier.share_of_dense(frontier.points[0]) == pytest.approx(0.5, abs=0.001)
+
+
 def test_tables_in_files_give_the_same_run_and_leave_nothing_behind(tmp_path, monkeypatch):
     config = replace(CONFIG, budgets=("300",), search=replace(CONFIG.search, optimizer=replace(FAST, updates="rows")))
     in_memory = prune(config, out=tmp_path / "memory")
@@ -129,7 +155,7 @@ def test_several_teachers_are_trained_once_and_their_mean_is_used(tmp_path, read
     alone = prune(config, out=tmp_path / "alone")
     reads_of_test_split.clear()
     result = prune(replace(config, num_teachers=3), out=tmp_path / "three")
-    assert len(reads_of_test_split) == 2  # of the dense model and of the pruned one, but of no other teacher
+    assert len(reads_of_test_split) == 3  # of the floor, the dense model and the pruned one, but of no other teacher
     assert result.frontier.dense == alone.frontier.dense
     others = [np.load(result.run.dense / f"teacher-{number}" / "soft_labels.npy") for number in (2, 3)]
     soft_label_parts = [np.load(alone.run.soft_labels), *others]

@@ -5,8 +5,9 @@ import pytest
 import thresher.report.plots
 from thresher.embeddings.method_registry import registered_embeddings
 from thresher.errors import ThresherError
-from thresher.report.frontier import FrontierPoint, comparison_table
+from thresher.report.frontier import FrontierPoint
 from thresher.report.plots import LOOKS, plot_comparison
+from thresher.report.tables import comparison_table
 
 
 def point(label, budget, num_parameters, auc, seed=0):

@@ -4,7 +4,15 @@ from hypothesis import given, strategies as st
 from sklearn.metrics import log_loss, roc_auc_score
 
 from thresher.errors import ThresherError
-from thresher.training.metrics import Metrics, auc, auc_standard_error, compute_metrics, logloss, rare_rows
+from thresher.training.metrics import (
+    Metrics,
+    auc,
+    auc_difference,
+    auc_standard_error,
+    compute_metrics,
+    logloss,
+    rare_rows,
+)
 
 
 @st.composite
@@ -123,3 +131,21 @@ def test_rare_auc_is_absent_without_counts_or_with_one_class():
     labels, logits = np.array([0] * 10 + [1] * 10), np.arange(20.0)
     assert compute_metrics(labels, logits).rare_auc is None
     assert compute_metrics(labels, logits, row_counts=np.arange(20)).rare_auc is None
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_error_of_a_difference_of_aucs_is_that_of_resampled_rows(weighted):
+    rng = np.random.default_rng(0)
+    labels = rng.random(2_000) < 0.3
+    common = labels + rng.normal(size=2_000)  # most of the error of both is common
+    first, second = common + 0.3 * rng.normal(size=2_000), common + 0.6 * rng.normal(size=2_000)
+    weights = rng.uniform(0.5, 2.0, 2_000) if weighted else None
+    difference, error = auc_difference(labels, first, second, weights)
+    assert difference == pytest.approx(auc(labels, first, weights) - auc(labels, second, weights))
+    drawn = []
+    for _ in range(400):
+        rows = rng.integers(0, 2_000, 2_000)
+        own = None if weights is None else weights[rows]
+        drawn.append(auc(labels[rows], first[rows], own) - auc(labels[rows], second[rows], own))
+    assert error == pytest.approx(np.std(drawn), rel=0.15)
+    assert error < auc_standard_error(0.75, int(labels.sum()), int((~labels).sum()))

@@ -26,7 +26,7 @@ from paper.result_files import read_result
 from paper.settings import MODEL_NAMES, PaperSettings
 from paper.verdicts.equal_budgets import at_equal_budgets, claim_better, method_rows
 from paper.verdicts.equal_bytes import at_equal_bytes
-from thresher.experiment.compared_points import FLOOR
+from thresher.models.model_registry import FLOOR
 from thresher.report.frontier import FrontierPoint
 
 PART = "frontier"

@@ -18,7 +18,7 @@ from paper.result_files import read_result
 from paper.settings import DATASET_NAMES, PaperSettings
 from paper.verdicts.equal_budgets import at_equal_budgets, claim_better, method_rows
 from paper.verdicts.groups import group_by_size
-from thresher.experiment.compared_points import FLOOR
+from thresher.models.model_registry import FLOOR
 from thresher.report.frontier import FrontierPoint
 
 PART = "frontier_small"

@@ -178,8 +178,8 @@ def _print_grids(config: "CompareConfig") -> None:
 
 def comparison_tables(points: "Sequence[ComparedPoint]", budgets: Sequence[str]) -> str:
     """Test AUC by method and budget, one table per model."""
-    from thresher.experiment.compared_points import FLOOR
-    from thresher.report.frontier import comparison_table
+    from thresher.models.model_registry import FLOOR
+    from thresher.report.tables import comparison_table
 
     aucs = [point.test_auc for point in points if point.model == FLOOR]
     floor = f"; logistic regression without embedding: {fmean(aucs):.4f}" if aucs else ""

@@ -36,7 +36,9 @@ from thresher.errors import (
     UserCodeError,
     WriteError,
 )
-from thresher.report.frontier import Frontier, plain_table, rich_table
+from thresher.report.frontier import Frontier
+from thresher.report.remarks import remarks
+from thresher.report.tables import plain_table, rich_table
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -122,9 +124,13 @@ def print_frontier(frontier: Frontier, *, title: str | None = None) -> None:
     """Print the table of results; plain text in a pipe or on a narrow terminal."""
     console = stdout()
     if console.is_terminal and console.width >= 80:
-        Console(highlight=False, emoji=False, markup=False).print(rich_table(frontier, title=title))
+        Console(highlight=False, emoji=False, markup=False).print(
+            rich_table(frontier, title=title, width=console.width)
+        )
     else:
         console.print(*([title] if title else []), plain_table(frontier), sep="\n", markup=False)
+    for remark in remarks(frontier):
+        console.print(fold_text(remark, console), markup=False)
 
 
 def print_details(details: Mapping[str, Any]) -> None:

@@ -81,6 +81,12 @@ class EncodedTable:
     def num_rows(self) -> int:
         return sum(self.metadata["rows"].values())
 
+    @property
+    def encoder_bytes(self) -> int:
+        """Bytes of schema and vocabularies, which every bundle of a model contains."""
+        files = [self.folder / "schema.json", *(self.folder / "vocabularies").glob("*")]
+        return sum(file.stat().st_size for file in files)
+
     def split(self, name: SplitName) -> EncodedSplit:
         folder, rows = self.folder / name, self.metadata["rows"][name]
         schema = self.schema

@@ -27,12 +27,13 @@ from thresher.embeddings.uniform import UniformConfig
 from thresher.errors import TimeLimitReached
 from thresher.experiment.compare_cell import Cell, Choice, searched_together
 from thresher.experiment.compare_config import SETTINGS, CompareConfig, check_comparable
-from thresher.experiment.compared_points import FLOOR, ComparedPoint, draw_comparison, load_points, machine, versions
+from thresher.experiment.compared_points import ComparedPoint, draw_comparison, load_points, machine, versions
 from thresher.experiment.config import RunConfig
 from thresher.experiment.data_argument import Data, compare_settings, output_folder, store_frame
+from thresher.experiment.floor import NO_EMBEDDING
 from thresher.experiment.prune import encode_data
 from thresher.experiment.retrain import TrainedModel
-from thresher.models.model_registry import model_config
+from thresher.models.model_registry import FLOOR, model_config
 from thresher.search.budget import Budget, Budgets
 from thresher.search.ticket import Ticket
 from thresher.training.epochs import CHECKPOINT
@@ -151,9 +152,10 @@ class _Sweep:
         self.display.title = " · ".join([self.place, model, method, f"seed {seed}", what])
 
     def _floor(self, table: EncodedTable, seed: int) -> None:
-        if not self._point(FLOOR, FLOOR, "floor", seed).exists():
-            self._set_title(FLOOR, "no embedding", seed, "floor")
-            self._cell(table, FLOOR, FLOOR, UniformConfig(embedding_dim=1), seed).train()
+        predictions = self._floor_predictions(seed)
+        if not (predictions.exists() and self._point(FLOOR, FLOOR, "floor", seed).exists()):
+            self._set_title(FLOOR, NO_EMBEDDING, seed, "floor")
+            self._cell(table, FLOOR, FLOOR, UniformConfig(embedding_dim=1), seed).train_as_floor(predictions)
 
     def _own_points(self, table: EncodedTable, model: str, method: str, seed: int) -> None:
         for embedding in frontier_points(method):
@@ -217,10 +219,14 @@ class _Sweep:
                 budget=None if budget is None else self.budgets[budget],
                 num_parameters=trained.num_parameters,
                 storage_bytes=trained.storage_bytes,
+                bundle_bytes=trained.model_bytes + cell.encoder_bytes,
                 validation_auc=trained.fit.validation.auc,
                 validation_logloss=trained.fit.validation.logloss,
                 test_auc=trained.test.auc,
                 test_logloss=trained.test.logloss,
+                floor_gain=trained.floor_gain,
+                floor_gain_error=trained.floor_gain_error,
+                still_improving=method != FLOOR and trained.fit.num_epochs >= self.config.training.max_epochs,
                 seconds=search_seconds + trained.fit.seconds,
                 search_seconds=search_seconds,
                 search_epochs=search_epochs,
@@ -261,6 +267,7 @@ class _Sweep:
             budgets=budgets,
             together=self.together[budgets[0]] if budgets else (),
             labels=self._soft_labels(table, config, model) if distilled else None,
+            floor_predictions=None if model == FLOOR else self._floor_predictions(seed),
             progress=self.display,
             should_stop=self.time_is_up,
         )
@@ -284,6 +291,9 @@ class _Sweep:
 
     def _cells(self, model: str, method: str) -> Path:
         return self.out / "cells" / model / method
+
+    def _floor_predictions(self, seed: int) -> Path:
+        return self._cells(FLOOR, FLOOR) / f"validation-seed{seed}.npy"
 
     def _choice(self, model: str, method: str, budget: Budget) -> Path:
         return self._cells(model, method) / f"choice-{budget.slug}.json"

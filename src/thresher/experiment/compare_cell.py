@@ -18,6 +18,7 @@ from thresher.embeddings.base import EmbeddingConfig
 from thresher.embeddings.method_registry import method_name
 from thresher.errors import TimeLimitReached
 from thresher.experiment.config import RunConfig
+from thresher.experiment.floor import Floor
 from thresher.experiment.retrain import TrainedModel
 from thresher.experiment.run_models import ConfiguredModels, shuffled_batches
 from thresher.experiment.workflow import Stages, Workflow
@@ -41,15 +42,19 @@ class Cell(Workflow[TrainedModel]):
     Attributes:
         together: all budgets of its search, the same for every seed (`searched_together`): a search prunes down to its
             smallest budget, so tickets of searches with other smallest budgets differ.
+        encoder_bytes: bytes of schema and vocabularies, a part of every bundle.
         labels: file with a teacher's soft labels of the training rows; None for hard labels.
+        floor_predictions: file with the floor's predictions of the validation rows.
         unmet: why a budget cannot be met; known after `check_budgets`.
     """
 
     folder: Path
     config: RunConfig
     write: Write
+    encoder_bytes: int
     together: Sequence[Budget] = ()
     labels: Path | None = None
+    floor_predictions: Path | None = None
     unmet: dict[Budget, str] = field(default_factory=dict)
 
     @classmethod
@@ -63,6 +68,7 @@ class Cell(Workflow[TrainedModel]):
         budgets: Sequence[Budget] = (),
         together: Sequence[Budget] = (),
         labels: Path | None = None,
+        floor_predictions: Path | None = None,
         progress: Progress | None = None,
         should_stop: Callable[[], bool] | None = None,
     ) -> "Cell":
@@ -85,8 +91,10 @@ class Cell(Workflow[TrainedModel]):
             folder=folder,
             config=config,
             write=write,
+            encoder_bytes=table.encoder_bytes,
             together=together,
             labels=labels,
+            floor_predictions=floor_predictions,
         )
 
     def check_budgets(self) -> None:
@@ -96,6 +104,12 @@ class Cell(Workflow[TrainedModel]):
         unmet = {budget: str(error) for budget, error in self.stages.unmet_budgets(missing).items()} if missing else {}
         self.unmet = found.unmet | unmet
         self.budgets = [budget for budget in self.budgets if budget not in self.unmet]
+
+    def train_floor(self) -> None:
+        """The floor is a cell of its own, common to all methods."""
+
+    def floor(self) -> Floor | None:
+        return Floor.load(self.floor_predictions) if self.floor_predictions is not None else None
 
     def train_dense(self) -> None:
         """A dense table is a method of its own in a comparison."""
@@ -144,7 +158,15 @@ class Cell(Workflow[TrainedModel]):
 
     def train(self) -> None:
         """Train the settings as they are, test them and write the result."""
-        self._finish(None, self._train(test=True))
+        self._finish(None, self.over_floor(self._train(test=True)))
+
+    def train_as_floor(self, predictions: Path) -> None:
+        """Train the settings until they converge, test them, and write the result and their predictions."""
+        self._check_time()
+        trained = self.stages.train_floor(self.stages.models.searched())
+        Floor.of(trained.model, self.stages.data.validation).save(predictions)
+        self.write(self, None, trained)
+        (self.folder / "floor" / CHECKPOINT).unlink(missing_ok=True)
 
     def predict_labels(self) -> Path:
         """Train the settings as they are and write their predictions of the training rows; nothing is tested."""

@@ -8,9 +8,8 @@ from thresher._internal.settings import load_toml
 from thresher.data.config import DataConfig
 from thresher.embeddings.method_registry import embedding_config
 from thresher.errors import ConfigError, FolderError
-from thresher.experiment.compared_points import FLOOR
 from thresher.experiment.config import changed_settings
-from thresher.models.model_registry import has_embedding, model_config
+from thresher.models.model_registry import FLOOR, has_embedding, model_config
 from thresher.search.budget import Budget, parse_budgets
 from thresher.search.schedule import PLAN_EPOCHS, SearchConfig
 from thresher.training.distillation import check_teacher_share

@@ -3,7 +3,7 @@
 import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -11,11 +11,9 @@ from typing import Any
 from thresher import __version__
 from thresher._internal.files import read_json, write_json
 from thresher.errors import FormatError
+from thresher.models.model_registry import FLOOR
 from thresher.report.frontier import FrontierPoint
 from thresher.report.plots import plot_comparison
-
-FLOOR = "lr"
-"""The model without an embedding (logistic regression), part of every comparison."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +26,9 @@ class ComparedPoint:
         seconds: of search and retraining; a search counts in full for each of its budgets.
         teacher_share: weight of the teacher's predictions; the training of the teacher is in no point's seconds.
         trials: settings tried on the first seed with their validation AUC, or why they cannot meet the budget.
+        bundle_bytes: bytes of everything a prediction loads: all tables, the network, the vocabularies.
+        floor_gain: validation AUC above the floor's of the same seed; `floor_gain_error` is its standard error.
+        still_improving: whether training ended at `max_epochs` instead of by early stopping.
     """
 
     source: str
@@ -51,6 +52,10 @@ class ComparedPoint:
     trials: list[Mapping[str, Any]]
     versions: Mapping[str, str]
     machine: Mapping[str, Any]
+    bundle_bytes: int | None = None
+    floor_gain: float | None = None
+    floor_gain_error: float | None = None
+    still_improving: bool | None = None
 
     def save(self, path: Path) -> None:
         write_json(path, asdict(self))
@@ -59,7 +64,7 @@ class ComparedPoint:
     def load(cls, path: Path) -> "ComparedPoint":
         content = read_json(path)
         try:
-            return cls(**{item.name: content[item.name] for item in fields(cls)})
+            return cls(**{i.name: content[i.name] for i in fields(cls) if i.default is MISSING or i.name in content})
         except KeyError as error:
             raise FormatError(f"{path} is not a result of a comparison: {error} is missing. Delete it.") from None
 
@@ -73,6 +78,10 @@ class ComparedPoint:
             validation_logloss=self.validation_logloss,
             test_auc=self.test_auc,
             test_logloss=self.test_logloss,
+            bundle_bytes=self.bundle_bytes,
+            floor_gain=self.floor_gain,
+            floor_gain_error=self.floor_gain_error,
+            still_improving=self.still_improving,
             seed=self.seed,
         )
 

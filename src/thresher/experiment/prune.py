@@ -16,11 +16,12 @@ from thresher.errors import ConfigError
 from thresher.experiment.config import RunConfig
 from thresher.experiment.cost import DENSE, Cost
 from thresher.experiment.data_argument import Data, output_folder, run_settings
+from thresher.experiment.floor import NO_EMBEDDING
 from thresher.experiment.run_folder import Run
 from thresher.experiment.run_workflow import RunWorkflow
 from thresher.models.base import ModelConfig
 from thresher.models.model_registry import has_embedding, model_name
-from thresher.report.frontier import Frontier, FrontierPoint
+from thresher.report.frontier import SPLITS, Frontier, FrontierPoint
 from thresher.report.plots import plot_frontier, plot_kept
 from thresher.search.budget import Budgets
 from thresher.training.checkpoint import read_history
@@ -111,7 +112,7 @@ def run_stages(run: Run, table: EncodedTable, progress: Progress | None = None) 
     """Run every stage after encoding; finished stages are skipped."""
     result = RunWorkflow.of(run, table, progress).run()
     assert result.dense is not None
-    return write_report(run, table, result.dense, list(result.pruned.values()))
+    return write_report(run, table, result.dense, list(result.pruned.values()), result.floor)
 
 
 def check_settings(config: RunConfig) -> None:
@@ -129,8 +130,18 @@ def check_settings(config: RunConfig) -> None:
         )
 
 
-def write_report(run: Run, table: EncodedTable, dense: FrontierPoint, points: Sequence[FrontierPoint]) -> PruneResult:
+def write_report(
+    run: Run,
+    table: EncodedTable,
+    dense: FrontierPoint,
+    points: Sequence[FrontierPoint],
+    floor: FrontierPoint | None = None,
+) -> PruneResult:
     """Write `results.json` and the figures."""
+    improving = [name for name, folder in _trainings(run, points) if _still_improving(run, folder)]
+    dense, *points = [
+        replace(point, still_improving=(point.budget or DENSE) in improving) for point in (dense, *points)
+    ]
     cost = Cost.of(_stage_folders(run))
     metadata: dict[str, object] = {
         "source": run.config.data.source,
@@ -141,11 +152,12 @@ def write_report(run: Run, table: EncodedTable, dense: FrontierPoint, points: Se
         "num_features": table.schema.num_features,
         "seconds": cost.total_seconds,
         "cost": cost.to_json(),
-        "still_improving": [name for name, folder in _trainings(run, points) if _still_improving(run, folder)],
+        "still_improving": improving,
+        "auc_standard_error": _standard_errors(table, dense),
         "distillation": _distillation(run),
         "effort": run.config.effort,
     }
-    frontier = Frontier(points=tuple(points), dense=dense, metadata=metadata)
+    frontier = Frontier(points=tuple(points), dense=dense, floor=floor, metadata=metadata)
     drop = run.config.max_auc_drop
     recommended = None if drop is None else frontier.smallest_within(drop)
     if drop is not None:
@@ -159,6 +171,17 @@ def write_report(run: Run, table: EncodedTable, dense: FrontierPoint, points: Se
     plot_frontier(frontier, run.report / "frontier.png")
     _plot_search(run, points)
     return PruneResult(run, frontier, recommended)
+
+
+def _standard_errors(table: EncodedTable, dense: FrontierPoint) -> dict[str, float]:
+    """Standard error of the dense model's AUC on each split: how much AUC differs between samples of rows."""
+    errors: dict[str, float] = {}
+    for split in SPLITS:
+        labels, auc = table.split(split).labels, dense.auc(split)
+        num_positive = int((labels != 0).sum())
+        if auc is not None:
+            errors[split] = auc_standard_error(auc, num_positive, len(labels) - num_positive)
+    return errors
 
 
 def drop_doubts(drop: float, dense_auc: float, num_positive: int, num_negative: int) -> str | None:
@@ -231,6 +254,7 @@ def _stage_folders(run: Run) -> list[tuple[str, Path]]:
         for folder in sorted(run.retrained(budget).glob("*"))
     ]
     return [
+        (NO_EMBEDDING, run.floor),
         (DENSE, run.dense),
         *(("other teachers", folder) for folder in teachers),
         *(("trial of soft labels", folder) for folder in trials),

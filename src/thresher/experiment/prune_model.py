@@ -9,20 +9,21 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from torch import nn
+from torch import Tensor, nn
 
 from thresher.attach.attach import AttachedTable, attach_
 from thresher.attach.compact_tables import compact_
 from thresher.attach.find_tables import Where
 from thresher.data.batches.batches import DistillableSource
 from thresher.data.batches.split_batches import SplitBatches
-from thresher.embeddings.base import BYTES_PER_VALUE
+from thresher.embeddings.base import BYTES_PER_VALUE, FieldEmbedding
 from thresher.embeddings.pep import PepConfig
 from thresher.errors import ConfigError, FolderError
 from thresher.experiment.dense_start import DenseStart
 from thresher.experiment.effort import Effort, RetrainingConfig, StageSettings
+from thresher.experiment.floor import Floor
 from thresher.experiment.model_checks import check_folder, check_runs_compact, warn_of_probabilities
-from thresher.experiment.retrain import TrainedModel, with_test_metrics
+from thresher.experiment.retrain import TrainedModel, count_model_bytes, with_test_metrics
 from thresher.experiment.run_folder import tickets_folder
 from thresher.experiment.workflow import Stages, Workflow
 from thresher.search.budget import Budget, parse_budgets
@@ -49,12 +50,15 @@ class PrunedModels:
         dense: the trained unpruned model; None without `with_dense`.
         pruned: budget as written → the retrained model with compact tables.
         distillation: weight of teacher predictions in the labels of search and retraining.
+        floor: the model whose searched tables are zero, trained to convergence. None unless the model has tables of
+            width 1 (first-order weights) and all others are searched.
     """
 
     tables: list[AttachedTable]
     dense: TrainedModel | None
     pruned: Mapping[str, TrainedModel]
     distillation: DistillationPlan
+    floor: TrainedModel | None = None
 
 
 def prune_model(
@@ -135,7 +139,7 @@ def prune_model(
     )
     result = workflow.run()
     pruned = {str(budget): trained for budget, trained in result.pruned.items()}
-    return PrunedModels(tables, result.dense, pruned, result.plan)
+    return PrunedModels(tables, result.dense, pruned, result.plan, result.floor)
 
 
 def _plans(
@@ -200,9 +204,27 @@ class _ModelWorkflow(Workflow[TrainedModel]):
     teachers: Sequence[nn.Module]
     with_dense: bool
     trained: bool
+    _floor: Floor | None = None
     _start: DenseStart | None = None
     _labels: SoftLabels | None = None
     _tickets: dict[float, Sequence[Ticket]] = field(default_factory=dict)
+
+    def train_floor(self) -> TrainedModel | None:
+        """The model without its searched tables, if these are all of its tables but first-order weights."""
+        model = self.stages.models.dense()
+        searched = [model.get_submodule(table.name).get_parameter("weight") for table in self.tables]
+        tables = [m for m in model.modules() if isinstance(m, nn.Embedding | nn.EmbeddingBag | FieldEmbedding)]
+        others = [table for table in tables if not any(getattr(table, "weight", None) is weight for weight in searched)]
+        if not others or any(table.embedding_dim > 1 for table in others):
+            return None
+        for weight in searched:
+            weight.requires_grad_(False).zero_()
+        floor = self.stages.train_floor(model)
+        self._floor = Floor.of(floor.model, self.stages.data.validation)
+        return replace(floor, num_parameters=0, storage_bytes=0, model_bytes=_without(floor.model_bytes, searched))
+
+    def floor(self) -> Floor | None:
+        return self._floor
 
     def train_dense(self) -> TrainedModel | None:
         """The model as it is; its size is that of the searched tables."""
@@ -213,14 +235,17 @@ class _ModelWorkflow(Workflow[TrainedModel]):
             self._start = DenseStart.of(dense.model, None if self.trained else dense.fit.num_epochs)
         num_parameters = sum(table.num_features * table.embedding_dim for table in self.tables)
         warn_of_probabilities(dense.model, self.stages.data)
-        return replace(dense, num_parameters=num_parameters, storage_bytes=num_parameters * BYTES_PER_VALUE)
+        storage_bytes = num_parameters * BYTES_PER_VALUE
+        return self.over_floor(replace(dense, num_parameters=num_parameters, storage_bytes=storage_bytes))
 
     def _as_it_is(self) -> TrainedModel:
         """The user's trained model, evaluated."""
         model, data = self.stages.models.dense(), self.stages.data
         validation = evaluate(model, data.validation, feature_counts=data.feature_counts)
         fit = FitResult(best_epoch=0, num_epochs=0, validation=validation, seconds=0.0, history=())
-        trained = TrainedModel(model=model, num_parameters=0, storage_bytes=0, fit=fit, test=None)
+        trained = TrainedModel(
+            model=model, num_parameters=0, storage_bytes=0, model_bytes=count_model_bytes(model), fit=fit, test=None
+        )
         return with_test_metrics(trained, data)
 
     def make_soft_labels(self, dense: TrainedModel | None) -> None:
@@ -264,7 +289,12 @@ class _ModelWorkflow(Workflow[TrainedModel]):
             trained,
             num_parameters=sum(size.num_parameters for size in sizes),
             storage_bytes=sum(size.storage_bytes for size in sizes),
+            model_bytes=count_model_bytes(trained.model),
         )
+
+
+def _without(model_bytes: int, tables: Iterable[Tensor]) -> int:
+    return model_bytes - sum(table.nbytes for table in tables)
 
 
 def _named_after(name: str, soft_labels: SoftLabels | None) -> str:

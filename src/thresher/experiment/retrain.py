@@ -1,11 +1,11 @@
 """train_model() and retrain_ticket(): train with early stopping on validation, then read the test split once."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from torch import nn
+from torch import Tensor, nn
 
 from thresher._internal.mapped_tensors import load_tensor_state_, tensor_state
 from thresher.compact.embedding import quantize_aware_
@@ -31,15 +31,21 @@ class TrainedModel:
         num_parameters: embedding parameters; as the paper counts, first-order weights are excluded, unless they were
             searched too (`PepConfig.first_order`).
         storage_bytes: bytes of everything that a lookup of them reads.
+        model_bytes: bytes of all weights of the model: `storage_bytes`, other tables, the network.
         fit: how training went; decisions use `fit.validation`.
         test: metrics of the test split, read once, after all decisions; None if it was not read.
+        floor_gain: validation AUC above the model without an embedding; None without such a model.
+        floor_gain_error: its standard error.
     """
 
     model: nn.Module
     num_parameters: int
     storage_bytes: int
+    model_bytes: int
     fit: FitResult
     test: Metrics | None
+    floor_gain: float | None = None
+    floor_gain_error: float | None = None
 
 
 def train_model(
@@ -85,10 +91,35 @@ def train_model(
         model=model,
         num_parameters=sum(table.num_parameters() for table in tables),
         storage_bytes=sum(table.storage_bytes() for table in tables),
+        model_bytes=count_model_bytes(model),
         fit=result,
         test=None,
     )
     return with_test_metrics(trained, data)
+
+
+def count_model_bytes(model: nn.Module) -> int:
+    """Bytes of all weights that predictions read; embeddings of methods count as they are stored."""
+    seen: set[int] = set()  # tensors that two modules share count once
+
+    def count(module: nn.Module) -> int:
+        own = [*module.parameters(recurse=False), *_stored_buffers(module)]
+        if isinstance(module, FieldEmbedding):
+            first = next(module.parameters(), None)
+            if first is not None and id(first) in seen:
+                return 0
+            seen.update(map(id, module.parameters()))
+            return module.storage_bytes()
+        new = {id(tensor): tensor.nbytes for tensor in own if id(tensor) not in seen}
+        seen.update(new)
+        return sum(new.values()) + sum(map(count, module.children()))
+
+    return count(model)
+
+
+def _stored_buffers(module: nn.Module) -> Iterator[Tensor]:
+    buffers = module.named_buffers(recurse=False)
+    return (buffer for name, buffer in buffers if name not in module._non_persistent_buffers_set)
 
 
 def with_test_metrics(trained: TrainedModel, data: SplitBatches) -> TrainedModel:

@@ -1,6 +1,6 @@
 """Run: the folder of one pruning, and the settings it was started with.
 
-    runs/<name>/{config.toml,data.parquet,encoded,dense,tickets,retrained,bundles,report,results.json}
+    runs/<name>/{config.toml,data.parquet,encoded,floor,dense,tickets,retrained,bundles,report,results.json}
 
 Each folder is named after the stage that fills it.
 """
@@ -36,7 +36,7 @@ from thresher.training.distillation import DistillationPlan, SoftLabels
 SETTINGS, ENCODED = "config.toml", "encoded"
 UNFINISHED = f"{ENCODED}.partial"
 PARTS = {SETTINGS, DATA_FILE, ENCODED, UNFINISHED, "dense", "tables", "tickets", "retrained", "bundles", "report"}
-PARTS |= {"results.json"}
+PARTS |= {"results.json", "floor"}
 """Everything that a run writes at the top of its folder."""
 REPORT_FILES = {"frontier.png", "frontier.svg", "kept.png", "kept.svg"}
 
@@ -139,6 +139,16 @@ class Run:
     @property
     def encoded(self) -> Path:
         return self.folder / ENCODED
+
+    @property
+    def floor(self) -> Path:
+        """The model without an embedding."""
+        return self.folder / "floor"
+
+    @property
+    def floor_predictions(self) -> Path:
+        """Its predictions of the validation rows."""
+        return self.floor / "validation.npy"
 
     @property
     def dense(self) -> Path:

@@ -7,11 +7,12 @@ from torch import nn
 from thresher.attach.attach import attach_
 from thresher.data.batches.split_batches import SplitBatches
 from thresher.data.table import EncodedTable
-from thresher.embeddings.base import EmbeddingConfig
+from thresher.embeddings.base import BYTES_PER_VALUE, EmbeddingConfig
 from thresher.embeddings.method_registry import build_embedding
 from thresher.embeddings.pep import PepConfig
 from thresher.embeddings.uniform import UniformConfig
 from thresher.experiment.config import RunConfig
+from thresher.experiment.retrain import TrainedModel
 from thresher.models.base import CtrModel
 from thresher.models.model_registry import build_model
 from thresher.search.ticket import Ticket
@@ -29,6 +30,23 @@ def new_model(
     if isinstance(embedding, PepConfig) and embedding.first_order:
         attach_(model, replace(embedding, embedding_dim=1), where=_is_first_order, min_embedding_dim=1)
     return model
+
+
+def searches_first_order(config: RunConfig) -> bool:
+    """Whether budgets and sizes count the first-order weights, too."""
+    return isinstance(config.embedding, PepConfig) and config.embedding.first_order
+
+
+def with_first_order(dense: TrainedModel) -> TrainedModel:
+    """The dense model's size with its first-order weights, so that it counts the same tables as pruned models do."""
+    modules = dense.model.named_modules()
+    tables = [module for name, module in modules if isinstance(module, nn.Embedding) and _is_first_order(module, name)]
+    num_weights = sum(table.weight.numel() for table in tables)
+    return replace(
+        dense,
+        num_parameters=dense.num_parameters + num_weights,
+        storage_bytes=dense.storage_bytes + num_weights * BYTES_PER_VALUE,
+    )
 
 
 def _is_first_order(module: nn.Module, name: str) -> bool:

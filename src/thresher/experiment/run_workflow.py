@@ -12,12 +12,21 @@ from thresher._internal.files import read_json, write_json
 from thresher.data.encode.row_encoder import RowEncoder
 from thresher.data.table import EncodedTable
 from thresher.embeddings.method_registry import method_name
+from thresher.embeddings.uniform import UniformConfig
 from thresher.experiment.dense_start import DenseStart
+from thresher.experiment.floor import NO_EMBEDDING, Floor
 from thresher.experiment.retrain import TrainedModel
 from thresher.experiment.run_folder import Run
-from thresher.experiment.run_models import ConfiguredModels, check_teacher_models, shuffled_batches
+from thresher.experiment.run_models import (
+    ConfiguredModels,
+    check_teacher_models,
+    searches_first_order,
+    shuffled_batches,
+    with_first_order,
+)
 from thresher.experiment.workflow import Stages, Workflow, WorkflowResult
 from thresher.models.base import CtrModel
+from thresher.models.model_registry import FLOOR, has_embedding, model_config
 from thresher.report.frontier import FrontierPoint
 from thresher.search.ticket import Ticket
 from thresher.search.ticket_files import load_ticket
@@ -84,6 +93,28 @@ class RunWorkflow(Workflow[FrontierPoint]):
             raise next(iter(unmet.values()))
         self.budgets = reachable
 
+    def train_floor(self) -> FrontierPoint | None:
+        """Logistic regression on the same fields; None if the model has no embedding itself."""
+        run, done = self.run_folder, self.run_folder.floor / "point.json"
+        if not has_embedding(run.config.model):
+            return None
+        if not (done.exists() and run.floor_predictions.exists()):
+            own = replace(run.config, model=model_config(FLOOR), embedding=UniformConfig(embedding_dim=1))
+            models = ConfiguredModels(own, self.table)
+            trained = replace(self.stages, models=models).train_floor(models.dense())
+            Floor.of(trained.model, self.stages.data.validation).save(run.floor_predictions)
+            point = _point(trained, label=NO_EMBEDDING, budget=None, seed=run.config.seed)
+            _finish(run.floor, replace(point, num_parameters=0, storage_bytes=0, bundle_bytes=self._size(trained)))
+        return FrontierPoint.from_json(read_json(done))
+
+    def floor(self) -> Floor | None:
+        path = self.run_folder.floor_predictions
+        return Floor.load(path) if path.exists() else None
+
+    def _size(self, trained: TrainedModel) -> int:
+        """Bytes of a bundle of this model, which is not written."""
+        return trained.model_bytes + self.table.encoder_bytes
+
     def train_dense(self) -> FrontierPoint:
         """The model with a uniform table of the same width: the start of the search, and the first teacher."""
         run, config = self.run_folder, self.run_folder.config
@@ -94,7 +125,9 @@ class RunWorkflow(Workflow[FrontierPoint]):
             trained = self._train_teacher(self.stages, run.dense, labels, stage="dense", test=True)
             if needs_weights:
                 DenseStart.of(trained.model, trained.fit.num_epochs).save(run.dense_weights)
-            _finish(run.dense, _point(trained, label="dense", budget=None, seed=config.seed))
+            trained = self.over_floor(with_first_order(trained) if searches_first_order(config) else trained)
+            point = _point(trained, label="dense", budget=None, seed=config.seed)
+            _finish(run.dense, replace(point, bundle_bytes=self._size(trained)))
         return FrontierPoint.from_json(read_json(done))
 
     def make_soft_labels(self, dense: FrontierPoint | None = None) -> None:
@@ -170,7 +203,8 @@ class RunWorkflow(Workflow[FrontierPoint]):
         assert isinstance(trained.model, CtrModel)
         point = _point(trained, label=method_name(config.embedding), budget=str(ticket.budget), seed=config.seed)
         encoder = RowEncoder.load(run.encoded)
-        save_bundle(run.bundle(ticket.budget), trained.model, config.model, encoder, metadata=point.to_json())
+        bundle = save_bundle(run.bundle(ticket.budget), trained.model, config.model, encoder, metadata=point.to_json())
+        point = replace(point, bundle_bytes=sum(file.stat().st_size for file in bundle.rglob("*") if file.is_file()))
         _finish(run.retrained(ticket.budget), point)
         return point
 
@@ -183,6 +217,8 @@ def _point(trained: TrainedModel, *, label: str, budget: str | None, seed: int) 
         storage_bytes=trained.storage_bytes,
         validation=trained.fit.validation,
         test=trained.test,
+        floor_gain=trained.floor_gain,
+        floor_gain_error=trained.floor_gain_error,
         seed=seed,
     )
 

@@ -1,6 +1,8 @@
 """Workflow: dense training → distillation? → search → retraining, written once and run in this order.
 
-    check budgets → dense model → soft labels → distillation plan → tickets → pruned models
+    check budgets → floor → dense model → soft labels → distillation plan → tickets → pruned models
+
+The floor is the linear term alone: it shows how much embeddings gain.
 
 By default the search starts from the trained dense model, and a ticket is trained on from the search's values (`effort`
 in `experiment/effort.py`).
@@ -23,6 +25,7 @@ from thresher.data.batches.split_batches import SplitBatches
 from thresher.errors import BudgetError
 from thresher.experiment.dense_start import DenseStart
 from thresher.experiment.effort import StageSettings
+from thresher.experiment.floor import NO_EMBEDDING, Floor, floor_training
 from thresher.experiment.retrain import TrainedModel, retrain_ticket, train_model, with_test_metrics
 from thresher.search.budget import Budget
 from thresher.search.find_tickets import find_tickets, unmet_budgets
@@ -89,6 +92,11 @@ class Stages:
     def train_dense(self, *, test: bool = True) -> TrainedModel:
         """Train the unpruned model: the reference, and the first teacher."""
         return self.train(self.models.dense(), "dense", stage="dense", test=test)
+
+    def train_floor(self, model: nn.Module) -> TrainedModel:
+        """Train a model without an embedding until it converges."""
+        stages = replace(self, settings=replace(self.settings, training=floor_training(self.settings.training)))
+        return stages.train(model, "floor", stage=NO_EMBEDDING, test=True)
 
     def find_tickets(
         self,
@@ -172,8 +180,9 @@ class Stages:
 
 @dataclass(frozen=True)
 class WorkflowResult(Generic[ResultT]):
-    """The results of a workflow: the dense model, the distillation plan, and one pruned model per budget."""
+    """The results of a workflow: floor, dense model, distillation plan, and one pruned model per budget."""
 
+    floor: ResultT | None
     dense: ResultT | None
     plan: DistillationPlan
     pruned: Mapping[Budget, ResultT]
@@ -198,17 +207,31 @@ class Workflow(ABC, Generic[ResultT]):
     def run(self) -> WorkflowResult[ResultT]:
         """The whole workflow."""
         self.check_budgets()
+        floor = self.train_floor()
         dense = self.train_dense()
         self.make_soft_labels(dense)
         plan = self.choose_distillation()
         tickets = self.find_tickets(plan)
         pruned = {ticket.budget: self.prune_to(ticket, plan) for ticket in tickets}
-        return WorkflowResult(dense, plan, pruned)
+        return WorkflowResult(floor, dense, plan, pruned)
 
     def check_budgets(self) -> None:
         """Raise, before anything is trained, if a budget cannot be met."""
         for error in self.stages.unmet_budgets(self.budgets).values():
             raise error
+
+    @abstractmethod
+    def train_floor(self) -> ResultT | None:
+        """The trained and tested model without an embedding; None if there is none to compare with."""
+
+    @abstractmethod
+    def floor(self) -> Floor | None:
+        """The predictions of the floor, once it is trained."""
+
+    def over_floor(self, trained: TrainedModel) -> TrainedModel:
+        """The same model with its gain over the floor."""
+        floor = self.floor()
+        return trained if floor is None else floor.compare(trained, self.stages.data.validation)
 
     @abstractmethod
     def train_dense(self) -> ResultT | None:
@@ -267,7 +290,7 @@ class Workflow(ABC, Generic[ResultT]):
     def prune_to(self, ticket: Ticket, plan: DistillationPlan) -> ResultT:
         """Retrain a ticket, unless the choice of a plan has done so, test it once, and keep the result."""
         trained = self._tried.pop((plan, ticket.budget), None) or self.retrain(ticket, plan)
-        return self.keep(ticket, with_test_metrics(trained, self.stages.data))
+        return self.keep(ticket, self.over_floor(with_test_metrics(trained, self.stages.data)))
 
     @abstractmethod
     def keep(self, ticket: Ticket, trained: TrainedModel) -> ResultT:

@@ -11,6 +11,8 @@ from thresher._internal.config_builder import variant_name
 from thresher.embeddings.base import FieldEmbedding
 from thresher.models.base import CtrModel, ModelConfig, RegisteredModel, model_registry as _registry
 
+FLOOR = "lr"
+"""The model without an embedding (logistic regression), with which models that have one are compared."""
 _LARGE_NETWORK = {"hidden_sizes": (400, 400, 400), "dropout": 0.2}
 RECORDED_SETTINGS: Mapping[tuple[str, str], Mapping[str, Any]] = {
     ("movielens-1m", "deepfm"): {"hidden_sizes": (100, 100), "dropout": 0.5},

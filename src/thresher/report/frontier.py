@@ -1,27 +1,19 @@
-"""Frontier: quality against size, as points over budgets and methods; saved as `results.json`, printed as a table."""
+"""Frontier: quality against size, as points over budgets and methods; saved as `results.json`, printed by `tables`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any, Literal
 
 from thresher._internal.files import read_json, write_json
-from thresher._internal.text import align_columns, format_bytes, format_share
 from thresher.errors import FormatError, ThresherError
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from thresher.training.metrics import Metrics
 
 FORMAT_VERSION = 1
 Split = Literal["validation", "test"]
-ABSENT = "–"
-COLUMNS = (
-    "budget", "parameters", "bytes", "share\nof dense",
-    "validation\nAUC", "test\nAUC", "test\nlogloss", "cali-\nbration",
-)  # fmt: skip
+SPLITS: tuple[Split, ...] = ("validation", "test")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +23,8 @@ class FrontierPoint:
     label: str  # the method, e.g. `pep`, or `dense`; points of one label form one line of a figure
     budget: str | None = None
     num_parameters: int  # embedding parameters kept; first-order weights count only if they were pruned, too
-    storage_bytes: int  # everything a lookup needs: values and indices
+    storage_bytes: int  # everything a lookup in the searched tables needs: values and indices
+    bundle_bytes: int | None = None  # everything a prediction loads: all tables, the network, the vocabularies
     validation_auc: float
     validation_logloss: float
     validation_calibration: float | None = None  # mean prediction / mean label; 1 is calibrated on average
@@ -40,6 +33,9 @@ class FrontierPoint:
     test_logloss: float | None = None
     test_calibration: float | None = None
     test_rare_auc: float | None = None
+    floor_gain: float | None = None  # validation AUC above the model without an embedding
+    floor_gain_error: float | None = None  # standard error of `floor_gain`, on the same rows
+    still_improving: bool | None = None  # whether training ended at `max_epochs`, with its best epoch
     seed: int | None = None
 
     @classmethod
@@ -72,14 +68,22 @@ class FrontierPoint:
 
 @dataclass(frozen=True, kw_only=True)
 class Frontier:
-    """Points over budgets (and methods), and the dense model they are compared with."""
+    """Points over budgets (and methods), and what they are compared with: the dense model, and one without embedding.
+
+    Attributes:
+        floor: the linear term alone, trained to convergence; None if there is none to compare with.
+    """
 
     points: tuple[FrontierPoint, ...]
     dense: FrontierPoint | None = None
+    floor: FrontierPoint | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)  # data set, model, seed, seconds, versions
 
     def __str__(self) -> str:
-        return plain_table(self)
+        from thresher.report.remarks import remarks
+        from thresher.report.tables import plain_table
+
+        return "\n".join([plain_table(self), *remarks(self)])
 
     def share_of_dense(self, point: FrontierPoint) -> float | None:
         """Kept parameters as a share of the dense model's, 0…1."""
@@ -105,6 +109,7 @@ class Frontier:
             "format_version": FORMAT_VERSION,
             **self.metadata,
             "dense": None if self.dense is None else self.dense.to_json(),
+            "floor": None if self.floor is None else self.floor.to_json(),
             "points": [point.to_json() for point in self.points],
         }
 
@@ -113,11 +118,13 @@ class Frontier:
         version = content.get("format_version")
         if version != FORMAT_VERSION:
             raise FormatError(f"results have format version {version!r}. This release reads version {FORMAT_VERSION}.")
-        dense = content.get("dense")
-        metadata = {key: value for key, value in content.items() if key not in {"format_version", "dense", "points"}}
+        dense, floor = content.get("dense"), content.get("floor")
+        own = {"format_version", "dense", "floor", "points"}
+        metadata = {key: value for key, value in content.items() if key not in own}
         return cls(
             points=tuple(FrontierPoint.from_json(point) for point in content.get("points", ())),
             dense=None if dense is None else FrontierPoint.from_json(dense),
+            floor=None if floor is None else FrontierPoint.from_json(floor),
             metadata=metadata,
         )
 
@@ -131,80 +138,3 @@ class Frontier:
             return cls.from_json(content)
         except FormatError as error:
             raise FormatError(f"{path}: {error}") from None
-
-
-def plain_table(frontier: Frontier) -> str:
-    """The table as text: the dense model first, then large to small."""
-    titles, rows = _cells_of_table(frontier)
-    heads = [title.rpartition("\n") for title in titles]
-    widths = [
-        max(len(line) for line in [*title.split("\n"), *column]) for title, *column in zip(titles, *rows, strict=True)
-    ]
-    lines = [[first for first, _, _ in heads], [last for _, _, last in heads], ["-" * width for width in widths], *rows]
-    return align_columns(lines, [title not in ("method", "budget") for title in titles])
-
-
-def rich_table(frontier: Frontier, *, title: str | None = None) -> "Table":
-    """The table for a terminal; the dense row is dim, the recommended one highlighted."""
-    from rich import box
-    from rich.table import Table
-
-    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold")
-    table.pad_edge, table.padding = False, (0, 1, 0, 0)
-    titles, rows = _cells_of_table(frontier)
-    for name in titles:
-        is_text = name in ("method", "budget")
-        table.add_column(name, justify="left" if is_text else "right", vertical="bottom", no_wrap=True)
-    recommended = frontier.metadata.get("recommended")
-    for i, cells in enumerate(rows):
-        is_dense = i == 0 and frontier.dense is not None
-        style = "dim" if is_dense else "bold green" if recommended is not None and recommended in cells[:2] else None
-        table.add_row(*cells, style=style)
-    return table
-
-
-def comparison_table(points: Sequence[FrontierPoint], budgets: Sequence[str]) -> str:
-    """Test AUC (mean ± standard deviation over seeds) by method and budget as text; the best of a budget has a star."""
-    cells: dict[tuple[str, str | None], list[float]] = {}
-    for point in points:
-        if point.test_auc is not None:
-            cells.setdefault((point.label, point.budget), []).append(point.test_auc)
-    rows = [["method", *budgets]]
-    for method in dict.fromkeys(point.label for point in points):
-        row = [method]
-        for budget in budgets:
-            aucs = cells.get((method, budget))
-            if not aucs:
-                row.append(ABSENT)
-                continue
-            best = max(fmean(others) for (_, at), others in cells.items() if at == budget)
-            spread = f" ± {stdev(aucs):.4f}" if len(aucs) > 1 else ""
-            row.append(f"{fmean(aucs):.4f}{spread}{'*' if fmean(aucs) == best else ' '}")
-        rows.append(row)
-    return align_columns(rows, [False] * len(rows[0]))
-
-
-def _cells_of_table(frontier: Frontier) -> tuple[list[str], list[list[str]]]:
-    several = len({point.label for point in frontier.points}) > 1
-    points = sorted(frontier.points, key=lambda point: (point.label if several else "", -point.num_parameters))
-    dense = [] if frontier.dense is None else [frontier.dense]
-    rows = [([point.label] if several else []) + _cells(frontier, point) for point in [*dense, *points]]
-    return [*(["method"] if several else []), *COLUMNS], rows
-
-
-def _cells(frontier: Frontier, point: FrontierPoint) -> list[str]:
-    share = frontier.share_of_dense(point)
-    return [
-        point.budget or ("dense" if point is frontier.dense else ABSENT),
-        f"{point.num_parameters:,}",
-        format_bytes(point.storage_bytes),
-        ABSENT if share is None else format_share(share),
-        f"{point.validation_auc:.4f}",
-        _number(point.test_auc, 4),
-        _number(point.test_logloss, 4),
-        _number(point.test_calibration, 3),
-    ]
-
-
-def _number(value: float | None, digits: int) -> str:
-    return ABSENT if value is None else f"{value:.{digits}f}"

@@ -1,0 +1,69 @@
+"""The floor: the linear term alone, without an embedding, and how much a model with embeddings gains over it.
+
+A gain is measured on validation, with the standard error of a paired comparison: both models predict the same rows.
+"""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import nn
+
+from thresher._internal.files import atomic_file
+from thresher.data.batches.batches import BatchSource
+from thresher.errors import FormatError
+from thresher.experiment.retrain import TrainedModel
+from thresher.training.fit import TrainingConfig
+from thresher.training.loop import predict
+from thresher.training.metrics import auc_difference
+
+NO_EMBEDDING = "no embedding"
+"""The label of the floor's point."""
+RATE_FACTOR, MAX_EPOCHS = 3.0, 200
+
+
+def floor_training(config: TrainingConfig) -> TrainingConfig:
+    """Training until convergence. A linear term needs more epochs than an embedding, and bears a higher rate."""
+    optimizer = replace(config.optimizer, learning_rate=RATE_FACTOR * config.optimizer.learning_rate)
+    return replace(config, max_epochs=max(MAX_EPOCHS, config.max_epochs), optimizer=optimizer)
+
+
+@dataclass(frozen=True)
+class Floor:
+    """The predictions of the floor for the validation rows, as logits."""
+
+    predictions: NDArray[np.float32]
+
+    @classmethod
+    def of(cls, model: nn.Module, validation: BatchSource) -> "Floor":
+        return cls(_predictions(model, validation)[1])
+
+    def save(self, path: Path) -> None:
+        with atomic_file(path) as temporary, temporary.open("wb") as file:
+            np.save(file, self.predictions)
+
+    @classmethod
+    def load(cls, path: Path) -> "Floor":
+        try:
+            return cls(np.load(path, allow_pickle=False))
+        except (OSError, ValueError) as error:
+            raise FormatError(f"{path}: missing or damaged ({error}). Delete its folder, and resume the run.") from None
+
+    def compare(self, trained: TrainedModel, validation: BatchSource) -> TrainedModel:
+        """The same model with its gain over the floor."""
+        labels, predictions, weights = _predictions(trained.model, validation)
+        gain, error = auc_difference(labels, predictions, self.predictions, weights)
+        return replace(trained, floor_gain=gain, floor_gain_error=error)
+
+
+def _predictions(model: nn.Module, rows: BatchSource) -> tuple[NDArray[Any], NDArray[np.float32], NDArray[Any] | None]:
+    """Labels, logits and sample weights of all rows."""
+    labels, logits, weights = [], [], []
+    for batch, found in predict(model, rows):
+        labels.append(batch.labels.reshape(-1).cpu().numpy())
+        logits.append(found.float().cpu().numpy())
+        if batch.weights is not None:
+            weights.append(batch.weights.cpu().numpy())
+    return np.concatenate(labels), np.concatenate(logits), np.concatenate(weights) if weights else None

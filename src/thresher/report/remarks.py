@@ -1,0 +1,39 @@
+"""What readers of results should know beside the numbers, as sentences."""
+
+from collections.abc import Sequence
+
+from thresher.report.frontier import Frontier, FrontierPoint
+
+ERRORS_OF_A_GAIN = 2.0
+"""A gain below this many standard errors is noise: chance exceeds it in one of twenty cases."""
+
+
+def remarks(frontier: Frontier) -> list[str]:
+    """What the table's columns are measured against, whether embeddings gain anything, and what was not converged."""
+    found = []
+    if frontier.dense is not None and frontier.dense.num_parameters:
+        base = f"Shares are of the dense model's {frontier.dense.num_parameters:,} parameters."
+        has_bundles = any(point.bundle_bytes is not None for point in frontier.points)
+        found.append(base + (" Bundle bytes: everything that a prediction loads." if has_bundles else ""))
+    dense = [] if frontier.dense is None else [frontier.dense]
+    if sentence := embedding_gain([*dense, *frontier.points]):
+        found.append(sentence)
+    if any(point.still_improving for point in (*dense, *frontier.points)):
+        found.append("† still improving when training ended (training.max_epochs).")
+    return found
+
+
+def embedding_gain(points: Sequence[FrontierPoint]) -> str | None:
+    """A sentence if the best model gains less than the noise over the model without an embedding; None otherwise."""
+    best = max(points, key=lambda point: point.validation_auc, default=None)
+    if best is None or best.floor_gain is None or best.floor_gain_error is None or is_measurable(best):
+        return None
+    return (
+        f"Embeddings add nothing measurable here: validation AUC of the best model ({best.budget or best.label}) is "
+        f"{best.floor_gain:+.4f} from that without an embedding, with a standard error of {best.floor_gain_error:.4f}."
+    )
+
+
+def is_measurable(point: FrontierPoint) -> bool:
+    """Whether a model's gain over the floor is more than noise."""
+    return (point.floor_gain or 0.0) > ERRORS_OF_A_GAIN * (point.floor_gain_error or 0.0)
