@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+from thresher._internal import files
 from thresher._internal.files import atomic_file, atomic_folder, exclusive_lock, replace_folder
 from thresher.errors import ThresherError
 
@@ -87,6 +88,7 @@ def test_a_failed_rename_restores_the_old_folder(tmp_path, monkeypatch):
         return rename(self, target)
 
     monkeypatch.setattr(Path, "replace", refuse)
+    monkeypatch.setattr(files, "exchange", lambda first, second: False)  # two renames, as on other systems
     with pytest.raises(ThresherError, match="Input/output error"), atomic_folder(tmp_path / "folder") as temporary:
         (temporary / "file").write_text("after")
     assert (tmp_path / "folder" / "file").read_text() == "before"

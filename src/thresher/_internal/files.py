@@ -1,7 +1,8 @@
 """Atomic files and folders, exclusive locks, and JSON files.
 
 A file or folder is written under a temporary name beside its destination, then renamed, so an interrupted write never
-damages the destination. Its temporary files are removed by the next write to the same destination.
+damages the destination, and neither does a power failure (`durable`). Its temporary files are removed by the next write
+to the same destination.
 """
 
 import glob
@@ -16,7 +17,9 @@ from typing import Any, Literal
 
 from safetensors import SafetensorError
 
-from thresher.errors import FormatError, ThresherError, WriteError
+from thresher._internal.documents import parse_json, read_bytes, seal, unseal
+from thresher._internal.durable import exchange, make_folders, sync_file, sync_folder, sync_tree
+from thresher.errors import ThresherError, WriteError
 
 try:
     import fcntl
@@ -29,14 +32,16 @@ _TEMPORARY = re.compile(r"\.(?P<name>.+)\.(?P<pid>\d+)\.(?P<kind>partial|old)")
 @contextmanager
 def atomic_file(path: Path) -> Iterator[Path]:
     """Yield a temporary path to write to; it replaces `path` if the block ends without an error."""
-    with _prepared(path) as temporary:
+    with _prepared(path) as folder:
+        folder.mkdir()  # safetensors leaves files of its own beside its target if the process is killed
+        temporary = folder / path.name
         temporary.touch()
         mode = temporary.stat().st_mode
         yield temporary
         temporary.chmod(mode)  # safetensors creates files that only their owner can read
-        with temporary.open("rb") as written:
-            os.fsync(written.fileno())
+        sync_file(temporary)
         temporary.replace(path)
+        sync_folder(path.parent)
 
 
 @contextmanager
@@ -56,7 +61,7 @@ def atomic_folder(path: Path) -> Iterator[Path]:
 def _prepared(path: Path) -> Iterator[Path]:
     """Yield a temporary path in the existing parent folder of `path`; remove what is left of it afterwards."""
     with _report_write_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folders(path.parent)
         clean_up_interrupted_writes(path)
         try:
             yield _temporary_path(path, "partial")
@@ -98,11 +103,19 @@ def _lock(folder: Path, held: ExitStack) -> bool:
 
 
 def replace_folder(source: Path, path: Path) -> None:
-    """Move a finished folder to `path`; an existing folder there is removed afterwards, or restored on failure."""
+    """Move a finished folder to `path`; an existing folder there is removed afterwards, or restored on failure.
+
+    Where the system can exchange two folders, a reader finds either the old or the new one at any time.
+    """
     try:
-        if path.exists():  # a folder cannot be renamed over one with content
-            path.replace(_temporary_path(path, "old"))
-        source.replace(path)
+        sync_tree(source)
+        if path.exists() and exchange(source, path):
+            shutil.rmtree(source, ignore_errors=True)  # it now holds the old content
+        else:
+            if path.exists():  # a folder cannot be renamed over one with content
+                path.replace(_temporary_path(path, "old"))
+            source.replace(path)
+        sync_folder(path.parent)
     finally:
         clean_up_interrupted_writes(path)
 
@@ -115,6 +128,19 @@ def clean_up_interrupted_writes(path: Path) -> None:
             continue
         with suppress(OSError):  # it may belong to another user, which does not prevent writing
             if match["kind"] == "old" and not path.exists():
+                temporary.replace(path)
+            else:
+                remove(temporary)
+
+
+def clean_up_folder(folder: Path) -> None:
+    """Remove all temporary files below a folder that this process has locked; restore what was moved aside."""
+    for temporary in sorted(folder.rglob(".*"), key=lambda path: len(path.parts)):
+        match = _TEMPORARY.fullmatch(temporary.name)
+        if match is None or not temporary.exists():  # removed with its folder
+            continue
+        with suppress(OSError):
+            if match["kind"] == "old" and not (path := temporary.with_name(match["name"])).exists():
                 temporary.replace(path)
             else:
                 remove(temporary)
@@ -138,21 +164,14 @@ def write_text(path: Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
-def write_json(path: Path, content: object) -> None:
-    write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """Write a JSON object with a checksum."""
+    write_text(path, json.dumps(seal(content), indent=2, ensure_ascii=False) + "\n")
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object; a missing or damaged file is a `FormatError`."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise FormatError(f"{path} does not exist") from None
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise FormatError(f"{path} is damaged ({error}). Create it again.") from None
-    if not isinstance(content, dict):
-        raise FormatError(f"{path} is damaged (not a JSON object). Create it again.")
-    return content
+    """Read a JSON object of `write_json`; a missing or damaged file is a `FormatError`."""
+    return unseal(parse_json(read_bytes(path), path), path)
 
 
 def _temporary_path(path: Path, kind: Literal["partial", "old"]) -> Path:

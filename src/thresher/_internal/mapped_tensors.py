@@ -15,6 +15,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from thresher._internal.documents import check_regular, damaged_file
 from thresher.errors import ThresherError
 
 LARGE_BYTES = 4 << 20
@@ -71,6 +72,23 @@ def load_tensor_state_(model: nn.Module, state: Mapping[str, Tensor]) -> None:
     """Load a state of `tensor_state`; extra state of the model does not change."""
     same_names = state.keys() == tensor_state(model).keys()
     model.load_state_dict(dict(state), strict=not same_names)  # strict: torch lists the wrong names
+
+
+def load_tensors(path: Path) -> dict[str, Tensor]:
+    """The tensors of a safetensors file. Floating-point values must be finite."""
+    from safetensors.torch import load_file
+
+    check_regular(path)
+    with damaged_file(str(path), "Copy or create it again."):
+        tensors: dict[str, Tensor] = load_file(path)
+        for name, tensor in tensors.items():
+            if tensor.is_floating_point() and not _all_finite(tensor):
+                raise ValueError(f"{name!r} has values that are NaN or infinite")
+    return tensors
+
+
+def _all_finite(tensor: Tensor) -> bool:
+    return all(bool(part.isfinite().all()) for part in torch.split(tensor.reshape(-1), CHUNK_ENTRIES))
 
 
 def _in_file(folder: Path, shape: torch.Size, dtype: torch.dtype) -> Tensor:

@@ -23,8 +23,9 @@ from thresher._internal.config_builder import (
     format_value,
     variant_name,
 )
+from thresher._internal.documents import parse_toml, read_bytes
 from thresher._internal.files import write_text
-from thresher.errors import ConfigError
+from thresher.errors import ConfigError, FormatError
 
 T = TypeVar("T")
 
@@ -63,19 +64,19 @@ def validate_config(config: T) -> T:
 def load_toml(cls: type[T], path: str | Path) -> T:
     """Read a config from a TOML file. Errors name the file, and the line if it is known."""
     path = Path(path)
+    if not path.exists():
+        raise ConfigError(f"{path}: no such config file")
     try:
-        text = path.read_text(encoding="utf-8")
-        mapping = tomllib.loads(text)
-    except FileNotFoundError:
-        raise ConfigError(f"{path}: no such config file") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read as a UTF-8 text file ({error})") from None
+        content = read_bytes(path)
+        mapping = parse_toml(content, path)
+    except FormatError as error:
+        raise ConfigError(str(error)) from None
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path}: not valid TOML: {error}") from None
     try:
         return cast(T, build_config(cls, mapping))
     except KeyProblemError as problem:
-        line = _find_line(text, problem.key)
+        line = _find_line(content.decode(), problem.key)
         raise problem.kind(f"{path}:{line}: {problem}" if line else f"{path}: {problem}") from None
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from thresher._internal.documents import check_regular
 from thresher._internal.files import atomic_file
 from thresher.compact.encoding import indexed_rows, rank_blocks, select_samples, unpack_bits
 from thresher.compact.layouts import CONTENTS, ROW_INDEXES, VALUE_TYPES, Layout
@@ -104,6 +105,7 @@ def checksum(arrays: Mapping[str, Array]) -> str:
 
 def map_safetensors(path: Path, *, private: bool = False) -> tuple[dict[str, str], dict[str, Array]]:
     """Metadata and arrays of a safetensors file, mapped into memory (`private`: copy-on-write, as torch requires)."""
+    check_regular(path)
     try:
         with path.open("rb") as file:
             mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY if private else mmap.ACCESS_READ)

@@ -6,11 +6,16 @@ Single-valued fields come before multi-valued ones (bags).
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from itertools import accumulate
-from typing import Any, Literal, get_args
+from pathlib import Path
+from typing import Any, Literal, TypeVar, get_args
 
-from thresher.errors import DataError, FormatError
+from thresher._internal.documents import damaged_file, parse_json
+from thresher._internal.settings import config_from_mapping
+from thresher.errors import ConfigError, DataError, FormatError
+
+T = TypeVar("T")
 
 SCHEMA_VERSION = 1
 
@@ -175,9 +180,10 @@ class Schema:
         return json.dumps({"version": SCHEMA_VERSION, **asdict(self)}, indent=2, ensure_ascii=False) + "\n"
 
     @classmethod
-    def from_json(cls, text: str) -> "Schema":
-        try:
-            mapping = json.loads(text)
+    def from_json(cls, text: str | bytes, path: str | Path = "schema.json") -> "Schema":
+        """From the content of a file; `path` is for error messages."""
+        mapping = parse_json(text.encode() if isinstance(text, str) else text, path)
+        with damaged_file(str(path), "Encode the data again."):
             if (version := mapping["version"]) != SCHEMA_VERSION:
                 raise FormatError(f"schema.json has version {version}, not {SCHEMA_VERSION}; encode the data again")
             return cls(
@@ -187,11 +193,11 @@ class Schema:
                 weight=mapping["weight"],
                 file_format=_from(FileFormat, mapping["file_format"]),
             )
-        except (ValueError, KeyError, TypeError) as error:
-            raise FormatError(f"schema.json is damaged ({error!r}); encode the data again") from error
 
 
-def _from(cls: Any, entry: Mapping[str, Any]) -> Any:
-    if unknown := sorted(set(entry) - {field.name for field in fields(cls)}):
-        raise FormatError(f"schema.json: unknown key {unknown[0]!r} in {cls.__name__}; encode the data again")
-    return cls(**{key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()})
+def _from(cls: type[T], entry: Mapping[str, Any]) -> T:
+    """An instance from its JSON, with the types of its fields checked."""
+    try:
+        return config_from_mapping(cls, {key: value for key, value in entry.items() if value is not None})
+    except ConfigError as error:
+        raise ValueError(f"{cls.__name__}: {error}") from None

@@ -1,30 +1,35 @@
 """EncodedTable: a folder with feature ids and labels by split (memory-mapped), feature counts and schema.
 
-    schema.json  table.json  feature_counts.npy  vocabularies/<k>.parquet
+    manifest.json  schema.json  table.json  feature_counts.npy  vocabularies/<k>.parquet
     {train,validation,test}/{ids,labels[,dense][,weights][,bag_<k>_values,bag_<k>_offsets]}.npy
 
-`encode` writes it, `Batches` reads it. The rows of a split are in the order of the raw files.
+`encode` writes it, `Batches` reads it. The rows of a split are in the order of the raw files. Checksums and values of a
+split are checked when it is first read.
 """
 
-import json
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from thresher._internal.files import is_temporary_path
+from thresher._internal.documents import check_regular, damaged_file, read_bytes
+from thresher._internal.files import is_temporary_path, read_json
+from thresher._internal.folder_manifest import FolderManifest
 from thresher._internal.text import list_first
 from thresher.data.schema import SPLITS, Pooling, Schema, SplitName
+from thresher.data.table_checks import check_values, table_manifest, verify_split
 from thresher.errors import DataError, FormatError
 
-TABLE_VERSION = 2
+TABLE_VERSION = 3
+_WITHOUT_MANIFEST = 2
+CONTENT_VERSION = 2  # of ids and vocabularies: tables with another one are encoded again
 SCRATCH = "scratch"  # subfolder of the temporary files of `encode`
 _SPLIT = r"(train|validation|test)/"
 _TABLE_FILES = re.compile(
-    r"(table|schema)\.json|feature_counts\.npy|vocabularies/\d+\.parquet"
+    r"(table|schema|manifest)\.json|feature_counts\.npy|vocabularies/\d+\.parquet"
     rf"|{_SPLIT}(ids|labels|dense|weights|bag_\d+_(offsets|values))\.npy"
     rf"|{SCRATCH}/(values/\d+\.parquet|{_SPLIT}\w+\.part)"
 )
@@ -72,6 +77,8 @@ class EncodedTable:
     schema: Schema
     feature_counts: NDArray[np.int64]  # [N], occurrences in the training split
     metadata: dict[str, Any]  # the content of table.json: version, fingerprint, inputs, rows by split
+    manifest: FolderManifest | None = None  # None in tables of earlier releases
+    _checked: set[str] = field(default_factory=set, repr=False)  # splits
 
     @property
     def fingerprint(self) -> str:
@@ -88,6 +95,16 @@ class EncodedTable:
         return sum(file.stat().st_size for file in files)
 
     def split(self, name: SplitName) -> EncodedSplit:
+        """The rows of one split. The first call reads them all, to compare checksums and check every value."""
+        split = self._map_split(name)
+        if name not in self._checked:
+            if self.manifest is not None:
+                verify_split(self.manifest, name)
+            check_values(split, self.schema, self.folder)
+            self._checked.add(name)
+        return split
+
+    def _map_split(self, name: SplitName) -> EncodedSplit:
         folder, rows = self.folder / name, self.metadata["rows"][name]
         schema = self.schema
         return EncodedSplit(
@@ -107,25 +124,27 @@ class EncodedTable:
         return Bag(len(self.schema.single_fields) + at, values, offsets, pooling)
 
     @classmethod
-    def open(cls, folder: str | Path) -> "EncodedTable":
+    def open(cls, folder: str | Path, *, verify: bool = False) -> "EncodedTable":
+        """Open a table. `verify` compares all checksums now; by default, those of a split when it is first read."""
         folder = Path(folder)
         metadata = read_metadata(folder)
         if metadata is None:
             raise FormatError(f"{folder}: not an encoded table (table.json is missing); encode the data first")
+        manifest = table_manifest(folder, required=metadata["version"] != _WITHOUT_MANIFEST, verify=verify)
         schema = read_schema(folder)
         counts = _memory_map(folder / "feature_counts.npy", np.int64, (schema.num_features,))
-        table = cls(folder, schema, np.array(counts), metadata)
+        if len(counts) and counts.min() < 0:
+            raise FormatError(f"{folder / 'feature_counts.npy'} has negative counts; encode the data again")
+        table = cls(folder, schema, np.array(counts), metadata, manifest)
         for name in SPLITS:
-            table.split(name)
+            table._map_split(name)
         return table
 
 
 def read_schema(folder: Path) -> Schema:
     """The schema of an encoded table or a bundle."""
-    try:
-        return Schema.from_json((folder / "schema.json").read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise FormatError(f"{folder}: schema.json is missing or unreadable; encode the data again") from error
+    path = folder / "schema.json"
+    return Schema.from_json(read_bytes(path), path)
 
 
 def read_metadata(folder: Path) -> dict[str, Any] | None:
@@ -133,21 +152,20 @@ def read_metadata(folder: Path) -> dict[str, Any] | None:
     path = folder / "table.json"
     if not path.exists():
         return None
-    try:
-        metadata = dict(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError) as error:
-        raise FormatError(f"{path}: damaged ({error}); encode the data again") from error
-    if metadata.get("version") != TABLE_VERSION:
-        version = metadata.get("version")
-        raise FormatError(f"{path}: version {version}, expected {TABLE_VERSION}; encode the data again")
+    metadata = read_json(path)
+    if (version := metadata.get("version")) not in (_WITHOUT_MANIFEST, TABLE_VERSION):
+        raise FormatError(f"{path}: version {str(version)[:20]}, expected {TABLE_VERSION}; encode the data again")
+    rows = metadata.get("rows")
+    is_complete = isinstance(rows, dict) and all(type(rows.get(name)) is int and rows[name] >= 0 for name in SPLITS)
+    if not is_complete or not isinstance(metadata.get("inputs"), dict) or "fingerprint" not in metadata:
+        raise FormatError(f"{path}: damaged (rows, inputs or fingerprint are missing); encode the data again")
     return metadata
 
 
 def _memory_map(path: Path, dtype: Any, shape: tuple[int, ...]) -> NDArray[Any]:
-    try:
+    check_regular(path)
+    with damaged_file(str(path), "Encode the data again."):
         array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError) as error:
-        raise FormatError(f"{path}: missing or damaged ({error}); encode the data again") from error
     if array.dtype != dtype or array.shape != shape:
         problem = f"contains {array.dtype} {array.shape}, expected {np.dtype(dtype)} {shape}"
         raise FormatError(f"{path}: {problem}; encode the data again")

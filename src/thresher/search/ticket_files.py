@@ -2,6 +2,7 @@
 
 A ticket folder holds `ticket.json`, whose `format` names the kind of ticket. A mask ticket adds `mask.safetensors` (one
 bit per entry), a size ticket `groups.safetensors`; both add weights, `initial.safetensors` and `final.safetensors`.
+`manifest.json` lists the files with their checksums. Tickets of version 1 have none.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,11 +13,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor
 
+from thresher._internal.documents import damaged_file
 from thresher._internal.files import atomic_folder, read_json, write_json
+from thresher._internal.folder_manifest import open_manifest, read_unchanged, write_manifest
+from thresher._internal.mapped_tensors import load_tensors
 from thresher._internal.settings import config_from_mapping, config_to_mapping
 from thresher.attach.extend import Growth, Start, extend_dense, extend_entries
 from thresher.embeddings.base import EmbeddingConfig
@@ -25,7 +28,9 @@ from thresher.errors import ConfigError, FormatError
 from thresher.search.budget import Budget
 from thresher.search.ticket import MaskTicket, Provenance, SettingsTicket, SizeTicket, TableSizes, Ticket, Weights
 
-VERSION = 1
+VERSION = 2
+ARTEFACT = "ticket"
+REMEDY = "Delete the ticket and search again."
 Metadata = dict[str, Any]
 
 
@@ -44,27 +49,34 @@ def save_ticket(ticket: Ticket, folder: str | Path) -> None:
                 "provenance": vars(ticket.provenance),
             },
         )
+        write_manifest(beside, ARTEFACT)
 
 
 def load_ticket(folder: str | Path) -> Ticket:
     """Read a ticket; raises `FormatError` if the folder is damaged or is not a ticket."""
-    folder = Path(folder)
+    place = Path(folder)
+    return read_unchanged(place, lambda: _load_ticket(place))
+
+
+def _load_ticket(folder: Path) -> Ticket:
     metadata = read_json(folder / "ticket.json")
-    read = _READERS.get(metadata.get("format", ""))
-    if read is None or metadata.get("version") != VERSION:
+    kind, version = metadata.get("format"), metadata.get("version")
+    read = _READERS.get(kind) if isinstance(kind, str) else None
+    if read is None or version not in (1, VERSION):
         raise FormatError(
-            f"{folder} holds {metadata.get('format')!r} version {metadata.get('version')!r}; "
-            f"this release reads {', '.join(_READERS)} version {VERSION}"
+            f"{folder} holds {str(kind)[:80]!r} version {str(version)[:20]}; this release reads {', '.join(_READERS)} "
+            f"version {VERSION}"
         )
-    try:
+    manifest = open_manifest(folder, ARTEFACT, required=version != 1, remedy=REMEDY)
+    if manifest is not None:
+        manifest.check_sizes()
+        manifest.verify()
+    with damaged_file(f"ticket {folder}", REMEDY):
         ticket = read(folder, metadata)
-    except (SafetensorError, OSError, KeyError, ValueError, TypeError) as error:
-        raise FormatError(f"ticket {folder} is damaged ({error}). Delete it and search again") from None
-    if ticket.num_parameters != metadata["num_parameters"]:
-        raise FormatError(
-            f"ticket {folder} is damaged: its mask keeps {ticket.num_parameters} entries, ticket.json says "
-            f"{metadata['num_parameters']}. Delete it and search again"
-        )
+        if ticket.num_parameters != metadata["num_parameters"]:
+            raise ValueError(
+                f"it keeps {ticket.num_parameters} entries, ticket.json says {str(metadata['num_parameters'])[:40]}"
+            )
     return ticket
 
 
@@ -91,14 +103,14 @@ def _(ticket: MaskTicket, folder: Path) -> tuple[str, Metadata]:
 
 
 def _read_mask(folder: Path, metadata: Metadata) -> MaskTicket:
-    bits = load_file(folder / "mask.safetensors")
+    bits = load_tensors(folder / "mask.safetensors")
     masks = {name: _unpack(bits[name], shape) for name, shape in metadata["tables"].items()}
     return MaskTicket(
         budget=Budget.parse(metadata["budget"]),
         masks=masks,
-        initial=_weights(load_file(folder / "initial.safetensors"), masks),
-        final=_weights(load_file(folder / "final.safetensors"), masks),
-        provenance=Provenance(**metadata["provenance"]),
+        initial=_weights(load_tensors(folder / "initial.safetensors"), masks),
+        final=_weights(load_tensors(folder / "final.safetensors"), masks),
+        provenance=_provenance(metadata["provenance"]),
     )
 
 
@@ -113,7 +125,7 @@ def _read_settings(folder: Path, metadata: Metadata) -> SettingsTicket:
         embedding=config_from_mapping(EmbeddingConfig, metadata["embedding"], where=str(folder / "ticket.json")),
         num_parameters=int(metadata["num_parameters"]),
         storage_bytes=int(metadata["storage_bytes"]),
-        provenance=Provenance(**metadata["provenance"]),
+        provenance=_provenance(metadata["provenance"]),
     )
 
 
@@ -135,10 +147,12 @@ def _(ticket: SizeTicket, folder: Path) -> tuple[str, Metadata]:
 
 
 def _read_sizes(folder: Path, metadata: Metadata) -> SizeTicket:
-    runs = load_file(folder / "groups.safetensors")
+    runs = load_tensors(folder / "groups.safetensors")
     tables = {}
     for name, table in metadata["tables"].items():
         group_sizes = tuple(int(size) for size in table["group_sizes"])
+        if min(group_sizes, default=-1) < 0 or sum(group_sizes) >= 2**31:
+            raise ValueError(f"the group sizes of {name} are out of range")
         found = FeatureRuns.from_arrays(
             *(runs[f"{name}/{part}"].numpy() for part in ("starts", "groups", "rows")),
             num_groups=len(group_sizes),
@@ -150,10 +164,10 @@ def _read_sizes(folder: Path, metadata: Metadata) -> SizeTicket:
     return SizeTicket(
         budget=Budget.parse(metadata["budget"]),
         tables=tables,
-        initial=load_file(folder / "initial.safetensors"),
-        final=load_file(folder / "final.safetensors"),
+        initial=load_tensors(folder / "initial.safetensors"),
+        final=load_tensors(folder / "final.safetensors"),
         num_parameters=int(metadata["num_parameters"]),
-        provenance=Provenance(**metadata["provenance"]),
+        provenance=_provenance(metadata["provenance"]),
     )
 
 
@@ -164,11 +178,22 @@ _READERS: Mapping[str, Callable[[Path, Metadata], Ticket]] = {
 }
 
 
+def _provenance(entry: Mapping[str, Any]) -> Provenance:
+    found = Provenance(**entry)
+    numbers = (found.seed, found.step, found.epoch)
+    is_valid = isinstance(found.method, str) and isinstance(found.config, dict)
+    if not is_valid or not all(type(number) is int for number in numbers):
+        raise ValueError("its provenance is not a method, three integers and settings")
+    return found
+
+
 def _pack(mask: Tensor) -> Tensor:
     return torch.from_numpy(np.packbits(mask.cpu().numpy(), axis=None))
 
 
 def _unpack(bits: Tensor, shape: list[int]) -> Tensor:
+    if len(shape) != 2 or not all(type(length) is int and 0 <= length < 2**40 for length in shape):
+        raise ValueError(f"a table of shape {str(shape)[:80]}")
     count = shape[0] * shape[1]
     if bits.dtype != torch.uint8 or bits.numel() != -(-count // 8):
         raise ValueError(f"mask of {bits.numel()} bytes for a table of {shape[0]} × {shape[1]}")

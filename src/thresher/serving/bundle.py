@@ -1,6 +1,7 @@
 """The bundle: a folder with everything that predictions need. It contains no code and no pickle.
 
-    bundle.json               format, version, model settings, metadata, checksums of all other files
+    manifest.json             sizes and checksums of all other files
+    bundle.json               format, version, model settings, metadata
     schema.json  vocabularies/<k>.parquet
     network.safetensors       all weights outside of tables
     tables/<module>.safetensors   one table per embedding, including first-order weights: compact, or in the form of
@@ -23,6 +24,7 @@ from torch import Tensor, nn
 
 import thresher
 from thresher._internal.files import atomic_folder, write_json
+from thresher._internal.folder_manifest import read_unchanged, write_manifest
 from thresher._internal.settings import config_from_mapping, config_to_mapping
 from thresher.attach.extend import Growth, Start, extend_table
 from thresher.compact.embedding import CompactEmbedding
@@ -34,7 +36,7 @@ from thresher.embeddings.base import FieldEmbedding
 from thresher.errors import ConfigError, FormatError
 from thresher.models.base import CtrModel, ModelConfig
 from thresher.models.model_registry import build_model
-from thresher.serving.manifest import FORMAT, VERSION, Manifest, file_sha256, read_manifest
+from thresher.serving.manifest import ARTEFACT, FORMAT, VERSION, Manifest, read_manifest
 
 
 @dataclass(frozen=True)
@@ -110,7 +112,6 @@ def save_bundle(
         for name, table in tables.items():
             table.save(temporary / "tables" / f"{name}.safetensors")
         save_file(network, temporary / "network.safetensors")
-        files = sorted(path for path in temporary.rglob("*") if path.is_file())
         write_json(
             temporary / "bundle.json",
             {
@@ -121,15 +122,20 @@ def save_bundle(
                 "tables": {name: list(table.shape) for name, table in tables.items()},
                 "searched": [name for name in tables if name in searched],
                 "metadata": dict(metadata or {}),
-                "files": {path.relative_to(temporary).as_posix(): file_sha256(path) for path in files},
             },
         )
+        write_manifest(temporary, ARTEFACT)
     return folder
 
 
 def open_bundle(folder: str | Path, *, verify: bool = True) -> Bundle:
     """Check a bundle and build its model. Tables are memory-mapped. `verify=False` skips the checksums."""
-    manifest = read_manifest(Path(folder), verify=verify)
+    place = Path(folder)
+    return read_unchanged(place, lambda: _open_bundle(place, verify=verify))
+
+
+def _open_bundle(folder: Path, *, verify: bool) -> Bundle:
+    manifest = read_manifest(folder, verify=verify)
     try:
         config = config_from_mapping(ModelConfig, manifest.model, where=str(manifest.folder / "bundle.json"))
     except ConfigError as error:

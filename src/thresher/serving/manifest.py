@@ -1,17 +1,20 @@
-"""`bundle.json`, the manifest of a bundle: model settings, table shapes, metadata, checksums. Does not need torch."""
+"""`bundle.json`: model settings, table shapes and metadata of a bundle; and the check of its files. Without torch."""
 
-import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from thresher._internal.documents import check_name, damaged_file
 from thresher._internal.files import read_json
+from thresher._internal.folder_manifest import MANIFEST, FolderManifest, check_path, open_manifest, stored_file
 from thresher.errors import FormatError
 
 T = TypeVar("T")
 FORMAT = "thresher.bundle"
-VERSION = 1
+VERSION = 2
+ARTEFACT = "bundle"
+REMEDY = "Copy or export the bundle again."
 
 
 @dataclass(frozen=True)
@@ -46,21 +49,22 @@ def read_manifest(folder: Path, *, verify: bool = True) -> Manifest:
     """Read `bundle.json` and check that all its files exist; with `verify`, also compare their checksums."""
     content = read_json(folder / "bundle.json")
     found, version = content.get("format"), content.get("version")
-    if (found, version) != (FORMAT, VERSION):
+    if found != FORMAT or version not in (1, VERSION):
         raise FormatError(
-            f"{folder} has format {found!r} version {version!r}, expected {FORMAT!r} version {VERSION}. Upgrade "
-            "thresher, or export the model again."
+            f"{folder} has format {str(found)[:80]!r} version {str(version)[:20]}, expected {FORMAT!r} version "
+            f"{VERSION}. Upgrade thresher, or export the model again."
         )
-    try:
-        _check_files(folder, content["files"], verify=verify)
-        tables = {name: (int(rows), int(columns)) for name, (rows, columns) in content["tables"].items()}
+    files = _files(folder, content)
+    files.check_sizes()
+    if verify:
+        files.verify()
+    with damaged_file(str(folder / "bundle.json"), REMEDY):
+        tables = {_table_name(name): _shape(shape) for name, shape in content["tables"].items()}
         searched = frozenset(map(str, content["searched"]))
         manifest = Manifest(folder, dict(content["model"]), tables, searched, dict(content["metadata"]))
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise FormatError(f"{folder / 'bundle.json'} is damaged ({error!r}). Export the model again.") from None
-    for name in tables:
-        if not all(part.isidentifier() or part.isdigit() for part in name.split(".")):
-            raise FormatError(f"{folder}: {name!r} is not a valid table name")
+    needed = {"bundle.json", "schema.json", "network.safetensors", *(f"tables/{name}.safetensors" for name in tables)}
+    if missing := sorted(needed - files.files.keys() - ({"bundle.json"} if version == 1 else set())):
+        raise FormatError(f"{folder} is incomplete: {missing[0]} is not listed among its files. {REMEDY}")
     if not searched <= tables.keys():
         raise FormatError(f"{folder}: bundle.json lists searched tables that the bundle does not have")
     return manifest
@@ -70,23 +74,32 @@ def bundle_file_names(folder: Path) -> set[str]:
     """Paths, relative to `folder`, of the files that belong to a bundle; empty if there is no bundle."""
     try:
         content = read_json(folder / "bundle.json")
+        return {"bundle.json", MANIFEST, *_files(folder, content).files} if content.get("format") == FORMAT else set()
     except FormatError:
         return set()
-    files = content.get("files")
-    return {"bundle.json", *files} if content.get("format") == FORMAT and isinstance(files, dict) else set()
 
 
-def file_sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def _files(folder: Path, content: Mapping[str, Any]) -> FolderManifest:
+    """The files of a bundle with their checksums, which bundles of version 1 record in `bundle.json`."""
+    manifest = open_manifest(folder, ARTEFACT, required=content.get("version") != 1, remedy=REMEDY)
+    if manifest is not None:
+        return manifest
+    path, files = folder / "bundle.json", content.get("files")
+    if not isinstance(files, dict):
+        raise FormatError(f"{path} is damaged (no list of files). {REMEDY}")
+    stored = {check_path(name, path): stored_file(entry, path) for name, entry in files.items()}
+    return FolderManifest(folder, ARTEFACT, stored, REMEDY)
 
 
-def _check_files(folder: Path, checksums: Mapping[str, str], *, verify: bool) -> None:
-    for name, checksum in checksums.items():
-        path = folder / name
-        if Path(name).is_absolute() or ".." in Path(name).parts:
-            raise FormatError(f"{folder}: bundle.json names {name!r}, which is outside the bundle")
-        if not path.is_file():
-            raise FormatError(f"{path} is missing. Copy the bundle again.")
-        if verify and file_sha256(path) != checksum:
-            raise FormatError(f"{path} is damaged: its checksum differs from bundle.json. Copy the bundle again.")
+def _table_name(name: str) -> str:
+    check_name(name, "bundle.json")
+    if not all(part.isidentifier() or part.isdigit() for part in name.split(".")):
+        raise ValueError(f"{name!r} is not a valid table name")
+    return name
+
+
+def _shape(shape: Any) -> tuple[int, int]:
+    rows, columns = shape
+    if not all(type(length) is int and 0 <= length < 2**40 for length in (rows, columns)):
+        raise ValueError(f"a table of shape {str(shape)[:80]}")
+    return rows, columns

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from thresher._internal.folder_manifest import read_unchanged
 from thresher.compact.file import map_safetensors
 from thresher.compact.table import CompactTable
 from thresher.errors import FormatError
@@ -44,7 +45,8 @@ class NumpyPredictor:
     @classmethod
     def load(cls, folder: str | Path, *, verify: bool = True) -> Self:
         """Open a bundle. `verify=False` skips the checksums."""
-        return cls(read_manifest(Path(folder), verify=verify))
+        place = Path(folder)
+        return read_unchanged(place, lambda: cls(read_manifest(place, verify=verify)))
 
     @cached_property
     def encoder(self) -> "RowEncoder":

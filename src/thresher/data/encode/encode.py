@@ -9,7 +9,7 @@ import json
 import logging
 import shutil
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from thresher._internal.files import clean_up_interrupted_writes, exclusive_lock, remove, replace_folder
+from thresher._internal.files import clean_up_interrupted_writes, exclusive_lock, remove, replace_folder, write_json
+from thresher._internal.folder_manifest import write_manifest
 from thresher._internal.text import list_first
 from thresher.data.batches.shuffle import prefetched
 from thresher.data.encode.codes_to_ids import Fitted, fit_vocabularies, write_arrays
@@ -28,8 +29,9 @@ from thresher.data.encode.split_rows import build_splitter
 from thresher.data.encode.unknown_values import untrained_unknowns, warn_about_unknowns
 from thresher.data.encode.user_files import EncodedSource
 from thresher.data.schema import Schema
-from thresher.data.table import SCRATCH, TABLE_VERSION, EncodedTable, check_replaceable, read_metadata
-from thresher.errors import DataError, TableExistsError
+from thresher.data.table import CONTENT_VERSION, SCRATCH, TABLE_VERSION, EncodedTable, check_replaceable, read_metadata
+from thresher.data.table_checks import ARTEFACT
+from thresher.errors import DataError, FormatError, TableExistsError, ThresherError
 
 logger = logging.getLogger(__name__)
 Progress = Callable[[int, int | None, str], None]  # (done, total or None while it is unknown, message)
@@ -53,13 +55,19 @@ def _build_or_open(source: DataSource, folder: Path, overwrite: bool, progress: 
     if isinstance(source, EncodedSource):
         return source.copy_to(folder, overwrite=overwrite)
     inputs = _inputs(source)
+    partial = folder.with_name(folder.name + ".partial")
     metadata = None if overwrite else read_metadata(folder)
     if metadata is not None:
         if changes := differences(metadata["inputs"], inputs):
             problem = f"this table was encoded from other data or settings: {list_first(changes, separator='; ')}"
             raise TableExistsError(f"{problem}. Choose another folder, or overwrite this table.", file=folder)
-        return EncodedTable.open(folder)
-    partial = folder.with_name(folder.name + ".partial")
+        if partial.exists():  # of a killed process, or of one that is encoding now
+            with suppress(ThresherError), exclusive_lock(partial):
+                shutil.rmtree(partial, ignore_errors=True)
+        try:
+            return EncodedTable.open(folder, verify=True)
+        except FormatError as error:
+            logger.warning(f"{error} It is encoded again from the same data.")
     for place in (folder, partial):
         check_replaceable(place)
     with exclusive_lock(partial):
@@ -95,6 +103,7 @@ def _build(source: DataSource, folder: Path, inputs: dict[str, Any], progress: P
     write_arrays(coded, fitted, folder, progress)
     _write_metadata(coded, fitted, folder, inputs)
     shutil.rmtree(folder / SCRATCH)
+    write_manifest(folder, ARTEFACT)
 
 
 def _plan_like(plan: EncodingPlan, schema: Schema) -> EncodingPlan:
@@ -124,7 +133,7 @@ def _write_metadata(coded: CodedRows, fitted: Fitted, folder: Path, inputs: dict
         "skipped_samples": coded.skipped_samples,
         "inputs": inputs,
     }
-    (folder / "table.json").write_text(json.dumps(metadata, indent=2) + "\n", encoding="utf-8")
+    write_json(folder / "table.json", metadata)
 
 
 def _check_rows(coded: CodedRows, source: DataSource) -> None:
@@ -154,5 +163,5 @@ def _inputs(source: DataSource) -> dict[str, Any]:
         if metadata is None:
             raise DataError("is not an encoded table; vocabulary_like needs one", file=source.plan.vocabulary_like)
         plan["vocabulary_like"] = metadata["fingerprint"]
-    inputs: dict[str, Any] = json.loads(json.dumps({"data": source.inputs(), "plan": plan, "format": TABLE_VERSION}))
+    inputs: dict[str, Any] = json.loads(json.dumps({"data": source.inputs(), "plan": plan, "format": CONTENT_VERSION}))
     return inputs
