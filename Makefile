@@ -23,7 +23,7 @@ $(LIBRARY): constraints.txt pyproject.toml
 
 # The tools of the tests, ONNX, and the libraries of other projects that the tests and examples use.
 $(DEVELOPMENT): $(LIBRARY)
-	$(PIP) -e '.[dev,onnx,peers]'
+	$(PIP) -e '.[dev,onnx,peers,serve]'
 	@touch $@
 
 # numba's threads and torch's would fight over the cores the test workers already use.

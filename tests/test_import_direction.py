@@ -21,6 +21,7 @@ LAYERS = [
     "search",
     "baselines",
     "serving",
+    "server",
     "report",
     "testing",
     "experiment",
@@ -38,10 +39,13 @@ ONLY = {
 NEVER = {
     "compact": {"training", "search", "experiment"},
     "serving": {"training", "search", "experiment"},  # serving stays light
+    "server": {"training", "search", "experiment"},
 }
 # Optional or slow to load: imported inside the function that needs them.
 INSIDE_FUNCTIONS = {"matplotlib", "onnx", "onnxscript", "onnxruntime", "sklearn", "scipy", "pandas", "pyarrow"}
 INSIDE_FUNCTIONS |= {"lightning", "torchrec", "ray", "jinja2", "deepctr_torch", "torchfm", "torch_rechub"}
+INSIDE_FUNCTIONS |= {"starlette", "uvicorn", "msgspec", "prometheus_client"}
+OWN_EXTRA = {"server": {"starlette", "msgspec"}}  # a stage that only its extra installs
 
 ROOT = Path(thresher.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
@@ -125,9 +129,10 @@ def test_narrower_rules(path):
         package = name.split(".")[0]
         assert package not in {"benchmarks", "tests", "examples"}
         if at_load and stage(module) != "integrations":
-            assert package not in INSIDE_FUNCTIONS, f"{module} loads {package}; import it inside the function"
-        if at_load and stage(module) == "report":
-            assert package != "torch", f"{module} loads torch; reports are made from files"
+            closed = INSIDE_FUNCTIONS - OWN_EXTRA.get(stage(module), set())
+            assert package not in closed, f"{module} loads {package}; import it inside the function"
+        if at_load and stage(module) in {"report", "server"}:
+            assert package != "torch", f"{module} loads torch; reports and the server do without it"
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: module_name(path) or "thresher")

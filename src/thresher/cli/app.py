@@ -12,6 +12,7 @@ from thresher.cli.data_commands import encode
 from thresher.cli.export_command import export
 from thresher.cli.predict_command import predict
 from thresher.cli.run_commands import demo, prune, retrain, search
+from thresher.cli.serve_command import serve
 from thresher.cli.settings_command import settings
 from thresher.cli.show import show
 
@@ -72,6 +73,11 @@ EXAMPLES: dict[Callable[..., None], list[str]] = {
         "thresher predict clicks-small rows.parquet --keep request_id --out probabilities.parquet",
         "thresher predict clicks-small candidates.csv --top-k 10 --group user --keep item",
         """echo '{"user": "u1", "item": "i9"}' | thresher predict clicks-small -""",
+    ],
+    serve: [
+        "thresher serve clicks-small",
+        "thresher serve small=bundles/1pct large=bundles/10pct --port 8080 --workers 2",
+        "thresher serve clicks-small --socket /run/thresher.sock",
     ],
     show: [
         "thresher show runs/clicks",

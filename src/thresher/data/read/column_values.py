@@ -32,7 +32,9 @@ def check_columns(found: Sequence[str], columns: Iterable[str], *, file: str | P
     """Raise if one of the `columns` was not found."""
     for column in columns:
         if column not in found:
-            raise DataError(unknown_column(column, found), file=file)
+            error = DataError(unknown_column(column, found), file=file)
+            error.column = column
+            raise error
 
 
 def unknown_column(name: str, columns: Sequence[str]) -> str:

@@ -1,0 +1,1 @@
+"""The HTTP server: predictions of bundles by `thresher serve`. Loads no torch. Needs the extra `serve`."""

@@ -1,0 +1,102 @@
+"""Bodies of requests → rows: JSON as dicts, Arrow and Parquet as frames of the needed columns. Replies in bulk."""
+
+from collections.abc import Callable, Mapping, Sequence
+from io import BytesIO
+from typing import Any
+
+import msgspec
+import polars as pl
+
+from thresher.data.read.column_values import check_columns
+from thresher.errors import DataError
+from thresher.server.replies import JSON, RequestError
+
+STREAM, FILE = "application/vnd.apache.arrow.stream", "application/vnd.apache.arrow.file"
+PARQUET = "application/vnd.apache.parquet"
+BULK = {STREAM: STREAM, FILE: FILE, PARQUET: PARQUET, "application/x-parquet": PARQUET}
+MAGIC = {FILE: b"ARROW1", PARQUET: b"PAR1"}
+END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
+_decode = msgspec.json.Decoder().decode
+
+
+def content_kind(header: str) -> str:
+    """The kind of a body by its Content-Type: JSON unless it is one of the bulk formats."""
+    kind = header.partition(";")[0].strip().lower()
+    if kind in BULK:
+        return BULK[kind]
+    if kind in ("", JSON, "text/json", "text/plain", "application/x-www-form-urlencoded"):  # curl's default is the last
+        return JSON
+    raise RequestError(415, f"Content-Type {kind!r} is not supported. Use {', '.join([JSON, *MAGIC, STREAM])}.")
+
+
+def decode_json(body: bytes) -> Any:
+    try:
+        return _decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise RequestError(400, f"the body is not JSON: {error}") from None
+
+
+def decode_frame(body: bytes, kind: str, columns: Sequence[str], max_rows: int) -> pl.DataFrame:
+    """The needed columns of an Arrow or Parquet body. Rows are counted before they are read, where the format can."""
+    if kind in MAGIC and not body.startswith(MAGIC[kind]):
+        raise RequestError(400, f"the body is not {kind}")
+    try:
+        frame = _read(body, kind, columns, max_rows)
+    except (RequestError, DataError):
+        raise
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError) as error:
+        first = str(error).partition("\n")[0][:200]
+        raise RequestError(400, f"the body is not readable as {kind}: {first}") from None
+    check_rows(len(frame), max_rows)
+    return frame
+
+
+def _read(body: bytes, kind: str, columns: Sequence[str], max_rows: int) -> pl.DataFrame:
+    if kind == STREAM:
+        if not body.endswith(END_OF_STREAM):  # polars would return the rows of a part of a stream
+            raise RequestError(400, "the Arrow stream is not complete: it has no end-of-stream marker")
+        frame = pl.read_ipc_stream(BytesIO(body))
+        check_columns(frame.columns, columns)
+        return frame.select(columns)
+    scan: Callable[[BytesIO], pl.LazyFrame] = pl.scan_parquet if kind == PARQUET else pl.scan_ipc
+    lazy = scan(BytesIO(body))
+    check_columns(lazy.collect_schema().names(), columns)
+    check_rows(lazy.select(pl.len()).collect().item(), max_rows)
+    return lazy.select(columns).collect()
+
+
+def check_rows(num_rows: int, max_rows: int) -> None:
+    if num_rows > max_rows:
+        raise RequestError(413, f"the request has {num_rows:,} rows; at most {max_rows:,} are allowed. Send several.")
+
+
+def json_rows(content: Any, max_rows: int) -> list[Any]:
+    """One row or a list of rows, as a list."""
+    rows = [content] if isinstance(content, Mapping) else content
+    if not isinstance(rows, list):
+        raise RequestError(422, f"the body is a {type(content).__name__}; expected a row (an object) or a list of rows")
+    check_rows(len(rows), max_rows)
+    return rows
+
+
+def encode_frame(frame: pl.DataFrame, kind: str) -> bytes:
+    """A frame in one of the bulk formats."""
+    out = BytesIO()
+    if kind == STREAM:
+        frame.write_ipc_stream(out)
+    elif kind == FILE:
+        frame.write_ipc(out)
+    else:
+        frame.write_parquet(out)
+    return out.getvalue()
+
+
+def reply_kind(accept: str, request_kind: str) -> str:
+    """The format of a reply: what the client accepts, else the format of its request."""
+    for part in accept.split(","):
+        kind = part.partition(";")[0].strip().lower()
+        if kind in BULK:
+            return BULK[kind]
+        if kind == JSON:
+            return JSON
+    return request_kind
