@@ -1,6 +1,6 @@
 """Second pass of encoding: counts → vocabularies, then provisional codes → feature ids, written as arrays."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
@@ -35,8 +35,8 @@ class Fitted:
 
 def fit_vocabularies(coded: CodedRows, known: RowEncoder | None) -> Fitted:
     """The vocabularies of all fields; after those of `known`, if given."""
-    plan, edges = coded.plan, _quantile_edges(coded, known)
-    train, everything = _code_counts(coded, edges)
+    plan, edges = coded.plan, training_edges(coded, known)
+    train, everything = code_counts(coded, edges)
     chosen = everything if plan.vocabulary_from == "all" else train
     members = [[at for at, field in enumerate(plan.fields) if field.owner == owner] for owner in coded.owners]
     totals = [_sum([chosen[at] for at in group]) for group in members]
@@ -49,7 +49,7 @@ def fit_vocabularies(coded: CodedRows, known: RowEncoder | None) -> Fitted:
         field = plan.fields[members[at][0]]
         start = None if known is None else known.vocabularies[members[at][0]]
         if field.transform == "quantiles":
-            buckets = pl.Series([*map(str, range(len(edges[field.name]) + 1)), ""])
+            buckets = bucket_values(edges[field.name])
             if start is not None:
                 built[owner] = start, start.to_ids(buckets)
                 continue
@@ -107,14 +107,14 @@ def write_arrays(
     for split, rows in coded.rows.items():
         to = folder / split
         to.mkdir(exist_ok=True)
-        _write(to / "ids.npy", np.int32, (rows, len(coded.singles)), _ids(coded, fitted, split, tables))
-        _write(to / "labels.npy", np.uint8, (rows,), scratch.read(split, "labels", np.uint8))
+        write_array(to / "ids.npy", np.int32, (rows, len(coded.singles)), _ids(coded, fitted, split, tables))
+        write_array(to / "labels.npy", np.uint8, (rows,), scratch.read(split, "labels", np.uint8))
         if plan.dense:
             blocks = scratch.read(split, "dense", np.float32, len(plan.dense))
             scaled = (scale_dense(fitted.dense, block) for block in blocks)
-            _write(to / "dense.npy", np.float32, (rows, len(plan.dense)), scaled)
+            write_array(to / "dense.npy", np.float32, (rows, len(plan.dense)), scaled)
         if plan.weight:
-            _write(to / "weights.npy", np.float32, (rows,), scratch.read(split, "weights", np.float32))
+            write_array(to / "weights.npy", np.float32, (rows,), scratch.read(split, "weights", np.float32))
         for at in range(len(coded.bags)):
             _write_bag(coded, split, to, at, tables[len(coded.singles) + at])
         done += rows
@@ -151,12 +151,12 @@ def _write_bag(coded: CodedRows, split: SplitName, folder: Path, at: int, table:
             ends[0] = block[-1]
             yield block
 
-    _write(folder / f"bag_{at}_offsets.npy", np.int64, (coded.rows[split] + 1,), offsets())
+    write_array(folder / f"bag_{at}_offsets.npy", np.int64, (coded.rows[split] + 1,), offsets())
     values = (table[codes] for codes in coded.scratch.read_bag(split, at))
-    _write(folder / f"bag_{at}_values.npy", np.int32, (int(ends[0]),), values)
+    write_array(folder / f"bag_{at}_values.npy", np.int32, (int(ends[0]),), values)
 
 
-def _write(path: Path, dtype: Any, shape: tuple[int, ...], blocks: Iterator[NDArray[Any]]) -> None:
+def write_array(path: Path, dtype: Any, shape: tuple[int, ...], blocks: Iterator[NDArray[Any]]) -> None:
     """Write a .npy file from blocks of rows."""
     header = {"descr": np.lib.format.dtype_to_descr(np.dtype(dtype)), "fortran_order": False, "shape": shape}
     with path.open("wb") as file:
@@ -174,20 +174,28 @@ def _sum(parts: list[Counts]) -> Counts:
     return total
 
 
-def _quantile_edges(coded: CodedRows, known: RowEncoder | None) -> Edges:
+def training_edges(coded: CodedRows, known: RowEncoder | None) -> Edges:
     """Quantiles of the training rows; of an even sample if there are more than `SAMPLE_ROWS`."""
     if known is not None:
         return {field.name: field.edges for field in known.schema.fields if field.transform == "quantiles"}
-    width = len(coded.quantiles)
+    return edges_of(coded.quantiles, sample_numbers(coded))
+
+
+def sample_numbers(coded: CodedRows) -> NDArray[np.float64]:
+    """The numbers of the quantile fields `[rows, Q]` in the training rows; an even sample if there are many."""
     step, done, sample = max(1, -(-coded.rows["train"] // SAMPLE_ROWS)), 0, []
-    for block in coded.scratch.read("train", "numbers", np.float64, width):
+    for block in coded.scratch.read("train", "numbers", np.float64, len(coded.quantiles)):
         sample.append(block[-done % step :: step])
         done += len(block)
-    numbers = np.concatenate(sample) if sample else np.empty((0, width))
-    return {field.name: quantile_edges(numbers[:, at], field.num_buckets) for at, field in enumerate(coded.quantiles)}
+    return np.concatenate(sample) if sample else np.empty((0, len(coded.quantiles)))
 
 
-def _code_counts(coded: CodedRows, edges: Edges) -> tuple[list[Counts], list[Counts]]:
+def edges_of(quantiles: Sequence[Field], numbers: NDArray[np.float64]) -> Edges:
+    """The edges of each quantile field, from its column of numbers."""
+    return {field.name: quantile_edges(numbers[:, at], field.num_buckets) for at, field in enumerate(quantiles)}
+
+
+def code_counts(coded: CodedRows, edges: Edges) -> tuple[list[Counts], list[Counts]]:
     """Counts of the codes in the training split and in all rows; the codes of quantile fields are their buckets."""
     sizes = [coded.coder_of(field).size for field in coded.plan.fields]
     train: list[Counts] = [counts[:size] for counts, size in zip(coded.counts, sizes, strict=True)]
@@ -201,6 +209,11 @@ def _code_counts(coded: CodedRows, edges: Edges) -> tuple[list[Counts], list[Cou
                 everything[at] += counts
                 train[at] += counts if split == "train" else 0
     return train, everything
+
+
+def bucket_values(edges: tuple[float, ...]) -> pl.Series:
+    """The values of a quantile field, in the order of their codes."""
+    return pl.Series([*map(str, range(len(edges) + 1)), ""])
 
 
 def _bucket_codes(numbers: NDArray[np.float64], edges: tuple[float, ...]) -> NDArray[np.int64]:

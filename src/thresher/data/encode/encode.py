@@ -8,11 +8,11 @@ The table is built in a folder beside its place, which is renamed when it is com
 import json
 import logging
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import polars as pl
@@ -28,7 +28,7 @@ from thresher.data.encode.sources import DataSource, EncodingPlan, differences, 
 from thresher.data.encode.split_rows import build_splitter
 from thresher.data.encode.unknown_values import untrained_unknowns, warn_about_unknowns
 from thresher.data.encode.user_files import EncodedSource
-from thresher.data.schema import Schema
+from thresher.data.schema import Schema, SplitName
 from thresher.data.table import CONTENT_VERSION, SCRATCH, TABLE_VERSION, EncodedTable, check_replaceable, read_metadata
 from thresher.data.table_checks import ARTEFACT
 from thresher.errors import DataError, FormatError, TableExistsError, ThresherError
@@ -97,11 +97,12 @@ def _build(source: DataSource, folder: Path, inputs: dict[str, Any], progress: P
             else:
                 progress(sum(coded.rows.values()), None, "reading")
         coded.finish()
-    _check_rows(coded, source)
+    files = source.inputs().get("files", [])
+    check_rows(coded.rows, coded.positives, coded.skipped, plan, file=files[0]["name"] if files else None)
     progress(0, None, "vocabularies")
     fitted = fit_vocabularies(coded, known)
     write_arrays(coded, fitted, folder, progress)
-    _write_metadata(coded, fitted, folder, inputs)
+    _write_schema(coded, fitted, folder, inputs)
     shutil.rmtree(folder / SCRATCH)
     write_manifest(folder, ARTEFACT)
 
@@ -117,39 +118,57 @@ def _plan_like(plan: EncodingPlan, schema: Schema) -> EncodingPlan:
     return replace(plan, fields=fields, dense=schema.dense)
 
 
-def _write_metadata(coded: CodedRows, fitted: Fitted, folder: Path, inputs: dict[str, Any]) -> None:
+def _write_schema(coded: CodedRows, fitted: Fitted, folder: Path, inputs: dict[str, Any]) -> None:
     plan, dense = coded.plan, fitted.dense
     schema = Schema(
         fields=fitted.fields, label=plan.label, dense=dense, weight=plan.weight, file_format=plan.file_format
     )
     RowEncoder(schema, fitted.vocabularies).save(folder)
     np.save(folder / "feature_counts.npy", fitted.feature_counts)
+    write_metadata(folder, inputs, coded)
+
+
+class CountedRows(Protocol):
+    """What table.json says about the rows."""
+
+    @property
+    def rows(self) -> Mapping[SplitName, int]: ...
+    @property
+    def positives(self) -> int: ...
+    @property
+    def skipped(self) -> int: ...
+    @property
+    def skipped_samples(self) -> Sequence[tuple[str, int | None, str]]: ...
+
+
+def write_metadata(folder: Path, inputs: Mapping[str, Any], counted: CountedRows) -> None:
+    """Write table.json, the last file of a table."""
     metadata = {
         "version": TABLE_VERSION,
         "fingerprint": fingerprint(inputs),
-        "rows": coded.rows,
-        "positives": coded.positives,
-        "skipped": coded.skipped,
-        "skipped_samples": coded.skipped_samples,
+        "rows": counted.rows,
+        "positives": counted.positives,
+        "skipped": counted.skipped,
+        "skipped_samples": counted.skipped_samples,
         "inputs": inputs,
     }
     write_json(folder / "table.json", metadata)
 
 
-def _check_rows(coded: CodedRows, source: DataSource) -> None:
+def check_rows(
+    rows_of: Mapping[SplitName, int], positives: int, skipped: int, plan: EncodingPlan, *, file: str | None = None
+) -> None:
     """Raise if there are no rows, only one class, or an empty split."""
-    rows, positives = sum(coded.rows.values()), coded.positives
-    files = source.inputs().get("files", [])
-    file = files[0]["name"] if files else None
+    rows = sum(rows_of.values())
     if rows == 0:
-        skipped = f" ({coded.skipped:,} bad rows were skipped)" if coded.skipped else ""
-        raise DataError(f"there are no rows{skipped}", file=file)
+        bad_rows = f" ({skipped:,} bad rows were skipped)" if skipped else ""
+        raise DataError(f"there are no rows{bad_rows}", file=file)
     if positives in (0, rows):
-        only, column = "1" if positives else "0", coded.plan.label.column
+        only, column = "1" if positives else "0", plan.label.column
         raise DataError(f"all {rows:,} labels are {only}; both classes are needed", file=file, column=column)
-    for name, count in coded.rows.items():
+    for name, count in rows_of.items():
         if count == 0:
-            by_time = coded.plan.split.kind == "time"
+            by_time = plan.split.kind == "time"
             hint = "too many rows have the same time for a split by time" if by_time else "more rows are needed"
             raise DataError(f"none of the {rows:,} rows is in the {name} split; {hint}", file=file)
 

@@ -7,7 +7,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from thresher.data.config import SplitConfig
-from thresher.data.encode.sources import DataSource
+from thresher.data.encode.sources import DataSource, EncodingPlan
 from thresher.data.read.column_values import as_numbers, as_text, parse_dates, raw_column
 from thresher.data.read.raw_files import RawChunk
 from thresher.data.schema import SPLITS
@@ -43,9 +43,20 @@ def build_splitter(source: DataSource) -> Splitter:
         return lambda _, kept: (random.assign(int(kept.sum())), "")
     if config.kind == "files":
         return lambda chunk, kept: (np.full(kept.sum(), SPLITS.index(chunk.split or "train"), np.uint8), "")
+    if config.kind == "time" and not config.validation_from:
+        return _time_splitter(config, _find_time_cuts(source, config))
+    return chunk_splitter(source.plan)
+
+
+def chunk_splitter(plan: EncodingPlan) -> Splitter:
+    """The splitter of a split that each row decides by itself: by a column, or by time with cuts in the settings."""
+    config = plan.split
     if config.kind == "column":
         return lambda chunk, kept: _split_by_column(raw_column(chunk.frame, config.column), kept)
-    edges = _time_cuts(source, config)
+    return _time_splitter(config, _given_time_cuts(config))
+
+
+def _time_splitter(config: SplitConfig, edges: tuple[float, float]) -> Splitter:
     return lambda chunk, kept: _split_by_time(raw_column(chunk.frame, config.column), kept, config.date_format, edges)
 
 
@@ -103,13 +114,16 @@ class MomentSample:
         return float(moments[at[0]]), float(moments[at[1]])
 
 
-def _time_cuts(source: DataSource, config: SplitConfig) -> tuple[float, float]:
-    """The moments at which validation and test start: from the settings, or by the shares of all rows."""
-    if not config.validation_from:
-        sample = MomentSample()
-        for chunk in source.chunks():
-            sample.add(read_moments(raw_column(chunk.frame, config.column), config.date_format))
-        return sample.cut(config.shares)
+def _find_time_cuts(source: DataSource, config: SplitConfig) -> tuple[float, float]:
+    """The moments at which validation and test start, by the shares of all rows."""
+    sample = MomentSample()
+    for chunk in source.chunks():
+        sample.add(read_moments(raw_column(chunk.frame, config.column), config.date_format))
+    return sample.cut(config.shares)
+
+
+def _given_time_cuts(config: SplitConfig) -> tuple[float, float]:
+    """The moments at which validation and test start, from the settings."""
     texts = [config.validation_from, config.test_from]
     validation_from, test_from = read_moments(pl.Series(texts), config.date_format).tolist()
     for text, moment in zip(texts, (validation_from, test_from), strict=True):

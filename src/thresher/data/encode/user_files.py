@@ -74,7 +74,9 @@ def build_files_source(config: DataConfig) -> FilesSource:
         training = paths[: len(paths) if splits[0] is None else splits.count("train")]
         sample = sample_rows(training, config.file_format, first_format=file_format, bad_rows=config.bad_rows)
         guess = guess_columns(sample, config) if must_guess else None
-    plan = _plan(config, known, guess, replace(config.file_format, columns=()) if is_parquet(paths[0]) else file_format)
+    plan = build_plan(
+        config, known, guess, replace(config.file_format, columns=()) if is_parquet(paths[0]) else file_format
+    )
     labels = () if guess is None else guess.labels
     if guess is None and sample is not None and plan.label.column in sample.frame.columns:
         labels = count_labels(sample.frame[plan.label.column], plan.label.positive)
@@ -90,7 +92,7 @@ def _check_columns(names: Sequence[str | None], columns: Sequence[str], path: Pa
             raise FileFormatError(message + hint, file=path) if hint else DataError(message, file=path)
 
 
-def _plan(config: DataConfig, known: Schema | None, guess: Guess | None, file_format: FileFormat) -> EncodingPlan:
+def build_plan(config: DataConfig, known: Schema | None, guess: Guess | None, file_format: FileFormat) -> EncodingPlan:
     """Fields, label, dense and weight columns: from an earlier table, guessed, or from the settings."""
     if known is not None:
         columns = {"dense": known.dense, "weight": known.weight, "file_format": file_format}
