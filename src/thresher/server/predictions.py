@@ -136,5 +136,5 @@ def _checked(work: Any) -> Any:
         return work()
     except DataError as error:
         raise RequestError.of_data(error) from None
-    except (ThresherError, pl.exceptions.PolarsError, OverflowError) as error:
+    except (ThresherError, pl.exceptions.PolarsError, pl.exceptions.PanicException, OverflowError) as error:
         raise RequestError(422, f"the rows cannot be read: {str(error).partition(chr(10))[0][:300]}") from None
