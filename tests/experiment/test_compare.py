@@ -12,6 +12,7 @@ import thresher.experiment.compare
 import thresher.experiment.compare_cell
 import thresher.experiment.workflow
 from thresher.baselines.candidate_sizes import DartsEmbConfig
+from thresher.baselines.frequent import FrequentConfig
 from thresher.baselines.magnitude import MagnitudeConfig
 from thresher.baselines.mde import MdeConfig
 from thresher.data.config import DataConfig, SyntheticConfig
@@ -37,6 +38,7 @@ CONFIG = CompareConfig(
     embedding_dim=8,
     seeds=2,
     trials=2,
+    rival=False,
     search=SearchConfig(warmup_epochs=1, plan_epochs=2, clock_steps=5, max_epochs=2, optimizer=FAST),
     training=TrainingConfig(max_epochs=2, batch_size=256, patience=1, optimizer=FAST),
 )
@@ -45,6 +47,7 @@ GRIDS = {
     "uniform": [UniformConfig(embedding_dim=8)],
     "mde": [MdeConfig(embedding_dim=8, num_blocks=2, temperature=heat) for heat in (0.1, 0.6)],
     "magnitude": [MagnitudeConfig(embedding_dim=8), MagnitudeConfig(embedding_dim=8, search_weight_decay=1e-3)],
+    "frequent": [FrequentConfig(embedding_dim=width) for width in (2, 4)],
     "darts-emb": [DartsEmbConfig(candidate_sizes=(2, 4), embedding_dim=4)],
 }
 KEYS = {"source", "model", "method", "config", "seed", "budget", "num_parameters", "storage_bytes", "validation_auc",
@@ -379,3 +382,17 @@ def test_the_docs_state_the_grids_as_they_are():
         name for name, known in registered_embeddings().items() if known.embedding.__module__.startswith("thresher.")
     ]
     assert stated == {method: describe_grid(method, first=6) for method in ours}
+
+
+def test_the_rival_has_the_bytes_of_pep_and_no_search(tmp_path):
+    config = replace(CONFIG, methods=("pep",), rival=True, seeds=2)
+    points = compare(config, out=tmp_path).points
+    found = {(point.method, point.budget, point.seed): point for point in points}
+    for budget, seed in product(config.budgets, (0, 1)):
+        rival, pep = found["frequent", budget, seed], found["pep", budget, 0]
+        assert 0.8 * pep.storage_bytes < rival.storage_bytes <= pep.storage_bytes
+        assert rival.search_epochs == 0
+        assert len(rival.trials) == 2
+        assert rival.config["min_count"] >= 1
+        assert rival.bundle_bytes > rival.storage_bytes
+        assert rival.floor_gain_error > 0

@@ -128,6 +128,7 @@ COMPARISON = CompareConfig(
     embedding_dim=16,
     seeds=2,
     trials=2,
+    rival=False,
     search=SHORT_SEARCH,
     training=SHORT_TRAINING,
 )

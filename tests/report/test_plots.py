@@ -1,4 +1,5 @@
 import re
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
@@ -71,3 +72,24 @@ def test_overlapping_labels_share_a_position():
     assert at == pytest.approx(196_000)
     assert 39_000 < between < 46_000
     assert len(label_places(counts, apart=0.1)) == 4
+
+
+def test_the_axis_spans_the_noise_and_marks_what_did_not_converge(tmp_path, monkeypatch):
+    drawn = []
+    monkeypatch.setattr("thresher.report.plots.save_figure", lambda figure, stem: drawn.append(figure) or ())
+    frontier = Frontier(
+        points=(point(50_000, 0.8503, budget="50k"), point(6_500, 0.8500, budget="6500", still_improving=True)),
+        dense=point(264_704, 0.8501, label="dense"),
+        floor=replace(point(0, 0.849, label="no embedding")),
+        metadata={"auc_standard_error": {"test": 0.004}, "source": "clicks.csv", "model": "fm", "seed": 3},
+    )
+    plot_frontier(frontier, tmp_path / "noise")
+    (figure,) = drawn
+    for axes in figure.axes:
+        low, high = axes.get_ylim()
+        assert low <= 0.8501 - 0.004
+        assert high >= 0.8501 + 0.004
+        assert {text.get_text() for text in axes.texts} == {"0.8503", "0.8500"}
+    assert figure.get_suptitle() == "clicks.csv · fm · test AUC · seed 3"
+    legend = {text.get_text() for text in figure.axes[0].get_legend().get_texts()}
+    assert {"pep", "dense", "no embedding", "not converged", "± 0.0040 standard error"} <= legend

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from thresher.experiment.compare_config import CompareConfig
     from thresher.experiment.compared_points import ComparedPoint
     from thresher.experiment.config import RunConfig
+    from thresher.report.frontier import FrontierPoint
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +42,9 @@ class CompareOptions:
     seeds: int | None = model_field("N", "Number of seeds, starting at --first-seed; default 3.")
     first_seed: int | None = model_field(
         "S", "The seed on which settings are tried; default 0. Above 0 for further seeds."
+    )
+    no_rival: bool = model_field(
+        "", "Leave out the trivial rival, a narrower table of frequent features.", "--no-rival", default=False
     )
     trials: int | None = model_field("N", "Settings tried per method, chosen on validation; default 3.")
     epochs: int | None = model_field("E", "Limit every training and search to this many epochs.")
@@ -115,6 +119,8 @@ def _compare_config(
         )
         _check_shared_settings(settings)
     given: dict[str, Any] = {"seeds": compared.seeds, "first_seed": compared.first_seed, "trials": compared.trials}
+    if compared.no_rival:
+        given["rival"] = False
     if compared.methods is not None:
         methods = split_names(compared.methods)
         given["methods"] = tuple(registered_embeddings() if methods == ["all"] else methods)
@@ -171,15 +177,18 @@ def _print_grids(config: "CompareConfig") -> None:
         f"Settings tried on seed {config.first_seed} (the best on validation is used; --trials {config.trials} limits "
         f"them). Widths come from these grids; budgets in percent are shares of embedding_dim {config.embedding_dim}:"
     )
-    width = max(map(len, config.methods))
-    for method in config.methods:
+    width = max(map(len, config.all_methods))
+    for method in config.all_methods:
         print_note(f"  {method:<{width}}  {describe_grid(method, first=config.trials)}")
 
 
 def comparison_tables(points: "Sequence[ComparedPoint]", budgets: Sequence[str]) -> str:
     """Test AUC by method and budget, one table per model."""
+    from thresher.experiment.compare_config import RIVAL
     from thresher.models.model_registry import FLOOR
-    from thresher.report.tables import comparison_table
+    from thresher.report.frontier import mean_points
+    from thresher.report.remarks import embedding_gain, rival_wins
+    from thresher.report.tables import UNDER_TRAINED, bytes_table, comparison_table
 
     aucs = [point.test_auc for point in points if point.model == FLOOR]
     floor = f"; logistic regression without embedding: {fmean(aucs):.4f}" if aucs else ""
@@ -187,13 +196,30 @@ def comparison_tables(points: "Sequence[ComparedPoint]", budgets: Sequence[str])
     for model in dict.fromkeys(point.model for point in points if point.model != FLOOR):
         of_model = [point.frontier_point() for point in points if point.model == model]
         title = f"{model}: test AUC by budget, the best with a star{floor}"
-        blocks.append(f"{title}\n{comparison_table(of_model, budgets)}")
+        sizes = f"Bytes of everything that a prediction loads:\n{bytes_table(of_model, budgets)}"
+        sentences = [
+            *(rival_wins(of_model, method, RIVAL) for method in _rivalled(of_model)),
+            embedding_gain(mean_points(of_model)),
+        ]
+        notes = [sentence for sentence in sentences if sentence]
+        if any(point.still_improving for point in of_model):
+            notes.append(f"{UNDER_TRAINED} not converged when training ended (training.max_epochs).")
+        blocks.append("\n".join([title, comparison_table(of_model, budgets), sizes, *notes]))
     return "\n\n".join(blocks)
+
+
+def _rivalled(points: "Sequence[FrontierPoint]") -> list[str]:
+    """The method that the rival is compared with, as `CompareConfig.rivalled`."""
+    methods = [point.label for point in points if point.budget is not None]
+    return ["pep"] if "pep" in methods else methods[:1]
 
 
 def _describe_unconverged(points: "Sequence[ComparedPoint]", max_epochs: int) -> str:
     """Methods with trainings that ended at the last epoch instead of by early stopping, and how many."""
-    methods = Counter(point.method for point in points if point.retrain_epochs >= max_epochs)
+    from thresher.models.model_registry import FLOOR
+
+    compared = [point for point in points if point.model != FLOOR]  # the floor has as many epochs as it needs
+    methods = Counter(point.method for point in compared if point.retrain_epochs >= max_epochs)
     if not methods:
         return ""
     counts = ", ".join(f"{method} ({count})" for method, count in sorted(methods.items()))

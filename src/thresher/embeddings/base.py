@@ -150,7 +150,18 @@ class RegisteredEmbedding:
         return self.embedding
 
 
-_BASELINES = ("bilevel", "candidate_sizes", "hashing", "l1_projection", "magnitude", "mde", "mgqe", "nis", "quantised")
+_BASELINES = (
+    "bilevel",
+    "candidate_sizes",
+    "frequent",
+    "hashing",
+    "l1_projection",
+    "magnitude",
+    "mde",
+    "mgqe",
+    "nis",
+    "quantised",
+)
 _MODULES = ["thresher.embeddings.pep", "thresher.embeddings.uniform", *(f"thresher.baselines.{n}" for n in _BASELINES)]
 embedding_registry: Registry[RegisteredEmbedding] = Registry("embedding method", _MODULES, group="thresher.embeddings")
 """All methods by name; the functions on it are in `thresher.embeddings.method_registry`."""

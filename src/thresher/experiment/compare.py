@@ -20,13 +20,14 @@ import polars as pl
 
 from thresher._internal.files import exclusive_lock
 from thresher._internal.settings import config_to_mapping, save_toml
+from thresher.baselines.frequent import FrequentConfig, min_count_of
 from thresher.data.table import EncodedTable
 from thresher.embeddings.base import EmbeddingConfig
 from thresher.embeddings.method_registry import describe_settings, frontier_points, method_grid
 from thresher.embeddings.uniform import UniformConfig
 from thresher.errors import TimeLimitReached
 from thresher.experiment.compare_cell import Cell, Choice, searched_together
-from thresher.experiment.compare_config import SETTINGS, CompareConfig, check_comparable
+from thresher.experiment.compare_config import RIVAL, SETTINGS, CompareConfig, check_comparable
 from thresher.experiment.compared_points import ComparedPoint, draw_comparison, load_points, machine, versions
 from thresher.experiment.config import RunConfig
 from thresher.experiment.data_argument import Data, compare_settings, output_folder, store_frame
@@ -37,6 +38,7 @@ from thresher.models.model_registry import FLOOR, model_config
 from thresher.search.budget import Budget, Budgets
 from thresher.search.ticket import Ticket
 from thresher.training.epochs import CHECKPOINT
+from thresher.training.metrics import standard_error
 from thresher.training.progress import Grouped, RunProgress
 
 TEACHER = "teacher"
@@ -125,7 +127,8 @@ class _Sweep:
         self.end = None if time_limit is None else monotonic() + time_limit
         self.points_folder = out / "points"
         self.budgets: dict[Budget, str] = {}  # in parameters or bytes → as the user wrote them
-        self.together: Mapping[Budget, Sequence[Budget]] = {}  # budget → all budgets of its search
+        self.written: dict[Budget, str] = {}  # the same, and the budgets of the rival
+        self.together: dict[Budget, Sequence[Budget]] = {}  # budget → all budgets of its search
         self.unmet: dict[tuple[str, str, str], str] = {}
         self.place = ""  # number of the current model, method and seed
 
@@ -136,8 +139,9 @@ class _Sweep:
             store_frame(frame, self.out)
         table = encode_data(self.config.data, self.out / "encoded", self.display)
         self.budgets = self.config.budgets_for(table.schema.num_features)
-        self.together = searched_together(self.budgets, self.out / "cells" / "searches.json")
-        places = list(product(self.config.seed_numbers, self.config.models, self.config.methods))
+        self.written = dict(self.budgets)
+        self.together = dict(searched_together(self.budgets, self.out / "cells" / "searches.json"))
+        places = list(product(self.config.seed_numbers, self.config.models, self.config.all_methods))
         for at, (seed, model, method) in enumerate(places, 1):
             self.place = f"{at}/{len(places)}"
             self._floor(table, seed)
@@ -165,23 +169,33 @@ class _Sweep:
 
     def _budget_points(self, table: EncodedTable, model: str, method: str, seed: int) -> None:
         """Choose settings for each budget, then run the workflow of each chosen settings for its budgets."""
+        budgets = list(self.budgets.items())
+        if method == RIVAL:
+            budgets = [(self._equal_bytes(model, budget), written) for budget, written in budgets]
+            self.written |= dict(budgets)
+            self.together |= {budget: (budget,) for budget, _ in budgets}
         missing = [
             budget
-            for budget, written in self.budgets.items()
+            for budget, written in budgets
             if not self._point(model, method, Budget.parse(written).slug, seed).exists()
         ]
         chosen: dict[tuple[EmbeddingConfig, Sequence[Budget]], list[Budget]] = {}
         for budget in missing:
             choice = self._choose(table, model, method, budget)
             if (best := choice.best()) is None:
-                self.unmet[(model, method, self.budgets[budget])] = choice.why_unmet
+                self.unmet[(model, method, self.written[budget])] = choice.why_unmet
             else:
                 chosen.setdefault((best, self.together[budget]), []).append(budget)
-        for (embedding, _), budgets in chosen.items():
+        for (embedding, _), served in chosen.items():
             self._set_title(model, method, seed, f"chosen: {describe_settings(embedding, method_grid(method))}")
-            self._cell(table, model, method, embedding, seed, budgets).run()
+            self._cell(table, model, method, embedding, seed, served).run()
         for checkpoint in self._cells(model, method).glob(f"*-seed{self.config.first_seed}/retrained-*/{CHECKPOINT}"):
             checkpoint.unlink()  # settings that were only tried
+
+    def _equal_bytes(self, model: str, budget: Budget) -> Budget:
+        """The bytes of the model that the rival is compared with at a budget; the budget itself if there is none."""
+        path = self._point(model, self.config.rivalled, Budget.parse(self.budgets[budget]).slug, self.config.first_seed)
+        return Budget.parse(f"{ComparedPoint.load(path).storage_bytes}B") if path.exists() else budget
 
     def _choose(self, table: EncodedTable, model: str, method: str, budget: Budget) -> Choice:
         """Try the allowed number of settings from the front of the grid; earlier trials are read from their files."""
@@ -208,15 +222,15 @@ class _Sweep:
         embedding = cell.config.embedding if ticket is None else ticket.embedding_config(cell.config.embedding)
         for budget in [None] if ticket is None else cell.served(ticket):
             own_name = "floor" if method == FLOOR else f"d{embedding.embedding_dim}"
-            size = own_name if budget is None else Budget.parse(self.budgets[budget]).slug
+            size = own_name if budget is None else Budget.parse(self.written[budget]).slug
             search_seconds, search_epochs = (0.0, 0) if budget is None else cell.search_cost(budget)
             ComparedPoint(
                 source=_source_name(self.config),
                 model=model,
                 method=method,
-                config={} if method == FLOOR else config_to_mapping(embedding),
+                config=self._settings(embedding, method),
                 seed=cell.config.seed,
-                budget=None if budget is None else self.budgets[budget],
+                budget=None if budget is None else self.written[budget],
                 num_parameters=trained.num_parameters,
                 storage_bytes=trained.storage_bytes,
                 bundle_bytes=trained.model_bytes + cell.encoder_bytes,
@@ -227,6 +241,7 @@ class _Sweep:
                 floor_gain=trained.floor_gain,
                 floor_gain_error=trained.floor_gain_error,
                 still_improving=method != FLOOR and trained.fit.num_epochs >= self.config.training.max_epochs,
+                test_auc_error=standard_error(trained.test),
                 seconds=search_seconds + trained.fit.seconds,
                 search_seconds=search_seconds,
                 search_epochs=search_epochs,
@@ -237,6 +252,16 @@ class _Sweep:
                 versions=versions(),
                 machine=machine(),
             ).save(self._point(model, method, size, cell.config.seed))
+
+    def _settings(self, embedding: EmbeddingConfig, method: str) -> Mapping[str, object]:
+        """A method's settings; for the rival also the `min_count` that its number of rows amounts to."""
+        if method == FLOOR:
+            return {}
+        found = config_to_mapping(embedding)
+        if isinstance(embedding, FrequentConfig):
+            table = EncodedTable.open(self.out / "encoded")
+            found["min_count"] = min_count_of(embedding, table.feature_counts, table.schema.field_sizes)
+        return found
 
     def _cell(
         self,

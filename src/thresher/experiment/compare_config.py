@@ -15,6 +15,8 @@ from thresher.search.schedule import PLAN_EPOCHS, SearchConfig
 from thresher.training.distillation import check_teacher_share
 from thresher.training.fit import TrainingConfig
 
+RIVAL = "frequent"
+"""The method that a search must beat to be worth it."""
 SETTINGS = "settings.toml"
 """File with the settings of the last call."""
 
@@ -49,6 +51,9 @@ class CompareConfig:
     teacher_share: float = 0.0
     """Weight of the predictions of a dense model of `embedding_dim`, trained first, in the training labels of all
     methods, 0 to 1. 0 compares on hard labels, as papers do."""
+    rival: bool = True
+    """Also compare with the trivial rival, `frequent`: a narrower table of frequent features with the bytes of `pep`
+    (or of the first method), its width chosen on validation. False saves its trainings."""
     imports: tuple[str, ...] = ()
     """Modules to import first, which register your models, methods or data sources (docs/custom_code.md)."""
 
@@ -85,8 +90,19 @@ class CompareConfig:
         `trials` is one of them, since more trials may choose other settings; so is the seed on which they are tried.
         """
         first_seed = 0 if self.trials == 1 else self.first_seed
-        plain = replace(self, methods=("uniform",), models=("fm",), budgets=("1%",), seeds=1, imports=())
+        plain = replace(self, methods=("uniform",), models=("fm",), budgets=("1%",), seeds=1, imports=(), rival=True)
         return replace(plain, first_seed=first_seed)
+
+    @property
+    def all_methods(self) -> tuple[str, ...]:
+        """The methods and, last, the rival."""
+        others = tuple(method for method in self.methods if method != RIVAL)
+        return (*others, RIVAL) if self.rival or RIVAL in self.methods else self.methods
+
+    @property
+    def rivalled(self) -> str:
+        """The method whose bytes the rival gets."""
+        return "pep" if "pep" in self.methods else self.methods[0]
 
     @property
     def seed_numbers(self) -> range:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, fields
 from importlib.metadata import version
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from thresher import __version__
@@ -29,6 +30,7 @@ class ComparedPoint:
         bundle_bytes: bytes of everything a prediction loads: all tables, the network, the vocabularies.
         floor_gain: validation AUC above the floor's of the same seed; `floor_gain_error` is its standard error.
         still_improving: whether training ended at `max_epochs` instead of by early stopping.
+        test_auc_error: standard error of `test_auc`.
     """
 
     source: str
@@ -56,6 +58,7 @@ class ComparedPoint:
     floor_gain: float | None = None
     floor_gain_error: float | None = None
     still_improving: bool | None = None
+    test_auc_error: float | None = None
 
     def save(self, path: Path) -> None:
         write_json(path, asdict(self))
@@ -127,7 +130,14 @@ def draw_comparison(points: Sequence[ComparedPoint], stem_of: Callable[[str], Pa
     figures: list[Path] = []
     for model in compared_models(points):
         of_model = [point.frontier_point() for point in points if point.model == model]
-        figures += plot_comparison(of_model, stem_of(model), floor=below, title=f"{points[0].source} · {model}")
+        errors = [point.test_auc_error for point in points if point.model == model and point.test_auc_error]
+        figures += plot_comparison(
+            of_model,
+            stem_of(model),
+            floor=below,
+            noise=fmean(errors) if errors else None,
+            title=f"{points[0].source} · {model}",
+        )
     return figures
 
 

@@ -1,8 +1,9 @@
 """Frontier: quality against size, as points over budgets and methods; saved as `results.json`, printed by `tables`."""
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any, Literal
 
 from thresher._internal.files import read_json, write_json
@@ -14,6 +15,11 @@ if TYPE_CHECKING:
 FORMAT_VERSION = 1
 Split = Literal["validation", "test"]
 SPLITS: tuple[Split, ...] = ("validation", "test")
+MEASURES = (
+    *(f"{split}_{name}" for split in SPLITS for name in ("auc", "logloss", "calibration", "rare_auc")),
+    "floor_gain", "floor_gain_error",
+)  # fmt: skip
+"""What is averaged over seeds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +42,10 @@ class FrontierPoint:
     floor_gain: float | None = None  # validation AUC above the model without an embedding
     floor_gain_error: float | None = None  # standard error of `floor_gain`, on the same rows
     still_improving: bool | None = None  # whether training ended at `max_epochs`, with its best epoch
-    seed: int | None = None
+    seed: int | None = None  # None for a mean of several seeds
+    num_seeds: int | None = None  # of a mean
+    validation_auc_sd: float | None = None  # standard deviation over the seeds of a mean
+    test_auc_sd: float | None = None
 
     @classmethod
     def from_metrics(cls, *, validation: "Metrics", test: "Metrics | None" = None, **others: Any) -> "FrontierPoint":
@@ -138,3 +147,30 @@ class Frontier:
             return cls.from_json(content)
         except FormatError as error:
             raise FormatError(f"{path}: {error}") from None
+
+
+def mean_points(points: Sequence[FrontierPoint]) -> list[FrontierPoint]:
+    """One point per label and budget (or size): the mean of its seeds, with the standard deviation of its AUC."""
+    groups: dict[tuple[str, str], list[FrontierPoint]] = {}
+    for point in points:
+        groups.setdefault((point.label, point.budget or str(point.num_parameters)), []).append(point)
+    return [_mean(group) for group in groups.values()]
+
+
+def _mean(points: Sequence[FrontierPoint]) -> FrontierPoint:
+    first, *others = points
+    if not others:
+        return first
+    means: dict[str, Any] = {"seed": None, "num_seeds": len(points)}
+    for name in MEASURES:
+        values = [getattr(point, name) for point in points]
+        if None not in values:
+            means[name] = fmean(values)
+    for split in SPLITS:
+        aucs = [auc for point in points if (auc := point.auc(split)) is not None]
+        means[f"{split}_auc_sd"] = stdev(aucs) if len(aucs) > 1 else None
+    for name in ("num_parameters", "storage_bytes", "bundle_bytes"):
+        sizes = [getattr(point, name) for point in points]
+        means[name] = None if None in sizes else round(fmean(sizes))
+    means["still_improving"] = any(point.still_improving for point in points) or first.still_improving
+    return replace(first, **means)

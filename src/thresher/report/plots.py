@@ -18,7 +18,7 @@ from thresher.report.figures import (
     set_count_ticks,
     set_title,
 )
-from thresher.report.frontier import Frontier, FrontierPoint, Split
+from thresher.report.frontier import Frontier, FrontierPoint, Split, mean_points
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -59,6 +59,7 @@ LOOKS: Mapping[str, Look] = {
     "autodim": Look("#CC79A7", ">", "--"),
     "nis": Look("#7B3F9E", "h"),
     "dnis": Look("#7B3F9E", "H", "--"),
+    "frequent": Look("#E69F00", "s", ":"),
     "hash": Look("#8C564B", "D"),
     "double-hash": Look("#8C564B", "s", "--"),
     "quotient-remainder": Look("#8C564B", "^", ":"),
@@ -72,35 +73,63 @@ OTHER_LOOKS = tuple(Look(colour, marker, "-.") for colour, marker in zip(
 def plot_frontier(
     frontier: Frontier, stem: str | Path, *, split: Split = "test", title: str | None = None
 ) -> tuple[Path, ...]:
-    """Draw AUC against kept parameters and against bytes, one line per label; the dense model is a horizontal line.
+    """Draw AUC against kept parameters and against bytes, one line per label.
 
-    Several seeds of one budget are drawn as mean and standard deviation. Returns the files `<stem>.png` and `.svg`.
+    Horizontal lines are the dense model, with a band of one standard error of its AUC, and the model without an
+    embedding. Several seeds of one budget are drawn as mean and standard deviation, models that were still improving
+    with hollow markers. Returns the files `<stem>.png` and `.svg`.
     """
     points = [point for point in frontier.points if point.auc(split) is not None]
     if not points:
         raise ThresherError(f"no point has a {split} AUC to draw")
     with page_style():
-        figure = new_figure(6.9, 2.9)
+        figure = new_figure(6.9, 3.2)
         left, right = figure.subplots(1, 2, sharey=True)
+        noise = frontier.metadata.get("auc_standard_error", {}).get(split)
         for axes, size in ((left, "num_parameters"), (right, "storage_bytes")):
             _draw_lines(axes, points, size, split)
             _draw_dense(axes, frontier.dense, size, split)
+            _draw_noise(axes, None if frontier.dense is None else frontier.dense.auc(split), noise)
+            _draw_floor(axes, None if frontier.floor is None else frontier.floor.auc(split))
         _label_axes(left, right, f"{split} AUC", "embedding parameters kept")
         if frontier.dense is not None or len({point.label for point in points}) > 1:
-            left.legend(loc="best", fontsize=8)
-        set_title(figure, title)
+            left.legend(loc="best", fontsize=7)
+        set_title(figure, title or default_title(frontier, split))
         return save_figure(figure, stem)
 
 
+def default_title(frontier: Frontier, split: Split) -> str:
+    """Data set, model and seeds, as far as they are known."""
+    metadata, num_seeds = frontier.metadata, max([point.num_seeds or 1 for point in frontier.points])
+    seeds = f"mean of {num_seeds} seeds" if num_seeds > 1 else f"seed {metadata['seed']}" if "seed" in metadata else ""
+    parts = [str(metadata.get("source", "")), str(metadata.get("model", "")), f"{split} AUC", seeds]
+    return " · ".join(filter(None, parts))
+
+
 def plot_comparison(
-    points: Sequence[FrontierPoint], stem: str | Path, *, floor: Sequence[FrontierPoint] = (), title: str | None = None
+    points: Sequence[FrontierPoint],
+    stem: str | Path,
+    *,
+    floor: Sequence[FrontierPoint] = (),
+    noise: float | None = None,
+    title: str | None = None,
 ) -> tuple[Path, ...]:
     """Draw test AUC against parameters and bytes, one line per method (label), PEP in front.
 
-    `floor` are points of logistic regression without an embedding, drawn as a horizontal line.
+    Models that did not converge have a circle around them.
+
+    Args:
+        floor: points of logistic regression without an embedding, drawn as a horizontal line.
+        noise: standard error of the test AUC, drawn as a band around the best mean.
     """
     with page_style():
-        return save_methods(draw_methods(points, points, floor), stem, title)
+        figure = draw_methods(points, points, floor)
+        means = [mean for mean in mean_points(points) if mean.test_auc is not None]
+        best = max((mean.test_auc or 0.0 for mean in means), default=None)
+        for axes, size in zip(figure.axes, ("num_parameters", "storage_bytes"), strict=True):
+            _draw_noise(axes, best, noise)
+            _mark_unfinished(axes, [mean for mean in means if mean.still_improving], size)
+        return save_methods(figure, stem, title)
 
 
 def draw_methods(
@@ -174,6 +203,34 @@ def _draw_lines(axes: "Axes", points: Sequence[FrontierPoint], size: str, split:
         axes.plot(sizes, aucs, color=colour, marker=marker, markersize=4.5, linewidth=1.5, label=label)
         if any(spreads):
             axes.errorbar(sizes, aucs, yerr=spreads, fmt="none", ecolor=colour, elinewidth=1, capsize=2.5)
+    _mark_unfinished(axes, [point for point in points if point.still_improving], size, split)
+    if len({point.label for point in points}) == 1:  # values of several lines would overlap
+        for amount, auc, _ in mean_line(points, size, split):
+            axes.annotate(
+                f"{auc:.4f}", (amount, auc), (0, 5), textcoords="offset points", ha="center", fontsize=7,
+                color=DENSE_COLOUR,
+            )  # fmt: skip
+
+
+def _mark_unfinished(axes: "Axes", points: Sequence[FrontierPoint], size: str, split: Split = "test") -> None:
+    """A circle around each model that was still improving when its training ended."""
+    if points:
+        sizes, aucs = [getattr(point, size) for point in points], [point.auc(split) or 0.0 for point in points]
+        axes.plot(
+            sizes, aucs, linestyle="none", marker="o", markersize=10, mfc="none", color=DENSE_COLOUR,
+            label="not converged", zorder=5,
+        )  # fmt: skip
+
+
+def _draw_noise(axes: "Axes", auc: float | None, noise: float | None) -> None:
+    """A band of one standard error, so that differences within the noise do not fill the axis."""
+    if auc is not None and noise:
+        axes.axhspan(auc - noise, auc + noise, color="#eeeeee", zorder=0, label=f"± {noise:.4f} standard error")
+
+
+def _draw_floor(axes: "Axes", auc: float | None) -> None:
+    if auc is not None:
+        axes.axhline(auc, color=DENSE_COLOUR, linestyle=":", linewidth=1, label="no embedding", zorder=1)
 
 
 def mean_line(points: Sequence[FrontierPoint], size: str, split: Split) -> list[tuple[float, float, float]]:
@@ -184,7 +241,7 @@ def mean_line(points: Sequence[FrontierPoint], size: str, split: Split) -> list[
     line = []
     for of_budget in seeds.values():
         aucs = [point.auc(split) or 0.0 for point in of_budget]
-        spread = stdev(aucs) if len(aucs) > 1 else 0.0
+        spread = stdev(aucs) if len(aucs) > 1 else (getattr(of_budget[0], f"{split}_auc_sd") or 0.0)
         line.append((fmean(float(getattr(point, size)) for point in of_budget), fmean(aucs), spread))
     return sorted(line)
 

@@ -1,6 +1,7 @@
 """What readers of results should know beside the numbers, as sentences."""
 
 from collections.abc import Sequence
+from statistics import fmean
 
 from thresher.report.frontier import Frontier, FrontierPoint
 
@@ -32,6 +33,27 @@ def embedding_gain(points: Sequence[FrontierPoint]) -> str | None:
         f"Embeddings add nothing measurable here: validation AUC of the best model ({best.budget or best.label}) is "
         f"{best.floor_gain:+.4f} from that without an embedding, with a standard error of {best.floor_gain_error:.4f}."
     )
+
+
+def rival_wins(points: Sequence[FrontierPoint], method: str, rival: str) -> str | None:
+    """A sentence if a rival that searches nothing is at least as good as a method at a budget; None otherwise."""
+    wins = []
+    for budget in dict.fromkeys(point.budget for point in points if point.label == rival and point.budget):
+        means = [_mean_test_auc(points, label, budget) for label in (rival, method)]
+        if None not in means and means[0] >= means[1]:  # type: ignore[operator]
+            wins.append(f"{budget} ({means[0]:.4f} against {means[1]:.4f})")
+    if not wins or method == rival:
+        return None
+    return (
+        f"A narrower table of frequent features alone ({rival}), without a search, is at least as good as {method} at "
+        f"equal bytes: {', '.join(wins)}."
+    )
+
+
+def _mean_test_auc(points: Sequence[FrontierPoint], label: str, budget: str) -> float | None:
+    aucs = [point.test_auc for point in points if (point.label, point.budget) == (label, budget)]
+    known = [auc for auc in aucs if auc is not None]
+    return fmean(known) if known else None
 
 
 def is_measurable(point: FrontierPoint) -> bool:

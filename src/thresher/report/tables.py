@@ -5,7 +5,7 @@ from statistics import fmean, stdev
 from typing import TYPE_CHECKING
 
 from thresher._internal.text import align_columns, format_bytes, format_share
-from thresher.report.frontier import Frontier, FrontierPoint
+from thresher.report.frontier import Frontier, FrontierPoint, mean_points
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -40,11 +40,13 @@ def rich_table(frontier: Frontier, *, title: str | None = None, width: int = 80)
     from rich.table import Table
 
     table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold")
-    table.pad_edge, table.padding = False, (0, 1, 0, 0)
+    table.pad_edge = False
     titles, rows = _cells_of_table(frontier)
+    widths = _widths(titles, rows)
     for _ in range(NUM_OPTIONAL):
-        if sum(widths := _widths(titles, rows)) + len(widths) + 1 > width:
-            titles, rows = titles[:-1], [row[:-1] for row in rows]
+        if sum(widths) + len(widths) + 1 > width:
+            titles, rows, widths = titles[:-1], [row[:-1] for row in rows], widths[:-1]
+    table.padding = (0, 1 if sum(widths) + 2 * len(widths) <= width else 0, 0, 0)
     for name in titles:
         is_text = name in ("method", "budget")
         table.add_column(name, justify="left" if is_text else "right", vertical="bottom", no_wrap=True)
@@ -59,6 +61,7 @@ def rich_table(frontier: Frontier, *, title: str | None = None, width: int = 80)
 def comparison_table(points: Sequence[FrontierPoint], budgets: Sequence[str]) -> str:
     """Test AUC (mean ± standard deviation over seeds) by method and budget as text; the best of a budget has a star."""
     cells: dict[tuple[str, str | None], list[float]] = {}
+    unfinished = {(point.label, point.budget) for point in points if point.still_improving}
     for point in points:
         if point.test_auc is not None:
             cells.setdefault((point.label, point.budget), []).append(point.test_auc)
@@ -72,9 +75,25 @@ def comparison_table(points: Sequence[FrontierPoint], budgets: Sequence[str]) ->
                 continue
             best = max(fmean(others) for (_, at), others in cells.items() if at == budget)
             spread = f" ± {stdev(aucs):.4f}" if len(aucs) > 1 else ""
-            row.append(f"{fmean(aucs):.4f}{spread}{'*' if fmean(aucs) == best else ' '}")
+            star = "*" if fmean(aucs) == best else " "
+            row.append(f"{fmean(aucs):.4f}{spread}{star}{UNDER_TRAINED if (method, budget) in unfinished else ''}")
         rows.append(row)
     return align_columns(rows, [False] * len(rows[0]))
+
+
+def bytes_table(points: Sequence[FrontierPoint], budgets: Sequence[str]) -> str:
+    """Bundle bytes and, in brackets, the bytes of the searched tables, by method and budget: means over seeds."""
+    means = {(point.label, point.budget): point for point in mean_points(points) if point.budget is not None}
+    rows = [["method", *budgets]]
+    for method in dict.fromkeys(label for label, _ in means):
+        found = [means.get((method, budget)) for budget in budgets]
+        rows.append([method, *(ABSENT if point is None else _bytes(point) for point in found)])
+    return align_columns(rows, [False] * len(rows[0]))
+
+
+def _bytes(point: FrontierPoint) -> str:
+    whole = ABSENT if point.bundle_bytes is None else format_bytes(point.bundle_bytes)
+    return f"{whole} ({format_bytes(point.storage_bytes)})"
 
 
 def _widths(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:

@@ -58,6 +58,12 @@ def auc_standard_error(auc: float, num_positive: int, num_negative: int) -> floa
     return sqrt(max(spread, 0.0) / (num_positive * num_negative))
 
 
+def standard_error(metrics: Metrics) -> float:
+    """Standard error of the AUC of a split."""
+    num_positive = round(metrics.mean_label * metrics.num_rows)
+    return auc_standard_error(metrics.auc, num_positive, metrics.num_rows - num_positive)
+
+
 def auc_difference(
     labels: ArrayLike, predictions: ArrayLike, others: ArrayLike, weights: ArrayLike | None = None
 ) -> tuple[float, float]:
