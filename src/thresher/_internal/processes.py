@@ -143,6 +143,12 @@ def writes_files() -> bool:
     return processes is None or processes.is_first
 
 
+def agreed(decision: bool) -> bool:
+    """The first process's decision, such as whether a file exists; it alone writes files."""
+    processes = _current.get()
+    return decision if processes is None else processes.any(decision and processes.is_first)
+
+
 def wait_for_files() -> None:
     """Call this after the first process may have written files that the others read."""
     if (processes := _current.get()) is not None:
@@ -168,6 +174,10 @@ class OwnState(nn.Module):
     """
 
     seen: Tensor
+
+    def unite_seen(self, processes: Processes) -> None:
+        """Mark the rows that any of the processes has seen."""
+        processes.unite_(self.seen)
 
     @contextmanager
     def _seen_as_buffer(self) -> Iterator[None]:

@@ -62,6 +62,8 @@ output_field = partial(option_field, panel=OUTPUT)
 Json = Annotated[bool, option("", "Print one JSON document instead of a table.", "--json", panel=OUTPUT)]
 Quiet = Annotated[bool, option("", "No progress.", "--quiet", "-q", panel=OUTPUT)]
 Force = Annotated[bool, option("", "Replace the run or table in --out.", "--force", panel=OUTPUT)]
+PROCESSES_HELP = "Processes on this machine that share each batch (docs/gpu_and_many_machines.md); default 1."
+Processes = Annotated[int | None, option("N", PROCESSES_HELP, "--processes", panel=OUTPUT)]
 IMPORT_HELP = "Import this module first; it registers your models, methods or data sources (docs/custom_code.md)."
 Imports = Annotated[list[str] | None, option("MODULE", IMPORT_HELP, "--import", panel=OUTPUT)]
 RawSources = Annotated[list[str] | None, typer.Argument(metavar="DATA", help=f"{_RAW}.", show_default=False)]
@@ -130,6 +132,8 @@ class SearchOptions:
     )
     budgets: str | None = model_field("30k,2%,1MB", BUDGETS_HELP)
     seed: int | None = model_field("N", "Seed of initial weights and batch order; default 0.")
+    device: str | None = model_field("cpu|cuda|cuda:1|mps", "Device to train on; by default cuda, else cpu.")
+    precision: str | None = model_field("float32|bf16", "Precision of matrix products; default float32.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,6 +164,7 @@ class RunOptions(SettingsOptions):
     resume: bool = output_field(
         "", "Continue the run in --out; without DATA, with its stored settings.", "--resume", default=False
     )
+    processes: Processes = None
     force: Force = False
     as_json: Json = False
     quiet: Quiet = False

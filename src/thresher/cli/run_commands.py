@@ -2,12 +2,14 @@
 
 import shlex
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from thresher.cli import options
 from thresher.cli.console import handle_errors, print_frontier, print_json, print_note
 from thresher.cli.options import (
     DataOptions,
@@ -21,6 +23,7 @@ from thresher.cli.options import (
     expand_options,
     option,
 )
+from thresher.cli.processes import joined_processes, start_processes
 from thresher.cli.progress import display
 from thresher.errors import ConfigError
 
@@ -42,30 +45,39 @@ def prune(data: DataOptions, model: PruneOptions, run: RunOptions, sources: Sour
     """
     from thresher.experiment.prune import prune as prune_run
 
-    config = _run_config(sources, data, model, run)
-    with display(quiet=run.quiet) as progress:
-        result = prune_run(config, out=run.out, resume=run.resume, force=run.force, progress=progress)
-    _print_result(result, as_json=run.as_json)
+    start_processes(run.processes)
+    with joined_processes() as prints:
+        config = _run_config(sources, data, model, run)
+        with display(quiet=run.quiet or not prints) as progress:
+            result = prune_run(config, out=run.out, resume=run.resume, force=run.force, progress=progress)
+    if prints:
+        _print_result(result, as_json=run.as_json)
 
 
 @handle_errors(resumable=True, skip_flag="--set data.bad_rows=skip")
 @expand_options
 def search(data: DataOptions, model: SearchOptions, run: RunOptions, sources: Sources = None) -> None:
     """Only the search: one ticket per budget, to be retrained later or elsewhere."""
-    from thresher.experiment.prune import check_settings, encode_data
+    from thresher._internal.processes import Processes, training_together
+    from thresher.experiment.prune import check_settings, encode_once
     from thresher.experiment.run_folder import Run
     from thresher.experiment.run_workflow import RunWorkflow
 
-    config = _run_config(sources, data, model, run)
-    check_settings(config)
-    with (
-        display(quiet=run.quiet) as progress,
-        Run.started(run.out, config, resume=run.resume, force=run.force) as started,
-    ):
-        table = encode_data(started.config.data, started.encoded, progress)
-        _print_skipped(table)
-        first = config.candidate_plans()[0]
-        tickets = RunWorkflow.of(started, table, progress).search(first)
+    start_processes(run.processes)
+    with joined_processes() as prints, training_together(Processes.of()):
+        config = _run_config(sources, data, model, run)
+        check_settings(config)
+        with (
+            display(quiet=run.quiet or not prints) as progress,
+            Run.started(run.out, config, resume=run.resume, force=run.force) as started,
+        ):
+            table = encode_once(started, progress)
+            if prints:
+                _print_skipped(table)
+            first = config.candidate_plans()[0]
+            tickets = RunWorkflow.of(started, table, progress).search(first)
+    if not prints:
+        return
     folder = started.ticket_folder(first)
     found = [
         {"budget": str(t.budget), "num_parameters": t.num_parameters, "folder": str(folder / t.budget.slug)}
@@ -80,26 +92,38 @@ def search(data: DataOptions, model: SearchOptions, run: RunOptions, sources: So
 
 
 @handle_errors(repeatable=True)
-def retrain(folder: RunFolder, imports: Imports = None, as_json: Json = False, quiet: Quiet = False) -> None:
+def retrain(
+    folder: RunFolder,
+    imports: Imports = None,
+    processes: options.Processes = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
     """Train the dense model and retrain the tickets of a search.
 
     Finished stages are skipped, interrupted ones are resumed.
     """
     from thresher._internal.files import exclusive_lock
+    from thresher._internal.processes import Processes, training_together
     from thresher._internal.user_code import import_modules
     from thresher.data.table import EncodedTable
     from thresher.experiment.prune import check_settings, run_stages
     from thresher.experiment.run_folder import Run
 
+    start_processes(processes)
     import_modules(imports or ())
     run = Run.open(folder)
     check_settings(run.config)
     if not (run.ticket_folder(run.config.candidate_plans()[0]) / "tickets.json").exists():
         raise ConfigError(f"The search is not finished. Continue it with: thresher search --out {folder} --resume")
-    table = EncodedTable.open(run.encoded)
-    with display(quiet=quiet) as progress, exclusive_lock(folder):
-        result = run_stages(run, table, progress)
-    _print_result(result, as_json=as_json)
+    with joined_processes() as prints, training_together(Processes.of()), ExitStack() as lock:
+        if prints:
+            lock.enter_context(exclusive_lock(folder))
+        table = EncodedTable.open(run.encoded)
+        with display(quiet=quiet or not prints) as progress:
+            result = run_stages(run, table, progress)
+    if prints:
+        _print_result(result, as_json=as_json)
 
 
 @handle_errors()

@@ -48,6 +48,9 @@ def run_config(
     if model.budgets is not None:
         budgets = tuple(str(budget) for budget in parse_budgets(model.budgets))
         config = replace(config, budgets=budgets, max_auc_drop=None)
+    for name in ("device", "precision"):
+        if (value := getattr(model, name)) is not None:
+            config = override(config, [f"{name}={value}"], where=f"--{name}")
     if model.effort is not None:
         config = override(config, [f"effort={model.effort}"], where="--effort")
     given = {"max_auc_drop": max_auc_drop, "seed": model.seed}

@@ -86,7 +86,8 @@ class CompactEmbedding(RowEmbedding):
 
     @property
     def prefers_distinct_rows(self) -> bool:
-        return self.training and torch.is_grad_enabled()
+        # on another device, finding distinct ids would wait for it
+        return self.training and torch.is_grad_enabled() and self.values.device.type == "cpu"
 
     def distinct_rows(self, ids: Tensor) -> tuple[Tensor, DistinctIds]:
         distinct = find_distinct(ids, self.num_features)

@@ -13,6 +13,7 @@ from thresher.embeddings.shared_state import SharedState
 from thresher.errors import ConfigError
 
 if TYPE_CHECKING:
+    from thresher._internal.processes import Processes
     from thresher.kernels.distinct import DistinctIds
 
 Role = Literal["embeddings", "thresholds", "choices"]
@@ -75,6 +76,21 @@ class RowGradients:
     def dense_gradients_reason(self) -> str | None:
         """Why this module requires dense gradients; None if it supports row-sparse ones."""
         return None
+
+    @property
+    def recorded_table(self) -> nn.Parameter | None:
+        """The table of whose rows this module keeps records that follow their updates; None if it keeps none."""
+        return None
+
+    def known_pruned(self, ids: Tensor) -> Tensor | None:
+        """Which rows `ids` `[U]` are recorded as all 0; None without such records."""
+        return None
+
+    def expect_updates(self, ids: Tensor, pruned: Tensor) -> None:
+        """Rows `ids` `[U]` are about to be updated, also those that another process looked up."""
+
+    def unite_records(self, processes: "Processes") -> None:
+        """Share records of rows that processes looked up without training on them."""
 
 
 class FieldEmbedding(nn.Module, ABC):

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from thresher._internal.mapped_tensors import CHUNK_ENTRIES, new_zeros
-from thresher._internal.processes import OwnState
 from thresher.embeddings.base import BYTES_PER_VALUE, EmbeddingConfig, Role, RowEmbedding, new_table
 from thresher.embeddings.method_registry import register_embedding
+from thresher.embeddings.row_records import RowRecords
 from thresher.embeddings.thresholds import (
     GRANULARITIES,
     THRESHOLD_FUNCTIONS,
@@ -30,8 +30,6 @@ from thresher.errors import ConfigError
 
 if TYPE_CHECKING:
     from thresher.kernels.distinct import DistinctIds
-    from thresher.kernels.scores import ScoreHistogram
-    from thresher.kernels.threshold_lookup import PrunedRows
 
 Pressure = Literal["plan", "decay"]
 
@@ -75,7 +73,7 @@ class PepConfig(EmbeddingConfig):
 
 
 @register_embedding("pep", PepConfig)
-class PepEmbedding(OwnState, RowEmbedding):
+class PepEmbedding(RowRecords, RowEmbedding):
     """Ids `[...]` → `sign(v) · relu(|v| − threshold)` `[..., D]`.
 
     Args:
@@ -120,8 +118,7 @@ class PepEmbedding(OwnState, RowEmbedding):
         self.register_buffer("field_of_feature", field_of_feature(self.field_sizes), persistent=False)
         self.clock: Tensor
         self.field_of_feature: Tensor
-        self._pruned_rows: PrunedRows | None = None
-        self._score_histogram: ScoreHistogram | None = None
+        self._pruned_rows = self._score_histogram = None
 
     @property
     def thresholds(self) -> nn.Parameter:
@@ -142,13 +139,17 @@ class PepEmbedding(OwnState, RowEmbedding):
             from thresher.kernels.rows import expand_rows
 
             return expand_rows(*self.distinct_rows(ids))  # [..., D]
+        if ids.device.type != "cpu":  # finding distinct ids would wait for the device
+            if self.training:
+                self.seen[ids.long().flatten()] = True
+            return self._pruned_rows_of(ids)
         distinct, places = torch.unique(ids, return_inverse=True)  # [U], [...]
         if self.training:
             self.seen[distinct.long()] = True
         return functional.embedding(places, self._pruned_rows_of(distinct))  # [..., D]
 
     def _pruned_rows_of(self, ids: Tensor) -> Tensor:
-        """Eq. 8 for ids `[U]` → `[U, D]` in plain torch."""
+        """Eq. 8 for ids `[...]` → `[..., D]` in plain torch."""
         values = functional.embedding(ids, self.raw_weight)
         raw = functional.embedding(self.granularity.rows_of(ids, self.field_of_feature), self.thresholds)
         return soft_threshold(values, self.threshold_function(self.clock + raw))
@@ -188,43 +189,6 @@ class PepEmbedding(OwnState, RowEmbedding):
         if self.training and self._score_histogram is not None:
             self._score_histogram.expect_changes(live.ids, distinct.ids)
         return rows, live
-
-    def _known_pruned_rows(self) -> "PrunedRows":
-        from thresher.kernels.threshold_lookup import PrunedRows
-
-        known = self._pruned_rows
-        if known is None or not (known.weight is self.raw_weight and known.deviation is self.thresholds):
-            self._pruned_rows = known = PrunedRows(self.raw_weight, self.thresholds)
-        return known
-
-    def score_histogram(self) -> "ScoreHistogram":
-        """Histogram of `scores`; after the first call, lookups with row gradients keep it up to date."""
-        from thresher.kernels.scores import ScoreHistogram
-
-        known = self._score_histogram
-        if known is None or not (known.weight is self.raw_weight and known.deviation is self.thresholds):
-            by_feature = self.granularity.rows == "feature"
-            all_rows = torch.arange(self.num_features, device=self.raw_weight.device)
-            used = None if by_feature else self.granularity.rows_of(all_rows, self.field_of_feature)
-            known = ScoreHistogram(
-                self.raw_weight,
-                self.thresholds,
-                self.seen,
-                used,
-                function=self.threshold_function.name,
-                padding_id=self.padding_id,
-            )
-            self._score_histogram = known
-        return known
-
-    def forget_row_records(self) -> None:
-        """Call this if rows were updated that this process did not look up: they are counted again."""
-        self._pruned_rows = self._score_histogram = None
-
-    def accept_row_update(self) -> None:
-        """An optimizer updated only rows of the last gradients, although it wrote the whole tensors."""
-        if self._score_histogram is not None:
-            self._score_histogram.accept_row_update()
 
     def threshold(self, start: int = 0, stop: int | None = None) -> Tensor:
         """`g(clock + deviation)` or `g(raw_threshold)`, broadcastable to `[N, D]` or to rows `start … stop − 1`."""

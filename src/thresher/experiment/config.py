@@ -17,6 +17,7 @@ from thresher.models.fm import FmConfig
 from thresher.search.budget import Budget, parse_budgets
 from thresher.search.schedule import SearchConfig
 from thresher.search.ticket import Rewind
+from thresher.training.devices import Precision, check_device
 from thresher.training.distillation import DistillationPlan, candidate_plans, check_distillation
 from thresher.training.fit import TrainingConfig
 
@@ -76,11 +77,18 @@ class RunConfig:
     map_tables_over_mb: int | None = None
     """Tables and optimizer states above this size, in MB, are files in the run's folder, so that a table larger than
     the memory can be trained at the speed of the disk. Absent: all are in memory."""
+    device: str = "auto"
+    """Device that trains, searches, retrains and evaluates: `cpu`, `cuda`, `cuda:1` or `mps`. `auto` is CUDA where
+    there is one, else the CPU (docs/gpu_and_many_machines.md)."""
+    precision: Precision = "float32"
+    """Precision of matrix products: `float32`, or `bf16`, which is faster on recent GPUs. Tables, losses and updates
+    stay in float32."""
     imports: tuple[str, ...] = ()
     """Modules to import first, which register your models, methods or data sources (docs/custom_code.md)."""
 
     def __post_init__(self) -> None:
         parse_budgets(self.budgets)
+        check_device(self.device)
         check_distillation(
             self.teacher_share,
             self.distill_search,

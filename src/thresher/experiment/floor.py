@@ -16,7 +16,7 @@ from thresher.data.batches.batches import BatchSource
 from thresher.errors import FormatError
 from thresher.experiment.retrain import TrainedModel
 from thresher.training.fit import TrainingConfig
-from thresher.training.loop import predict
+from thresher.training.loop import predict_rows
 from thresher.training.metrics import auc_difference
 
 NO_EMBEDDING = "no embedding"
@@ -60,10 +60,8 @@ class Floor:
 
 def _predictions(model: nn.Module, rows: BatchSource) -> tuple[NDArray[Any], NDArray[np.float32], NDArray[Any] | None]:
     """Labels, logits and sample weights of all rows."""
-    labels, logits, weights = [], [], []
-    for batch, found in predict(model, rows):
-        labels.append(batch.labels.reshape(-1).cpu().numpy())
-        logits.append(found.float().cpu().numpy())
-        if batch.weights is not None:
-            weights.append(batch.weights.cpu().numpy())
-    return np.concatenate(labels), np.concatenate(logits), np.concatenate(weights) if weights else None
+    columns = predict_rows(model, rows)
+    labels, logits = columns["labels"], columns["logits"]
+    assert labels is not None
+    assert logits is not None
+    return labels.reshape(-1), logits, columns["weights"]

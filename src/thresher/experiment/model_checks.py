@@ -62,7 +62,7 @@ def check_runs_compact(attached: nn.Module, tables: Sequence[AttachedTable], dat
 
 def warn_of_probabilities(model: nn.Module, data: SplitBatches) -> None:
     """Warn if a model returns probabilities: training applies a sigmoid to its outputs."""
-    for _, outputs in predict(model, data.validation):
+    for _, _, outputs in predict(model, data.validation):
         if len(outputs) >= MIN_OUTPUTS and float(outputs.min()) >= 0.0 and float(outputs.max()) <= 1.0:
             warn_user(
                 f"{type(model).__qualname__} returns only values between 0 and 1, which look like probabilities, where "

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import overload
 
 from thresher._internal.files import read_json
+from thresher._internal.processes import Processes, current_processes, training_together, wait_for_files, writes_files
 from thresher.data.config import DataConfig
 from thresher.data.encode.encode import encode
 from thresher.data.encode.sources import build_source
@@ -80,6 +81,8 @@ def prune(
 ) -> PruneResult:
     """Encode the data, train the dense model, search, retrain at every budget, and write bundles and a report.
 
+    If several processes of torch.distributed call it, they train together: each batch is shared among them.
+
     Args:
         data: a pandas or polars data frame, the path of a file, or all settings as a `RunConfig`. A data frame is
             stored in the run's folder.
@@ -91,12 +94,26 @@ def prune(
         resume: continue the run in `out`.
         force: replace the run in `out`.
     """
-    folder = output_folder(out, "prune", resume=resume)
-    settings, frame = run_settings(data, folder, label, budgets, model, config)
-    check_settings(settings)
-    with Run.started(folder, settings, resume=resume, force=force, frame=frame) as run:
-        table = encode_data(run.config.data, run.encoded, progress)
-        return run_stages(run, table, progress)
+    with training_together(Processes.of()):
+        folder = common_folder(output_folder(out, "prune", resume=resume))
+        settings, frame = run_settings(data, folder, label, budgets, model, config)
+        check_settings(settings)
+        with Run.started(folder, settings, resume=resume, force=force, frame=frame) as run:
+            table = encode_once(run, progress)
+            return run_stages(run, table, progress)
+
+
+def common_folder(folder: Path) -> Path:
+    """The folder of the first process, where names depend on the time."""
+    processes = current_processes()
+    return folder if processes is None else Path(processes.gather_objects(str(folder))[0])
+
+
+def encode_once(run: Run, progress: RunProgress | None = None) -> EncodedTable:
+    """Encode the data of a run in the first process; the others open the table."""
+    table = encode_data(run.config.data, run.encoded, progress) if writes_files() else None
+    wait_for_files()
+    return EncodedTable.open(run.encoded) if table is None else table
 
 
 def encode_data(config: DataConfig, folder: Path, progress: RunProgress | None = None) -> EncodedTable:
@@ -167,9 +184,10 @@ def write_report(
         metadata["recommended"] = None if recommended is None else recommended.budget
         metadata |= {} if doubts is None else {"doubts": doubts}
         frontier = replace(frontier, metadata=metadata)
-    frontier.save(run.results)
-    plot_frontier(frontier, run.report / "frontier.png")
-    _plot_search(run, points)
+    if writes_files():
+        frontier.save(run.results)
+        plot_frontier(frontier, run.report / "frontier.png")
+        _plot_search(run, points)
     return PruneResult(run, frontier, recommended)
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import polars as pl
 
 from thresher._internal.files import exclusive_lock, is_temporary_path, read_json, remove
+from thresher._internal.processes import wait_for_files, writes_files
 from thresher._internal.settings import load_toml, save_toml, validate_config
 from thresher._internal.text import list_first
 from thresher.data.config import DataConfig
@@ -102,10 +103,15 @@ class Run:
 
         Its encoded table stays, since encoding may take long; the next run in the folder uses it.
         """
+        if not writes_files():
+            wait_for_files()
+            yield cls.open(folder)
+            return
         existed, fresh = folder.exists(), force or not (folder / SETTINGS).exists()
         with exclusive_lock(folder):
             try:
                 run = cls.start(folder, config, resume=resume, force=force, frame=frame)
+                wait_for_files()
                 try:
                     yield run
                 except ThresherError:

@@ -17,6 +17,7 @@ from thresher.models.base import CtrModel
 from thresher.models.model_registry import build_model
 from thresher.search.ticket import Ticket
 from thresher.training.checkpoint import derive_seed, isolated_rng, seed_all
+from thresher.training.devices import find_device
 
 
 def new_model(
@@ -29,7 +30,7 @@ def new_model(
         model = build_model(tables, config.model, num_dense=table.schema.num_dense)
     if isinstance(embedding, PepConfig) and embedding.first_order:
         attach_(model, replace(embedding, embedding_dim=1), where=_is_first_order, min_embedding_dim=1)
-    return model
+    return model.to(find_device(config.device))
 
 
 def searches_first_order(config: RunConfig) -> bool:

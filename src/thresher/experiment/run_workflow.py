@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from thresher._internal.files import read_json, write_json
+from thresher._internal.processes import agreed, wait_for_files, writes_files
 from thresher.data.encode.row_encoder import RowEncoder
 from thresher.data.table import EncodedTable
 from thresher.embeddings.method_registry import method_name
@@ -32,6 +33,7 @@ from thresher.search.ticket import Ticket
 from thresher.search.ticket_files import load_ticket
 from thresher.serving.bundle import save_bundle
 from thresher.training.checkpoint import derive_seed
+from thresher.training.devices import computing_in
 from thresher.training.distillation import DistillationPlan, SoftLabels
 from thresher.training.epochs import CHECKPOINT
 from thresher.training.progress import Progress
@@ -68,12 +70,12 @@ class RunWorkflow(Workflow[FrontierPoint]):
 
     def run(self) -> WorkflowResult[FrontierPoint]:
         """The whole workflow; large tables are files if the settings say so."""
-        with self.run_folder.large_tables():
+        with self.run_folder.large_tables(), computing_in(self.run_folder.config.precision):
             return super().run()
 
     def search(self, plan: DistillationPlan) -> Sequence[Ticket]:
         """The search of a plan alone, after the teachers it needs."""
-        with self.run_folder.large_tables():
+        with self.run_folder.large_tables(), computing_in(self.run_folder.config.precision):
             self.check_budgets()
             if plan.search or self.stages.settings.start == "dense":
                 self.make_soft_labels(self.train_dense())
@@ -83,7 +85,7 @@ class RunWorkflow(Workflow[FrontierPoint]):
         """Also checks the teachers' models; sizes of the `max_auc_drop` ladder that cannot be met are left out."""
         for plan in self.plans:
             found = self.run_folder.ticket_folder(plan) / "tickets.json"
-            if found.exists():  # an earlier search has checked them
+            if agreed(found.exists()):  # an earlier search has checked them
                 self.budgets = [budget for budget in self.budgets if budget.slug in read_json(found)["tickets"]]
                 return
         check_teacher_models(self.run_folder.config, self.table)
@@ -98,13 +100,16 @@ class RunWorkflow(Workflow[FrontierPoint]):
         run, done = self.run_folder, self.run_folder.floor / "point.json"
         if not has_embedding(run.config.model):
             return None
-        if not (done.exists() and run.floor_predictions.exists()):
+        if agreed(not (done.exists() and run.floor_predictions.exists())):
             own = replace(run.config, model=model_config(FLOOR), embedding=UniformConfig(embedding_dim=1))
             models = ConfiguredModels(own, self.table)
             trained = replace(self.stages, models=models).train_floor(models.dense())
-            Floor.of(trained.model, self.stages.data.validation).save(run.floor_predictions)
-            point = _point(trained, label=NO_EMBEDDING, budget=None, seed=run.config.seed)
-            _finish(run.floor, replace(point, num_parameters=0, storage_bytes=0, bundle_bytes=self._size(trained)))
+            floor = Floor.of(trained.model, self.stages.data.validation)
+            if writes_files():
+                floor.save(run.floor_predictions)
+                point = _point(trained, label=NO_EMBEDDING, budget=None, seed=run.config.seed)
+                _finish(run.floor, replace(point, num_parameters=0, storage_bytes=0, bundle_bytes=self._size(trained)))
+            wait_for_files()
         return FrontierPoint.from_json(read_json(done))
 
     def floor(self) -> Floor | None:
@@ -121,40 +126,48 @@ class RunWorkflow(Workflow[FrontierPoint]):
         done, labels = run.dense / "point.json", run.teacher_labels(1)
         needs_labels = config.largest_share > 0 and not (labels.exists() or run.soft_labels.exists())
         needs_weights = self.stages.settings.start == "dense" and not run.dense_weights.exists()
-        if needs_labels or needs_weights or not done.exists():
+        if agreed(needs_labels or needs_weights or not done.exists()):
             trained = self._train_teacher(self.stages, run.dense, labels, stage="dense", test=True)
-            if needs_weights:
-                DenseStart.of(trained.model, trained.fit.num_epochs).save(run.dense_weights)
-            trained = self.over_floor(with_first_order(trained) if searches_first_order(config) else trained)
-            point = _point(trained, label="dense", budget=None, seed=config.seed)
-            _finish(run.dense, replace(point, bundle_bytes=self._size(trained)))
+            trained_over = self.over_floor(with_first_order(trained) if searches_first_order(config) else trained)
+            if writes_files():
+                if needs_weights:
+                    DenseStart.of(trained.model, trained.fit.num_epochs).save(run.dense_weights)
+                point = _point(trained_over, label="dense", budget=None, seed=config.seed)
+                _finish(run.dense, replace(point, bundle_bytes=self._size(trained_over)))
+            wait_for_files()
         return FrontierPoint.from_json(read_json(done))
 
     def make_soft_labels(self, dense: FrontierPoint | None = None) -> None:
         """Train the other teachers, each with its own seed and never tested; average the predictions of all."""
         run, config = self.run_folder, self.run_folder.config
-        if not config.largest_share or run.soft_labels.exists():
+        if not config.largest_share or agreed(run.soft_labels.exists()):
             return
         teachers = dict(enumerate(config.all_teachers(), 1))
         for number in range(2, len(teachers) + 1):
             labels = run.teacher_labels(number)
-            if not labels.exists():
+            if agreed(not labels.exists()):
                 own = replace(config, model=teachers[number], seed=derive_seed(config.seed, "teacher", number))
                 models, data = ConfiguredModels(own, self.table), shuffled_batches(own, self.table)
                 stages = replace(self.stages, models=models, data=data, seed=own.seed)
                 stage = f"teacher {number} of {len(teachers)}"
                 self._train_teacher(stages, labels.parent, labels, stage=stage, test=False)
-            (labels.parent / CHECKPOINT).unlink(missing_ok=True)
+            if writes_files():
+                (labels.parent / CHECKPOINT).unlink(missing_ok=True)
         parts = [SoftLabels.load(run.teacher_labels(number), config.largest_share) for number in teachers]
-        SoftLabels.mean(parts).save(run.soft_labels)
+        if writes_files():
+            SoftLabels.mean(parts).save(run.soft_labels)
+        wait_for_files()
 
     def _train_teacher(self, stages: Stages, folder: Path, labels: Path, *, stage: str, test: bool) -> TrainedModel:
         name, share = folder.relative_to(self.run_folder.folder).as_posix(), self.run_folder.config.largest_share
         trained = stages.train(stages.models.dense(), name, stage=stage, test=test)
         if share:
-            SoftLabels.from_teacher(
+            predicted = SoftLabels.from_teacher(
                 trained.model, stages.data.train, share, stage=f"{stage} predicts", progress=stages.progress
-            ).save(labels)
+            )
+            if writes_files():
+                predicted.save(labels)
+            wait_for_files()
         return trained
 
     def dense_start(self) -> DenseStart | None:
@@ -170,21 +183,25 @@ class RunWorkflow(Workflow[FrontierPoint]):
             chosen = choice.best
             shares = {"share": chosen.retraining, "search_share": chosen.search}
             failed = {} if choice.failed is None else {"failed": choice.failed}
-            write_json(self.run_folder.choice, {**shares, "validation_auc": choice.validation_aucs, **failed})
-            for checkpoint in self.run_folder.trials.glob(f"*/{CHECKPOINT}"):
-                checkpoint.unlink()
+            if writes_files():
+                write_json(self.run_folder.choice, {**shares, "validation_auc": choice.validation_aucs, **failed})
+                for checkpoint in self.run_folder.trials.glob(f"*/{CHECKPOINT}"):
+                    checkpoint.unlink()
+            wait_for_files()
         return chosen
 
     def find_tickets(self, plan: DistillationPlan) -> Sequence[Ticket]:
         folder = self.run_folder.ticket_folder(plan)
         done = folder / "tickets.json"
-        if done.exists():
+        if agreed(done.exists()):
             return [load_ticket(folder / slug) for slug in read_json(done)["tickets"]]
         name = folder.relative_to(self.run_folder.folder).as_posix()
         labels = self.soft_labels(plan.search)
         tickets = self.stages.find_tickets(self.budgets, name, start=self.dense_start(), soft_labels=labels)
-        write_json(done, {"tickets": [ticket.budget.slug for ticket in tickets]})
-        (folder / CHECKPOINT).unlink(missing_ok=True)
+        if writes_files():
+            write_json(done, {"tickets": [ticket.budget.slug for ticket in tickets]})
+            (folder / CHECKPOINT).unlink(missing_ok=True)
+        wait_for_files()
         return tickets
 
     def retrain(self, ticket: Ticket, plan: DistillationPlan) -> TrainedModel:
@@ -195,18 +212,20 @@ class RunWorkflow(Workflow[FrontierPoint]):
 
     def prune_to(self, ticket: Ticket, plan: DistillationPlan) -> FrontierPoint:
         done = self.run_folder.retrained(ticket.budget) / "point.json"
-        return FrontierPoint.from_json(read_json(done)) if done.exists() else super().prune_to(ticket, plan)
+        return FrontierPoint.from_json(read_json(done)) if agreed(done.exists()) else super().prune_to(ticket, plan)
 
     def keep(self, ticket: Ticket, trained: TrainedModel) -> FrontierPoint:
         """Write the model as a bundle, then its point on the frontier."""
         run, config = self.run_folder, self.run_folder.config
         assert isinstance(trained.model, CtrModel)
         point = _point(trained, label=method_name(config.embedding), budget=str(ticket.budget), seed=config.seed)
-        encoder = RowEncoder.load(run.encoded)
-        bundle = save_bundle(run.bundle(ticket.budget), trained.model, config.model, encoder, metadata=point.to_json())
-        point = replace(point, bundle_bytes=sum(file.stat().st_size for file in bundle.rglob("*") if file.is_file()))
-        _finish(run.retrained(ticket.budget), point)
-        return point
+        if writes_files():
+            encoder, model, folder = RowEncoder.load(run.encoded), trained.model.to("cpu"), run.bundle(ticket.budget)
+            bundle = save_bundle(folder, model, config.model, encoder, metadata=point.to_json())
+            sizes = (file.stat().st_size for file in bundle.rglob("*") if file.is_file())
+            _finish(run.retrained(ticket.budget), replace(point, bundle_bytes=sum(sizes)))
+        wait_for_files()
+        return FrontierPoint.from_json(read_json(run.retrained(ticket.budget) / "point.json"))
 
 
 def _point(trained: TrainedModel, *, label: str, budget: str | None, seed: int) -> FrontierPoint:

@@ -37,13 +37,18 @@ class PrunedRows:
             self.from_clock.fill_(torch.inf)
         self._any_recorded = False
 
-    def remove_from(self, distinct: DistinctIds, clock: float) -> DistinctIds:
-        """The batch without the ids whose rows are known to be pruned at this clock."""
+    def up_to_date(self) -> "PrunedRows":
+        """These records, empty if a dense optimizer step or a loaded state wrote the whole table."""
         versions = self._current_versions()
         self._records = versions == self._versions  # recording has no use if every step writes the whole table
-        if not self._records:  # a dense optimizer step or a loaded state wrote it
+        if not self._records:
             self.forget()
             self._versions = versions
+        return self
+
+    def remove_from(self, distinct: DistinctIds, clock: float) -> DistinctIds:
+        """The batch without the ids whose rows are known to be pruned at this clock."""
+        if not self.up_to_date()._records:
             return distinct
         if not runs_on_kernels(self.from_clock, distinct.ids):
             return distinct.without(self.from_clock[distinct.ids] <= clock)

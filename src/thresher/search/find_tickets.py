@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import torch
 from torch import Tensor, nn
 
+from thresher._internal.processes import current_processes, writes_files
 from thresher._internal.registry import Registry
 from thresher.embeddings.base import FieldEmbedding
 from thresher.errors import AttachError, BudgetError, ConfigError
@@ -74,7 +75,7 @@ class SearchTask:
 
     def save(self, ticket: Ticket) -> None:
         """Write a ticket into a subfolder named after its budget, if there is a folder."""
-        if self.folder is not None:
+        if self.folder is not None and writes_files():
             save_ticket(ticket, self.folder / ticket.budget.slug)
 
     def load_mask_tickets(self, slugs: Iterable[str]) -> list[MaskTicket]:
@@ -100,6 +101,8 @@ _MODULES = (
     "thresher.baselines.magnitude",
     "thresher.baselines.nis",
 )
+_SHARED_ALGORITHMS = {"threshold"}
+"""Searches that several processes can run together."""
 _registry: Registry[type[SearchAlgorithm]] = Registry("search algorithm", _MODULES)
 
 
@@ -158,7 +161,12 @@ def find_tickets(
         progress=progress,
         should_stop=should_stop,
     )
-    return search_algorithm(_declared_algorithm(model))(task).run()
+    algorithm = _declared_algorithm(model)
+    if current_processes() is not None and algorithm not in _SHARED_ALGORITHMS:
+        raise ConfigError(
+            f"search {algorithm!r} runs in one process only. Use the method pep with several processes, or one process"
+        )
+    return search_algorithm(algorithm)(task).run()
 
 
 def unmet_budgets(

@@ -145,7 +145,7 @@ class Searcher(MaskSearch):
         if self.processes is None:
             return
         for holder in self._holders:
-            self.processes.unite_(holder.seen)
+            holder.unite_seen(self.processes)
         if self.processes == current_processes():
             return  # Thresher's training loop exchanges gradients itself
         parameters = {f"{name}.weight": table.holders[0].raw_weight for name, table in self.tables.items()}

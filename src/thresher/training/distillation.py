@@ -20,6 +20,7 @@ from torch import nn
 from torch.nn.modules.dropout import _DropoutNd
 
 from thresher._internal.files import atomic_file
+from thresher._internal.processes import current_processes
 from thresher.data.batches.batches import BatchSource, DistillableSource
 from thresher.data.batches.split_batches import EVALUATION_BATCH_SIZE, SplitBatches
 from thresher.errors import BudgetError, ConfigError
@@ -58,14 +59,15 @@ class SoftLabels:
         check_teacher_share(teacher_share)
         batches = distillable(source).in_order(EVALUATION_BATCH_SIZE)
         shown = StageProgress(progress, stage=stage, max_epochs=1, num_steps=len(batches))
-        labels, start = np.empty(batches.num_rows, np.float32), 0
-        for step, (batch, logits) in enumerate(predict(teacher, batches), 1):
+        labels = np.zeros(batches.num_rows, np.float32)
+        for step, (start, batch, logits) in enumerate(predict(teacher, batches), 1):
             targets = (1 - teacher_share) * batch.labels + teacher_share * torch.sigmoid(logits)  # [B]
             labels[start : start + len(targets)] = targets.cpu().numpy()
-            start += len(targets)
             if shown.due():
                 shown.report(step=step)
         shown.report(step=len(batches), finished=True)
+        if (processes := current_processes()) is not None:  # each has predicted other rows
+            processes.sum_(torch.from_numpy(labels))
         return cls(labels, teacher_share)
 
     @classmethod

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from thresher._internal.mapped_tensors import tensor_state
+from thresher._internal.processes import OwnState, Processes, agreed, current_processes
 from thresher.errors import ConfigError, FormatError, TimeLimitReached
 from thresher.training.averaging import WeightAverage
 from thresher.training.checkpoint import (
@@ -28,7 +30,9 @@ from thresher.training.checkpoint import (
     unpack_optimizer_,
     weights_digest,
 )
-from thresher.training.loop import RunningLoss, SafeInterrupt, deferred_interrupts, evaluate, train_epoch
+from thresher.training.gradient_exchange import GradientExchange
+from thresher.training.interrupts import SafeInterrupt, deferred_interrupts
+from thresher.training.loop import RunningLoss, evaluate, train_epoch
 from thresher.training.metrics import Metrics
 from thresher.training.progress import Progress, StageProgress
 
@@ -39,6 +43,8 @@ if TYPE_CHECKING:
 CHECKPOINT = "checkpoint.safetensors"
 HISTORY = "history.jsonl"
 INITIAL_WEIGHTS = "initial_weights"
+TIME_LIMIT, INTERRUPTED = 1, 2
+"""Why a training stops early."""
 
 
 class TrainingController(Protocol):
@@ -95,15 +101,25 @@ def run_epochs(
     run_settings = json.loads(json.dumps(run_settings, default=str))  # tuples and paths as read from a checkpoint
     if folder is not None:  # settings do not distinguish two models or tickets of the same size
         run_settings[INITIAL_WEIGHTS] = weights_digest(model)
-    run = _Run(model, optimizer, controller, average, stage, run_settings, folder)
+    processes = current_processes()
+    exchange = None if processes is None else GradientExchange(model, processes)
+    run = _Run(model, optimizer, controller, average, stage, run_settings, folder, processes)
     show = StageProgress(progress, stage=title or stage, max_epochs=max_epochs, num_steps=len(data.train))
     with isolated_rng(), deferred_interrupts() as interrupts:
         run.start(seed)
         show.report(epoch=run.epoch, step=run.step, **controller.progress())
 
-        def stop_if_requested() -> None:
+        def stop_reason() -> int:
+            if interrupts.pending:
+                return INTERRUPTED
+            return TIME_LIMIT if should_stop is not None and not controller.finished and should_stop() else 0
+
+        def stop_if_requested(reason: int | None = None) -> None:
+            reason = stop_reason() if reason is None else reason
+            if reason == INTERRUPTED:
+                interrupts.pending = True
             interrupts.raise_if_pending()
-            if should_stop is not None and not controller.finished and should_stop():
+            if reason == TIME_LIMIT:
                 raise TimeLimitReached(f"time limit reached in epoch {run.epoch}, step {run.step} ({title or stage})")
 
         def on_step(step: int, loss: Tensor) -> bool:
@@ -113,7 +129,7 @@ def run_epochs(
             controller.after_step()
             if show.due():
                 show.note(**controller.progress())
-            stop_if_requested()
+            stop_if_requested(None if exchange is None else exchange.stop)
             return controller.finished  # a search may end inside an epoch
 
         try:
@@ -121,9 +137,11 @@ def run_epochs(
                 loss = train_epoch(
                     model, data.train, optimizer, run.epoch,
                     start=run.step, on_step=on_step, progress=show, running=run.loss,
+                    exchange=exchange, stop=stop_reason,
                 )  # fmt: skip
+                agree_on_statistics(model)
                 with nullcontext() if average is None else average.in_place():
-                    with interrupts.immediate():
+                    with interrupts.immediate() if processes is None else nullcontext():
                         metrics = evaluate(model, data.validation, feature_counts=data.feature_counts)
                         watched = {
                             name: evaluate(model, source, feature_counts=data.feature_counts).to_json()
@@ -132,7 +150,7 @@ def run_epochs(
                     run.end_epoch(loss, metrics, watched)
                 run.save()
                 show.report(**controller.progress())
-                stop_if_requested()
+                stop_if_requested(None if processes is None else max(processes.gather_objects(stop_reason())))
         except TimeLimitReached:
             run.save()
             raise
@@ -154,19 +172,22 @@ class _Run:
     stage: str
     settings: dict[str, Any]
     folder: Path | None
+    processes: Processes | None = None
 
     def __post_init__(self) -> None:
         self.path = None if self.folder is None else self.folder / CHECKPOINT
-        self.history = History(None if self.folder is None else self.folder / HISTORY)
+        self.writes = self.processes is None or self.processes.is_first
+        self.history = History(self.folder / HISTORY if self.folder is not None and self.writes else None)
         self.epoch, self.step, self.seconds = 1, 0, 0.0  # the running epoch, from 1
         self.loss = RunningLoss()
         self._last_time = perf_counter()
 
     def start(self, seed: int) -> None:
-        if self.path is not None and self.path.exists():
+        rank = 0 if self.processes is None else self.processes.rank
+        seed_all(derive_seed(seed, self.stage, *([rank] if rank else [])))
+        if self.path is not None and agreed(self.path.exists()):
             self._resume(Checkpoint.load(self.path), self.path)
         else:
-            seed_all(derive_seed(seed, self.stage))
             self.history.restore([])
 
     def end_epoch(self, loss: float, metrics: Metrics, watched: Mapping[str, Any]) -> None:
@@ -181,6 +202,12 @@ class _Run:
         if self.path is None:
             return
         self._count_time()
+        generators = [capture_rng_state()]
+        if self.processes is not None:
+            unite_seen(self.model, self.processes)
+            generators = self.processes.gather_objects(generators[0])
+        if not self.writes:
+            return
         checkpoint = Checkpoint(
             metadata={
                 "stage": self.stage,
@@ -197,7 +224,8 @@ class _Run:
             checkpoint.add("average", self.average.state())
         checkpoint.add("model", Checkpoint(tensor_state(self.model)))
         checkpoint.add("optimizer", pack_optimizer(self.optimizer))
-        checkpoint.add("rng", Checkpoint(capture_rng_state()))
+        for rank, generator in enumerate(generators):
+            checkpoint.add(_rng_name(rank), Checkpoint(generator))
         checkpoint.save(self.path)
 
     def _count_time(self) -> None:
@@ -209,7 +237,9 @@ class _Run:
         self._check(stored, path)
         unpack_model_(checkpoint.part("model"), self.model)
         unpack_optimizer_(checkpoint.part("optimizer"), self.optimizer)
-        restore_rng_state(checkpoint.part("rng").tensors)
+        rank, size = (0, 1) if self.processes is None else (self.processes.rank, self.processes.size)
+        if sum(name.startswith("rng") for name in stored) == size:  # else each keeps its new generator
+            restore_rng_state(checkpoint.part(_rng_name(rank)).tensors)
         self.controller.load(checkpoint.part("controller"))
         if self.average is not None:
             self.average.load(checkpoint.part("average"))
@@ -233,3 +263,24 @@ class _Run:
         if settings.get(INITIAL_WEIGHTS) != self.settings[INITIAL_WEIGHTS]:
             reason = "written for a model with other initial weights: another model or ticket, or one without a seed"
             raise ConfigError(f"{path} was {reason}. Pass the same model, or delete the file to start again")
+
+
+def _rng_name(rank: int) -> str:
+    return f"rng-{rank}" if rank else "rng"
+
+
+def unite_seen(model: nn.Module, processes: Processes) -> None:
+    """Make the record of the rows looked up in training equal in all processes."""
+    for module in model.modules():
+        if isinstance(module, OwnState):
+            module.unite_seen(processes)
+
+
+def agree_on_statistics(model: nn.Module) -> None:
+    """Use the first process's running statistics of batch norm in all processes, as DistributedDataParallel does."""
+    if (processes := current_processes()) is None:
+        return
+    for module in model.modules():
+        if isinstance(module, _BatchNorm):
+            for statistics in module.buffers():
+                processes.copy_from_first_(statistics)

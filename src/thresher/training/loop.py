@@ -1,11 +1,8 @@
-"""One epoch of training, one evaluation, and Ctrl-C deferred to the end of a step."""
+"""One epoch of training, and one evaluation."""
 
 import math
-import signal
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +12,11 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from thresher.errors import ThresherError
+from thresher._internal.processes import Processes, current_processes
+from thresher.embeddings.base import RowGradients
+from thresher.errors import ConfigError, ThresherError
+from thresher.training.devices import autocast, batches_on
+from thresher.training.gradient_exchange import GradientExchange
 from thresher.training.metrics import Metrics, compute_metrics
 from thresher.training.progress import StageProgress
 
@@ -70,6 +71,8 @@ def train_epoch(
     on_step: OnStep | None = None,
     progress: StageProgress | None = None,
     running: RunningLoss | None = None,
+    exchange: GradientExchange | None = None,
+    stop: Callable[[], int] | None = None,
 ) -> float:
     """Train one epoch and return its mean loss per row (per unit of sample weight where there are weights).
 
@@ -78,19 +81,26 @@ def train_epoch(
         on_step: called after each optimizer step with the step's index in the epoch (from 0) and its loss; returns True
             to end the epoch here.
         running: the loss of the batches before `start`.
+        exchange: adds up the gradients of several processes, which share each batch.
+        stop: passed on by `exchange`: above 0, all processes stop after this step.
     """
+    if exchange is not None:
+        batches = part_of_process(batches, exchange.processes)
     running = RunningLoss() if running is None else running
-    device, moves = _device(model)
+    device = device_of(model)
     model.train()
-    for step, batch in enumerate(batches.epoch(epoch, start), start):
-        if moves:
-            batch = batch.to(device)
+    for step, batch in enumerate(batches_on(batches.epoch(epoch, start), device), start):
         optimizer.zero_grad(set_to_none=True)
-        with lone_row(model, batch) if 0 < step == len(batches) - 1 else nullcontext():
-            loss, weight = mean_loss(model(*batch.inputs), batch)
-            loss.backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
+        may_be_one = exchange is not None or 0 < step == len(batches) - 1
+        with lone_row(model, batch) if may_be_one else nullcontext():
+            with autocast(device):
+                loss, weight = mean_loss(model(*batch.inputs), batch) if _has_rows(batch) else _no_rows(batch)
+            if loss.requires_grad:
+                loss.backward()  # type: ignore[no-untyped-call]
         loss = loss.detach()
+        if exchange is not None:
+            loss = exchange(loss, 0 if stop is None else stop())
+        optimizer.step()
         running.add(epoch, step, loss, weight)
         if on_step is not None and on_step(step, loss):
             break
@@ -106,6 +116,24 @@ def train_epoch(
     return mean
 
 
+def part_of_process(batches: "BatchSource", processes: Processes) -> "BatchSource":
+    """The process's part of each batch; raise if the source cannot be shared."""
+    from thresher.data.batches.batches import SharedSource
+
+    if isinstance(batches, SharedSource):
+        return batches.part(processes.rank, processes.size)
+    raise ConfigError(f"{type(batches).__name__} cannot be shared by processes: it needs part(rank, size)")
+
+
+def _has_rows(batch: "Batch") -> bool:
+    return batch.total_weight is None or len(batch.labels) > 0
+
+
+def _no_rows(batch: "Batch") -> tuple[Tensor, float]:
+    """The loss of a process that has no row of a small batch."""
+    return batch.labels.sum(), batch.total_weight or 0.0
+
+
 def lone_row(model: nn.Module, batch: "Batch") -> AbstractContextManager[None]:
     """For a batch of one row, which has no variance: batch norm uses its running statistics inside."""
     if len(batch.labels) != 1:
@@ -114,13 +142,24 @@ def lone_row(model: nn.Module, batch: "Batch") -> AbstractContextManager[None]:
 
 
 @torch.no_grad()
-def predict(model: nn.Module, batches: "BatchSource") -> Iterator[tuple["Batch", Tensor]]:
-    """Each batch of a split, in order, with the model's logits `[B]`, in evaluation mode; modes are restored."""
-    device, moves = _device(model)
+def predict(model: nn.Module, batches: "BatchSource") -> Iterator[tuple[int, "Batch", Tensor]]:
+    """Each batch of a split with its first row and the model's logits `[B]`, in evaluation mode; modes are restored.
+
+    Processes that train together get different batches: batch `k` is predicted by process `k mod size`.
+    """
+    device, processes, first = device_of(model), current_processes(), 0
     with _evaluation_mode(model):
-        for batch in batches.epoch(0):
-            moved = batch.to(device) if moves else batch
-            yield moved, _as_labels(model(*moved.inputs), moved.labels)
+        for number, batch in enumerate(batches.epoch(0)):
+            if processes is None or number % processes.size == processes.rank:
+                moved = batch if device.type == "cpu" else batch.to(device)
+                with autocast(device):
+                    logits = model(*moved.inputs).float()
+                yield first, moved, _as_labels(logits, moved.labels)
+            first += len(batch.labels)
+    if processes is not None:
+        for module in model.modules():
+            if isinstance(module, RowGradients):
+                module.unite_records(processes)
 
 
 @torch.no_grad()
@@ -132,28 +171,58 @@ def evaluate(
     `rare_auc` needs `feature_counts` `[N]` of the training split, and feature ids `[B, F]` as the first input.
     """
     counts = None if feature_counts is None else np.asarray(feature_counts)
-    labels, logits, weights, row_counts = [], [], [], []
-    for batch, found in predict(model, batches):
+    columns = predict_rows(model, batches, counts)
+    if columns["labels"] is None:
+        raise ThresherError("the split to evaluate on has no row")
+    return compute_metrics(**columns)  # type: ignore[arg-type]
+
+
+def predict_rows(
+    model: nn.Module, batches: "BatchSource", counts: NDArray[Any] | None = None
+) -> dict[str, NDArray[Any] | None]:
+    """All rows of a split in order, also those that other processes predict: labels, logits, weights and row_counts.
+
+    The last are the training counts of each row's rarest feature, if `counts` `[N]` are given. Absent columns are None.
+    """
+    firsts, labels, logits, weights, row_counts = [], [], [], [], []
+    for first, batch, found in predict(model, batches):
         if counts is not None and (rarest := _rarest_counts(batch, counts)) is not None:
             row_counts.append(rarest)
+        firsts.append(first)
         logits.append(found)
         labels.append(batch.labels)
         if batch.weights is not None:
             weights.append(batch.weights)
-    if not labels:
-        raise ThresherError("the split to evaluate on has no row")
-    return compute_metrics(
-        _to_numpy(labels),
-        _to_numpy(logits),
-        weights=_to_numpy(weights) if weights else None,
-        row_counts=np.concatenate(row_counts) if row_counts else None,
-    )
+    columns = {"labels": _to_numpy(labels), "logits": _to_numpy(logits), "weights": _to_numpy(weights)}
+    columns["row_counts"] = np.concatenate(row_counts) if row_counts else None
+    if (processes := current_processes()) is not None:
+        columns = _of_all_processes(columns, firsts, [len(part) for part in labels], processes)
+    return columns
+
+
+def _of_all_processes(
+    columns: Mapping[str, NDArray[Any] | None], firsts: list[int], sizes: list[int], processes: Processes
+) -> dict[str, NDArray[Any] | None]:
+    """The columns of all processes in the order of the rows; each has predicted some batches."""
+    every = processes.gather_objects((firsts, sizes, columns))
+    order = np.argsort([first for parts, _, _ in every for first in parts], kind="stable")
+    joined: dict[str, NDArray[Any] | None] = {}
+    for name in columns:
+        batches: list[NDArray[Any]] = []
+        for _, lengths, found in every:
+            if found[name] is not None:
+                batches += np.split(found[name], np.cumsum(lengths)[:-1])
+        joined[name] = np.concatenate([batches[place] for place in order]) if batches else None
+    return joined
 
 
 def mean_loss(logits: Tensor, batch: "Batch") -> tuple[Tensor, float | Tensor]:
     """A batch's mean loss, and its weight in the mean over batches. Independent of the scale of the sample weights."""
     labels = batch.labels.to(logits.dtype)
     logits = _as_labels(logits, labels)
+    if batch.total_weight is not None:  # this process's part of the batch: the losses of all parts add up to the mean
+        losses = binary_cross_entropy_with_logits(logits, labels, weight=batch.weights, reduction="sum")
+        return losses / max(batch.total_weight, torch.finfo(losses.dtype).tiny), batch.total_weight
     if batch.weights is None:
         return binary_cross_entropy_with_logits(logits, labels), float(len(labels))
     total = batch.weights.sum()
@@ -193,64 +262,11 @@ def _evaluation_mode(model: nn.Module) -> Iterator[None]:
             module.training = training
 
 
-def _device(model: nn.Module) -> tuple[torch.device, bool]:
-    """The model's device, and whether batches (made on the CPU) must be moved there."""
+def device_of(model: nn.Module) -> torch.device:
+    """The device of a model's parameters, to which batches (made on the CPU) must be moved."""
     parameter = next(model.parameters(), None)
-    device = torch.device("cpu") if parameter is None else parameter.device
-    return device, device.type != "cpu"
+    return torch.device("cpu") if parameter is None else parameter.device
 
 
-def _to_numpy(parts: list[Tensor]) -> NDArray[Any]:
-    return torch.cat(parts).float().cpu().numpy()
-
-
-class SafeInterrupt(KeyboardInterrupt):
-    """Ctrl-C, raised between two steps, when a checkpoint is consistent."""
-
-
-class Interrupts:
-    """Records Ctrl-C until `raise_if_pending()` is called. A second Ctrl-C raises `KeyboardInterrupt` at once."""
-
-    def __init__(self) -> None:
-        self.pending = False
-        self._immediate = False
-
-    def raise_if_pending(self) -> None:
-        """Call this between steps."""
-        if self.pending:
-            self.pending = False
-            raise SafeInterrupt
-
-    @contextmanager
-    def immediate(self) -> Iterator[None]:
-        """Inside, Ctrl-C is raised at once: nothing changes that a checkpoint holds (e.g. an evaluation)."""
-        self.raise_if_pending()
-        self._immediate = True
-        try:
-            yield
-        finally:
-            self._immediate = False
-
-    def handle(self, signum: int, frame: FrameType | None) -> None:
-        if self.pending:
-            raise KeyboardInterrupt
-        self.pending = True
-        if self._immediate:
-            self.raise_if_pending()
-
-
-@contextmanager
-def deferred_interrupts() -> Iterator[Interrupts]:
-    """Defer Ctrl-C until `raise_if_pending()` or the end of the block; only in the main thread."""
-    interrupts = Interrupts()
-    before = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or before in (signal.SIG_IGN, None):
-        yield interrupts
-        return
-    signal.signal(signal.SIGINT, interrupts.handle)
-    try:
-        yield interrupts
-    finally:
-        signal.signal(signal.SIGINT, before)
-    if interrupts.pending:
-        raise KeyboardInterrupt
+def _to_numpy(parts: list[Tensor]) -> NDArray[Any] | None:
+    return torch.cat(parts).float().cpu().numpy() if parts else None

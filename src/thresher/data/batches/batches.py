@@ -1,7 +1,7 @@
 """Batches of tensors: from an `EncodedSplit` on disk (`Batches`) or from tensors in memory (`TensorBatches`)."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -30,9 +30,19 @@ class Batch:
     inputs: tuple[Any, ...]
     labels: Tensor  # float32 [B]
     weights: Tensor | None = None  # float32 [B]
+    total_weight: float | None = None
+    """Rows (or the sum of sample weights) of the whole batch, if this is the part of one process."""
 
-    def to(self, device: torch.device | str) -> "Batch":
-        return Batch(_move(self.inputs, device), self.labels.to(device), _move(self.weights, device))
+    def to(self, device: torch.device | str, *, non_blocking: bool = False) -> "Batch":
+        return self._map(lambda tensor: tensor.to(device, non_blocking=non_blocking))
+
+    def pin_memory(self) -> "Batch":
+        """In memory from which a GPU copies while the CPU goes on."""
+        return self._map(lambda part: part.pin_memory() if hasattr(part, "pin_memory") else part)
+
+    def _map(self, change: Callable[[Any], Any]) -> "Batch":
+        inputs = _map_tensors(self.inputs, change)
+        return replace(self, inputs=inputs, labels=change(self.labels), weights=_map_tensors(self.weights, change))
 
 
 class BatchSource(Protocol):
@@ -57,6 +67,14 @@ class DistillableSource(BatchSource, Protocol):
 
     def with_labels(self, labels: NDArray[np.float32]) -> BatchSource:
         """The same batches with these labels, `[rows]` in file order."""
+
+
+@runtime_checkable
+class SharedSource(BatchSource, Protocol):
+    """A source whose batches several processes can share."""
+
+    def part(self, rank: int, size: int) -> BatchSource:
+        """The part of each batch that belongs to process `rank` of `size`; together they are the batches of `self`."""
 
 
 def check_labels(labels: NDArray[np.float32], num_rows: int) -> None:
@@ -91,6 +109,7 @@ class Batches:
         if seed is not None and window < min(split.num_rows, 2 * BLOCK_ROWS):
             raise ConfigError(f"window is {window} rows; a shuffle window needs at least {2 * BLOCK_ROWS}")
         self.split, self.batch_size, self.seed, self.window, self.prefetch = split, batch_size, seed, window, prefetch
+        self._part: tuple[int, int] | None = None
 
     @property
     def num_rows(self) -> int:
@@ -102,6 +121,12 @@ class Batches:
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
         batches = (self._batch(rows) for rows in self._rows(epoch, start * self.batch_size))
         return prefetched(batches, self.prefetch) if self.prefetch else batches
+
+    def part(self, rank: int, size: int) -> "Batches":
+        """The part of each batch that belongs to process `rank` of `size`; only its rows are read."""
+        found = Batches(self.split, self.batch_size, seed=self.seed, window=self.window, prefetch=self.prefetch)
+        found._part = (rank, size)
+        return found
 
     def in_order(self, batch_size: int) -> "Batches":
         return Batches(self.split, batch_size, prefetch=self.prefetch)
@@ -130,13 +155,20 @@ class Batches:
                         os.posix_fadvise(file.fileno(), place, size, os.POSIX_FADV_WILLNEED)
 
     def _batch(self, rows: Rows) -> Batch:
-        split = self.split
+        split, total = self.split, None
+        if self._part is not None:
+            all_weights = None if split.weights is None else _gather(split.weights, rows)
+            num_rows = rows.stop - rows.start if isinstance(rows, slice) else len(rows)
+            total = float(num_rows) if all_weights is None else float(all_weights.sum())
+            first, last = part_of(num_rows, *self._part)
+            start = rows.start if isinstance(rows, slice) else 0
+            rows = slice(start + first, start + last) if isinstance(rows, slice) else rows[first:last]
         ids, dense = _gather(split.ids, rows), None if split.dense is None else _gather(split.dense, rows)
         inputs: tuple[Any, ...] = (ids,) if dense is None else (ids, dense)
         if split.bags:
             inputs = (ids, dense, tuple(_gather_bag(bag, rows) for bag in split.bags))
         weights = None if split.weights is None else _gather(split.weights, rows)
-        return Batch(inputs, _gather(split.labels, rows).float(), weights)
+        return Batch(inputs, _gather(split.labels, rows).float(), weights, total)
 
 
 class TensorBatches:
@@ -171,6 +203,7 @@ class TensorBatches:
         if batch_size < 1:
             raise DataError(f"batch_size is {batch_size}; it must be at least 1")
         self.batch_size, self.seed = batch_size, seed
+        self._part: tuple[int, int] | None = None
 
     @property
     def num_rows(self) -> int:
@@ -178,6 +211,12 @@ class TensorBatches:
 
     def __len__(self) -> int:
         return -(-self.num_rows // self.batch_size)
+
+    def part(self, rank: int, size: int) -> "TensorBatches":
+        """The part of each batch that belongs to process `rank` of `size`."""
+        found = TensorBatches(self.inputs, self.labels, self.batch_size, weights=self.weights, seed=self.seed)
+        found._part = (rank, size)
+        return found
 
     def in_order(self, batch_size: int) -> "TensorBatches":
         return TensorBatches(self.inputs, self.labels, batch_size, weights=self.weights)
@@ -192,11 +231,21 @@ class TensorBatches:
         if self.seed is not None:
             order = torch.from_numpy(np.random.default_rng([self.seed, epoch]).permutation(self.num_rows))
         for first in range(start * self.batch_size, self.num_rows, self.batch_size):
-            rows = slice(first, first + self.batch_size)
+            rows, total = slice(first, min(first + self.batch_size, self.num_rows)), None
+            if self._part is not None:
+                whole = rows if order is None else order[rows].to(self.labels.device)
+                total = float(rows.stop - first if self.weights is None else self.weights[whole].sum())
+                begin, end = part_of(rows.stop - first, *self._part)
+                rows = slice(first + begin, first + end)
             taken = rows if order is None else order[rows].to(self.labels.device)
             weights = None if self.weights is None else self.weights[taken]
             inputs = (x[taken] if isinstance(x, Tensor) else {k: v[taken] for k, v in x.items()} for x in self.inputs)
-            yield Batch(tuple(inputs), self.labels[taken], weights)
+            yield Batch(tuple(inputs), self.labels[taken], weights, total)
+
+
+def part_of(num_rows: int, rank: int, size: int) -> tuple[int, int]:
+    """The first row of a batch that belongs to a process, and the first that does not any more."""
+    return num_rows * rank // size, num_rows * (rank + 1) // size
 
 
 def _gather(array: NDArray[Any], rows: Rows) -> Tensor:
@@ -215,7 +264,11 @@ def _gather_bag(bag: Bag, rows: Rows) -> Bag:
     return replace(bag, values=torch.from_numpy(values), offsets=torch.from_numpy(offsets))
 
 
-def _move(part: Any, device: torch.device | str) -> Any:
+def _map_tensors(part: Any, change: Callable[[Any], Any]) -> Any:
     if isinstance(part, tuple):
-        return tuple(_move(one, device) for one in part)
-    return None if part is None else part.to(device)
+        return tuple(_map_tensors(one, change) for one in part)
+    if isinstance(part, Mapping):
+        return {name: _map_tensors(one, change) for name, one in part.items()}
+    if isinstance(part, Bag):
+        return replace(part, values=change(part.values), offsets=change(part.offsets))
+    return None if part is None else change(part)
