@@ -125,13 +125,17 @@ def part_of_process(batches: "BatchSource", processes: Processes) -> "BatchSourc
     raise ConfigError(f"{type(batches).__name__} cannot be shared by processes: it needs part(rank, size)")
 
 
+def _total_weight(batch: "Batch") -> float | None:
+    return getattr(batch, "total_weight", None)  # users' own batches may lack it
+
+
 def _has_rows(batch: "Batch") -> bool:
-    return batch.total_weight is None or len(batch.labels) > 0
+    return _total_weight(batch) is None or len(batch.labels) > 0
 
 
 def _no_rows(batch: "Batch") -> tuple[Tensor, float]:
     """The loss of a process that has no row of a small batch."""
-    return batch.labels.sum(), batch.total_weight or 0.0
+    return batch.labels.sum(), _total_weight(batch) or 0.0
 
 
 def lone_row(model: nn.Module, batch: "Batch") -> AbstractContextManager[None]:
@@ -220,9 +224,9 @@ def mean_loss(logits: Tensor, batch: "Batch") -> tuple[Tensor, float | Tensor]:
     """A batch's mean loss, and its weight in the mean over batches. Independent of the scale of the sample weights."""
     labels = batch.labels.to(logits.dtype)
     logits = _as_labels(logits, labels)
-    if batch.total_weight is not None:  # this process's part of the batch: the losses of all parts add up to the mean
+    if (all_weights := _total_weight(batch)) is not None:  # the losses of all processes' parts add up to the mean
         losses = binary_cross_entropy_with_logits(logits, labels, weight=batch.weights, reduction="sum")
-        return losses / max(batch.total_weight, torch.finfo(losses.dtype).tiny), batch.total_weight
+        return losses / max(all_weights, torch.finfo(losses.dtype).tiny), all_weights
     if batch.weights is None:
         return binary_cross_entropy_with_logits(logits, labels), float(len(labels))
     total = batch.weights.sum()
