@@ -113,10 +113,10 @@ def test_other_files_and_later_versions_are_refused(tmp_path, monkeypatch):
         Checkpoint.load(tmp_path / "other.safetensors")
     with pytest.raises(FormatError, match="does not exist"):
         Checkpoint.load(tmp_path / "none.safetensors")
-    monkeypatch.setattr("thresher.training.checkpoint.VERSION", 2)
+    monkeypatch.setattr("thresher.training.checkpoint.VERSION", 9)
     Checkpoint().save(tmp_path / "later.safetensors")
     monkeypatch.undo()
-    with pytest.raises(FormatError, match="format version 2; this release reads up to 1"):
+    with pytest.raises(FormatError, match="format version 9; this release reads up to 2"):
         Checkpoint.load(tmp_path / "later.safetensors")
 
 

@@ -5,6 +5,7 @@ may be larger than the memory: the system keeps the rows in use and writes the o
 """
 
 import mmap
+import os
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -16,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from thresher._internal.documents import check_regular, damaged_file
-from thresher.errors import ThresherError
+from thresher.errors import ThresherError, WriteError
 
 LARGE_BYTES = 4 << 20
 CHUNK_ENTRIES = 1 << 20  # entries processed at a time where a temporary of the table's size would be too large
@@ -95,6 +96,16 @@ def _in_file(folder: Path, shape: torch.Size, dtype: torch.dtype) -> Tensor:
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=folder, prefix="table-", delete=False) as file:
         path = Path(file.name)
+        try:
+            # without reserved space, a write to the map on a full disk would end the process
+            if hasattr(os, "posix_fallocate") and shape.numel():
+                os.posix_fallocate(file.fileno(), 0, shape.numel() * dtype.itemsize)
+        except OSError as error:
+            path.unlink()
+            raise WriteError(
+                f"cannot reserve {shape.numel() * dtype.itemsize:,} bytes in {folder}: {error.strerror}. Free disk "
+                "space or choose another folder."
+            ) from error
     try:
         return torch.from_file(str(path), shared=True, size=shape.numel(), dtype=dtype).view(shape)
     finally:

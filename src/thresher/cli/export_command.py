@@ -1,6 +1,5 @@
 """export: one pruned model of a run as a bundle or for another engine, optionally quantised."""
 
-import shutil
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, cast, get_args
@@ -176,13 +175,12 @@ def _quantize(
 
 
 def _write(to: str, folder: Path, out: Path) -> None:
-    from thresher._internal.files import atomic_folder
+    from thresher.serving.bundle import copy_bundle
     from thresher.serving.export import export_csr, export_dense, export_onnx, export_program
 
     match to:
         case "bundle":
-            with atomic_folder(out) as beside:
-                shutil.copytree(folder, beside, dirs_exist_ok=True)
+            copy_bundle(folder, out)
         case "onnx":
             export_onnx(folder, out)
         case "torch" | "compiled":

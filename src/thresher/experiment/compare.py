@@ -33,6 +33,7 @@ from thresher.experiment.config import RunConfig
 from thresher.experiment.data_argument import Data, compare_settings, output_folder, store_frame
 from thresher.experiment.floor import NO_EMBEDDING
 from thresher.experiment.prune import encode_data
+from thresher.experiment.repair import repair
 from thresher.experiment.retrain import TrainedModel
 from thresher.models.model_registry import FLOOR, model_config
 from thresher.search.budget import Budget, Budgets
@@ -134,6 +135,7 @@ class _Sweep:
 
     def run(self, frame: pl.DataFrame | None = None) -> None:
         check_comparable(self.config, self.out / SETTINGS)
+        repair(self.out)
         save_toml(self.config, self.out / SETTINGS)
         if frame is not None:
             store_frame(frame, self.out)
@@ -147,6 +149,8 @@ class _Sweep:
             self._floor(table, seed)
             self._own_points(table, model, method, seed)
             self._budget_points(table, model, method, seed)
+        for checkpoint in (self.out / "cells").rglob(CHECKPOINT):
+            checkpoint.unlink()  # of settings that were only tried, or of a killed process
 
     def time_is_up(self) -> bool:
         return self.end is not None and monotonic() >= self.end

@@ -30,6 +30,7 @@ from thresher.errors import (
 )
 from thresher.experiment.config import RunConfig, changed_settings
 from thresher.experiment.data_argument import DATA_FILE, store_frame
+from thresher.experiment.repair import repair
 from thresher.search.budget import Budget
 from thresher.serving.manifest import bundle_file_names
 from thresher.training.distillation import DistillationPlan, SoftLabels
@@ -81,6 +82,8 @@ class Run:
                 f"the run in {folder} was started with other settings ({changed_settings(stored, config)}). Resume it "
                 f"with the settings in {settings}, or choose another folder."
             )
+        if stored is not None and not force:
+            repair(folder)
         save_toml(config, settings)
         if frame is not None:
             if stored is None:  # rows that an interrupted start left behind

@@ -12,19 +12,21 @@
 
 import copy
 import math
+import shutil
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 import thresher
+from thresher._internal.documents import damaged_file
 from thresher._internal.files import atomic_folder, write_json
 from thresher._internal.folder_manifest import read_unchanged, write_manifest
+from thresher._internal.mapped_tensors import load_tensors
 from thresher._internal.settings import config_from_mapping, config_to_mapping
 from thresher.attach.extend import Growth, Start, extend_table
 from thresher.compact.embedding import CompactEmbedding
@@ -36,7 +38,7 @@ from thresher.embeddings.base import FieldEmbedding
 from thresher.errors import ConfigError, FormatError
 from thresher.models.base import CtrModel, ModelConfig
 from thresher.models.model_registry import build_model
-from thresher.serving.manifest import ARTEFACT, FORMAT, VERSION, Manifest, read_manifest
+from thresher.serving.manifest import ARTEFACT, FORMAT, VERSION, Manifest, bundle_file_names, read_manifest
 
 
 @dataclass(frozen=True)
@@ -146,6 +148,18 @@ def _open_bundle(folder: Path, *, verify: bool) -> Bundle:
     return Bundle(manifest.folder, encoder, model, config, tables, manifest.metadata, manifest.searched)
 
 
+def copy_bundle(source: str | Path, folder: str | Path) -> Path:
+    """Copy the files of a bundle that its manifest lists, after a check of their checksums."""
+    source, folder = Path(source), Path(folder)
+    with atomic_folder(folder) as temporary:
+        for name in sorted(bundle_file_names(source)):
+            (temporary / name).parent.mkdir(parents=True, exist_ok=True)
+            if (source / name).exists():  # bundles of version 1 have no manifest
+                shutil.copyfile(source / name, temporary / name)
+        read_manifest(temporary)
+    return folder
+
+
 def convert_bundle(source: str | Path, folder: str | Path, value_type: ValueType) -> Path:
     """Copy a bundle with its values rounded to another type.
 
@@ -237,15 +251,34 @@ def _build_model(
     manifest: Manifest, config: ModelConfig, encoder: RowEncoder, tables: Mapping[str, AnyTable]
 ) -> CtrModel:
     schema = encoder.schema
-    try:
+    network = load_tensors(manifest.network_path)
+    with damaged_file(f"{manifest.folder}: its files do not fit its model, or one", "Export it again."):
         stored = {name: StoredEmbedding(schema.field_sizes, table) for name, table in tables.items()}
-        # a model without embedding vectors (LR) uses only the sizes of its embedding
-        embedding = stored.get("embedding") or next(iter(stored.values()))
-        with torch.random.fork_rng(devices=[]):  # initialization must not change the caller's random state
-            model = build_model(embedding, config, num_dense=schema.num_dense)
-        for name, module in stored.items():
-            model.set_submodule(name, module)
-        model.load_state_dict(load_file(manifest.network_path), assign=True)
-    except (RuntimeError, ValueError, AttributeError, StopIteration, SafetensorError, OSError) as error:
-        raise FormatError(f"{manifest.folder}: its files do not fit its model ({error}). Export it again.") from error
+        _check_sizes(manifest.model, len(network))
+
+        def build() -> CtrModel:
+            # a model without embedding vectors (LR) uses only the sizes of its embedding
+            embedding = stored.get("embedding") or next(iter(stored.values()))
+            with torch.random.fork_rng(devices=[]):  # initialization must not change the caller's random state
+                model = build_model(embedding, config, num_dense=schema.num_dense)
+            for name, module in stored.items():
+                model.set_submodule(name, module)
+            return model
+
+        with torch.device("meta"):  # shapes without memory: settings may ask for a model of any size
+            model = build()
+        model.load_state_dict(network, assign=True)
+        if any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers())):  # buffers that are not stored
+            model = build()
+            model.load_state_dict(network, assign=True)
     return model.eval().requires_grad_(False)
+
+
+def _check_sizes(model: Mapping[str, Any], num_tensors: int) -> None:
+    """Raise if the settings ask for more layers than the bundle has tensors; each layer has at least one."""
+    for key, value in model.items():
+        if isinstance(value, Mapping):
+            _check_sizes(value, num_tensors)
+        num_layers = len(value) if isinstance(value, list) else value if key == "num_layers" else 0
+        if isinstance(num_layers, int) and num_layers > num_tensors:
+            raise ValueError(f"{key} asks for {num_layers:,} layers, but {num_tensors} tensors are stored")

@@ -17,12 +17,13 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from thresher._internal.documents import check_regular, damaged_file
 from thresher._internal.files import atomic_file, write_text
 from thresher._internal.mapped_tensors import copy_of, load_tensor_state_, tensor_state
 from thresher.errors import FormatError, ThresherError, WriteError
 
 FORMAT = "thresher-checkpoint"
-VERSION = 1
+VERSION = 2
 Record = dict[str, Any]
 """Plain data with an integer `epoch`."""
 
@@ -55,6 +56,7 @@ class Checkpoint:
             "same": json.dumps(same),
             "crc32": str(_checksum(stored)),
         }
+        header["sha256"] = _header_digest(header, stored)
         with atomic_file(path) as beside:
             save_file(stored, beside, header)
 
@@ -62,6 +64,8 @@ class Checkpoint:
     def load(cls, path: Path) -> "Checkpoint":
         """Read the file; raises `FormatError` if it is not a checkpoint, is damaged, or has a later version."""
         remedy = "Delete it to start again, or restore an earlier copy"
+        if path.exists():
+            check_regular(path)
         try:
             with safe_open(path, framework="pt") as file:
                 header: dict[str, str] = file.metadata() or {}
@@ -72,13 +76,14 @@ class Checkpoint:
             raise FormatError(f"checkpoint {path} is damaged ({error}). {remedy}") from None
         if header.get("format") != FORMAT:
             raise FormatError(f"{path} is not a Thresher checkpoint. {remedy}")
-        if int(header["version"]) > VERSION:
-            found = f"checkpoint {path} has format version {header['version']}"
-            raise FormatError(f"{found}; this release reads up to {VERSION}. Use the release that wrote it")
-        if int(header["crc32"]) != _checksum(tensors):
-            raise FormatError(f"checkpoint {path} is damaged (its checksum differs). {remedy}")
-        tensors |= {name: tensors[first] for name, first in json.loads(header["same"]).items()}
-        return cls(tensors=tensors, metadata=json.loads(header["metadata"]))
+        with damaged_file(f"checkpoint {path}", remedy):
+            if int(header["version"]) > VERSION:
+                found = f"checkpoint {path} has format version {header['version']}"
+                raise FormatError(f"{found}; this release reads up to {VERSION}. Use the release that wrote it")
+            if header["sha256"] != _header_digest(header, tensors) or int(header["crc32"]) != _checksum(tensors):
+                raise ValueError("its checksum differs")
+            tensors |= {name: tensors[first] for name, first in json.loads(header["same"]).items()}
+            return cls(tensors=tensors, metadata=json.loads(header["metadata"]))
 
 
 class History:
@@ -212,6 +217,13 @@ def _checksum(tensors: Mapping[str, Tensor]) -> int:
         if tensors[name].numel():
             total = zlib.crc32(tensors[name].reshape(-1).view(torch.uint8).numpy().data, total)
     return total
+
+
+def _header_digest(header: Mapping[str, str], tensors: Mapping[str, Tensor]) -> str:
+    """Covers what `crc32` does not: the metadata, and the types and shapes of the tensors."""
+    parts = {key: header[key] for key in ("version", "metadata", "same", "crc32")}
+    shapes = [[name, str(tensors[name].dtype), list(tensors[name].shape)] for name in sorted(tensors)]
+    return hashlib.sha256(json.dumps([parts, shapes], sort_keys=True).encode()).hexdigest()
 
 
 def derive_seed(seed: int, *names: str | int) -> int:
