@@ -8,7 +8,7 @@ LIBRARY := $(VENV)/.installed
 DEVELOPMENT := $(VENV)/.installed-for-development
 WORKERS ?= 2
 
-.PHONY: install test lint format types demo paper paper-quick clean
+.PHONY: install test lint format types demo paper paper-quick clean fuzz
 
 install: $(DEVELOPMENT)
 
@@ -55,3 +55,8 @@ paper-quick: $(DEVELOPMENT)
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Mutates files of every kind of artefact and loads them; exit code 1 if one is accepted with other content or ends in a
+# raw exception, an abort, more than 5 seconds or too much memory.
+fuzz: $(DEVELOPMENT)
+	PYTHONPATH=tests OMP_NUM_THREADS=1 $(BIN)/python -m fuzz.campaign $(or $(TIME),60) $(SEED)

@@ -15,6 +15,7 @@ from thresher.cli.run_commands import demo, prune, retrain, search
 from thresher.cli.serve_command import serve
 from thresher.cli.settings_command import settings
 from thresher.cli.show import show
+from thresher.cli.verify_command import verify
 
 app = typer.Typer(
     name="thresher",
@@ -84,6 +85,7 @@ EXAMPLES: dict[Callable[..., None], list[str]] = {
         "thresher show runs/clicks/encoded --figure data.png",
         "thresher show runs/clicks/bundles/2pct --figure kept.png",
     ],
+    verify: ["thresher verify runs/clicks", "thresher verify clicks-small --json"],
     settings: ["thresher settings", "thresher settings search.plan_epochs", "thresher settings training"],
 }
 for command, lines in EXAMPLES.items():

@@ -85,7 +85,7 @@ def stderr() -> Console:
 
 def print_note(text: str, *, fold: bool = True) -> None:
     """Print a note on stderr, on a terminal folded between words; `fold=False` for commands and paths to copy."""
-    console = stderr()
+    console, text = stderr(), printable(text)
     text = fold_text(text, console) if fold else text
     console.print(text, markup=False, soft_wrap=True)
 
@@ -139,7 +139,7 @@ def print_details(details: Mapping[str, Any]) -> None:
     single = {key: value for key, value in details.items() if not _is_rows(value)}
     indent = max(map(len, single)) + 2
     for key, value in single.items():
-        text = _format(key, value)
+        text = printable(_format(key, value))
         lines = wrap(text, max(console.width - indent, 20)) if console.is_terminal else [text]
         for name, line in zip_longest([key.replace("_", " ")], lines, fillvalue=""):
             print(f"{name:<{indent}}{line}".rstrip())
@@ -156,7 +156,7 @@ def print_rows(rows: Sequence[Mapping[str, Any]]) -> None:
         is_number = isinstance(value, int | float) or str(value).endswith(UNITS)
         table.add_column(title.replace("_", " "), justify="right" if is_number else "left", no_wrap=True)
     for row in rows:
-        table.add_row(*(value if isinstance(value, Bar) else _format("", value) for value in row.values()))
+        table.add_row(*(value if isinstance(value, Bar) else printable(_format("", value)) for value in row.values()))
     width = None if stdout().is_terminal else PIPE_WIDTH
     console = Console(highlight=False, emoji=False, markup=False, width=width)
     with console.capture() as captured:
@@ -167,6 +167,11 @@ def print_rows(rows: Sequence[Mapping[str, Any]]) -> None:
 def share_bar(share: float, width: int) -> Bar:
     """A bar for a share 0…1; a share above 0 is always visible."""
     return Bar(1, 0, max(share, 1 / (8 * width)) if share > 0 else 0, width=width)
+
+
+def printable(text: str) -> str:
+    """Text without control characters but line ends: names and values from data must not control the terminal."""
+    return "".join(sign if sign.isprintable() or sign in "\n\t" else f"\\x{ord(sign):02x}" for sign in text)
 
 
 def shorten(text: str, width: int) -> str:
