@@ -510,3 +510,26 @@ def test_a_resumed_ladder_leaves_out_the_sizes_that_cannot_be_met(tmp_path, monk
     assert resumed.frontier.points == whole.frontier.points
     assert resumed.frontier.metadata["distillation"] == whole.frontier.metadata["distillation"]
     assert "failed" not in whole.frontier.metadata["distillation"]
+
+
+def test_seeds_are_averaged_and_can_be_added_later(tmp_path):
+    config = replace(CONFIG, budgets=("300",), search=replace(CONFIG.search, warmup_epochs=1, plan_epochs=1))
+    config = replace(config, training=replace(CONFIG.training, max_epochs=1), teacher_share=0.0)
+    alone = prune(config, out=tmp_path)
+    result = prune(replace(config, seeds=3), out=tmp_path, resume=True)
+    (point,) = result.frontier.points
+    results = read_json(result.run.results)
+    aucs = [seed["points"][0]["test_auc"] for seed in results["by_seed"]]
+    assert aucs[0] == alone.frontier.points[0].test_auc
+    assert len(set(aucs)) == 3
+    assert point.test_auc == pytest.approx(np.mean(aucs))
+    assert point.test_auc_sd == pytest.approx(np.std(aucs, ddof=1))
+    assert results["seeds"] == [0, 1, 2]
+    assert {len(results[name]) > 0 for name in ("dense", "floor")} == {True}
+    assert f"{np.mean(aucs):.4f} ± {np.std(aucs, ddof=1):.4f}" in str(result.frontier)
+    assert "data:image/png;base64," in result._repr_html_()
+    assert "<td>no embedding</td>" in result._repr_html_()
+    begun = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("history.jsonl")}
+    again = prune(replace(config, seeds=3), out=tmp_path, resume=True)
+    assert again.frontier.points == result.frontier.points
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("history.jsonl")} == begun

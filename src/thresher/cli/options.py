@@ -143,6 +143,7 @@ class PruneOptions(SearchOptions):
     max_auc_drop: float | None = model_field(
         "0.001", "Instead of budgets: the validation AUC that may be lost; finds the smallest such size."
     )
+    seeds: int | None = model_field("N", "Number of seeds, from --seed on; results are means. Default 1.")
 
 
 @dataclass(frozen=True, kw_only=True)

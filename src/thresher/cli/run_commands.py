@@ -191,7 +191,7 @@ def _print_result(result: "PruneResult", *, as_json: bool) -> None:
         return
     metadata = frontier.metadata
     _print_skipped(EncodedTable.open(run.encoded))
-    print_frontier(frontier, title=f"{metadata['source']} · {metadata['model']} · seed {metadata['seed']}")
+    print_frontier(frontier, title=f"{metadata['source']} · {metadata['model']} · {_seeds(metadata)}")
     drop = run.config.max_auc_drop
     if drop is not None and result.recommended is None:
         print_note(f"No size keeps validation AUC within {drop} of the dense model. Allow more, or use --budgets.")
@@ -209,6 +209,12 @@ def _print_result(result: "PruneResult", *, as_json: bool) -> None:
     print_note(f"Figure   {run.report / 'frontier.png'} and .svg", fold=False)
     imports = [word for module in run.config.imports for word in ("--import", module)]
     print_note(f"Predict  {shlex.join(['thresher', 'predict', bundles[best], 'ROWS.csv', *imports])}", fold=False)
+
+
+def _seeds(metadata: Mapping[str, Any]) -> str:
+    if "seeds" in metadata:
+        return f"mean ± standard deviation of {len(metadata['seeds'])} seeds; bundles are of seed {metadata['seed']}"
+    return f"seed {metadata['seed']}"
 
 
 def _describe_distillation(config: "RunConfig", teacher: Mapping[str, Any]) -> str:

@@ -53,7 +53,8 @@ def run_config(
             config = override(config, [f"{name}={value}"], where=f"--{name}")
     if model.effort is not None:
         config = override(config, [f"effort={model.effort}"], where="--effort")
-    given = {"max_auc_drop": max_auc_drop, "seed": model.seed}
+    seeds = model.seeds if isinstance(model, PruneOptions) else None
+    given = {"max_auc_drop": max_auc_drop, "seed": model.seed, "seeds": seeds}
     config = replace(config, **{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
     config = override(config, settings.settings or (), where="--set")
     if model.teachers is None:

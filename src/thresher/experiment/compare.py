@@ -11,6 +11,7 @@ seed of all methods comes before the second of any, so that an interrupted compa
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from html import escape
 from itertools import product
 from pathlib import Path
 from time import monotonic
@@ -28,7 +29,14 @@ from thresher.embeddings.uniform import UniformConfig
 from thresher.errors import TimeLimitReached
 from thresher.experiment.compare_cell import Cell, Choice, searched_together
 from thresher.experiment.compare_config import RIVAL, SETTINGS, CompareConfig, check_comparable
-from thresher.experiment.compared_points import ComparedPoint, draw_comparison, load_points, machine, versions
+from thresher.experiment.compared_points import (
+    ComparedPoint,
+    compared_models,
+    draw_comparison,
+    load_points,
+    machine,
+    versions,
+)
 from thresher.experiment.config import RunConfig
 from thresher.experiment.data_argument import Data, compare_settings, output_folder, store_frame
 from thresher.experiment.floor import NO_EMBEDDING
@@ -36,6 +44,8 @@ from thresher.experiment.prune import encode_data
 from thresher.experiment.repair import repair
 from thresher.experiment.retrain import TrainedModel
 from thresher.models.model_registry import FLOOR, model_config
+from thresher.report.html import figures_html
+from thresher.report.tables import comparison_table
 from thresher.search.budget import Budget, Budgets
 from thresher.search.ticket import Ticket
 from thresher.training.epochs import CHECKPOINT
@@ -60,6 +70,22 @@ class Comparison:
     unmet: Mapping[tuple[str, str, str], str]
     finished: bool
     figures: Sequence[Path]
+
+    def _repr_html_(self) -> str:
+        """Tables and figures, in a notebook."""
+        tables = [f"<p>{escape(model)}</p><pre>{escape(table)}</pre>" for model, table in self._tables().items()]
+        return "".join(tables) + figures_html(self.figures)
+
+    def __str__(self) -> str:
+        return "\n\n".join(f"{model}: test AUC by budget\n{table}" for model, table in self._tables().items())
+
+    def _tables(self) -> dict[str, str]:
+        """Model → its table of test AUC."""
+        budgets = list(dict.fromkeys(point.budget for point in self.points if point.budget is not None))
+        return {
+            model: comparison_table([point.frontier_point() for point in self.points if point.model == model], budgets)
+            for model in compared_models(self.points)
+        }
 
 
 @overload

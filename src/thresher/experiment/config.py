@@ -74,6 +74,9 @@ class RunConfig:
     seed: int = 0
     """Seed of initial weights, batch order and dropout. Change it to see how much results differ by chance; the split
     has its own, `data.split_seed`."""
+    seeds: int = 1
+    """Number of seeds, from `seed` on. With several, results are means and standard deviations, which show how much
+    differs by chance; every further seed costs all trainings again, in `seeds/` of the run's folder."""
     map_tables_over_mb: int | None = None
     """Tables and optimizer states above this size, in MB, are files in the run's folder, so that a table larger than
     the memory can be trained at the speed of the disk. Absent: all are in memory."""
@@ -95,6 +98,8 @@ class RunConfig:
             num_teachers=self.num_teachers,
             num_other_models=len(self.teacher_models),
         )
+        if self.seeds < 1:
+            raise ConfigError(f"seeds is {self.seeds}. It must be at least 1.")
         if self.map_tables_over_mb is not None and self.map_tables_over_mb < 0:
             raise ConfigError(f"map_tables_over_mb is {self.map_tables_over_mb}. It must be 0 or more, or absent.")
         if self.max_auc_drop is not None and not 0 <= self.max_auc_drop < 0.5:

@@ -22,13 +22,14 @@ from thresher.experiment.run_folder import Run
 from thresher.experiment.run_workflow import RunWorkflow
 from thresher.models.base import ModelConfig
 from thresher.models.model_registry import has_embedding, model_name
-from thresher.report.frontier import SPLITS, Frontier, FrontierPoint
+from thresher.report.frontier import SPLITS, Frontier, FrontierPoint, mean_points
+from thresher.report.html import figures_html, frontier_html
 from thresher.report.plots import plot_frontier, plot_kept
 from thresher.search.budget import Budgets
 from thresher.training.checkpoint import read_history
 from thresher.training.epochs import HISTORY
 from thresher.training.metrics import auc_standard_error
-from thresher.training.progress import Progress, RunProgress
+from thresher.training.progress import Progress, Renamed, RunProgress
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,10 @@ class PruneResult:
     run: Run
     frontier: Frontier
     recommended: FrontierPoint | None
+
+    def _repr_html_(self) -> str:
+        """Table and figure, in a notebook."""
+        return frontier_html(self.frontier) + figures_html([self.run.report / "frontier.png"])
 
 
 @overload
@@ -126,7 +131,17 @@ def encode_data(config: DataConfig, folder: Path, progress: RunProgress | None =
 
 
 def run_stages(run: Run, table: EncodedTable, progress: Progress | None = None) -> PruneResult:
-    """Run every stage after encoding; finished stages are skipped."""
+    """Run every stage after encoding, for every seed; finished stages are skipped."""
+    first = _run_seed(run, table, progress)
+    if run.config.seeds == 1:
+        return first
+    others = [
+        _run_seed(other, table, Renamed(progress, f"seed {other.config.seed}: {{}}")) for other in run.further_seeds()
+    ]
+    return _write_mean(run, [first.frontier, *(other.frontier for other in others)])
+
+
+def _run_seed(run: Run, table: EncodedTable, progress: Progress | None) -> PruneResult:
     result = RunWorkflow.of(run, table, progress).run()
     assert result.dense is not None
     return write_report(run, table, result.dense, list(result.pruned.values()), result.floor)
@@ -188,6 +203,32 @@ def write_report(
         frontier.save(run.results)
         plot_frontier(frontier, run.report / "frontier.png")
         _plot_search(run, points)
+    return PruneResult(run, frontier, recommended)
+
+
+def _write_mean(run: Run, seeds: Sequence[Frontier]) -> PruneResult:
+    """Replace results and figure of the first seed by means over all seeds; `by_seed` has the single results."""
+    first = seeds[0]
+    (dense,) = mean_points([seed.dense for seed in seeds if seed.dense is not None])
+    floors = mean_points([seed.floor for seed in seeds if seed.floor is not None])
+    by_seed = [
+        {"seed": seed.metadata["seed"]} | {name: seed.to_json()[name] for name in ("floor", "dense", "points")}
+        for seed in seeds
+    ]
+    metadata = {
+        **first.metadata,
+        "seeds": [seed.metadata["seed"] for seed in seeds],
+        "seconds": sum(seed.metadata["seconds"] for seed in seeds),
+        "by_seed": by_seed,
+    }
+    points = mean_points([point for seed in seeds for point in seed.points])
+    frontier = Frontier(points=tuple(points), dense=dense, floor=floors[0] if floors else None, metadata=metadata)
+    drop = run.config.max_auc_drop
+    recommended = None if drop is None else frontier.smallest_within(drop)
+    if drop is not None:
+        metadata["recommended"] = None if recommended is None else recommended.budget
+    frontier.save(run.results)
+    plot_frontier(frontier, run.report / "frontier.png")
     return PruneResult(run, frontier, recommended)
 
 

@@ -9,7 +9,7 @@ import glob
 import os
 from collections.abc import Container, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import polars as pl
@@ -38,7 +38,8 @@ from thresher.training.distillation import DistillationPlan, SoftLabels
 SETTINGS, ENCODED = "config.toml", "encoded"
 UNFINISHED = f"{ENCODED}.partial"
 PARTS = {SETTINGS, DATA_FILE, ENCODED, UNFINISHED, "dense", "tables", "tickets", "retrained", "bundles", "report"}
-PARTS |= {"results.json", "floor"}
+SEEDS = "seeds"
+PARTS |= {"results.json", "floor", SEEDS}
 """Everything that a run writes at the top of its folder."""
 REPORT_FILES = {"frontier.png", "frontier.svg", "kept.png", "kept.svg"}
 
@@ -49,6 +50,7 @@ class Run:
 
     folder: Path
     config: RunConfig
+    table_folder: Path | None = None  # of a further seed, whose table is the first one's
 
     @classmethod
     def start(
@@ -77,7 +79,7 @@ class Run:
             _delete_run(folder, DataConfig() if frame is not None else config.data)
         elif stored is not None and not resume:
             raise RunExistsError(f"{folder} already holds a run. Resume it, replace it, or choose another folder.")
-        elif stored is not None and stored != config:
+        elif stored is not None and replace(stored, seeds=config.seeds) != config:  # seeds can be added
             raise FolderError(
                 f"the run in {folder} was started with other settings ({changed_settings(stored, config)}). Resume it "
                 f"with the settings in {settings}, or choose another folder."
@@ -147,7 +149,17 @@ class Run:
 
     @property
     def encoded(self) -> Path:
-        return self.folder / ENCODED
+        return self.table_folder or self.folder / ENCODED
+
+    def further_seeds(self) -> "list[Run]":
+        """The runs of all seeds but the first, each in a folder of its own, with the same table."""
+        runs = []
+        for seed in range(self.config.seed + 1, self.config.seed + self.config.seeds):
+            own = replace(self.config, seed=seed, seeds=1)
+            runs.append(Run(self.folder / SEEDS / str(seed), own, self.encoded))
+        for run in runs:
+            save_toml(run.config, run.folder / SETTINGS)
+        return runs
 
     @property
     def floor(self) -> Path:

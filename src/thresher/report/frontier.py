@@ -94,6 +94,12 @@ class Frontier:
 
         return "\n".join([plain_table(self), *remarks(self)])
 
+    def _repr_html_(self) -> str:
+        """The table and its remarks, in a notebook."""
+        from thresher.report.html import frontier_html
+
+        return frontier_html(self)
+
     def share_of_dense(self, point: FrontierPoint) -> float | None:
         """Kept parameters as a share of the dense model's, 0…1."""
         return point.num_parameters / self.dense.num_parameters if self.dense and self.dense.num_parameters else None

@@ -23,7 +23,7 @@ UNDER_TRAINED = "†"
 
 def plain_table(frontier: Frontier) -> str:
     """The table as text: the model without an embedding and the dense model first, then large to small."""
-    titles, rows = _cells_of_table(frontier)
+    titles, rows = frontier_cells(frontier)
     heads = [title.split("\n") for title in titles]
     height = max(map(len, heads))
     heads = [[""] * (height - len(head)) + head for head in heads]
@@ -41,7 +41,7 @@ def rich_table(frontier: Frontier, *, title: str | None = None, width: int = 80)
 
     table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold")
     table.pad_edge = False
-    titles, rows = _cells_of_table(frontier)
+    titles, rows = frontier_cells(frontier)
     widths = _widths(titles, rows)
     for _ in range(NUM_OPTIONAL):
         if sum(widths) + len(widths) + 1 > width:
@@ -100,7 +100,8 @@ def _widths(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
     return [max(map(len, [*title.split("\n"), *column])) for title, *column in zip(titles, *rows, strict=True)]
 
 
-def _cells_of_table(frontier: Frontier) -> tuple[list[str], list[list[str]]]:
+def frontier_cells(frontier: Frontier) -> tuple[list[str], list[list[str]]]:
+    """Titles, with line breaks, and the rows of the table."""
     several = len({point.label for point in frontier.points}) > 1
     points = sorted(frontier.points, key=lambda point: (point.label if several else "", -point.num_parameters))
     references = [point for point in (frontier.floor, frontier.dense) if point is not None]
@@ -118,11 +119,16 @@ def _cells(frontier: Frontier, point: FrontierPoint) -> list[str]:
         ABSENT if share is None else format_share(share),
         format_bytes(point.storage_bytes),
         ABSENT if point.bundle_bytes is None else format_bytes(point.bundle_bytes),
-        f"{point.validation_auc:.4f}",
-        _number(point.test_auc, 4),
+        _auc(point.validation_auc, point.validation_auc_sd),
+        _auc(point.test_auc, point.test_auc_sd),
         _number(point.test_logloss, 4),
         _number(point.test_calibration, 3),
     ]
+
+
+def _auc(auc: float | None, deviation: float | None) -> str:
+    """An AUC, with its standard deviation if it is a mean over seeds."""
+    return _number(auc, 4) if deviation is None else f"{_number(auc, 4)} ± {deviation:.4f}"
 
 
 def _number(value: float | None, digits: int) -> str:
