@@ -25,7 +25,7 @@ def run_in_processes(function, *args, size=2):
         found = {}
         try:
             while len(found) < size:
-                rank, error, result = results.get(timeout=120)
+                rank, error, result = results.get(timeout=600)
                 if error is not None:
                     raise AssertionError(f"process {rank}:\n{error}")
                 found[rank] = pickle.loads(result)

@@ -33,7 +33,7 @@ CONFIG = RunConfig(
     model=FmConfig(),
     embedding=PepConfig(embedding_dim=4),
     search=SearchConfig(optimizer=FAST, plan_epochs=2),
-    training=TrainingConfig(batch_size=250, max_epochs=2, optimizer=FAST),
+    training=TrainingConfig(batch_size=250, max_epochs=2, patience=1, optimizer=FAST),
     budgets=("20%", "5%"),
     effort="fast",
 )
