@@ -36,6 +36,7 @@ _NAMES = {
     "experiment.config": "RunConfig",
     "experiment.prune": "PruneResult prune",
     "experiment.prune_model": "PrunedModels prune_model",
+    "experiment.prune_trained": "CompactModel prune_trained",
     "experiment.quantize": "quantize_bundle",
     "experiment.retrain": "TrainedModel retrain_quantized retrain_ticket train_model",
     "models.autoint": "AutoIntConfig",

@@ -45,6 +45,7 @@ from thresher.experiment.compare_config import CompareConfig as CompareConfig
 from thresher.experiment.config import RunConfig as RunConfig
 from thresher.experiment.prune import PruneResult as PruneResult, prune as prune
 from thresher.experiment.prune_model import PrunedModels as PrunedModels, prune_model as prune_model
+from thresher.experiment.prune_trained import CompactModel as CompactModel, prune_trained as prune_trained
 from thresher.experiment.quantize import quantize_bundle as quantize_bundle
 from thresher.experiment.retrain import (
     TrainedModel as TrainedModel,

@@ -67,7 +67,9 @@ def test_a_smaller_budget_does_not_change_larger_ones(standard, tmp_path):
 def test_the_cost_of_every_stage_is_in_the_results(standard):
     cost = standard.frontier.to_json()["cost"]
     stages = {stage["stage"]: stage for stage in cost["stages"]}
-    assert list(stages) == ["dense", "trial of soft labels", "search", "retrain 20%", "retrain 5%"]
+    expected = ["no embedding", "dense", "trial of soft labels", "search", "retrain 20%", "retrain 5%"]
+    assert list(stages) == expected
+    assert all(stage["cpu_seconds"] > 0 for stage in stages.values())
     assert cost["total_seconds"] == pytest.approx(sum(stage["seconds"] for stage in stages.values()))
     assert cost["dense_seconds"] == stages["dense"]["seconds"]
     assert cost["total_over_dense"] == pytest.approx(cost["total_seconds"] / cost["dense_seconds"])
@@ -139,7 +141,8 @@ def test_bad_settings_of_retraining_are_refused(settings):
 def test_no_retraining_keeps_the_values_of_the_search(tmp_path):
     config = replace(CONFIG, budgets=("20%",), retraining=RetrainingConfig(max_epochs=0), teacher_share=0.0)
     result = prune(config, out=tmp_path / "run")
-    assert [stage["stage"] for stage in result.frontier.metadata["cost"]["stages"]] == ["dense", "search"]
+    stages = result.frontier.metadata["cost"]["stages"]
+    assert [stage["stage"] for stage in stages] == ["no embedding", "dense", "search"]
     (point,) = result.frontier.points
     assert point.validation_auc > 0.6
 

@@ -109,3 +109,10 @@ def test_a_stage_that_runs_again_starts_anew():
 )
 def test_where_a_new_stage_begins(last, continued):
     assert state(2, 4).continues(last) is continued
+
+
+def test_the_time_left_includes_later_stages():
+    left = TimeLeft()
+    left.update(state(1, 0, planned_epochs=4.5, later_epochs=3.0), 0.0)
+    left.update(state(2, 5, planned_epochs=4.5, later_epochs=3.0), 30.0)  # 1.5 epochs in 30 seconds
+    assert left.seconds(30.0) == pytest.approx(60.0 + 60.0)

@@ -21,8 +21,10 @@ from thresher.errors import AttachError
 class CompactBag(CompactEmbedding):
     """A compact `nn.EmbeddingBag`: bags of ids → pooled vectors `[B, D]`."""
 
-    def __init__(self, bag: nn.EmbeddingBag, positions: Tensor, values: Tensor) -> None:
-        super().__init__([bag.num_embeddings], bag.embedding_dim, positions, values)
+    def __init__(
+        self, bag: nn.EmbeddingBag, positions: Tensor, values: Tensor, placeholder: Tensor | None = None
+    ) -> None:
+        super().__init__([bag.num_embeddings], bag.embedding_dim, positions, values, placeholder)
         self.mode, self.padding_idx = bag.mode, bag.padding_idx
         self.include_last_offset, self.scale_grad_by_freq = bag.include_last_offset, bag.scale_grad_by_freq
 
@@ -63,7 +65,9 @@ class CompactedTable:
     storage_bytes: int  # what `to_compact(module).save(…)` writes, with the smallest index; byte budgets count it
 
 
-def put_compact_(model: nn.Module, name: str, positions: Tensor, values: Tensor) -> CompactEmbedding:
+def put_compact_(
+    model: nn.Module, name: str, positions: Tensor, values: Tensor, placeholder: Tensor | None = None
+) -> CompactEmbedding:
     """Replace the table `name`, in every module of `model` that holds it, by a trainable compact one.
 
     The table may be attached, a Thresher embedding or plain. A frozen table stays frozen.
@@ -71,6 +75,7 @@ def put_compact_(model: nn.Module, name: str, positions: Tensor, values: Tensor)
     Args:
         positions: kept entries as flat positions `row · D + column` `[K]`, ascending.
         values: their values, `[K]`.
+        placeholder: what pruned entries read as, `[F, D]`; the values are then differences from it.
     """
     weight = model.get_submodule(name).get_parameter("weight")
     positions, values = positions.to(weight.device), values.to(weight.device)
@@ -80,7 +85,7 @@ def put_compact_(model: nn.Module, name: str, positions: Tensor, values: Tensor)
     tables = FieldEmbedding | nn.Embedding | nn.EmbeddingBag
     if not lookups or not all(isinstance(module, tables) for module in lookups):
         raise AttachError(f"{name} is not an embedding table, or shares its weight with a module that is not one")
-    compact = [_make_compact(module, positions, values) for module in lookups]
+    compact = [_make_compact(module, positions, values, placeholder) for module in lookups]
     compact[0].values.requires_grad_(weight.requires_grad)
     for module, replacement in zip(lookups, compact, strict=True):
         if replacement is not compact[0]:
@@ -132,11 +137,11 @@ def _replace_by_compact_(module: nn.Module, replacement: nn.Module) -> None:
     replace_(module, replacement, keep_original=is_torch_module, drop=["weight"])
 
 
-def _make_compact(table: nn.Module, positions: Tensor, values: Tensor) -> CompactEmbedding:
+def _make_compact(table: nn.Module, positions: Tensor, values: Tensor, placeholder: Tensor | None) -> CompactEmbedding:
     if isinstance(table, nn.EmbeddingBag):
-        return CompactBag(table, positions, values)
+        return CompactBag(table, positions, values, placeholder)
     num_features, embedding_dim = table.get_parameter("weight").shape
     field_sizes = table.field_sizes if isinstance(table, FieldEmbedding) else [num_features]
-    compact = CompactEmbedding(field_sizes, embedding_dim, positions, values)
+    compact = CompactEmbedding(field_sizes, embedding_dim, positions, values, placeholder)
     compact.scale_grad_by_freq = isinstance(table, nn.Embedding) and table.scale_grad_by_freq
     return compact

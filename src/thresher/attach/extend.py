@@ -89,9 +89,10 @@ def extend_embedding(embedding: CompactEmbedding, growth: Growth, start: Start |
     if isinstance(embedding, CompactBag):
         raise ConfigError("a compact nn.EmbeddingBag cannot be extended. Use extend_ticket and a larger bag.")
     growth.check_table(embedding.num_features)
+    _check_placeholder(embedding.placeholder is not None, start)
     D, old_values = embedding.embedding_dim, embedding.values.detach()
     entries = extend_entries(embedding.positions(), old_values, D, growth, start)
-    extended = CompactEmbedding(growth.new_sizes, D, *entries)
+    extended = CompactEmbedding(growth.new_sizes, D, *entries, embedding.placeholder)
     extended.scale_grad_by_freq = embedding.scale_grad_by_freq
     return extended
 
@@ -103,10 +104,18 @@ def extend_table(table: CompactTable, growth: Growth, start: Start | None = None
     extend the table before quantizing it.
     """
     growth.check_table(table.num_features)
+    _check_placeholder(table.placeholder is not None, start)
     old_positions, old_values = (torch.from_numpy(part) for part in table.entries())
     entries = extend_entries(old_positions, old_values, table.embedding_dim, growth, start)
     shape = (sum(growth.new_sizes), table.embedding_dim)
-    return CompactTable.from_entries(shape, *entries, value_type=table.value_type)
+    placeholder = None if table.placeholder is None else (table.placeholder, growth.new_sizes)
+    return CompactTable.from_entries(shape, *entries, value_type=table.value_type, placeholder=placeholder)
+
+
+def _check_placeholder(has_placeholder: bool, start: Start | None) -> None:
+    """Values beside a placeholder are differences from it, which given rows are not."""
+    if has_placeholder and isinstance(start, Tensor):
+        raise ConfigError("start cannot be given rows: pruned entries of the table read as a placeholder, not as 0")
 
 
 def extend_entries(

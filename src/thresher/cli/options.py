@@ -127,6 +127,9 @@ class SearchOptions:
     effort: str | None = model_field(
         "fast|standard|best|paper", "How much training is spent: standard (default), see docs/search.md."
     )
+    start_from: str | None = model_field(
+        "FOLDER", "A run or a bundle whose trained model is pruned, instead of training one.", "--start-from"
+    )
     teachers: str | None = model_field(
         "NAME,…", "Further teacher models for distillation, e.g. deepfm,autoint (docs/search.md)."
     )

@@ -79,6 +79,9 @@ class Bars(Display):
         if state.finished:
             self._end_row()
 
+    def note(self, text: str) -> None:
+        self._console.print(Text(text, style="dim"))
+
     def encoding(self, done: int, total: int | None, message: str) -> None:
         now = monotonic()
         if self._row is None or self._row.name != message:
@@ -131,6 +134,9 @@ class Lines(Display):
             self._next_line = now + SECONDS_BETWEEN_LINES
         if state.finished:
             self._print(state, f" in {clock(now - self._started)}")
+
+    def note(self, text: str) -> None:
+        self._console.print(text, markup=False, soft_wrap=True)
 
     def encoding(self, done: int, total: int | None, message: str) -> None:
         if message != self._message:

@@ -54,7 +54,8 @@ def run_config(
     if model.effort is not None:
         config = override(config, [f"effort={model.effort}"], where="--effort")
     seeds = model.seeds if isinstance(model, PruneOptions) else None
-    given = {"max_auc_drop": max_auc_drop, "seed": model.seed, "seeds": seeds}
+    start_from = None if model.start_from is None else str(Path(model.start_from).absolute())
+    given = {"max_auc_drop": max_auc_drop, "seed": model.seed, "seeds": seeds, "start_from": start_from}
     config = replace(config, **{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
     config = override(config, settings.settings or (), where="--set")
     if model.teachers is None:

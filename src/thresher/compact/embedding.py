@@ -30,12 +30,24 @@ class CompactEmbedding(RowEmbedding):
     (3, [[5.0, 6.0], [0.0, 0.0]])
     """
 
+    field_starts: Tensor  # [F], with a placeholder
     row_starts: Tensor  # int32 [N + 1], int64 from 2³¹ entries on
     columns: Tensor  # uint8 [K], int32 for more than 256 columns
+    placeholder: Tensor | None  # [F, D]: what pruned entries read as, one vector per field; None: 0
     scale_grad_by_freq: bool = False  # as in `nn.Embedding`
 
-    def __init__(self, field_sizes: Sequence[int], embedding_dim: int, positions: Tensor, values: Tensor) -> None:
-        """From the kept entries: flat positions `row · D + column` `[K]`, ascending, and their values `[K]`."""
+    def __init__(
+        self,
+        field_sizes: Sequence[int],
+        embedding_dim: int,
+        positions: Tensor,
+        values: Tensor,
+        placeholder: Tensor | None = None,
+    ) -> None:
+        """From the kept entries: flat positions `row · D + column` `[K]`, ascending, and their values `[K]`.
+
+        With a placeholder `[F, D]`, the values are differences from the vector of their field.
+        """
         super().__init__(field_sizes, embedding_dim)
         check_entries((self.num_features, embedding_dim), to_numpy(positions), tuple(values.shape))
         rows = positions // embedding_dim
@@ -44,6 +56,19 @@ class CompactEmbedding(RowEmbedding):
         self.values = nn.Parameter(values.detach().clone())
         self.register_buffer("row_starts", starts.to(torch.int32 if len(positions) < 2**31 else torch.int64))
         self.register_buffer("columns", columns.to(torch.uint8 if embedding_dim <= 256 else torch.int32))
+        self.register_buffer("placeholder", None)
+        self.set_placeholder_(placeholder)
+
+    def set_placeholder_(self, placeholder: Tensor | None) -> None:
+        """Add a vector per field `[F, D]` to every row of the field."""
+        if placeholder is None:
+            return
+        if placeholder.shape != (self.num_fields, self.embedding_dim):
+            expected = f"[{self.num_fields}, {self.embedding_dim}]"
+            raise ValueError(f"placeholder has shape {list(placeholder.shape)}: expected {expected}.")
+        starts = torch.tensor([0, *self.field_sizes[:-1]]).cumsum(0).to(self.columns.device)
+        self.placeholder = placeholder.detach().to(self.values).clone()
+        self.register_buffer("field_starts", starts, persistent=False)
 
     @classmethod
     def from_mask(cls, field_sizes: Sequence[int], mask: Tensor, weight: Tensor) -> Self:
@@ -59,12 +84,19 @@ class CompactEmbedding(RowEmbedding):
         if table.num_features != sum(field_sizes):
             raise ValueError(f"the table has {table.num_features} rows, but field_sizes sum to {sum(field_sizes)}.")
         positions, values = table.entries()
-        return cls(field_sizes, table.embedding_dim, torch.from_numpy(positions), torch.from_numpy(values))
+        placeholder = None if table.placeholder is None else torch.tensor(table.placeholder)
+        entries = torch.from_numpy(positions), torch.from_numpy(values)
+        return cls(field_sizes, table.embedding_dim, *entries, placeholder)
 
     def share_(self, other: Self) -> None:
         """Use the tensors of `other`, which has the same entries, so that two modules share one table."""
         self.values, self.row_starts, self.columns = other.values, other.row_starts, other.columns
-        self.shared_names = frozenset(("values", "row_starts", "columns"))
+        shared = {"values", "row_starts", "columns"}
+        if other.placeholder is not None:
+            self.set_placeholder_(other.placeholder)
+            self.placeholder = other.placeholder
+            shared.add("placeholder")
+        self.shared_names = frozenset(shared)
 
     @property
     def weight(self) -> Tensor:
@@ -78,7 +110,12 @@ class CompactEmbedding(RowEmbedding):
         return functional.embedding(found.places, self.vectors_of(found.ids), scale_grad_by_freq=True)  # [..., D]
 
     def vectors_of(self, ids: Tensor) -> Tensor:
-        return compact_lookup(self.used_values(), self.row_starts, self.columns, ids, self.embedding_dim)
+        vectors = compact_lookup(self.used_values(), self.row_starts, self.columns, ids, self.embedding_dim)
+        return vectors if self.placeholder is None else vectors + self.placeholder[self.field_of(ids)]
+
+    def field_of(self, ids: Tensor) -> Tensor:
+        """The field of each id `[...]`."""
+        return (ids.unsqueeze(-1) >= self.field_starts).sum(-1) - 1
 
     def used_values(self) -> Tensor:
         """The values that lookups use, `[K]`."""
@@ -111,18 +148,27 @@ class CompactEmbedding(RowEmbedding):
         """The dense table `[N, D]`, differentiable in the values."""
         values = self.used_values()
         cells = values.new_zeros(self.num_features * self.embedding_dim)
-        return cells.scatter(0, self.positions(), values).view(-1, self.embedding_dim)
+        dense = cells.scatter(0, self.positions(), values).view(-1, self.embedding_dim)
+        if self.placeholder is None:
+            return dense
+        sizes = torch.tensor(self.field_sizes, device=dense.device)
+        return dense + self.placeholder.repeat_interleave(sizes, dim=0)
 
     def num_parameters(self) -> int:
-        return len(self.values)
+        return len(self.values) + (0 if self.placeholder is None else self.placeholder.numel())
 
     def storage_bytes(self) -> int:
         """Bytes of the `CompactTable` that a bundle stores."""
         layout, _ = encode_positions((self.num_features, self.embedding_dim), to_numpy(self.positions()), "fp32")
-        return layout.storage_bytes
+        added = 0 if self.placeholder is None else self.placeholder.numel() * 4 + self.num_fields * 8
+        return layout.storage_bytes + added
 
     def to_table(self) -> CompactTable:
-        return CompactTable.from_entries((self.num_features, self.embedding_dim), self.positions(), self.values)
+        shape = (self.num_features, self.embedding_dim)
+        return CompactTable.from_entries(shape, self.positions(), self.values, placeholder=self._stored_placeholder())
+
+    def _stored_placeholder(self) -> tuple[Tensor, Sequence[int]] | None:
+        return None if self.placeholder is None else (self.placeholder, self.field_sizes)
 
     def extra_repr(self) -> str:
         return f"{self.num_features}, {self.embedding_dim}, num_parameters={self.num_parameters()}"
@@ -142,7 +188,8 @@ class QuantizedEmbedding(CompactEmbedding):
     def __init__(self, embedding: CompactEmbedding, value_type: ValueType) -> None:
         if not is_quantized(value_type):
             raise ConfigError(f"value_type is {value_type!r}: quantization-aware training supports int8 and int4.")
-        super().__init__(embedding.field_sizes, embedding.embedding_dim, embedding.positions(), embedding.values)
+        entries = embedding.positions(), embedding.values
+        super().__init__(embedding.field_sizes, embedding.embedding_dim, *entries, embedding.placeholder)
         self.value_type, self.scale_grad_by_freq = value_type, embedding.scale_grad_by_freq
         values = embedding.values.detach().cpu().numpy()
         scales = torch.from_numpy(quantize(values, value_type).scales).to(embedding.values.device)
@@ -172,7 +219,9 @@ class QuantizedEmbedding(CompactEmbedding):
         codes = self._unrounded_codes().round().view(-1)[: len(self.values)].cpu().numpy().astype(np.int8)
         quantized = Quantized(codes, self.scales().cpu().numpy())
         shape = (self.num_features, self.embedding_dim)
-        return CompactTable.from_entries(shape, self.positions(), quantized, value_type=self.value_type)
+        return CompactTable.from_entries(
+            shape, self.positions(), quantized, value_type=self.value_type, placeholder=self._stored_placeholder()
+        )
 
 
 def quantize_aware_(model: nn.Module, value_type: ValueType) -> Sequence[str]:

@@ -19,7 +19,16 @@ import numpy.typing as npt
 from thresher._internal.documents import check_regular
 from thresher._internal.files import atomic_file
 from thresher.compact.encoding import indexed_rows, rank_blocks, select_samples, unpack_bits
-from thresher.compact.layouts import CONTENTS, ROW_INDEXES, VALUE_TYPES, Layout
+from thresher.compact.layouts import (
+    CONTENTS,
+    FIELD_STARTS,
+    PLACEHOLDER,
+    PLACEHOLDER_ARRAYS,
+    ROW_INDEXES,
+    VALUE_TYPES,
+    ArrayShapes,
+    Layout,
+)
 from thresher.errors import FormatError
 
 Array = npt.NDArray[Any]
@@ -166,6 +175,8 @@ def read_layout(mapping: Any) -> Layout:
 def check_arrays(layout: Layout, arrays: Mapping[str, Array]) -> None:
     """Raise ValueError unless the arrays agree with the layout and with one another."""
     expected = layout.arrays()
+    if arrays.keys() & PLACEHOLDER_ARRAYS.keys():
+        expected |= _placeholder_shapes(layout, arrays)
     _require(set(arrays) == set(expected), f"it must have the arrays {', '.join(sorted(expected))}")
     for name, (dtype, length) in expected.items():
         array = arrays[name]
@@ -179,6 +190,16 @@ def check_arrays(layout: Layout, arrays: Mapping[str, Array]) -> None:
         column_map = arrays["column_map"].astype(np.int64)
         ascending = bool(np.all(np.diff(column_map) > 0))
         _require(ascending and column_map[-1] < layout.embedding_dim, "column_map does not ascend inside the table")
+
+
+def _placeholder_shapes(layout: Layout, arrays: Mapping[str, Array]) -> ArrayShapes:
+    """Types and lengths of the arrays of placeholders; raise ValueError unless there is one for each field."""
+    starts = arrays.get(FIELD_STARTS, np.zeros(0, np.int64))
+    known = starts.dtype == np.int64 and starts.ndim == 1 and len(starts) > 0
+    _require(known and starts[0] == 0 and bool(np.all(np.diff(starts) >= 0)), "field_starts do not ascend from 0")
+    _require(bool(starts[-1] <= layout.num_features), "a field starts outside the table")
+    lengths = {PLACEHOLDER: len(starts) * layout.embedding_dim, FIELD_STARTS: len(starts)}
+    return {name: (PLACEHOLDER_ARRAYS[name], length) for name, length in lengths.items()}
 
 
 def _check_row_index(layout: Layout, arrays: Mapping[str, Array]) -> None:

@@ -7,6 +7,7 @@
 - Values: floats of 4 or 2 bytes, or 8- or 4-bit codes with one float32 scale per block of values.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 RowIndex = Literal["all", "bitmap", "list8", "list16"]
 Content = Literal["full", "masks", "columns"]
 ValueType = Literal["fp32", "fp16", "bf16", "int8", "int4"]
+ArrayTypes = dict[str, type[np.generic]]
 ArrayShapes = dict[str, tuple[type[np.generic], int]]
 
 ROW_INDEXES: tuple[RowIndex, ...] = ("all", "bitmap", "list8", "list16")
@@ -35,6 +37,9 @@ VALUE_DTYPES: dict[str, type[np.generic]] = {
 LIST_SHIFT = {"list8": 8, "list16": 16}
 SCALE_BLOCK = {"int8": 64, "int4": 32}  # values that share a scale; powers of two, so that the kernel can shift
 BLOCK_BITS = 256  # of a bit vector, per uint32 that counts the ones before them
+PLACEHOLDER, FIELD_STARTS = "placeholder", "field_starts"
+PLACEHOLDER_ARRAYS: ArrayTypes = {PLACEHOLDER: np.float32, FIELD_STARTS: np.int64}
+"""Arrays of a table whose pruned entries do not read as 0: vectors `[F · D]`, and the first row of each field `[F]`."""
 SELECT_STRIDE = 32  # ones of a bit vector, per uint32 with the position of the first
 
 
@@ -156,6 +161,17 @@ def layout_of_mask(mask: "Tensor | npt.NDArray[np.bool_]", value_type: ValueType
 def compact_bytes(mask: "Tensor | npt.NDArray[np.bool_]", value_type: ValueType = "fp32") -> int:
     """Bytes of a compact table with this mask `[N, D]` (True = kept): values and everything a lookup reads."""
     return layout_of_mask(mask, value_type).storage_bytes
+
+
+def placeholder_arrays(
+    shape: tuple[int, int], vectors: Any, field_sizes: Sequence[int]
+) -> dict[str, npt.NDArray[np.generic]]:
+    """The arrays of placeholders `[F, D]`; raise ValueError unless there is one for each field of the table."""
+    placeholder = np.ascontiguousarray(vectors.detach().cpu() if hasattr(vectors, "detach") else vectors, np.float32)
+    if placeholder.shape != (len(field_sizes), shape[1]) or sum(field_sizes) != shape[0]:
+        raise ValueError(f"placeholder has shape {placeholder.shape}: expected [{len(field_sizes)}, {shape[1]}].")
+    starts = np.cumsum([0, *field_sizes[:-1]]).astype(np.int64)
+    return {PLACEHOLDER: placeholder.reshape(-1), FIELD_STARTS: starts}
 
 
 def is_quantized(value_type: ValueType) -> bool:

@@ -4,7 +4,7 @@ Immutable; for training use `CompactEmbedding`. Lookups never build the dense ta
 them. Works without torch.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, overload
@@ -19,7 +19,14 @@ from thresher.compact.encoding import (
     pack_values,
     unpack_values,
 )
-from thresher.compact.layouts import Layout, ValueType
+from thresher.compact.layouts import (
+    FIELD_STARTS,
+    PLACEHOLDER,
+    PLACEHOLDER_ARRAYS,
+    Layout,
+    ValueType,
+    placeholder_arrays,
+)
 from thresher.compact.lookup import LookUp, choose_lookup
 
 if TYPE_CHECKING:
@@ -48,7 +55,11 @@ class CompactTable:
         self.num_features, self.embedding_dim = layout.num_features, layout.embedding_dim
         self.shape = (layout.num_features, layout.embedding_dim)
         self.value_type = layout.value_type
-        self.num_parameters = layout.num_entries  # including entries whose value is zero
+        placeholder = self.arrays.get(PLACEHOLDER)
+        self.placeholder = None if placeholder is None else placeholder.reshape(-1, layout.embedding_dim)
+        """What pruned entries read as, `[F, D]`, one vector per field; None: 0."""
+        # including entries whose value is zero
+        self.num_parameters = layout.num_entries + (0 if placeholder is None else placeholder.size)
         self.storage_bytes = sum(array.nbytes for array in self.arrays.values())  # everything a lookup reads
 
     @cached_property
@@ -73,26 +84,35 @@ class CompactTable:
         values: "Tensor | Array | Quantized",
         *,
         value_type: ValueType = "fp32",
+        placeholder: "tuple[Tensor | Array, Sequence[int]] | None" = None,
     ) -> Self:
-        """From flat positions `row · D + column` `[K]`, ascending, and values `[K]` (or codes and scales)."""
+        """From flat positions `row · D + column` `[K]`, ascending, and values `[K]` (or codes and scales).
+
+        Args:
+            placeholder: vectors `[F, D]` that are added to every row of their field, and the sizes of the fields. The
+                values are then differences from them, so that pruned entries read as the placeholder.
+        """
         positions = to_numpy(positions).astype(np.int64, copy=False)
         if not isinstance(values, Quantized):
             values = to_numpy(values).astype(np.float32, copy=False)
         check_entries(shape, positions, values.codes.shape if isinstance(values, Quantized) else values.shape)
         layout, index = encode_positions(shape, positions, value_type)
-        return cls(layout, index | pack_values(values, value_type))
+        arrays = index | pack_values(values, value_type)
+        return cls(layout, arrays if placeholder is None else arrays | placeholder_arrays(shape, *placeholder))
 
     @overload
     def lookup(self, ids: "Tensor", *, out_of_range: OutOfRange = "error") -> "Tensor": ...
     @overload
     def lookup(self, ids: Array, *, out_of_range: OutOfRange = "error") -> npt.NDArray[np.float32]: ...
     def lookup(self, ids: "Tensor | Array", *, out_of_range: OutOfRange = "error") -> "Tensor | Array":
-        """Vectors `[..., D]` of ids `[...]`, zeros for pruned rows. Ids outside raise `IndexError` or give zeros."""
+        """Vectors `[..., D]` of ids `[...]`; ids outside the table raise `IndexError` or give zeros."""
         if not isinstance(ids, np.ndarray):
             return _to_tensor(self.lookup(to_numpy(ids), out_of_range=out_of_range))
         flat = np.ascontiguousarray(ids, np.int64).reshape(-1)
         vectors = np.empty((len(flat), self.embedding_dim), np.float32)
         self._check_range(flat, self._look_up(flat, None, False, vectors), out_of_range)
+        if self.placeholder is not None:
+            vectors += self._placeholders(flat)
         return vectors.reshape(*ids.shape, self.embedding_dim)
 
     @overload
@@ -127,11 +147,17 @@ class CompactTable:
             raise ValueError("offsets must not decrease.")
         pooled = np.zeros((len(starts) - 1, self.embedding_dim), np.float32)
         self._check_range(flat, self._look_up(flat, starts, pooling == "mean", pooled), out_of_range)
+        if self.placeholder is not None:
+            sizes = np.diff(starts)
+            added = self._placeholders(flat)
+            if pooling == "mean":
+                added /= np.repeat(sizes, sizes).astype(np.float32)[:, None]
+            np.add.at(pooled, np.repeat(np.arange(len(sizes)), sizes), added)
         return pooled
 
     def entries(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
-        """Flat positions `[K]`, ascending, and values `[K]` of all kept entries."""
-        values = unpack_values(self.arrays, self.value_type, np.arange(self.num_parameters))
+        """Flat positions `[K]`, ascending, and stored values `[K]` of all kept entries (`from_entries`)."""
+        values = unpack_values(self.arrays, self.value_type, np.arange(self.layout.num_entries))
         return decode_positions(self.layout, self.arrays), values
 
     def mask(self) -> npt.NDArray[np.bool_]:
@@ -147,12 +173,16 @@ class CompactTable:
         dense = np.zeros(self.shape, np.float32)
         positions, values = self.entries()
         dense.reshape(-1)[positions] = values
+        if self.placeholder is not None:
+            dense += self._placeholders(np.arange(self.num_features))
         return dense
 
     def to_value_type(self, value_type: ValueType) -> "CompactTable":
         if value_type == self.value_type:
             return self
-        return CompactTable.from_entries(self.shape, *self.entries(), value_type=value_type)
+        table = CompactTable.from_entries(self.shape, *self.entries(), value_type=value_type)
+        kept = {name: self.arrays[name] for name in PLACEHOLDER_ARRAYS if name in self.arrays}
+        return CompactTable(table.layout, table.arrays | kept)
 
     def save(self, path: str | Path) -> None:
         from thresher.compact.file import save_table
@@ -171,7 +201,15 @@ class CompactTable:
 
     def __repr__(self) -> str:
         kind = f"{self.layout.row_index} rows, {self.layout.content} content, {self.value_type}"
-        return f"CompactTable({list(self.shape)}, {self.num_parameters} kept, {self.storage_bytes} bytes, {kind})"
+        return f"CompactTable({list(self.shape)}, {self.layout.num_entries} kept, {self.storage_bytes} bytes, {kind})"
+
+    def _placeholders(self, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+        """The placeholder of each id `[n, D]`; zeros for ids outside the table."""
+        assert self.placeholder is not None
+        fields = np.searchsorted(self.arrays[FIELD_STARTS], ids, side="right") - 1
+        vectors: npt.NDArray[np.float32] = self.placeholder[np.maximum(fields, 0)]
+        vectors[(ids < 0) | (ids >= self.num_features)] = 0
+        return vectors
 
     def _check_range(self, ids: Array, bad: int, out_of_range: OutOfRange) -> None:
         if bad >= 0 and out_of_range == "error":

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from thresher.compact.encoding import pack_values
-from thresher.compact.layouts import SCALE_BLOCK, ValueType, is_quantized
+from thresher.compact.layouts import FIELD_STARTS, SCALE_BLOCK, ValueType, is_quantized
 from thresher.compact.table import CompactTable
 from thresher.embeddings.base import FieldEmbedding
 
@@ -30,7 +30,7 @@ class TraceableEmbedding(FieldEmbedding):
 
     def __init__(self, field_sizes: Sequence[int], table: CompactTable) -> None:
         super().__init__(field_sizes, table.embedding_dim)
-        self.num_kept = table.num_parameters
+        self.num_kept = table.layout.num_entries
         self.value_type: ValueType = table.value_type if self.num_kept else "fp32"
         positions, values = table.entries()
         rows, columns = np.divmod(positions, self.embedding_dim)
@@ -66,6 +66,10 @@ class TraceableEmbedding(FieldEmbedding):
             packed = pack_values(values, self.value_type)
         for name, array in packed.items():
             self._add(name, array)
+        self.has_placeholder = table.placeholder is not None
+        if table.placeholder is not None:
+            self._add("placeholder", table.placeholder.copy())
+            self._add("field_starts", table.arrays[FIELD_STARTS].copy())
 
     def forward(self, ids: Tensor) -> Tensor:
         flat = ids.reshape(-1).long()  # [n]
@@ -86,10 +90,13 @@ class TraceableEmbedding(FieldEmbedding):
                 vectors = self._from_masks(ranks)
         if present is not None:
             vectors = vectors * present[:, None]
+        if self.has_placeholder:
+            fields = (ids.reshape(-1, 1) >= self.field_starts).sum(1) - 1
+            vectors = vectors + self.placeholder[fields]
         return vectors.reshape(*ids.shape, self.embedding_dim)
 
     def num_parameters(self) -> int:
-        return self.num_kept
+        return self.num_kept + (self.placeholder.numel() if self.has_placeholder else 0)
 
     def storage_bytes(self) -> int:
         return sum(buffer.numel() * buffer.element_size() for buffer in self.buffers())
@@ -177,6 +184,8 @@ class TraceableEmbedding(FieldEmbedding):
     starts: Tensor
     columns: Tensor
     masks: Tensor
+    placeholder: Tensor
+    field_starts: Tensor
     values: Tensor
     scales: Tensor
 

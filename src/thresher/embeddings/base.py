@@ -44,6 +44,11 @@ class EmbeddingConfig:
         """Whether the method's search can start from the weights of a trained dense model."""
         return False
 
+    @property
+    def needs_trained_model(self) -> bool:
+        """Whether the method prunes a trained dense model and trains nothing itself."""
+        return False
+
     def budget_values(self, field_sizes: Sequence[int]) -> Sequence[int]:
         """Candidate values of `budget_setting`, smallest table first; by default 1 to the configured one."""
         return range(1, self.embedding_dim + 1)
@@ -176,6 +181,7 @@ _BASELINES = (
     "mde",
     "mgqe",
     "nis",
+    "post_training",
     "quantised",
 )
 _MODULES = ["thresher.embeddings.pep", "thresher.embeddings.uniform", *(f"thresher.baselines.{n}" for n in _BASELINES)]

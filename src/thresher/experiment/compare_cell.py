@@ -18,6 +18,7 @@ from thresher.embeddings.base import EmbeddingConfig
 from thresher.embeddings.method_registry import method_name
 from thresher.errors import TimeLimitReached
 from thresher.experiment.config import RunConfig
+from thresher.experiment.dense_start import DenseStart
 from thresher.experiment.floor import Floor
 from thresher.experiment.retrain import TrainedModel
 from thresher.experiment.run_models import ConfiguredModels, shuffled_batches
@@ -117,8 +118,17 @@ class Cell(Workflow[TrainedModel]):
     def make_soft_labels(self, dense: TrainedModel | None) -> None:
         """Nothing to do: all methods share the soft labels of one teacher (`predict_labels`)."""
 
-    def dense_start(self) -> None:
-        """All methods start from the same initial weights."""
+    def dense_start(self) -> DenseStart | None:
+        """The trained dense model, for methods that prune one; others start from the same initial weights."""
+        if not self.config.embedding.needs_trained_model:
+            return None
+        path = self.folder / "dense.safetensors"
+        if not path.exists():
+            self._check_time()
+            trained = self.stages.train_dense(test=False)
+            DenseStart.of(trained.model, trained.fit.num_epochs).save(path)
+            (self.folder / "dense" / CHECKPOINT).unlink(missing_ok=True)
+        return DenseStart.load(path)
 
     def soft_labels(self, share: float) -> SoftLabels | None:
         return SoftLabels.load(self.labels, share) if self.labels is not None and share else None
@@ -130,7 +140,7 @@ class Cell(Workflow[TrainedModel]):
             self._check_time()
             place = f"search-{hashlib.sha256(','.join(map(str, missing)).encode()).hexdigest()[:8]}"
             reachable = [budget for budget in missing if budget not in self.unmet]
-            tickets = self.stages.find_tickets(reachable, place) if reachable else []
+            tickets = self.stages.find_tickets(reachable, place, start=self.dense_start()) if reachable else []
             found.folders |= {budget: f"{place}/{ticket.budget.slug}" for budget, ticket in _shared(tickets).items()}
             found.unmet |= {budget: self.unmet[budget] for budget in missing if budget in self.unmet}
             found.save(self.folder / TICKETS)
@@ -139,7 +149,8 @@ class Cell(Workflow[TrainedModel]):
 
     def retrain(self, ticket: Ticket, plan: DistillationPlan) -> TrainedModel:
         self._check_time()
-        return self.stages.retrain(ticket, _training_folder(ticket), soft_labels=self.soft_labels(plan.retraining))
+        labels = self.soft_labels(plan.retraining)
+        return self.stages.retrain(ticket, _training_folder(ticket), start=self.dense_start(), soft_labels=labels)
 
     def keep(self, ticket: Ticket, trained: TrainedModel) -> TrainedModel:
         self._finish(ticket, trained)
@@ -152,8 +163,10 @@ class Cell(Workflow[TrainedModel]):
 
     def search_cost(self, budget: Budget) -> tuple[float, int]:
         """Seconds and epochs of the search that found a budget's ticket."""
-        history = (self.folder / self._found().folders[budget]).parent / HISTORY
-        records = read_history(history) if history.exists() else []
+        stages = (self.folder / self._found().folders[budget]).parent, self.folder / "dense"
+        records = [
+            record for folder in stages if (folder / HISTORY).exists() for record in read_history(folder / HISTORY)
+        ]
         return sum(record["seconds"] for record in records), len(records)
 
     def train(self) -> None:

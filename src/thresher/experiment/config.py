@@ -18,7 +18,7 @@ from thresher.search.budget import Budget, parse_budgets
 from thresher.search.schedule import SearchConfig
 from thresher.search.ticket import Rewind
 from thresher.training.devices import Precision, check_device
-from thresher.training.distillation import DistillationPlan, candidate_plans, check_distillation
+from thresher.training.distillation import HARD_LABELS, DistillationPlan, candidate_plans, check_distillation
 from thresher.training.fit import TrainingConfig
 
 LADDER = ("20%", "10%", "5%", "2%", "1%", "0.5%", "0.2%")
@@ -52,6 +52,9 @@ class RunConfig:
     """How much training is spent, in units of the dense training (docs/search.md): `fast` for a first try, `standard`,
     `best` for the highest AUC, or `paper` for the published way. It decides every setting of search and retraining that
     is absent."""
+    start_from: str | None = None
+    """Folder of a run or a bundle whose trained model is the dense model of this run, instead of training one. It must
+    have the same model settings, and the rows must be encoded with its vocabularies (`data.vocabulary_like`)."""
     retraining: RetrainingConfig = field(default_factory=RetrainingConfig)
     """Training of tickets that continue from the search (`rewind = "final"`)."""
     rewind: Rewind | None = None
@@ -100,6 +103,11 @@ class RunConfig:
         )
         if self.seeds < 1:
             raise ConfigError(f"seeds is {self.seeds}. It must be at least 1.")
+        if self.start_from is not None and self.stage_settings().start != "dense":
+            raise ConfigError(
+                "start_from is given, but this search starts from initial weights (effort paper, search.start, or a "
+                "method that cannot start from a trained model). Remove one of the two."
+            )
         if self.map_tables_over_mb is not None and self.map_tables_over_mb < 0:
             raise ConfigError(f"map_tables_over_mb is {self.map_tables_over_mb}. It must be 0 or more, or absent.")
         if self.max_auc_drop is not None and not 0 <= self.max_auc_drop < 0.5:
@@ -110,6 +118,8 @@ class RunConfig:
 
     def candidate_plans(self) -> list[DistillationPlan]:
         """The distillation plans that validation decides between; one if the settings leave no choice."""
+        if self.teacher_share is None and self.embedding.needs_trained_model and not self.retraining.max_epochs:
+            return [HARD_LABELS]  # nothing is trained that could use other labels
         in_search = self.distill_search
         if in_search is None and self.stage_settings().start == "dense":
             in_search = True
@@ -124,6 +134,7 @@ class RunConfig:
             retraining=self.retraining,
             rewind=self.rewind,
             can_start_dense=self.embedding.can_start_dense,
+            post_training=self.embedding.needs_trained_model,
         )
 
     @property

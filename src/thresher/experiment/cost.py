@@ -19,7 +19,9 @@ class StageCost:
     stage: str
     epochs: int
     seconds: float
+    cpu_seconds: float  # of all threads; independent of what else the machine does
     over_dense: float | None  # seconds ÷ seconds of the dense training; None without one
+    cpu_over_dense: float | None  # the same of CPU seconds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +31,7 @@ class Cost:
     dense_seconds: float | None
     total_seconds: float
     total_over_dense: float | None
+    total_cpu_over_dense: float | None
     stages: tuple[StageCost, ...]
 
     @classmethod
@@ -36,18 +39,28 @@ class Cost:
         """The cost of stages, given their names and folders; stages of one name are added up."""
         epochs: dict[str, int] = {}
         seconds: dict[str, float] = {}
+        cpu: dict[str, float] = {}
         for stage, folder in folders:
             records = read_history(folder / HISTORY) if (folder / HISTORY).exists() else []
             if records:
                 epochs[stage] = epochs.get(stage, 0) + len(records)
                 seconds[stage] = seconds.get(stage, 0.0) + sum(record["seconds"] for record in records)
+                cpu[stage] = cpu.get(stage, 0.0) + sum(record.get("cpu_seconds", 0.0) for record in records)
         dense, total = seconds.get(DENSE), sum(seconds.values())
         return cls(
             dense_seconds=dense,
             total_seconds=total,
             total_over_dense=_ratio(total, dense),
+            total_cpu_over_dense=_ratio(sum(cpu.values()), cpu.get(DENSE)),
             stages=tuple(
-                StageCost(stage=name, epochs=epochs[name], seconds=spent, over_dense=_ratio(spent, dense))
+                StageCost(
+                    stage=name,
+                    epochs=epochs[name],
+                    seconds=spent,
+                    cpu_seconds=cpu[name],
+                    over_dense=_ratio(spent, dense),
+                    cpu_over_dense=_ratio(cpu[name], cpu.get(DENSE)),
+                )
                 for name, spent in seconds.items()
             ),
         )

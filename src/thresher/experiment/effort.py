@@ -75,6 +75,7 @@ class StageSettings:
 
     Attributes:
         can_start_dense: whether the method's search can start from a trained dense model.
+        post_training: whether the method prunes a trained model and trains nothing, whatever the effort.
     """
 
     effort: Effort
@@ -83,6 +84,7 @@ class StageSettings:
     retraining: RetrainingConfig = RetrainingConfig()
     rewind: Rewind | None = None
     can_start_dense: bool = True
+    post_training: bool = False
 
     def __post_init__(self) -> None:
         if self.training.max_epochs == 0:
@@ -95,6 +97,8 @@ class StageSettings:
     def start(self) -> Start:
         """The weights that the search starts from."""
         preset = PRESETS[self.effort]
+        if self.post_training:
+            return "dense"
         if not self.can_start_dense:
             return "initial"
         return self.search.start or ("initial" if preset is None else preset.start)
@@ -104,6 +108,8 @@ class StageSettings:
         """The weights that retraining starts from."""
         if self.rewind is not None:
             return self.rewind
+        if self.post_training:
+            return "final"
         preset = PRESETS[self.effort]
         return preset.rewind if preset is not None and self.start == "dense" else "initial"
 
@@ -126,6 +132,8 @@ class StageSettings:
             return self.training
         given, config = self.retraining, self.training
         factor, patience, max_epochs = given.learning_rate_factor, given.patience, given.max_epochs
+        if self.post_training:
+            max_epochs = max_epochs or 0
         if preset is not None and self.start == "dense":
             factor = (preset.soft_rate if soft_labels else preset.hard_rate) if factor is None else factor
             patience = preset.patience if patience is None else patience

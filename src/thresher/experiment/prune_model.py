@@ -23,7 +23,7 @@ from thresher.experiment.dense_start import DenseStart
 from thresher.experiment.effort import Effort, RetrainingConfig, StageSettings
 from thresher.experiment.floor import Floor
 from thresher.experiment.model_checks import check_folder, check_runs_compact, warn_of_probabilities
-from thresher.experiment.retrain import TrainedModel, count_model_bytes, with_test_metrics
+from thresher.experiment.retrain import TrainedModel, count_model_bytes, evaluate_trained
 from thresher.experiment.run_folder import tickets_folder
 from thresher.experiment.workflow import Stages, Workflow
 from thresher.search.budget import Budget, parse_budgets
@@ -36,8 +36,7 @@ from thresher.training.distillation import (
     check_distillation,
     distillable,
 )
-from thresher.training.fit import FitResult, TrainingConfig
-from thresher.training.loop import evaluate
+from thresher.training.fit import TrainingConfig
 from thresher.training.progress import Progress
 
 
@@ -230,23 +229,14 @@ class _ModelWorkflow(Workflow[TrainedModel]):
         """The model as it is; its size is that of the searched tables."""
         if not self.with_dense:
             return None
-        dense = self._as_it_is() if self.trained else self.stages.train_dense()
+        stages = self.stages
+        dense = evaluate_trained(stages.models.dense(), stages.data) if self.trained else stages.train_dense()
         if self.stages.settings.start == "dense":
             self._start = DenseStart.of(dense.model, None if self.trained else dense.fit.num_epochs)
         num_parameters = sum(table.num_features * table.embedding_dim for table in self.tables)
         warn_of_probabilities(dense.model, self.stages.data)
         storage_bytes = num_parameters * BYTES_PER_VALUE
         return self.over_floor(replace(dense, num_parameters=num_parameters, storage_bytes=storage_bytes))
-
-    def _as_it_is(self) -> TrainedModel:
-        """The user's trained model, evaluated."""
-        model, data = self.stages.models.dense(), self.stages.data
-        validation = evaluate(model, data.validation, feature_counts=data.feature_counts)
-        fit = FitResult(best_epoch=0, num_epochs=0, validation=validation, seconds=0.0, history=())
-        trained = TrainedModel(
-            model=model, num_parameters=0, storage_bytes=0, model_bytes=count_model_bytes(model), fit=fit, test=None
-        )
-        return with_test_metrics(trained, data)
 
     def make_soft_labels(self, dense: TrainedModel | None) -> None:
         share = self.plans[-1].retraining

@@ -122,6 +122,21 @@ def _stored_buffers(module: nn.Module) -> Iterator[Tensor]:
     return (buffer for name, buffer in buffers if name not in module._non_persistent_buffers_set)
 
 
+def evaluate_trained(model: nn.Module, data: SplitBatches) -> TrainedModel:
+    """A model that is trained already, with its metrics."""
+    validation = evaluate(model, data.validation, feature_counts=data.feature_counts)
+    tables = [module for module in model.modules() if isinstance(module, FieldEmbedding)]
+    trained = TrainedModel(
+        model=model,
+        num_parameters=sum(table.num_parameters() for table in tables),
+        storage_bytes=sum(table.storage_bytes() for table in tables),
+        model_bytes=count_model_bytes(model),
+        fit=FitResult(best_epoch=0, num_epochs=0, validation=validation, seconds=0.0, history=()),
+        test=None,
+    )
+    return with_test_metrics(trained, data)
+
+
 def with_test_metrics(trained: TrainedModel, data: SplitBatches) -> TrainedModel:
     """The same model with its metrics on the test split, which is read here; unchanged if `data` has none."""
     if data.test is None:

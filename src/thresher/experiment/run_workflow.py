@@ -15,8 +15,9 @@ from thresher.data.table import EncodedTable
 from thresher.embeddings.method_registry import method_name
 from thresher.embeddings.uniform import UniformConfig
 from thresher.experiment.dense_start import DenseStart
+from thresher.experiment.expected_cost import ExpectedCost, RunEstimate
 from thresher.experiment.floor import NO_EMBEDDING, Floor
-from thresher.experiment.retrain import TrainedModel
+from thresher.experiment.retrain import TrainedModel, evaluate_trained
 from thresher.experiment.run_folder import Run
 from thresher.experiment.run_models import (
     ConfiguredModels,
@@ -25,6 +26,7 @@ from thresher.experiment.run_models import (
     shuffled_batches,
     with_first_order,
 )
+from thresher.experiment.start_from import load_start, load_weights_
 from thresher.experiment.workflow import Stages, Workflow, WorkflowResult
 from thresher.models.base import CtrModel
 from thresher.models.model_registry import FLOOR, has_embedding, model_config
@@ -56,13 +58,21 @@ class RunWorkflow(Workflow[FrontierPoint]):
     ) -> "RunWorkflow":
         """The workflow of a run whose data is encoded."""
         config = run.config
+        settings, num_entries = config.stage_settings(), table.schema.num_features * config.embedding.embedding_dim
+        expected = ExpectedCost.of(
+            settings,
+            config.wanted_budgets(),
+            num_entries,
+            num_plans=len(config.candidate_plans()),
+            num_teachers=len(config.all_teachers()) if config.start_from is None else 0,
+        )
         stages = Stages(
             models=ConfiguredModels(config, table),
             data=shuffled_batches(config, table),
-            settings=config.stage_settings(),
+            settings=settings,
             seed=config.seed,
             folder=run.folder,
-            progress=progress,
+            progress=progress if progress is None or expected is None else RunEstimate(progress, expected),
             should_stop=should_stop,
         )
         budgets, plans = config.wanted_budgets(), config.candidate_plans()
@@ -101,7 +111,8 @@ class RunWorkflow(Workflow[FrontierPoint]):
         if not has_embedding(run.config.model):
             return None
         if agreed(not (done.exists() and run.floor_predictions.exists())):
-            own = replace(run.config, model=model_config(FLOOR), embedding=UniformConfig(embedding_dim=1))
+            floor_table = UniformConfig(embedding_dim=1)
+            own = replace(run.config, model=model_config(FLOOR), embedding=floor_table, start_from=None)
             models = ConfiguredModels(own, self.table)
             trained = replace(self.stages, models=models).train_floor(models.dense())
             floor = Floor.of(trained.model, self.stages.data.validation)
@@ -127,15 +138,35 @@ class RunWorkflow(Workflow[FrontierPoint]):
         needs_labels = config.largest_share > 0 and not (labels.exists() or run.soft_labels.exists())
         needs_weights = self.stages.settings.start == "dense" and not run.dense_weights.exists()
         if agreed(needs_labels or needs_weights or not done.exists()):
-            trained = self._train_teacher(self.stages, run.dense, labels, stage="dense", test=True)
+            start = None if config.start_from is None else load_start(Path(config.start_from), self.table)
+            if start is None:
+                trained = self._train_teacher(self.stages, run.dense, labels, stage="dense", test=True)
+            else:
+                trained = self._trained_already(start, labels)
             trained_over = self.over_floor(with_first_order(trained) if searches_first_order(config) else trained)
             if writes_files():
                 if needs_weights:
-                    DenseStart.of(trained.model, trained.fit.num_epochs).save(run.dense_weights)
+                    num_epochs = trained.fit.num_epochs if start is None else start.num_epochs
+                    DenseStart.of(trained.model, num_epochs).save(run.dense_weights)
                 point = _point(trained_over, label="dense", budget=None, seed=config.seed)
                 _finish(run.dense, replace(point, bundle_bytes=self._size(trained_over)))
             wait_for_files()
         return FrontierPoint.from_json(read_json(done))
+
+    def _trained_already(self, start: DenseStart, labels: Path) -> TrainedModel:
+        """The model of `start_from`, evaluated, and its predictions if they are needed."""
+        model, config = self.stages.models.dense(), self.run_folder.config
+        load_weights_(model, start, Path(str(config.start_from)))
+        trained = evaluate_trained(model, self.stages.data)
+        if config.largest_share:
+            rows, progress = self.stages.data.train, self.stages.progress
+            predicted = SoftLabels.from_teacher(
+                model, rows, config.largest_share, stage="dense predicts", progress=progress
+            )
+            if writes_files():
+                predicted.save(labels)
+            wait_for_files()
+        return trained
 
     def make_soft_labels(self, dense: FrontierPoint | None = None) -> None:
         """Train the other teachers, each with its own seed and never tested; average the predictions of all."""

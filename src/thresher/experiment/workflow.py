@@ -25,6 +25,7 @@ from thresher.data.batches.split_batches import SplitBatches
 from thresher.errors import BudgetError
 from thresher.experiment.dense_start import DenseStart
 from thresher.experiment.effort import StageSettings
+from thresher.experiment.expected_cost import TRIAL_EPOCHS
 from thresher.experiment.floor import NO_EMBEDDING, Floor, floor_training
 from thresher.experiment.retrain import TrainedModel, retrain_ticket, train_model, with_test_metrics
 from thresher.search.budget import Budget
@@ -34,8 +35,8 @@ from thresher.training.distillation import DistillationPlan, PlanChoice, SoftLab
 from thresher.training.progress import Progress, Renamed
 
 ResultT = TypeVar("ResultT")
-TRIAL_BUDGET, TRIAL_EPOCHS = "5%", 2
-"""Size and length of the training that decides about distillation."""
+TRIAL_BUDGET = "5%"
+"""Size at which labels are tried."""
 
 
 class ModelBuilder(Protocol):

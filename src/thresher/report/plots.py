@@ -49,6 +49,7 @@ LOOKS: Mapping[str, Look] = {
     "iterative-magnitude": Look("#D55E00", "^"),
     "gradual-magnitude": Look("#D55E00", "v", "--"),
     "magnitude": Look("#D55E00", "D", ":"),
+    "post-training": Look("#E69F00", "h", "--"),
     "l1-projection": Look("#E69F00", "P"),
     "uniform": Look("#222222", "s"),
     "dense": Look("#222222", "s"),

@@ -100,6 +100,7 @@ _MODULES = (
     "thresher.baselines.l1_projection",
     "thresher.baselines.magnitude",
     "thresher.baselines.nis",
+    "thresher.baselines.post_training",
 )
 _SHARED_ALGORITHMS = {"threshold"}
 """Searches that several processes can run together."""

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -93,6 +94,7 @@ class MaskSearch:
     """
 
     tables: Mapping[str, Any]  # name in the model → searched table, which has a `config`
+    placeholders: Mapping[str, Tensor] = MappingProxyType({})  # what pruned entries read as, where it is not 0
 
     def __init__(
         self,
@@ -226,6 +228,7 @@ class MaskSearch:
             initial=kept_weights(self.model, masks, self.initial_state),
             final=final,
             provenance=Provenance(method=self.method, seed=self.seed, step=step, epoch=self.epoch),
+            placeholders=self.placeholders,
         )
         self.tickets_so_far.append(ticket)
         if self.on_ticket is not None:

@@ -77,11 +77,14 @@ class MaskTicket:
     initial: Weights  # before the first step of the search
     final: Weights  # when the ticket was cut; values after Eq. 8, as the model computed with them
     provenance: Provenance
+    placeholders: Mapping[str, Tensor] = field(default_factory=dict)
+    """Table name → what pruned entries read as, `[F, D]`; the values of `final` are then differences from it."""
 
     @property
     def num_parameters(self) -> int:
         # sum() would convert all entries to integers first: twice the memory of the table
-        return sum(int(mask.count_nonzero()) for mask in self.masks.values())
+        kept = sum(int(mask.count_nonzero()) for mask in self.masks.values())
+        return kept + sum(vectors.numel() for vectors in self.placeholders.values())
 
     def __repr__(self) -> str:
         tables = {
@@ -106,7 +109,8 @@ class MaskTicket:
         weights = {"initial": self.initial, "random": present, "final": self.final}[rewind]
         _check_state(present.state, weights.state)
         for name, mask in self.masks.items():
-            put_compact_(model, name, mask.reshape(-1).nonzero().squeeze(1), weights.values[name])
+            positions, placeholder = mask.reshape(-1).nonzero().squeeze(1), self.placeholders.get(name)
+            put_compact_(model, name, positions, weights.values[name], placeholder if rewind == "final" else None)
         model.load_state_dict(dict(weights.state), strict=False)
         return list(self.masks)
 

@@ -98,19 +98,22 @@ def _write(ticket: object, folder: Path) -> tuple[str, Metadata]:
 def _(ticket: MaskTicket, folder: Path) -> tuple[str, Metadata]:
     save_file({name: _pack(mask) for name, mask in ticket.masks.items()}, folder / "mask.safetensors")
     save_file(_flat(ticket.initial), folder / "initial.safetensors")
-    save_file(_flat(ticket.final), folder / "final.safetensors")
+    placeholders = {f"placeholder/{name}": vectors.contiguous() for name, vectors in ticket.placeholders.items()}
+    save_file(_flat(ticket.final) | placeholders, folder / "final.safetensors")
     return "mask", {"tables": {name: list(mask.shape) for name, mask in ticket.masks.items()}}
 
 
 def _read_mask(folder: Path, metadata: Metadata) -> MaskTicket:
     bits = load_tensors(folder / "mask.safetensors")
     masks = {name: _unpack(bits[name], shape) for name, shape in metadata["tables"].items()}
+    final = load_tensors(folder / "final.safetensors")
     return MaskTicket(
         budget=Budget.parse(metadata["budget"]),
         masks=masks,
         initial=_weights(load_tensors(folder / "initial.safetensors"), masks),
-        final=_weights(load_tensors(folder / "final.safetensors"), masks),
+        final=_weights(final, masks),
         provenance=_provenance(metadata["provenance"]),
+        placeholders={name: final[f"placeholder/{name}"] for name in masks if f"placeholder/{name}" in final},
     )
 
 
@@ -224,6 +227,7 @@ def mask_ticket_state(ticket: MaskTicket) -> dict[str, Any]:
         "initial": {"values": dict(ticket.initial.values), "state": dict(ticket.initial.state)},
         "final": {"values": dict(ticket.final.values), "state": dict(ticket.final.state)},
         "provenance": {**vars(ticket.provenance), "config": dict(ticket.provenance.config)},
+        "placeholders": dict(ticket.placeholders),
     }
 
 
@@ -234,6 +238,7 @@ def mask_ticket_from_state(state: Mapping[str, Any]) -> MaskTicket:
         initial=Weights(**state["initial"]),
         final=Weights(**state["final"]),
         provenance=Provenance(**state["provenance"]),
+        placeholders=state.get("placeholders", {}),
     )
 
 

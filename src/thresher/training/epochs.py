@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -178,9 +178,9 @@ class _Run:
         self.path = None if self.folder is None else self.folder / CHECKPOINT
         self.writes = self.processes is None or self.processes.is_first
         self.history = History(self.folder / HISTORY if self.folder is not None and self.writes else None)
-        self.epoch, self.step, self.seconds = 1, 0, 0.0  # the running epoch, from 1
+        self.epoch, self.step, self.seconds, self.cpu_seconds = 1, 0, 0.0, 0.0  # the running epoch, from 1
         self.loss = RunningLoss()
-        self._last_time = perf_counter()
+        self._last_time, self._last_cpu_time = perf_counter(), process_time()
 
     def start(self, seed: int) -> None:
         rank = 0 if self.processes is None else self.processes.rank
@@ -195,6 +195,10 @@ class _Run:
         self._count_time()
         spent = self.seconds - sum(record["seconds"] for record in self.history.records)
         record: Record = {"epoch": self.epoch, "train_loss": loss, "validation": metrics.to_json(), "seconds": spent}
+        # of all threads; unlike seconds it hardly depends on what else the machine does
+        record["cpu_seconds"] = self.cpu_seconds - sum(
+            record.get("cpu_seconds", 0.0) for record in self.history.records
+        )
         self.history.append(record | dict(further) | ({"watch": dict(watched)} if watched else {}))
         self.epoch, self.step, self.loss = self.epoch + 1, 0, RunningLoss()
 
@@ -216,6 +220,7 @@ class _Run:
                 "step": self.step,
                 "loss": self.loss.state(self.epoch),
                 "seconds": self.seconds,
+                "cpu_seconds": self.cpu_seconds,
                 "history": self.history.records,
             }
         )
@@ -231,6 +236,8 @@ class _Run:
     def _count_time(self) -> None:
         now = perf_counter()
         self.seconds, self._last_time = self.seconds + now - self._last_time, now
+        cpu_now = process_time()
+        self.cpu_seconds, self._last_cpu_time = self.cpu_seconds + cpu_now - self._last_cpu_time, cpu_now
 
     def _resume(self, checkpoint: Checkpoint, path: Path) -> None:
         stored = checkpoint.metadata
@@ -243,7 +250,8 @@ class _Run:
         self.controller.load(checkpoint.part("controller"))
         if self.average is not None:
             self.average.load(checkpoint.part("average"))
-        self.epoch, self.step, self.seconds = stored["epoch"], stored["step"], stored["seconds"]
+        self.epoch, self.step = stored["epoch"], stored["step"]
+        self.seconds, self.cpu_seconds = stored["seconds"], stored.get("cpu_seconds", 0.0)
         self.loss = RunningLoss(**stored["loss"])
         self.history.restore(stored["history"])
 

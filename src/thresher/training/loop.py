@@ -142,7 +142,7 @@ def lone_row(model: nn.Module, batch: "Batch") -> AbstractContextManager[None]:
     """For a batch of one row, which has no variance: batch norm uses its running statistics inside."""
     if len(batch.labels) != 1:
         return nullcontext()
-    return _evaluation_mode(nn.ModuleList(module for module in model.modules() if isinstance(module, _BatchNorm)))
+    return evaluation_mode(nn.ModuleList(module for module in model.modules() if isinstance(module, _BatchNorm)))
 
 
 @torch.no_grad()
@@ -152,7 +152,7 @@ def predict(model: nn.Module, batches: "BatchSource") -> Iterator[tuple[int, "Ba
     Processes that train together get different batches: batch `k` is predicted by process `k mod size`.
     """
     device, processes, first = device_of(model), current_processes(), 0
-    with _evaluation_mode(model):
+    with evaluation_mode(model):
         for number, batch in enumerate(batches.epoch(0)):
             if processes is None or number % processes.size == processes.rank:
                 moved = batch if device.type == "cpu" else batch.to(device)
@@ -256,7 +256,7 @@ def _rarest_counts(batch: "Batch", counts: NDArray[Any]) -> NDArray[Any] | None:
 
 
 @contextmanager
-def _evaluation_mode(model: nn.Module) -> Iterator[None]:
+def evaluation_mode(model: nn.Module) -> Iterator[None]:
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:

@@ -29,6 +29,7 @@ class ProgressState:
     best_epoch: int | None = None  # of early stopping, while it decides when the stage ends
     patience: int | None = None  # epochs after the best epoch at which early stopping ends the stage
     planned_epochs: float | None = None  # of the whole stage, or of what follows early stopping if `patience` is given
+    later_epochs: float = 0.0  # of the stages that follow in the same run, as far as they are known
 
     @property
     def epochs_done(self) -> float:
@@ -58,6 +59,9 @@ class RunProgress(Progress, Protocol):
 class SilentProgress:
     """Shows nothing. A base class for displays."""
 
+    def note(self, text: str) -> None:
+        """Show a sentence about the run."""
+
     def update(self, state: ProgressState) -> None:
         """Show the state of a training."""
 
@@ -74,6 +78,10 @@ class Renamed:
     def __init__(self, progress: Progress | None, name: str) -> None:
         self.progress: Progress = SilentProgress() if progress is None else progress
         self.name = name
+
+    def note(self, text: str) -> None:
+        if (note := getattr(self.progress, "note", None)) is not None:
+            note(text)
 
     def update(self, state: ProgressState) -> None:
         self.progress.update(replace(state, stage=self.name.format(state.stage)))

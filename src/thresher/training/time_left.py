@@ -1,4 +1,4 @@
-"""TimeLeft: how long the running stage of a run still takes, by its plan or by early stopping."""
+"""TimeLeft: how long a run still takes: its present stage by its plan or by early stopping, and the later stages."""
 
 from statistics import fmean
 
@@ -10,7 +10,7 @@ FURTHER_SHARE = 0.5
 
 
 class TimeLeft:
-    """Follows the states of a run, and estimates when the present stage ends.
+    """Follows the states of a run, and estimates when the present stage and the whole run end.
 
     A planned stage has a known number of epochs. Early stopping ends a training `patience` epochs after its best epoch.
     The best epoch is expected where the trainings before it in this run had theirs. With each epoch without improvement
@@ -47,12 +47,13 @@ class TimeLeft:
         return min(max(expected, state.epochs_done), float(state.max_epochs))
 
     def seconds(self, now: float) -> float | None:
-        """Seconds until the end of the present stage; None if unknown."""
+        """Seconds until the end of the present stage and of those known to follow; None if unknown."""
         expected, elapsed = self.num_epochs(), now - self._start_time
         if self._state is None or expected is None or elapsed < MIN_SECONDS:
             return None
         done = self._state.epochs_done - self._start_epochs
-        return elapsed * (expected - self._state.epochs_done) / done if done > 0 else None
+        left = expected - self._state.epochs_done + self._state.later_epochs
+        return elapsed * left / done if done > 0 else None
 
     def _last_epoch(self, state: ProgressState, patience: int) -> float | None:
         """The epoch in which early stopping is expected to end the training."""
