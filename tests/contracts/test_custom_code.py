@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from forged_files import change_json, reseal
+
 PAGE = (Path(__file__).parents[2] / "docs" / "custom_code.md").read_text(encoding="utf-8")
 BLOCKS = dict.fromkeys(("python", "sh", "toml"), "")
 for language, text in re.findall(r"^```(python|sh|toml)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL):
@@ -79,7 +81,8 @@ def test_a_bundle_imports_nothing(folder, tmp_path):
     (tmp_path / "my_shop.py").write_text("open('imported', 'w').close()")
     manifest = json.loads((tmp_path / "bundles/20pct/bundle.json").read_text())
     manifest["model"]["imports"] = manifest["imports"] = ["my_shop"]
-    (tmp_path / "bundles/20pct/bundle.json").write_text(json.dumps(manifest))
+    change_json(tmp_path / "bundles/20pct/bundle.json", manifest)
+    reseal(tmp_path / "bundles/20pct")
     script = (
         "from typer.testing import CliRunner\n"
         "from thresher.cli.app import app\n"

@@ -1,4 +1,3 @@
-import json
 import subprocess
 import sys
 
@@ -7,6 +6,7 @@ import polars as pl
 import pytest
 import torch
 
+from forged_files import change_json, reseal
 from thresher.compact.embedding import CompactEmbedding
 from thresher.errors import FormatError
 from thresher.models.autoint import AutoIntConfig
@@ -75,9 +75,8 @@ def test_variants_of_autoint(tmp_path, make_encoder, raw_frame, settings):
 def test_other_models_are_rejected(tmp_path, make_encoder, make_model):
     model, config = make_model(make_encoder(), "fm")
     save_bundle(tmp_path, model, config, make_encoder())
-    manifest = json.loads((tmp_path / "bundle.json").read_text())
-    manifest["model"]["name"] = "mine"
-    (tmp_path / "bundle.json").write_text(json.dumps(manifest))
+    change_json(tmp_path / "bundle.json", {"model": {"name": "mine"}})
+    reseal(tmp_path)
     with pytest.raises(FormatError, match=r"supports lr, fm, deepfm, autoint, not 'mine'.*load_bundle"):
         NumpyPredictor.load(tmp_path)
 

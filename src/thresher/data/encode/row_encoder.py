@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from thresher._internal.documents import check_regular, damaged_file
 from thresher.data.encode.transforms import bag_values, dense_values, field_values, scale_dense
 from thresher.data.read.column_values import as_numbers, raw_column
 from thresher.data.read.data_frames import DataFrame, to_polars
@@ -34,7 +35,10 @@ class Vocabulary:
 
     @cached_property
     def _enum(self) -> pl.Enum:
-        return pl.Enum(self.values)
+        try:
+            return pl.Enum(self.values)
+        except ValueError as error:
+            raise FormatError(f"a vocabulary is damaged ({error}); encode the data again") from None
 
     @cached_property
     def _by_hash(self) -> tuple[NDArray[np.uint64], NDArray[np.int32]] | None:
@@ -102,11 +106,13 @@ class Vocabulary:
 
     @classmethod
     def load(cls, path: Path) -> "Vocabulary":
-        try:
+        check_regular(path)
+        with damaged_file(str(path), "Encode the data again."):
             frame = pl.read_parquet(path, glob=False)
-            return cls(frame["value"], frame["count"].to_numpy())
-        except (pl.exceptions.PolarsError, OSError) as error:
-            raise FormatError(f"{path}: missing or damaged ({error}); encode the data again") from error
+            values, counts = frame["value"], frame["count"]
+            if values.dtype != pl.String or values.null_count() or not counts.dtype.is_integer():
+                raise ValueError("expected texts and their counts")
+            return cls(values, counts.to_numpy())
 
 
 @dataclass(frozen=True, eq=False)
