@@ -17,6 +17,7 @@ from thresher.experiment.prune_model import prune_model
 from thresher.search.schedule import SearchConfig
 from thresher.training.fit import TrainingConfig
 from thresher.training.optimizers import OptimizerConfig
+from thresher.training.row_adam import RowAdam
 
 
 class Model(nn.Module):
@@ -59,6 +60,25 @@ def test_tensor_batches_shuffle_by_epoch_and_can_start_anywhere():
         assert torch.equal(matches.float(), batch.labels)
         assert batch.weights.shape == batch.inputs[1].shape == batch.labels.shape
     assert torch.equal(torch.cat([b.labels for b in batches(1).epoch(7)]), batches(1).labels)
+
+
+def test_large_tables_are_updated_by_rows(monkeypatch):
+    monkeypatch.setattr("thresher.training.optimizers.ROWS_FROM_ENTRIES", 100)
+    stepped = []
+    step = RowAdam.step
+    monkeypatch.setattr(RowAdam, "step", lambda self: (stepped.append(self.param_groups[0]["name"]), step(self))[1])
+    model = Model()
+    result = prune_model(
+        model,
+        DATA,
+        "50%",
+        search=SearchConfig(warmup_epochs=1, plan_epochs=2, clock_steps=4, optimizer=FAST),
+        training=TrainingConfig(max_epochs=2, optimizer=FAST),
+        teacher_share=0.0,
+    )
+    assert len(stepped) >= 4 * len(DATA.train)  # dense training and search
+    assert result.pruned["50%"].num_parameters == 160
+    assert (model.users.sparse, model.items.sparse) == (False, True)
 
 
 def test_prune_model_leaves_the_model_alone_and_gives_it_back_at_each_size(tmp_path):

@@ -10,8 +10,8 @@ from thresher.compact.layouts import compact_bytes
 from thresher.embeddings.pep import PepConfig, PepEmbedding
 from thresher.errors import AttachError, BudgetError, ConfigError, NonFiniteError
 from thresher.search.budget import Budget
-from thresher.search.mask_search import planned_entries, top_entries
-from thresher.search.searcher import Searcher, clock_for
+from thresher.search.mask_search import clock_for, planned_entries, top_entries
+from thresher.search.searcher import Searcher
 
 
 class TwoTables(nn.Module):

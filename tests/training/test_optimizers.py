@@ -149,3 +149,16 @@ def test_dense_updates_of_a_large_table_are_logged(monkeypatch, caplog, settings
         monkeypatch.setattr(optimizers, "ROWS_FROM_ENTRIES", 64)
         assert isinstance(build_optimizer(model, OptimizerConfig()), RowAdam) == (why is None)
     assert [why in message for message in caplog.messages] == ([True] if why else [])
+
+
+def test_row_updates_of_plain_tables(monkeypatch):
+    monkeypatch.setattr("thresher.training.optimizers.ROWS_FROM_ENTRIES", 100)
+    model = nn.ModuleList([nn.Embedding(50, 4), nn.EmbeddingBag(9, 4, mode="max"), nn.Embedding(9, 4, sparse=True)])
+    optimizer = build_optimizer(model, OptimizerConfig())
+    assert [table.sparse for table in model] == [True, False, True]
+    before = model[0].weight.detach().clone()
+    (model[0](torch.tensor([3, 3])).sum() + model[1](torch.tensor([[1, 2]])).sum()).backward()
+    optimizer.step()
+    assert (model[0].weight != before).any(1).nonzero().flatten().tolist() == [3]
+    build_optimizer(model, OptimizerConfig(updates="dense"))
+    assert not any(table.sparse for table in model)

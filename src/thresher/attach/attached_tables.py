@@ -228,6 +228,9 @@ class AttachedBag(AttachedModule, _SkipConstructor, nn.EmbeddingBag):
 class AttachedLinear(AttachedModule, _SkipConstructor, nn.Linear):
     """A linear layer tied to an attached table: it multiplies with all pruned rows."""
 
+    def dense_gradients_reason(self) -> str | None:
+        return "a linear layer that is tied to a table uses all its rows"
+
     def forward(self, input: Tensor) -> Tensor:
         return functional.linear(input, self.weight, self.bias)
 

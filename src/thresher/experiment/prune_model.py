@@ -123,7 +123,7 @@ def prune_model(
         check_folder(stages.folder, model, data)
     for teacher in teachers:
         warn_of_probabilities(teacher, data)
-    tried = _copy(model)
+    tried = copy.deepcopy(model)
     tables = attach(tried)
     check_runs_compact(tried, tables, data)
     del tried
@@ -175,24 +175,15 @@ class _ModelCopies:
     attach: Callable[[nn.Module], list[AttachedTable]]
 
     def dense(self) -> nn.Module:
-        return _copy(self.model)
+        return copy.deepcopy(self.model)
 
     def searched(self) -> nn.Module:
-        copied = _copy(self.model)
+        copied = copy.deepcopy(self.model)
         self.attach(copied)
         return copied
 
     def for_ticket(self, ticket: Ticket) -> nn.Module:
-        return _copy(self.model)
-
-
-def _copy(model: nn.Module) -> nn.Module:
-    """A copy whose tables have dense gradients, which the training loop's optimizer needs."""
-    copied = copy.deepcopy(model)
-    for module in copied.modules():
-        if isinstance(module, nn.Embedding | nn.EmbeddingBag):
-            module.sparse = False
-    return copied
+        return copy.deepcopy(self.model)
 
 
 @dataclass(kw_only=True)

@@ -1,4 +1,7 @@
-"""Budget: the maximum size of the searched tables: parameters (`30k`), a share of `N·D` (`2%`), or bytes (`1MB`)."""
+"""Budget: the maximum size of the searched tables.
+
+Parameters (`30k`), a share of `N·D` (`2%`), bytes (`1MB`), or a share of the rows, which are kept whole (`10%rows`).
+"""
 
 import re
 from collections.abc import Iterable
@@ -8,13 +11,13 @@ from typing import Literal, TypeAlias
 
 from thresher.errors import BudgetError
 
-Unit = Literal["parameters", "share", "bytes"]
+Unit = Literal["parameters", "share", "bytes", "rows"]
 
 _PARAMETER_FACTORS = {"": 1, "k": 1_000, "M": 1_000_000}
 _BYTE_FACTORS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
-_FORM = re.compile(r"(?P<number>\d[\d_,]*(?:\.\d+)?)\s*(?P<suffix>%|[A-Za-z]*)")
+_FORM = re.compile(r"(?P<number>\d[\d_,]*(?:\.\d+)?)\s*(?P<suffix>%(?:\s*rows)?|[A-Za-z]*)")
 _BYTES_PER_VALUE = 4
-_EXAMPLES = "write parameters as 30k or 25000, a share as 2%, bytes as 1MB"
+_EXAMPLES = "write parameters as 30k or 25000, a share as 2%, whole rows as 10%rows, bytes as 1MB"
 
 
 @dataclass(frozen=True)
@@ -44,10 +47,10 @@ class Budget:
         number, suffix = Fraction(form["number"].replace(",", "").replace("_", "")), form["suffix"]
         if number <= 0:
             raise BudgetError(f"budget {written!r} keeps nothing; it must be above 0")
-        if suffix == "%":
+        if suffix.startswith("%"):
             if number > 100:
                 raise BudgetError(f"budget {written!r} is more than the whole table; the maximum is 100%")
-            return cls("share", number / 100, written)
+            return cls("rows" if suffix.endswith("rows") else "share", number / 100, written)
         # "30K", "30m" and "30B" are unambiguous; "30b" could be bits, bytes or billions
         suffix = {"K": "k", "m": "M"}.get(suffix, suffix)
         if suffix in _PARAMETER_FACTORS:
@@ -62,10 +65,13 @@ class Budget:
         raise BudgetError(f"budget {written!r} has the unknown unit {suffix!r}; {_EXAMPLES}")
 
     def max_entries(self, num_entries: int) -> int:
-        """An upper bound of the entries it allows in tables of `num_entries`; for bytes, without an index."""
+        """An upper bound of the entries it allows in tables of `num_entries`; for bytes, without an index.
+
+        For rows of tables of different widths, it is a mean.
+        """
         if self.unit == "parameters":
             return int(self.amount)
-        return int(self.amount * num_entries if self.unit == "share" else self.amount // _BYTES_PER_VALUE)
+        return int(self.amount // _BYTES_PER_VALUE if self.unit == "bytes" else self.amount * num_entries)
 
     @property
     def slug(self) -> str:

@@ -104,6 +104,8 @@ _MODULES = (
 )
 _SHARED_ALGORITHMS = {"threshold"}
 """Searches that several processes can run together."""
+ROW_SEARCHES = ("threshold", "magnitude", "gradual-magnitude", "iterative-magnitude", "projection")
+"""Search algorithms that can keep whole rows, for budgets such as `10%rows`."""
 _registry: Registry[type[SearchAlgorithm]] = Registry("search algorithm", _MODULES)
 
 
@@ -163,6 +165,7 @@ def find_tickets(
         should_stop=should_stop,
     )
     algorithm = _declared_algorithm(model)
+    _check_rows(algorithm, task.budgets)
     if current_processes() is not None and algorithm not in _SHARED_ALGORITHMS:
         raise ConfigError(
             f"search {algorithm!r} runs in one process only. Use the method pep with several processes, or one process"
@@ -174,10 +177,12 @@ def unmet_budgets(
     model: nn.Module, data: "SplitBatches", budgets: Iterable[Budget], config: SearchConfig
 ) -> dict[Budget, BudgetError]:
     """The budgets that no ticket of this model can meet, with the reason; nothing is trained."""
-    algorithm, remaining = search_algorithm(_declared_algorithm(model)), list(budgets)
+    declared, remaining = _declared_algorithm(model), list(budgets)
+    algorithm = search_algorithm(declared)
     unmet: dict[Budget, BudgetError] = {}
     while remaining:
         try:
+            _check_rows(declared, remaining)
             algorithm(SearchTask(model=model, data=data, budgets=tuple(remaining), config=config, seed=0))
             break
         except BudgetError as error:
@@ -187,6 +192,13 @@ def unmet_budgets(
             remaining.remove(refused)
             unmet[refused] = error
     return unmet
+
+
+def _check_rows(algorithm: str, budgets: Iterable[Budget]) -> None:
+    for budget in budgets:
+        if budget.unit == "rows" and algorithm not in ROW_SEARCHES:
+            message = f"budget {budget} keeps whole rows, which the search {algorithm!r} cannot. Use a share: 2%"
+            raise BudgetError(message, budget=budget.text)
 
 
 def _declared_algorithm(model: nn.Module) -> str:

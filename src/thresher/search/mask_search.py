@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from thresher._internal.mapped_tensors import copy_into_, copy_of, tensor_state
 from thresher.compact.layouts import compact_bytes
 from thresher.errors import BudgetError, NonFiniteError
-from thresher.kernels.scores import ScoredTable, ScoresInMemory, top_masks
+from thresher.kernels.scores import ScoredTable, ScoresInMemory, kth_score, top_masks
 from thresher.search.budget import Budget, check_budgets
 from thresher.search.schedule import Schedule
 from thresher.search.searched_table import ChosenRows
@@ -35,6 +35,14 @@ def top_entries(scores: Scores, num_kept: int) -> dict[str, Tensor]:
     masks = dict(zip(scores, top_masks(scored_tables(scores), num_kept), strict=True))
     chosen = {name: table for name, table in scores.items() if isinstance(table, ChosenRows)}
     return masks | {name: table.whole_mask(masks[name]) for name, table in chosen.items()}
+
+
+def clock_for(scores: Scores, num_kept: int) -> Tensor:
+    """The clock above which exactly `num_kept` scores lie, except for ties: the next lower score."""
+    tables = scored_tables(scores)
+    if num_kept >= sum(math.prod(table.shape) for table in tables):
+        return torch.tensor(-torch.inf)
+    return torch.tensor(kth_score(tables, num_kept + 1))
 
 
 def entries_within(budget: Budget, scores: Scores, *, num_entries: int, at_least: int = 0) -> int | None:
@@ -111,7 +119,8 @@ class MaskSearch:
         self.model, self.budgets, self.num_entries = model, budgets, num_entries
         self.method, self.seed, self.on_ticket = method, seed, on_ticket
         check_budgets(budgets, num_entries)
-        tables = list(weights.values())
+        self.weights, tables = weights, list(weights.values())
+        self.num_rows = sum(map(len, tables))
         self.planned_counts = {budget: planned_entries(budget, tables, num_entries=num_entries) for budget in budgets}
         self.smallest = min(self.planned_counts.values())  # where a plan for all budgets ends
         self.tickets_so_far: list[MaskTicket] = []  # largest first
@@ -208,7 +217,21 @@ class MaskSearch:
         }
         due = {budget: num_kept for budget, num_kept in allowed.items() if num_kept is not None}
         for budget in sorted(due, key=lambda budget: -due[budget]):
-            self.cut(budget, top_entries(scores, due[budget]))
+            self.cut(budget, self._top_rows(budget) if budget.unit == "rows" else top_entries(scores, due[budget]))
+
+    def row_norms(self, name: str) -> Tensor:
+        """The norm of each row `[N]` as the model computes with it now; −∞ for rows that are not to be kept."""
+        whole = torch.ones(self.weights[name].shape, dtype=torch.bool)
+        return self.kept_values(name, whole).view(whole.shape).norm(dim=1)
+
+    def _top_rows(self, budget: Budget) -> dict[str, Tensor]:
+        """Masks `[N, D]` that keep a share of all rows whole, largest norms first; ties go to the lower index."""
+        norms = {name: self.row_norms(name).cpu() for name in self.weights}
+        order = torch.cat(list(norms.values())).sort(descending=True, stable=True).indices
+        kept = torch.zeros(len(order), dtype=torch.bool)
+        kept[order[: int(budget.amount * self.num_rows)]] = True
+        parts = zip(norms, kept.split([len(norm) for norm in norms.values()]), strict=True)
+        return {name: rows.unsqueeze(1).repeat(1, self.weights[name].shape[1]) for name, rows in parts}
 
     def kept_values(self, name: str, mask: Tensor) -> Tensor:
         """The kept entries of a table as the model computes with them now, `[K]` in row-major order."""

@@ -7,7 +7,6 @@
 This is Algorithm 1 of the paper up to line 4, for all budgets in one run.
 """
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
@@ -22,11 +21,11 @@ from thresher.attach.threshold_decay import ThresholdDecayCheck
 from thresher.attach.untrained import UntrainedCheck
 from thresher.embeddings.pep import PepEmbedding
 from thresher.errors import AttachError, BudgetError, ConfigError, warn_user
-from thresher.kernels.scores import ScoredTable, clock_from_counts, count_above, kth_score, sum_of_counts
+from thresher.kernels.scores import ScoredTable, clock_from_counts, count_above, sum_of_counts
 from thresher.search.budget import Budget, parse_budgets
 from thresher.search.controller import MaskSearchController
 from thresher.search.find_tickets import SearchTask, register_search
-from thresher.search.mask_search import MaskSearch, Scores, scored_tables
+from thresher.search.mask_search import MaskSearch, Scores, clock_for, scored_tables
 from thresher.search.schedule import MAX_PRUNINGS, Plan, Schedule
 from thresher.search.searched_table import IN_MEMORY_ENTRIES, rows_with_top_scores, searched_tables
 from thresher.search.ticket import MaskTicket
@@ -96,6 +95,7 @@ class Searcher(MaskSearch):
         self.before_cut = self._watch.catch_up if before_cut is None else before_cut
         by_rows = all(table.row_gradients for table in self.tables.values())
         self._counts_in_histograms = by_rows or self.num_entries > IN_MEMORY_ENTRIES
+        self.num_rows -= sum(table.padding_id is not None for table in self.tables.values())
         self.plan = Plan(self.num_entries, self.smallest, steps - warmup_steps)
         self._untrained, self._threshold_decay = UntrainedCheck(model, self.initial_state), ThresholdDecayCheck(model)
         self._warned_unfinished = False
@@ -180,6 +180,10 @@ class Searcher(MaskSearch):
     def kept_values(self, name: str, mask: Tensor) -> Tensor:
         holder: PepEmbedding = self.tables[name].holders[0]
         return holder.kept_values(mask)
+
+    def row_norms(self, name: str) -> Tensor:
+        norms = super().row_norms(name)
+        return norms.where(torch.from_numpy(self.tables[name].score_histogram().counted_rows()), -torch.inf)
 
     def _scores(self) -> Mapping[str, ScoredTable]:
         return {name: table.scored() for name, table in self.tables.items()}
@@ -289,11 +293,3 @@ class ThresholdController(MaskSearchController):
                 'was not reached: decay stalls as thresholds approach 0. Use pressure = "plan", or a larger budget'
             )
         return tickets
-
-
-def clock_for(scores: Scores, num_kept: int) -> Tensor:
-    """The clock above which exactly `num_kept` scores lie, except for ties: the next lower score."""
-    tables = scored_tables(scores)
-    if num_kept >= sum(math.prod(table.shape) for table in tables):
-        return torch.tensor(-torch.inf)
-    return torch.tensor(kth_score(tables, num_kept + 1))

@@ -88,6 +88,8 @@ def build_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.Op
     for module in model.modules():
         if isinstance(module, RowGradients):
             module.row_gradients = row_updates
+        elif isinstance(module, nn.Embedding | nn.EmbeddingBag):
+            module.sparse = row_updates and _can_be_sparse(module)
     if row_updates:
         from thresher.training.row_adam import RowAdam
 
@@ -126,6 +128,11 @@ def parameters_by_role(model: nn.Module) -> dict[str, list[nn.Parameter]]:
     return {name: parameters for name, parameters in found.items() if parameters}
 
 
+def _can_be_sparse(table: nn.Embedding | nn.EmbeddingBag) -> bool:
+    """Whether PyTorch supports sparse gradients with the settings of this table."""
+    return not table.scale_grad_by_freq and getattr(table, "mode", None) != "max"
+
+
 def _wants_row_updates(model: nn.Module, updates: Updates) -> bool:
     modules = [module for module in model.modules() if isinstance(module, RowGradients)]
     reasons = [reason for reason in (module.dense_gradients_reason() for module in modules) if reason is not None]
@@ -135,8 +142,8 @@ def _wants_row_updates(model: nn.Module, updates: Updates) -> bool:
         return updates == "rows"
     tables = [
         parameter
-        for module in modules
-        if isinstance(module, nn.Module)
+        for module in model.modules()
+        if isinstance(module, RowGradients | nn.Embedding | nn.EmbeddingBag)
         for parameter in module.parameters()
         if parameter.device.type == "cpu"
     ]
