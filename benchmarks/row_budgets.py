@@ -12,6 +12,7 @@ import json
 import os
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -20,15 +21,25 @@ from thresher import DataConfig, OptimizerConfig, RunConfig, TrainingConfig, pru
 from thresher._internal.files import read_json, write_json
 from thresher.embeddings.pep import PepConfig
 
+RESULT = Path(__file__).parent / "results" / "row_budgets.json"
 ENTRIES = ("50%", "30%", "20%", "10%", "5%", "2%")
 ROWS = ("50%rows", "20%rows", "10%rows", "5%rows")
+
+
+def table_of(run: dict[str, Any]) -> str:
+    """The table of docs/tickets_and_budgets.md, of one seed."""
+    lines = ["| rows kept | bytes | test AUC | entries at equal bytes |", "| --- | ---: | ---: | ---: |"]
+    for row in run["rows"]:
+        auc, equal = row["test_auc"], row["auc_at_equal_bytes"]
+        lines.append(f"| {row['budget'].removesuffix('rows')} | {row['storage_bytes']:,} | {auc:.4f} | {equal:.4f} |")
+    return "\n".join(lines)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--embedding-dim", type=int, default=16)
     parser.add_argument("--seeds", default="0")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "row_budgets.json")
+    parser.add_argument("--out", type=Path, default=RESULT)
     arguments = parser.parse_args()
     optimizer = OptimizerConfig(learning_rate=3e-3)
     training = TrainingConfig(batch_size=8192, max_epochs=15, optimizer=optimizer)

@@ -222,7 +222,8 @@ class MaskSearch:
     def row_norms(self, name: str) -> Tensor:
         """The norm of each row `[N]` as the model computes with it now; −∞ for rows that are not to be kept."""
         whole = torch.ones(self.weights[name].shape, dtype=torch.bool)
-        return self.kept_values(name, whole).view(whole.shape).norm(dim=1)
+        norms: Tensor = torch.linalg.vector_norm(self.kept_values(name, whole).view(whole.shape), dim=1)
+        return norms
 
     def _top_rows(self, budget: Budget) -> dict[str, Tensor]:
         """Masks `[N, D]` that keep a share of all rows whole, largest norms first; ties go to the lower index."""
@@ -230,7 +231,7 @@ class MaskSearch:
         order = torch.cat(list(norms.values())).sort(descending=True, stable=True).indices
         kept = torch.zeros(len(order), dtype=torch.bool)
         kept[order[: int(budget.amount * self.num_rows)]] = True
-        parts = zip(norms, kept.split([len(norm) for norm in norms.values()]), strict=True)
+        parts = zip(norms, torch.split(kept, [len(norm) for norm in norms.values()]), strict=True)
         return {name: rows.unsqueeze(1).repeat(1, self.weights[name].shape[1]) for name, rows in parts}
 
     def kept_values(self, name: str, mask: Tensor) -> Tensor:
