@@ -130,7 +130,11 @@ class AttachedModule(PepEmbedding):
     def _looks_up_by_kernel(self) -> bool:
         """Whether lookups take the path of Thresher's own tables, which costs a fraction of PyTorch's."""
         weight = self.raw_weight
-        return self.row_gradients and weight.requires_grad and weight.device.type == "cpu" and not is_traced()
+        if not self.row_gradients or not weight.requires_grad or weight.device.type != "cpu" or is_traced():
+            return False
+        # before pruning, kernels give the thresholds no gradient, which DistributedDataParallel needs
+        is_shared = torch.distributed.is_available() and torch.distributed.is_initialized()
+        return not is_shared or float(self.clock) > -torch.inf
 
     def pruned_rows(self, distinct: DistinctIds) -> Tensor:
         """The rows `[U, D]` of distinct ids `[U]` after Eq. 8; gradients are row-sparse if the plain table's were."""
