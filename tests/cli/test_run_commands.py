@@ -13,10 +13,11 @@ from thresher.report.frontier import Frontier
 
 def test_prune_output_and_files(finished):
     out = finished.out
-    for title in ("budget", "parameters", "bytes", "of dense", "validation", "AUC", "logloss"):
+    for title in ("budget", "meters", "bytes", "bundle", "of dense", "dation", "AUC", "logloss"):
         assert title in finished.stdout
-    rows = [line.split()[0] for line in finished.stdout.splitlines() if line]
-    assert rows[-3:] == ["dense", "20%", "50"]
+    rows = [line.split()[0].removesuffix("†") for line in finished.stdout.splitlines() if line]
+    start = rows.index("dense")
+    assert rows[start - 1 : start + 4] == ["no", "dense", "20%", "50", "Shares"]
     assert "retrain 50: done" in finished.stderr
     assert "user_id" in finished.stderr  # what was guessed is shown
     results = json.loads((out / "results.json").read_text())

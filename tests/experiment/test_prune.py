@@ -182,7 +182,7 @@ def test_teacher_models_of_other_kinds(tmp_path, reads_of_test_split):
     config = replace(CONFIG, budgets=("300",), teacher_share=1.0, distill_search=False)
     network = DeepFmConfig(hidden_sizes=(8,), dropout=0.0)
     run = prune(replace(config, num_teachers=2, teacher_models=(network,)), out=tmp_path / "four").run
-    assert len(reads_of_test_split) == 2  # of the dense model and of the pruned one
+    assert len(reads_of_test_split) == 3  # of the floor, the dense model and the pruned one
     two = prune(replace(config, num_teachers=2), out=tmp_path / "two").run
     assert Run.open(run.folder).config.all_teachers() == [config.model, config.model, network, network]
     soft_label_parts = [np.load(run.teacher_labels(number)) for number in (1, 2, 3, 4)]
