@@ -8,7 +8,7 @@ LIBRARY := $(VENV)/.installed
 DEVELOPMENT := $(VENV)/.installed-for-development
 WORKERS ?= 2
 
-.PHONY: install test lint format types demo paper paper-quick clean fuzz
+.PHONY: install test lint format types demo docs docs-serve paper paper-quick clean fuzz
 
 install: $(DEVELOPMENT)
 
@@ -23,7 +23,7 @@ $(LIBRARY): constraints.txt pyproject.toml
 
 # The tools of the tests, ONNX, and the libraries of other projects that the tests and examples use.
 $(DEVELOPMENT): $(LIBRARY)
-	$(PIP) -e '.[dev,onnx,peers,serve]'
+	$(PIP) -e '.[dev,docs,onnx,peers,serve]'
 	@touch $@
 
 # numba's threads and torch's would fight over the cores the test workers already use.
@@ -40,6 +40,13 @@ types: $(DEVELOPMENT)
 format: $(DEVELOPMENT)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# The documentation site in build/site, its links checked; `make test` builds it as well.
+docs: $(DEVELOPMENT)
+	$(BIN)/python docs/make_site.py
+
+docs-serve: $(DEVELOPMENT)
+	$(BIN)/python docs/make_site.py --serve
 
 demo: $(LIBRARY)
 	$(BIN)/thresher demo

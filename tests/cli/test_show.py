@@ -117,3 +117,15 @@ def test_show_on_an_ascii_terminal(finished):
     shown = subprocess.run(command, env=os.environ | {"PYTHONIOENCODING": "ascii"}, capture_output=True, check=False)
     assert shown.returncode == 0, shown.stderr
     assert b"\\u" in shown.stdout
+
+
+def test_open_the_report_page(finished, thresher, monkeypatch):
+    opened = []
+    monkeypatch.setattr("webbrowser.open", lambda address: opened.append(address) or True)
+    printed = thresher("show", finished.out, "--open")
+    assert printed.stdout.strip() == str(finished.out / "report" / "index.html")
+    assert opened == [(finished.out / "report" / "index.html").resolve().as_uri()]
+    (finished.out / "report" / "index.html").unlink()
+    missing = thresher("show", finished.out, "--open")
+    assert missing.exit_code == 2
+    assert "has no report page" in missing.stderr

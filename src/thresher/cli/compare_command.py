@@ -89,6 +89,7 @@ def compare(data: DataOptions, compared: CompareOptions, run: CompareRunOptions,
         print_note(f"Figure   {figure}", fold=False)
     if found.points:
         print_note(f"Results  {run.out / 'points'}", fold=False)
+        print_note(f"Report   {run.out / 'report' / 'index.html'}", fold=False)
     if unconverged := _describe_unconverged(found.points, config.training.max_epochs):
         print_note(unconverged)
     if not found.finished:

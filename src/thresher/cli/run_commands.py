@@ -206,7 +206,9 @@ def _print_result(result: "PruneResult", *, as_json: bool) -> None:
     print_note(f"Cost of all training, in seconds and in units of the dense training:\n{cost_table(metadata['cost'])}")
     best = str(frontier.best()[-1].budget if result.recommended is None else result.recommended.budget)
     print_note(f"Results  {run.results}", fold=False)
-    print_note(f"Figure   {run.report / 'frontier.png'} and .svg", fold=False)
+    print_note(
+        f"Report   {run.report / 'index.html'} (thresher show --open {shlex.quote(str(run.folder))})", fold=False
+    )
     imports = [word for module in run.config.imports for word in ("--import", module)]
     print_note(f"Predict  {shlex.join(['thresher', 'predict', bundles[best], 'ROWS.csv', *imports])}", fold=False)
 

@@ -32,6 +32,9 @@ PATH_HELP = "A run, a comparison, a ticket, a bundle, an encoded table, or a res
 def show(
     path: Annotated[Path, typer.Argument(metavar="PATH", help=PATH_HELP)],
     figure: Annotated[Path | None, option("FILE", "Also draw a figure: FILE.png and FILE.svg.", panel=OUTPUT)] = None,
+    open_page: Annotated[
+        bool, typer.Option("--open", help="Open the report page in a browser.", rich_help_panel=OUTPUT)
+    ] = False,
     imports: Imports = None,
     as_json: Json = False,
 ) -> None:
@@ -44,6 +47,9 @@ def show(
     if figure is not None and figure.suffix.lower() in OTHER_FIGURES:
         raise ConfigError(f"--figure {figure}: figures are .png and .svg. Use {figure.with_suffix('.png')} for both.")
     import_modules(imports or ())
+    if open_page:
+        _open_page(path)
+        return
     view = _view(path)
     if as_json:
         console.print_json(view.details)
@@ -55,6 +61,19 @@ def show(
         raise ConfigError(f"{path}: nothing to draw yet. Leave --figure out.")
     for file in view.draw(figure):
         print_note(f"Figure  {file}", fold=False)
+
+
+def _open_page(path: Path) -> None:
+    import webbrowser
+
+    page = path / "report" / "index.html"
+    if not page.is_file():
+        raise FormatError(
+            f"{path} has no report page (report/index.html). Runs and comparisons have one once they are finished."
+        )
+    print(page)
+    if not webbrowser.open(page.resolve().as_uri()):
+        print_note("No browser was found. Open the file yourself.")
 
 
 def _view(path: Path) -> View:

@@ -1,6 +1,6 @@
 """compare(): every method under every model, at every budget and seed; finished results are skipped.
 
-    out/{settings.toml, data.parquet, encoded/, frontier-*}
+    out/{settings.toml, data.parquet, encoded/, frontier-*, report/index.html}
     out/{cells/<model>/<method>/, points/<model>/<method>/<budget>-seed<n>.json}
 
 On the first seed each method tries the same number of settings from its grid; the settings with the best validation
@@ -40,6 +40,7 @@ from thresher.experiment.compared_points import (
 from thresher.experiment.config import RunConfig
 from thresher.experiment.data_argument import Data, compare_settings, output_folder, store_frame
 from thresher.experiment.floor import NO_EMBEDDING
+from thresher.experiment.pages.compare_page import write_comparison_page
 from thresher.experiment.prune import encode_data
 from thresher.experiment.repair import repair
 from thresher.experiment.retrain import TrainedModel
@@ -143,6 +144,9 @@ def compare(
             finished = False
     points = load_points(sweep.points_folder)
     figures = draw_comparison(points, lambda model: folder / f"frontier-{model}")
+    if points:
+        text = (folder / SETTINGS).read_text(encoding="utf-8")
+        write_comparison_page(folder, points, settings=text, unmet=sweep.unmet, max_epochs=settings.training.max_epochs)
     return Comparison(points, sweep.unmet, finished, figures)
 
 

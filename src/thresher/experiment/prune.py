@@ -18,6 +18,7 @@ from thresher.experiment.config import RunConfig
 from thresher.experiment.cost import DENSE, Cost
 from thresher.experiment.data_argument import Data, output_folder, run_settings
 from thresher.experiment.floor import NO_EMBEDDING
+from thresher.experiment.pages.run_page import write_run_page
 from thresher.experiment.run_folder import Run
 from thresher.experiment.run_workflow import RunWorkflow
 from thresher.models.base import ModelConfig
@@ -169,7 +170,7 @@ def write_report(
     points: Sequence[FrontierPoint],
     floor: FrontierPoint | None = None,
 ) -> PruneResult:
-    """Write `results.json` and the figures."""
+    """Write `results.json`, the figures and the report page."""
     improving = [name for name, folder in _trainings(run, points) if _still_improving(run, folder)]
     dense, *points = [
         replace(point, still_improving=(point.budget or DENSE) in improving) for point in (dense, *points)
@@ -203,6 +204,7 @@ def write_report(
         frontier.save(run.results)
         plot_frontier(frontier, run.report / "frontier.png")
         _plot_search(run, points)
+        write_run_page(run, table, frontier, _trainings(run, points))
     return PruneResult(run, frontier, recommended)
 
 

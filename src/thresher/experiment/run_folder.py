@@ -41,7 +41,7 @@ PARTS = {SETTINGS, DATA_FILE, ENCODED, UNFINISHED, "dense", "tables", "tickets",
 SEEDS = "seeds"
 PARTS |= {"results.json", "floor", SEEDS}
 """Everything that a run writes at the top of its folder."""
-REPORT_FILES = {"frontier.png", "frontier.svg", "kept.png", "kept.svg"}
+REPORT_FILES = {"frontier.png", "frontier.svg", "kept.png", "kept.svg", "index.html", "fields.json"}
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,7 @@ from thresher.report.frontier import FrontierPoint
 from thresher.search.ticket import Ticket
 from thresher.search.ticket_files import load_ticket
 from thresher.serving.bundle import save_bundle
+from thresher.serving.model_card import loaded_bytes
 from thresher.training.checkpoint import derive_seed
 from thresher.training.devices import computing_in
 from thresher.training.distillation import DistillationPlan, SoftLabels
@@ -253,8 +254,7 @@ class RunWorkflow(Workflow[FrontierPoint]):
         if writes_files():
             encoder, model, folder = RowEncoder.load(run.encoded), trained.model.to("cpu"), run.bundle(ticket.budget)
             bundle = save_bundle(folder, model, config.model, encoder, metadata=point.to_json())
-            sizes = (file.stat().st_size for file in bundle.rglob("*") if file.is_file())
-            _finish(run.retrained(ticket.budget), replace(point, bundle_bytes=sum(sizes)))
+            _finish(run.retrained(ticket.budget), replace(point, bundle_bytes=loaded_bytes(bundle)))
         wait_for_files()
         return FrontierPoint.from_json(read_json(run.retrained(ticket.budget) / "point.json"))
 

@@ -4,6 +4,7 @@
     bundle.json               format, version, model settings, metadata
     schema.json  vocabularies/<k>.parquet
     network.safetensors       all weights outside of tables
+    README.md                 the model card
     tables/<module>.safetensors   one table per embedding, including first-order weights: compact, or in the form of
                               a method that shares or projects rows
 
@@ -37,8 +38,9 @@ from thresher.data.encode.row_encoder import RowEncoder
 from thresher.embeddings.base import FieldEmbedding
 from thresher.errors import ConfigError, FormatError
 from thresher.models.base import CtrModel, ModelConfig
-from thresher.models.model_registry import build_model
+from thresher.models.model_registry import build_model, model_name
 from thresher.serving.manifest import ARTEFACT, FORMAT, VERSION, Manifest, bundle_file_names, read_manifest
+from thresher.serving.model_card import FILE as CARD, model_card
 
 
 @dataclass(frozen=True)
@@ -114,6 +116,9 @@ def save_bundle(
         for name, table in tables.items():
             table.save(temporary / "tables" / f"{name}.safetensors")
         save_file(network, temporary / "network.safetensors")
+        shapes = {name: table.shape for name, table in tables.items()}
+        card = model_card(model_name(model_config), encoder.schema, shapes, metadata or {}, thresher.__version__)
+        (temporary / CARD).write_text(card, encoding="utf-8")
         write_json(
             temporary / "bundle.json",
             {

@@ -1,0 +1,78 @@
+"""The numbers of the README: `python benchmarks/readme_table.py` writes them from `benchmarks/results`.
+
+They stand between the comments `<!-- NAME -->` and `<!-- /NAME -->`; a test compares them with the result files.
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from thresher._internal.files import read_json
+from thresher._internal.text import format_share
+
+ROOT = Path(__file__).parents[1]
+README = ROOT / "README.md"
+RESULTS = ROOT / "benchmarks" / "results"
+ROWS = (
+    ("movielens-1m/fm/pep-plan", "FM on MovieLens-1M", "12k", ""),
+    ("movielens-1m/fm/pep-plan-mixed-teachers", "FM on MovieLens-1M, three teachers", "6541", ""),
+    ("movielens-1m/deepfm/pep-plan", "DeepFM on MovieLens-1M", "8604", ""),
+    ("movielens-1m/autoint/pep-plan", "AutoInt on MovieLens-1M", "9000", ""),
+    ("criteo-small/deepfm/pep-plan", "DeepFM on 137,139 rows of Criteo", "4k", "the dense table overfits these rows"),
+)  # fmt: skip
+"""Experiment, model and data, budget, and what the row means."""
+
+
+def sections() -> dict[str, str]:
+    """Name → text of each generated section."""
+    return {"headline": _headline(), "results": _table()}
+
+
+def fill(text: str) -> str:
+    """The README with all generated sections up to date."""
+    for name, content in sections().items():
+        pattern = rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)"
+        text, found = re.subn(pattern, lambda match, new=content: f"{match[1]}{new}\n{match[2]}", text, flags=re.DOTALL)
+        if found != 1:
+            raise ValueError(f"README.md has {found} sections {name!r}; expected one")
+    return text
+
+
+def _means(experiment: str, budget: str) -> Mapping[str, Any]:
+    seeds = list(read_json((RESULTS / experiment).with_suffix(".json"))["seeds"].values())
+    points = [point for seed in seeds for point in seed["points"] if point["budget"] == budget]
+    assert len(points) == len(seeds)
+    return {
+        "seeds": len(seeds),
+        "dense": fmean(seed["dense"]["test_auc"] for seed in seeds),
+        "pruned": fmean(point["test_auc"] for point in points),
+        "share": points[0]["num_parameters"] / seeds[0]["dense"]["num_parameters"],
+        "bytes_share": fmean(point["storage_bytes"] for point in points) / seeds[0]["dense"]["storage_bytes"],
+    }
+
+
+def _headline() -> str:
+    fm, deep = (_means(ROWS[at][0], ROWS[at][2]) for at in (0, 2))
+    return (
+        "Thresher prunes the embedding tables of recommender models: on MovieLens-1M it keeps "
+        f"{format_share(fm['share'])} of an FM's\nembedding parameters at a test AUC of {fm['pruned']:.4f} "
+        f"(dense {fm['dense']:.4f}), and {format_share(deep['share'])} of a DeepFM's at {deep['pruned']:.4f} "
+        f"(dense {deep['dense']:.4f})."
+    )
+
+
+def _table() -> str:
+    heads = ["model and data", "kept", "bytes", "test AUC", "dense", "difference", "seeds"]
+    lines = [f"| {' | '.join(heads)} |", "| --- " * len(heads) + "|"]
+    for experiment, title, budget, note in ROWS:
+        own = _means(experiment, budget)
+        cells = [title, format_share(own["share"]), format_share(own["bytes_share"]), f"**{own['pruned']:.4f}**"]
+        difference = f"{own['pruned'] - own['dense']:+.4f}" + (f" ({note})" if note else "")
+        lines.append("| " + " | ".join([*cells, f"{own['dense']:.4f}", difference, str(own["seeds"])]) + " |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    README.write_text(fill(README.read_text(encoding="utf-8")), encoding="utf-8")

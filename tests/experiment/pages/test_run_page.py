@@ -1,0 +1,176 @@
+"""The page of a run and of a comparison, also in a real browser."""
+
+import json
+import re
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from thresher.data.config import DataConfig, SyntheticConfig
+from thresher.embeddings.pep import PepConfig
+from thresher.experiment.compare import compare
+from thresher.experiment.compare_config import CompareConfig
+from thresher.experiment.config import RunConfig
+from thresher.experiment.pages.warnings import run_warnings
+from thresher.experiment.prune import prune
+from thresher.report.frontier import Frontier, FrontierPoint
+from thresher.search.schedule import SearchConfig
+from thresher.training.fit import TrainingConfig
+from thresher.training.optimizers import OptimizerConfig
+
+FAST = OptimizerConfig(learning_rate=1e-2)
+DATA = DataConfig(
+    source="synthetic",
+    synthetic=SyntheticConfig(num_rows=2_000, num_signal_fields=2, num_noise_fields=2, field_size=30, seed=2),
+)
+TRAINING = TrainingConfig(max_epochs=3, batch_size=256, patience=2, optimizer=FAST)
+SEARCH = SearchConfig(warmup_epochs=1, plan_epochs=2, clock_steps=5, max_epochs=2, optimizer=FAST)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    config = RunConfig(
+        data=DATA, embedding=PepConfig(embedding_dim=8), search=SEARCH, training=TRAINING, budgets=("30%", "10%"),
+        teacher_share=0.0, max_auc_drop=None,
+    )  # fmt: skip
+    return prune(config, out=tmp_path_factory.mktemp("runs") / "run")
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory):
+    config = CompareConfig(
+        data=DATA, methods=("pep", "uniform"), budgets=("50%", "25%"), embedding_dim=8, seeds=2, trials=1,
+        search=SEARCH, training=TRAINING,
+    )  # fmt: skip
+    out = tmp_path_factory.mktemp("runs") / "compared"
+    return out, compare(config, out=out)
+
+
+def page_data(page: Path) -> dict:
+    html = page.read_text(encoding="utf-8")
+    return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', html, re.DOTALL)[1])
+
+
+def test_the_page_has_every_number_of_the_results(run):
+    page = run.run.report / "index.html"
+    data, html = page_data(page), page.read_text(encoding="utf-8")
+    assert [point["name"] for point in data["points"]] == ["30%", "10%"]
+    for point, shown in zip(run.frontier.points, data["points"], strict=True):
+        assert shown["test_auc"] == point.test_auc
+        assert shown["bundle_bytes"] > shown["storage_bytes"]
+        assert f"{point.test_auc:.4f}" in html
+        assert f"thresher export {run.run.folder} --budget {point.budget}" in html
+    assert data["dense"]["validation_auc"] == run.frontier.dense.validation_auc
+    assert [curve["stage"] for curve in data["curves"]] == ["dense", "30%", "10%"]
+    assert [ticket["num_kept"] for ticket in sorted(data["tickets"], key=lambda t: t["step"])] == [
+        point.num_parameters for point in run.frontier.points
+    ]
+    kept = [record["num_kept"] for record in data["kept"]]
+    assert kept == sorted(kept, reverse=True)
+
+
+def test_fields_are_also_a_file(run):
+    fields = json.loads((run.run.report / "fields.json").read_text(encoding="utf-8"))["fields"]
+    assert fields.keys() == {"30%", "10%"}
+    for budget, point in zip(fields, run.frontier.points, strict=True):
+        assert sum(row["num_parameters"] for row in fields[budget]) == point.num_parameters
+    strongest = {row["field"] for row in fields["30%"][:2]}
+    assert strongest == {"signal_0", "signal_1"}
+
+
+def test_a_comparison_has_one_row_per_method(compared):
+    out, result = compared
+    html = (out / "report" / "index.html").read_text(encoding="utf-8")
+    rows = re.search(r'<table class="methods">(.*?)</table>', html, re.DOTALL)[1]
+    assert sorted(re.findall(r'data-method="([^"]+)"', rows)) == ["frequent", "pep", "uniform"]
+    assert rows.count("±") == sum(1 for point in result.points if point.budget) / 2
+    assert len(page_data(out / "report" / "index.html")["points"]) == len(result.points)
+
+
+def test_warnings_name_the_size_and_the_reason():
+    dense = FrontierPoint(
+        label="dense", num_parameters=100, storage_bytes=400, validation_auc=0.8, validation_logloss=0.4,
+        validation_rare_auc=0.75,
+    )  # fmt: skip
+    point = replace(
+        dense, label="pep", budget="10%", num_parameters=10, validation_auc=0.799, validation_rare_auc=0.74,
+        validation_calibration=1.2,
+    )  # fmt: skip
+    frontier = Frontier(
+        points=(point,), dense=dense, metadata={"still_improving": ["10%"], "doubts": "Warning: Noise."}
+    )
+    warnings = " ".join(run_warnings(frontier))
+    for part in (
+        "Noise.",
+        "still improving: 10%",
+        "prediction is 1.20 times",
+        "10%: rows with rare",
+        "one",
+    ):
+        assert part in warnings
+    assert len(run_warnings(replace(frontier, points=(), metadata={}))) == 1
+
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
+FLAGS += ["--disable-component-update", "--disable-sync"]
+
+
+@pytest.fixture(scope="module")
+def browser():
+    sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install playwright")
+    if CHROMIUM is None:
+        pytest.skip("needs Chromium: apt-get install chromium")
+    with sync_api.sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def opened(browser):
+    """Opens a page from disk; at the end, anything in its console and any request fails the test."""
+    context, problems = browser.new_context(viewport={"width": 390, "height": 800}), []
+
+    def open_page(path: Path):
+        page = context.new_page()
+        page.on("console", lambda message: problems.append(message.text))
+        page.on("pageerror", lambda error: problems.append(str(error)))
+        page.on("request", lambda request: request.url.startswith(("file:", "data:")) or problems.append(request.url))
+        page.goto(path.resolve().as_uri())
+        return page
+
+    yield open_page
+    context.close()
+    assert problems == []
+
+
+def test_run_page_in_a_browser(run, opened):
+    page = opened(run.run.report / "index.html")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert page.locator("#frontier svg circle").count() >= 2
+    page.select_option("#size", "bundle_bytes")
+    page.select_option("#quality", "validation_logloss")
+    assert "validation logloss" in page.locator("#frontier").text_content()
+    page.fill("#afford", "0.001")
+    assert "No size of this run fits" in page.locator("#within-bytes").text_content()
+    page.fill("#afford", "100000")
+    assert "thresher export" in page.locator("#within-bytes pre").text_content()
+    page.fill("#lose", "0.5")
+    assert page.locator("#within-drop").text_content().startswith("10%")
+    assert page.locator("#field-table tbody tr").count() == 4
+    page.locator("#field-table th button", has_text="features kept").click()
+    kept = [int(text) for text in page.locator("#field-table tbody td:nth-child(3)").all_text_contents()]
+    assert kept == sorted(kept, reverse=True)
+
+
+def test_comparison_page_in_a_browser(compared, opened):
+    page = opened(compared[0] / "report" / "index.html")
+    lines = page.locator("#frontier svg g[aria-label=line] path")
+    assert lines.count() == 3
+    page.locator("#legend input[value=uniform]").uncheck()
+    assert lines.count() == 2
+    page.fill("#filter", "pep")
+    assert page.locator("table.methods tbody tr:visible").count() == 1
