@@ -132,9 +132,9 @@ class AttachedModule(PepEmbedding):
         weight = self.raw_weight
         if not self.row_gradients or not weight.requires_grad or weight.device.type != "cpu" or is_traced():
             return False
-        # before pruning, kernels give the thresholds no gradient, which DistributedDataParallel needs
-        is_shared = torch.distributed.is_available() and torch.distributed.is_initialized()
-        return not is_shared or float(self.clock) > -torch.inf
+        # before pruning, kernels give the thresholds no gradient: DistributedDataParallel needs one, and optimizers
+        # count steps by it, so that their bias correction would differ between one process and several
+        return float(self.clock) > -torch.inf
 
     def pruned_rows(self, distinct: DistinctIds) -> Tensor:
         """The rows `[U, D]` of distinct ids `[U]` after Eq. 8; gradients are row-sparse if the plain table's were."""
