@@ -18,21 +18,36 @@ if TYPE_CHECKING:
     from thresher.compact.layouts import ValueType
     from thresher.experiment.run_folder import Run
 
-ENDINGS = {"bundle": "", "onnx": ".onnx", "torch": ".pt2", "compiled": ".pt2", "dense": ".safetensors", "csr": ""}
+ENDINGS = {
+    "bundle": "",
+    "onnx": ".onnx",
+    "onnx-raw": ".onnx",
+    "triton": "",
+    "torch": ".pt2",
+    "torch-quantized": ".pt2",
+    "compiled": ".pt2",
+    "dense": ".safetensors",
+    "csr": "",
+}
 """Formats of `--to` and the suffix of the file; formats without a suffix are folders."""
 TRACED = ("onnx", "torch", "compiled")
-QUANTISABLE = ("bundle", *TRACED)
+RAW = ("onnx-raw", "triton")
+QUANTISABLE = ("bundle", *TRACED, *RAW)
 USAGE = {
     "bundle": "Try: thresher predict {out} ROWS.csv{imports}",
     "onnx": "Inputs: ids, int64 [rows, fields]; fields and offsets are in its metadata.",
+    "onnx-raw": "Inputs: the raw columns by name; output: probability.",
+    "triton": "Put the folder into a model repository of Triton.",
+    "torch-quantized": "Load with torch.export.load('{out}').module().",
     "torch": "Load with torch.export.load('{out}').module().",
     "compiled": "Load with torch._inductor.aoti_load_package('{out}').",
     "dense": "Weights by name, as model.load_state_dict takes them.",
     "csr": "Tables by scipy.sparse.load_npz; the other weights are in network.safetensors.",
 }
 FORMAT_HELP = (
-    "bundle (a folder, for thresher predict); onnx; torch (exported program, .pt2); compiled (AOTInductor package, "
-    ".pt2); dense (plain weights, .safetensors); csr (a folder with one scipy .npz per table)."
+    "bundle (a folder, for thresher predict); onnx (from feature ids); onnx-raw (from raw values); triton (a model "
+    "folder); torch-quantized (PyTorch's rowwise quantised op, .pt2); torch (exported program, .pt2); compiled "
+    "(AOTInductor package, .pt2); dense (plain weights, .safetensors); csr (a folder with one scipy .npz per table)."
 )
 TYPE_HELP = "Store values as fp32 (as trained), fp16, bf16, int8 or int4."
 RETRAIN_HELP = "With int8 or int4: train the quantised model for a few more epochs."
@@ -68,6 +83,10 @@ def export(
         from thresher.serving.export import check_traceable
 
         check_traceable(open_bundle(folder))  # before quantising, which may take a while
+    if to in RAW:
+        from thresher.serving.onnx_raw import check_raw_values
+
+        check_raw_values(open_bundle(folder))
     details: Details = {"out": str(out), "to": to, "budget": wanted}
     with TemporaryDirectory() as beside:
         if wanted_type != "fp32":
@@ -134,6 +153,7 @@ def _check_out(out: Path, to: str, *, force: bool) -> None:
     """Raise if `out` has the wrong suffix, exists, or holds files that no export has written."""
     from thresher.serving.export import csr_file_names
     from thresher.serving.manifest import bundle_file_names
+    from thresher.serving.triton import triton_file_names
 
     ending = ENDINGS[to]
     if ending and out.suffix != ending:
@@ -145,7 +165,7 @@ def _check_out(out: Path, to: str, *, force: bool) -> None:
     if not out.is_dir():
         return
     files = {path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_symlink() or not path.is_dir()}
-    own = csr_file_names(out) or bundle_file_names(out)
+    own = csr_file_names(out) or bundle_file_names(out) or triton_file_names(out)
     others = sorted(files - own)
     if others and not own:
         raise ConfigError(f"{out} is not an export, so it is not replaced. Use another --out.")
@@ -177,12 +197,21 @@ def _quantize(
 def _write(to: str, folder: Path, out: Path) -> None:
     from thresher.serving.bundle import copy_bundle
     from thresher.serving.export import export_csr, export_dense, export_onnx, export_program
+    from thresher.serving.onnx_raw import export_raw_onnx
+    from thresher.serving.torch_quantized import export_quantized
+    from thresher.serving.triton import export_triton
 
     match to:
         case "bundle":
             copy_bundle(folder, out)
         case "onnx":
             export_onnx(folder, out)
+        case "onnx-raw":
+            export_raw_onnx(folder, out)
+        case "triton":
+            export_triton(folder, out)
+        case "torch-quantized":
+            export_quantized(folder, out)
         case "torch" | "compiled":
             export_program(folder, out, compiled=to == "compiled")
         case "dense":

@@ -18,8 +18,8 @@ from thresher.errors import ConfigError, DataError
 if TYPE_CHECKING:
     import polars as pl
 
-    from thresher.data.encode.row_encoder import EncodedRows
     from thresher.data.schema import Schema
+    from thresher.data.table import EncodedRows
     from thresher.serving.predictor import Predictor
 
 PROBABILITY = "probability"

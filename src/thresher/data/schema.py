@@ -176,8 +176,8 @@ class Schema:
     def num_features(self) -> int:
         return sum(self.field_sizes)
 
-    def to_json(self) -> str:
-        return json.dumps({"version": SCHEMA_VERSION, **asdict(self)}, indent=2, ensure_ascii=False) + "\n"
+    def to_json(self, indent: int | None = 2) -> str:
+        return json.dumps({"version": SCHEMA_VERSION, **asdict(self)}, indent=indent, ensure_ascii=False) + "\n"
 
     @classmethod
     def from_json(cls, text: str | bytes, path: str | Path = "schema.json") -> "Schema":

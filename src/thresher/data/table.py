@@ -50,6 +50,15 @@ class Bag:
 
 
 @dataclass(frozen=True, eq=False)
+class EncodedRows:
+    """The ids and dense numbers of some rows."""
+
+    ids: NDArray[np.int32]  # [n, F], global feature ids of the single-valued fields
+    dense: NDArray[np.float32] | None = None  # [n, K]
+    bags: tuple[Bag, ...] = ()  # one per multi-valued field
+
+
+@dataclass(frozen=True, eq=False)
 class EncodedSplit:
     """The rows of one split, memory-mapped."""
 

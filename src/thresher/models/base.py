@@ -40,7 +40,13 @@ class ModelConfig:
 
 
 def pool(vectors: Tensor, offsets: Tensor, pooling: Pooling) -> Tensor:
-    """Vectors `[total, D]` of ragged rows → one vector per row `[B, D]`; a row without values gets zeros."""
+    """Vectors `[total, D]` of ragged rows → one vector per row `[B, D]`; a row without values gets zeros.
+
+    Exports have padded rows instead: vectors `[B, M, D]`, and for `offsets` a mask `[B, M]` of 1 and 0.
+    """
+    if vectors.ndim == 3:
+        summed = (vectors * offsets.unsqueeze(-1)).sum(1)  # [B, D]
+        return summed if pooling == "sum" else summed / offsets.sum(1, keepdim=True).clamp(min=1)
     lengths = offsets.diff()  # [B]
     rows = torch.repeat_interleave(lengths)  # [total]
     pooled = vectors.new_zeros(lengths.numel(), vectors.shape[-1]).index_add(0, rows, vectors)  # [B, D]

@@ -2,7 +2,7 @@
 
     manifest.json             sizes and checksums of all other files
     bundle.json               format, version, model settings, metadata
-    schema.json  vocabularies/<k>.parquet
+    schema.json  vocabularies.safetensors   fields and keys; dropped features need no key
     network.safetensors       all weights outside of tables
     README.md                 the model card
     tables/<module>.safetensors   one table per embedding, including first-order weights: compact, or in the form of
@@ -19,13 +19,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
 import thresher
 from thresher._internal.documents import damaged_file
-from thresher._internal.files import atomic_folder, write_json
+from thresher._internal.files import atomic_folder, write_json, write_text
 from thresher._internal.folder_manifest import read_unchanged, write_manifest
 from thresher._internal.mapped_tensors import load_tensors
 from thresher._internal.settings import config_from_mapping, config_to_mapping
@@ -35,12 +37,14 @@ from thresher.compact.layouts import ValueType
 from thresher.compact.stored import AnyTable, StoredEmbedding, has_table, load_any_table, make_trainable_, to_table
 from thresher.compact.table import CompactTable
 from thresher.data.encode.row_encoder import RowEncoder
+from thresher.data.table import read_schema
 from thresher.embeddings.base import FieldEmbedding
 from thresher.errors import ConfigError, FormatError
 from thresher.models.base import CtrModel, ModelConfig
 from thresher.models.model_registry import build_model, model_name
 from thresher.serving.manifest import ARTEFACT, FORMAT, VERSION, Manifest, bundle_file_names, read_manifest
 from thresher.serving.model_card import FILE as CARD, model_card
+from thresher.serving.vocabularies import index_vocabularies, load_vocabularies, needs_key, save_vocabularies
 
 
 @dataclass(frozen=True)
@@ -84,14 +88,19 @@ def save_bundle(
     metadata: Mapping[str, Any] | None = None,
     value_type: ValueType = "fp32",
     searched: Collection[str] | None = None,
+    keyed: NDArray[np.int64] | None = None,
 ) -> Path:
     """Write a trained model with compact tables as a bundle; an existing bundle is replaced atomically.
+
+    A feature that all tables compute like the unknown feature of its field, such as a dropped one, is stored without
+    its value: predictions are the same, and the bundle is smaller.
 
     Args:
         encoder: schema and vocabularies, for instance `RowEncoder.load(encoded_table.folder)`.
         value_type: how values of compact tables are stored. Tables trained with quantization keep their own type.
         searched: names of the tables that budgets count; by default, the tables made by an embedding method. Pass
             `Bundle.searched` for the model of an opened bundle.
+        keyed: global ids of features whose values are stored in any case, for instance to train them later.
     """
     folder, modules = Path(folder), _find_table_modules(model)
     tables = {name: to_table(module) for name, module in modules.items()}
@@ -112,7 +121,11 @@ def save_bundle(
         if not name.startswith(prefixes)
     }
     with atomic_folder(folder) as temporary:
-        encoder.save(temporary)
+        write_text(temporary / "schema.json", encoder.schema.to_json(indent=None))
+        keys = needs_key(tables.values(), encoder.schema.field_offsets, encoder.schema.num_features)
+        if keyed is not None:
+            keys[keyed] = True
+        save_vocabularies(temporary, index_vocabularies(encoder.schema, encoder.vocabularies, keys))
         for name, table in tables.items():
             table.save(temporary / "tables" / f"{name}.safetensors")
         save_file(network, temporary / "network.safetensors")
@@ -147,7 +160,9 @@ def _open_bundle(folder: Path, *, verify: bool) -> Bundle:
         config = config_from_mapping(ModelConfig, manifest.model, where=str(manifest.folder / "bundle.json"))
     except ConfigError as error:
         raise FormatError(f"{folder}: the model cannot be built: {error}") from error
-    encoder = RowEncoder.load(folder)
+    schema = read_schema(manifest.folder)
+    # read_manifest verified the checksums
+    encoder = RowEncoder(schema, load_vocabularies(manifest.folder, schema, verify=False))
     tables = manifest.load_tables(load_any_table)
     model = _build_model(manifest, config, encoder, tables)
     return Bundle(manifest.folder, encoder, model, config, tables, manifest.metadata, manifest.searched)
@@ -201,7 +216,8 @@ def extend_bundle(source: str | Path, folder: str | Path, encoder: RowEncoder, s
     """
     bundle = open_bundle(source)
     for old, new in zip(bundle.encoder.vocabularies, encoder.vocabularies, strict=False):
-        if not new.values.head(len(old.values)).equals(old.values):
+        new_ids = dict(new.items())
+        if new.size < old.size or any(new_ids.get(value) != at for value, at in old.items()):
             raise FormatError(f"the vocabularies do not begin with those of the bundle ({source}). Append new values.")
     growth = Growth(bundle.encoder.schema.field_sizes, encoder.schema.field_sizes)
     tables: dict[str, AnyTable] = {}
@@ -215,7 +231,8 @@ def extend_bundle(source: str | Path, folder: str | Path, encoder: RowEncoder, s
     larger = replace(bundle, tables=tables)
     sizes = {"num_parameters": larger.num_parameters, "storage_bytes": larger.searched_bytes}
     metadata = {key: sizes.get(key, value) for key, value in bundle.metadata.items()}
-    return save_bundle(folder, bundle.model, bundle.model_config, encoder, metadata=metadata, searched=bundle.searched)
+    parts, keyed = (bundle.model, bundle.model_config, encoder), growth.new_rows().numpy()
+    return save_bundle(folder, *parts, metadata=metadata, searched=bundle.searched, keyed=keyed)
 
 
 def to_trainable(bundle: Bundle) -> CtrModel:
@@ -232,7 +249,7 @@ def to_trainable(bundle: Bundle) -> CtrModel:
         embedding = model.get_submodule(name)
         assert isinstance(embedding, CompactEmbedding)
         N, D = embedding.num_features, embedding.embedding_dim
-        model.set_submodule(name, nn.Embedding(N, D, _weight=embedding.values.detach().view(N, D)))
+        model.set_submodule(name, nn.Embedding(N, D, _weight=embedding.to_dense().detach()))
     return model.train()
 
 

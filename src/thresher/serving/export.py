@@ -9,7 +9,7 @@ import json
 import logging
 import shutil
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,8 @@ from thresher._internal.extras import missing_extra
 from thresher._internal.files import atomic_file, atomic_folder, read_json, write_json
 from thresher.compact.table import CompactTable
 from thresher.compact.traceable import TraceableEmbedding
+from thresher.data.schema import Schema
+from thresher.data.table import Bag
 from thresher.errors import FormatError, MissingExtraError
 from thresher.serving.bundle import Bundle, open_bundle
 
@@ -38,22 +40,39 @@ def export_onnx(bundle: Bundle | str | Path, path: str | Path) -> Path:
     Output: `probability` float32 `[rows]`. Fields and their offsets are in the metadata of the file.
     """
     try:
-        import onnx
+        import onnx  # noqa: F401
         import onnxscript  # noqa: F401  (used by torch's exporter)
     except ImportError as error:
         raise missing_extra("ONNX export", error.name, "onnx") from error
-    bundle, path = _opened(bundle), Path(path)
-    inputs, shapes = _example_inputs(bundle)
+    bundle, path = opened(bundle), Path(path)
+    check_traceable(bundle)
+    model = onnx_model(bundle, OPSET)
+    with atomic_file(path) as temporary:
+        temporary.write_bytes(model.SerializeToString())
+    return path
+
+
+def onnx_model(bundle: Bundle, opset: int) -> Any:
+    """The ONNX model from ids to probabilities. Each multi-valued field adds two inputs.
+
+    They are `bag_<k>`, int64 `[rows, values]`, and `mask_<k>`, float32, 1 for a value and 0 for padding.
+    """
+    import onnx
+
+    inputs, shapes = example_inputs(bundle)
+    num_bags = len(bundle.encoder.schema.bag_fields)
+    bag_names = [f"{kind}_{at}" for kind in ("bag", "mask") for at in range(num_bags)]
+    dense = ["dense"] if bundle.encoder.schema.dense else []
     with warnings.catch_warnings(), _quiet_logger():
         warnings.simplefilter("ignore")  # about torch internals
         program = torch.onnx.export(
             _to_traceable(bundle),
             inputs,
             dynamo=True,
-            input_names=["ids", "dense"][: len(inputs)],
+            input_names=["ids", *dense, *bag_names],
             output_names=["probability"],
             dynamic_shapes=shapes,
-            opset_version=OPSET,
+            opset_version=opset,
             verbose=False,
         )
     assert program is not None
@@ -70,9 +89,7 @@ def export_onnx(bundle: Bundle | str | Path, path: str | Path) -> Path:
         "dense": json.dumps([column.name for column in schema.dense], ensure_ascii=False),
     }
     onnx.helper.set_model_props(model, metadata)
-    with atomic_file(path) as temporary:
-        temporary.write_bytes(model.SerializeToString())
-    return path
+    return model
 
 
 def export_program(bundle: Bundle | str | Path, path: str | Path, *, compiled: bool = False) -> Path:
@@ -81,10 +98,11 @@ def export_program(bundle: Bundle | str | Path, path: str | Path, *, compiled: b
     With `compiled`, the file is an AOTInductor package: native code for this machine that runs without Python
     (`torch._inductor.aoti_load_package`). This needs a C++ compiler.
     """
-    bundle, path = _opened(bundle), Path(path)
+    bundle, path = opened(bundle), Path(path)
+    check_traceable(bundle)
     if path.suffix != ".pt2":
         raise FormatError(f"{path}: the name of an exported program must end in .pt2")
-    inputs, shapes = _example_inputs(bundle)
+    inputs, shapes = example_inputs(bundle)
     with warnings.catch_warnings(), torch.no_grad(), atomic_file(path) as temporary:
         warnings.simplefilter("ignore")  # about torch internals
         program = torch.export.export(_to_traceable(bundle), inputs, dynamic_shapes=shapes)
@@ -102,7 +120,7 @@ def export_program(bundle: Bundle | str | Path, path: str | Path, *, compiled: b
 
 def dense_state_dict(bundle: Bundle | str | Path) -> Mapping[str, Tensor]:
     """The `state_dict` of the model over a `UniformEmbedding`: compact tables become dense `….weight` `[N, D]`."""
-    bundle = _opened(bundle)
+    bundle = opened(bundle)
     state: dict[str, Any] = dict(bundle.model.state_dict())
     for name, table in _compact_tables(bundle).items():
         state[f"{name}.weight"] = torch.from_numpy(table.to_dense())
@@ -122,7 +140,7 @@ def export_csr(bundle: Bundle | str | Path, folder: str | Path) -> Path:
         from scipy.sparse import save_npz
     except ImportError as error:
         raise MissingExtraError("CSR export needs scipy: pip install scipy") from error
-    bundle, folder = _opened(bundle), Path(folder)
+    bundle, folder = opened(bundle), Path(folder)
     with atomic_folder(folder) as temporary:
         write_json(temporary / CSR, {"tables": sorted(bundle.tables)})
         for name, table in _compact_tables(bundle).items():
@@ -135,6 +153,7 @@ def to_csr(table: CompactTable) -> Any:
     """A `scipy.sparse.csr_array` of a table's kept entries, including kept zeros."""
     from scipy.sparse import csr_array
 
+    check_no_placeholder(table, "CSR files")
     positions, values = table.entries()
     rows, columns = np.divmod(positions, table.embedding_dim)
     starts = np.searchsorted(rows, np.arange(table.num_features + 1))
@@ -148,6 +167,15 @@ def csr_file_names(folder: Path) -> set[str]:
     return {CSR, NETWORK, *(f"{name}.npz" for name in read_json(folder / CSR).get("tables", []))}
 
 
+def check_no_placeholder(table: CompactTable, form: str) -> None:
+    """Raise if pruned entries of the table read as something else than 0, which `form` cannot store."""
+    if table.placeholder is not None:
+        raise FormatError(
+            f"{form} cannot store a table whose pruned entries read as the mean of their field. Export to ONNX or "
+            'PyTorch, or prune with placeholder = "zeros"'
+        )
+
+
 def check_traceable(bundle: Bundle) -> None:
     """Raise if the bundle's model cannot be exported to ONNX or a torch program."""
     if bags := bundle.encoder.schema.bag_fields:
@@ -157,15 +185,28 @@ def check_traceable(bundle: Bundle) -> None:
 class _ProbabilityModel(nn.Module):
     """Ids `[rows, F]` (and dense inputs `[rows, K]`) → probabilities `[rows]`."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, schema: Schema) -> None:
         super().__init__()
-        self.model = model
+        self.model, self.bag_fields = model, schema.bag_fields
+        self.num_single = len(schema.single_fields)
 
-    def forward(self, ids: Tensor, dense: Tensor | None = None) -> Tensor:
-        return torch.sigmoid(self.model(ids) if dense is None else self.model(ids, dense))
+    def forward(
+        self,
+        ids: Tensor,
+        dense: Tensor | None = None,
+        bag_ids: tuple[Tensor, ...] = (),
+        masks: tuple[Tensor, ...] = (),
+    ) -> Tensor:
+        if not self.bag_fields:
+            return torch.sigmoid(self.model(ids) if dense is None else self.model(ids, dense))
+        bags = []
+        for at, (field, values, mask) in enumerate(zip(self.bag_fields, bag_ids, masks, strict=True)):
+            assert field.pooling is not None
+            bags.append(Bag(self.num_single + at, values, mask, field.pooling))
+        return torch.sigmoid(self.model(ids, dense, tuple(bags)))
 
 
-def _opened(bundle: Bundle | str | Path) -> Bundle:
+def opened(bundle: Bundle | str | Path) -> Bundle:
     return bundle if isinstance(bundle, Bundle) else open_bundle(bundle)
 
 
@@ -183,7 +224,12 @@ def _compact_tables(bundle: Bundle) -> dict[str, CompactTable]:
 
 def _to_traceable(bundle: Bundle) -> _ProbabilityModel:
     """A copy of the bundle's model that computes probabilities in standard tensor operations."""
-    check_traceable(bundle)
+    sizes = bundle.encoder.schema.field_sizes
+    return probability_model(bundle, lambda table: TraceableEmbedding(sizes, table))
+
+
+def probability_model(bundle: Bundle, embed: Callable[[CompactTable], nn.Module]) -> _ProbabilityModel:
+    """A copy of the bundle's model that computes probabilities, with its tables made by `embed`."""
     model = _shallow_copy(bundle.model)
     for name, table in _compact_tables(bundle).items():
         *parents, last = name.split(".")
@@ -191,8 +237,8 @@ def _to_traceable(bundle: Bundle) -> _ProbabilityModel:
         for parent in parents:  # copied, so that the bundle's model keeps its own submodules
             module._modules[parent] = inner = _shallow_copy(module.get_submodule(parent))
             module = inner
-        module._modules[last] = TraceableEmbedding(bundle.encoder.schema.field_sizes, table)
-    return _ProbabilityModel(model).eval()
+        module._modules[last] = embed(table)
+    return _ProbabilityModel(model, bundle.encoder.schema).eval()
 
 
 def _shallow_copy(module: nn.Module) -> nn.Module:
@@ -201,12 +247,21 @@ def _shallow_copy(module: nn.Module) -> nn.Module:
     return copied
 
 
-def _example_inputs(bundle: Bundle) -> tuple[tuple[Tensor, ...], tuple[dict[int, Any], ...]]:
-    """Inputs `(ids,)` or `(ids, dense)` of three rows, and their dynamic shapes: any number of rows."""
+def example_inputs(bundle: Bundle) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """Inputs `(ids,)`, `(ids, dense)` or `(ids, dense or None, bags, masks)` of three rows, with dynamic shapes."""
     schema, rows = bundle.encoder.schema, torch.export.Dim("rows")
-    ids = torch.tensor(schema.field_offsets, dtype=torch.int64).expand(3, -1).contiguous()
-    inputs = (ids, torch.zeros(3, schema.num_dense)) if schema.num_dense else (ids,)
-    return inputs, tuple({0: rows} for _ in inputs)
+    first = torch.tensor(schema.field_offsets, dtype=torch.int64)
+    num_single = len(schema.single_fields)
+    ids = first[:num_single].expand(3, -1).contiguous()
+    inputs: tuple[Any, ...] = (ids, torch.zeros(3, schema.num_dense)) if schema.num_dense else (ids,)
+    shapes: tuple[Any, ...] = tuple({0: rows} for _ in inputs)
+    if not schema.bag_fields:
+        return inputs, shapes
+    bags = tuple(first[at].expand(3, 4).contiguous() for at in range(num_single, schema.num_fields))
+    wide = tuple({0: rows, 1: torch.export.Dim(f"values_{at}")} for at in range(len(bags)))
+    if not schema.num_dense:
+        inputs, shapes = (ids, None), ({0: rows}, None)
+    return (*inputs, bags, tuple(torch.ones(3, 4) for _ in bags)), (*shapes, wide, wide)
 
 
 def _remove_debug_info(model: Any) -> None:

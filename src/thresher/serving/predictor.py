@@ -9,14 +9,15 @@ import numpy.typing as npt
 import polars as pl
 import torch
 
-from thresher.data.encode.row_encoder import EncodedRows, count_unknown
+from thresher.data.encode.row_encoder import count_unknown
 from thresher.data.read.column_values import as_text
 from thresher.data.read.data_frames import DataFrame, to_polars
 from thresher.data.schema import Schema
-from thresher.data.table import Bag
+from thresher.data.table import Bag, EncodedRows
 from thresher.errors import warn_user
 from thresher.models.model_registry import model_name
 from thresher.serving.bundle import Bundle, open_bundle
+from thresher.serving.few_rows import dict_rows, encode_few
 from thresher.serving.request_rows import Row, Rows, read_frames, rows_to_frame
 
 Probabilities = npt.NDArray[np.float32]
@@ -35,6 +36,7 @@ class Predictor:
     def __init__(self, bundle: Bundle) -> None:
         self.bundle = bundle
         self.model, self.encoder = bundle.model, bundle.encoder
+        self._dict_rows = dict_rows(bundle.encoder)
         self._warned = False
 
     def __repr__(self) -> str:
@@ -65,7 +67,12 @@ class Predictor:
         if isinstance(rows, str | Path):
             parts = list(self.predict_file(rows))
             return np.concatenate(parts) if parts else np.zeros(0, np.float32)
-        probabilities = self.predict_frame(rows_to_frame(rows, self.schema))
+        few = [rows] if isinstance(rows, Mapping) else rows
+        encoded = encode_few(self._dict_rows, few) if isinstance(few, list) else None
+        if encoded is not None:
+            probabilities = self.predict_rows(encoded)
+        else:
+            probabilities = self.predict_frame(rows_to_frame(rows, self.schema))
         return float(probabilities[0]) if isinstance(rows, Mapping) else probabilities
 
     def predict_file(self, path: str | Path) -> Iterator[Probabilities]:
@@ -97,16 +104,17 @@ class Predictor:
         """Warn once if all values of a field are unknown: they may be written in another way than in training."""
         counts = count_unknown(rows.ids, self.schema)
         for field, count, vocabulary in zip(self.schema.single_fields, counts, self.encoder.vocabularies, strict=False):
-            if count < MIN_WARNING_ROWS or not len(vocabulary.values) or self._warned:
+            # a value without a key may be a dropped feature
+            if count < MIN_WARNING_ROWS or vocabulary.size == 1 or not vocabulary.complete or self._warned:
                 continue
             texts = as_text(frame[field.column])
             filled = texts.filter(texts != "")
             # missing values are a known feature if they were frequent enough in training
-            num_known = len(frame) - count - (len(frame) - len(filled) if "" in vocabulary.values else 0)
+            num_known = len(frame) - count - (len(frame) - len(filled) if vocabulary.has_missing else 0)
             if num_known or len(filled) < MIN_WARNING_ROWS:
                 continue
             self._warned = True
-            example = "" if field.transform != "none" else f", but training had values such as {vocabulary.values[0]!r}"
+            example = "" if field.transform != "none" else f", but training had values such as {vocabulary.example!r}"
             warn_user(
                 f"all {len(filled):,} values of column {field.column!r} are unknown to the model, for example "
                 f"{filled[0]!r}{example}. Write them as in the training data."

@@ -12,7 +12,8 @@ from thresher.errors import DataError
 from thresher.serving.request_rows import read_frames, rows_to_frame
 
 if TYPE_CHECKING:
-    from thresher.data.encode.row_encoder import EncodedRows, RowEncoder
+    from thresher.data.encode.row_encoder import RowEncoder
+    from thresher.data.table import EncodedRows
 
 ROW, PROBABILITY, _FIRST = "row", "probability", "first row of the group"
 

@@ -94,7 +94,7 @@ def test_a_known_vocabulary_keeps_its_ids_and_grows_at_the_end() -> None:
 )
 def test_numbers_and_booleans_are_spelled_as_in_the_vocabulary(known, column, expected):
     vocabulary = Vocabulary(pl.Series("value", known, dtype=pl.String), np.ones(len(known), np.int64))
-    assert vocabulary.respell(as_text(column), column.dtype).to_list() == expected
+    assert vocabulary.spelling.respell(as_text(column), column.dtype).to_list() == expected
     assert pickle.loads(pickle.dumps(vocabulary)).size == vocabulary.size  # also with cached properties
 
 

@@ -188,7 +188,7 @@ def test_a_newer_table_of_numbers_has_the_ids_of_the_row_encoder(tmp_path: Path,
 )
 def test_values_are_known_however_the_file_spells_integers(known, asked, found):
     vocabulary = Vocabulary(pl.Series(known, dtype=pl.String), np.ones(len(known), np.int64))
-    assert vocabulary.to_ids(vocabulary.respell(pl.Series(asked), pl.String())).tolist() == found
+    assert vocabulary.to_ids(vocabulary.spelling.respell(pl.Series(asked), pl.String())).tolist() == found
 
 
 @pytest.mark.parametrize("new_values", ["unknown", "append"])

@@ -47,7 +47,7 @@ def fit_vocabularies(coded: CodedRows, known: RowEncoder | None) -> Fitted:
     built: dict[str, tuple[Vocabulary, NDArray[np.int32]]] = {}
     for at, owner in enumerate(coded.owners):
         field = plan.fields[members[at][0]]
-        start = None if known is None else known.vocabularies[members[at][0]]
+        start = None if known is None else known.full_vocabularies[members[at][0]]
         if field.transform == "quantiles":
             buckets = bucket_values(edges[field.name])
             if start is not None:

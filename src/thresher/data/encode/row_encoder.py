@@ -1,6 +1,6 @@
 """RowEncoder: raw rows → feature ids, with the schema and vocabularies of a table; for prediction and new files."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -10,15 +10,16 @@ import polars as pl
 from numpy.typing import NDArray
 
 from thresher._internal.documents import check_regular, damaged_file
+from thresher.data.encode.indexed_vocabulary import IndexedVocabulary
+from thresher.data.encode.spelling import Spelling
 from thresher.data.encode.transforms import bag_values, dense_values, field_values, scale_dense
 from thresher.data.read.column_values import as_numbers, raw_column
 from thresher.data.read.data_frames import DataFrame, to_polars
 from thresher.data.schema import Schema
-from thresher.data.table import Bag, read_schema
+from thresher.data.table import Bag, EncodedRows as EncodedRows, read_schema
 from thresher.errors import DataError, FormatError
 
 FEW_ROWS = 1000
-_INTEGER, _INTEGER_AS_FLOAT = r"^(-?\d+)$", r"^(-?\d+)\.0$"
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,35 +71,28 @@ class Vocabulary:
         physical = values.cast(self._enum, strict=False).to_physical()
         return (physical.cast(pl.Int32) + 1).fill_null(0).to_numpy()
 
-    def respell(self, texts: pl.Series, kind: pl.DataType) -> pl.Series:
-        """The texts of a column of type `kind`, with integers and booleans spelled as in this vocabulary.
+    @cached_property
+    def spelling(self) -> Spelling:
+        return Spelling.of(self.values)
 
-        pandas writes the id 3 as `3.0` into a CSV if the column has missing values, else as `3`. If the vocabulary
-        contains both spellings, they are two values.
-        """
-        if kind == pl.Boolean:
-            return texts.replace(self._boolean_spelling)
-        if self._has_integers_as_floats:
-            return texts if self._has_integers else texts.str.replace(_INTEGER, "${1}.0")
-        if texts.str.ends_with(".0").any() and self._has_integers:
-            return texts.str.replace(_INTEGER_AS_FLOAT, "${1}")
-        return texts
+    @property
+    def complete(self) -> bool:
+        """Whether all values are known; an indexed vocabulary may omit values of dropped features."""
+        return True
 
     @cached_property
-    def _has_integers_as_floats(self) -> bool:
-        candidates = self.values.filter(self.values.str.ends_with(".0"))  # faster than the pattern on all values
-        return bool(candidates.str.contains(_INTEGER_AS_FLOAT).any())
+    def has_missing(self) -> bool:
+        """Whether a missing value is a feature of its own."""
+        return "" in self.values
 
-    @cached_property
-    def _has_integers(self) -> bool:
-        return bool(self.values.str.contains(_INTEGER).any())
+    @property
+    def example(self) -> str | None:
+        """The most frequent value."""
+        return self.values[0] if len(self.values) else None
 
-    @cached_property
-    def _boolean_spelling(self) -> dict[str, str]:
-        """The spelling of True and False, if they are the only values and each has one spelling."""
-        filled = self.values.filter(self.values != "").head(3).to_list()
-        own = {value.capitalize(): value for value in filled}
-        return own if len(own) == len(filled) and own.keys() <= {"True", "False"} else {}
+    def items(self) -> Iterator[tuple[str, int]]:
+        """All values with their local ids."""
+        return zip(self.values.to_list(), range(1, self.size), strict=True)
 
     def save(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -115,24 +109,26 @@ class Vocabulary:
             return cls(values, counts.to_numpy())
 
 
-@dataclass(frozen=True, eq=False)
-class EncodedRows:
-    """The ids and dense numbers of some rows."""
-
-    ids: NDArray[np.int32]  # [n, F], global feature ids of the single-valued fields
-    dense: NDArray[np.float32] | None = None  # [n, K]
-    bags: tuple[Bag, ...] = ()  # one per multi-valued field
+AnyVocabulary = Vocabulary | IndexedVocabulary
 
 
 class RowEncoder:
     """Encodes raw rows as `encode` did for training; values that are not in the vocabulary become unknown."""
 
-    def __init__(self, schema: Schema, vocabularies: Sequence[Vocabulary]) -> None:
+    def __init__(self, schema: Schema, vocabularies: Sequence[AnyVocabulary]) -> None:
         sizes = tuple(vocabulary.size for vocabulary in vocabularies)
         if sizes != schema.field_sizes:
             raise FormatError(f"the vocabularies have sizes {sizes}, but the schema has {schema.field_sizes}")
         self.schema, self.vocabularies = schema, tuple(vocabularies)
         self._offsets = np.array(schema.field_offsets, np.int32)
+
+    @property
+    def full_vocabularies(self) -> tuple[Vocabulary, ...]:
+        """The vocabularies of an encoded table; those of a bundle are indexed and may omit values."""
+        full = tuple(each for each in self.vocabularies if isinstance(each, Vocabulary))
+        if len(full) != len(self.vocabularies):
+            raise FormatError("the vocabularies of a bundle do not list all values. Use those of the encoded table.")
+        return full
 
     def encode_frame(self, frame: DataFrame) -> EncodedRows:
         """Encode a polars or pandas frame with the raw columns; the label is not needed."""
@@ -143,10 +139,10 @@ class RowEncoder:
         for at, field in enumerate(schema.fields):
             raw, vocabulary = raw_column(frame, field.column), self.vocabularies[at]
             if field.pooling is None:
-                texts.append(vocabulary.respell(field_values(field, raw), raw.dtype))
+                texts.append(vocabulary.spelling.respell(field_values(field, raw), raw.dtype))
             else:
                 values, offsets = bag_values(field, raw)
-                local_ids = vocabulary.to_ids(vocabulary.respell(field_values(field, values), values.dtype))
+                local_ids = vocabulary.to_ids(vocabulary.spelling.respell(field_values(field, values), values.dtype))
                 bags.append(Bag(at, local_ids + np.int32(self._offsets[at]), offsets, field.pooling))
         ids = self._ids(texts, len(frame))
         if not schema.dense:
@@ -161,12 +157,15 @@ class RowEncoder:
     def _ids(self, texts: Sequence[pl.Series], num_rows: int) -> NDArray[np.int32]:
         ids = np.empty((num_rows, len(texts)), np.int32)
         hashes: NDArray[np.uint64] | None = None
-        if texts and num_rows <= FEW_ROWS:  # one call for all fields: for a few rows the calls are the cost
+        by_hash = texts and num_rows <= FEW_ROWS and isinstance(self.vocabularies[0], Vocabulary)
+        if by_hash:  # one call for all fields: for a few rows the calls are the cost
             flat = pl.Series([value for text in texts for value in text.to_list()], dtype=pl.String)
             hashes = flat.hash(seed=0).to_numpy().reshape(len(texts), num_rows)
         for at, text in enumerate(texts):
             vocabulary = self.vocabularies[at]
-            local_ids = None if hashes is None else vocabulary.ids_of_hashes(hashes[at])
+            local_ids = None
+            if hashes is not None and isinstance(vocabulary, Vocabulary):
+                local_ids = vocabulary.ids_of_hashes(hashes[at])
             ids[:, at] = vocabulary.to_ids(text) if local_ids is None else local_ids
         return ids + self._offsets[: len(texts)]
 
@@ -175,12 +174,12 @@ class RowEncoder:
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "schema.json").write_text(self.schema.to_json(), encoding="utf-8")
-        for at, vocabulary in enumerate(self.vocabularies):
+        for at, vocabulary in enumerate(self.full_vocabularies):
             vocabulary.save(folder / "vocabularies" / f"{at}.parquet")
 
     @classmethod
     def load(cls, folder: str | Path) -> "RowEncoder":
-        """Load from the folder of an encoded table or a bundle."""
+        """Load from the folder of an encoded table. The encoder of a bundle is `load_bundle(folder).encoder`."""
         folder = Path(folder)
         schema = read_schema(folder)
         paths = [folder / "vocabularies" / f"{at}.parquet" for at in range(schema.num_fields)]

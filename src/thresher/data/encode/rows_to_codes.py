@@ -48,7 +48,9 @@ class CodedRows:
         names = ["codes", "labels", *(name for name, used in optional.items() if used)]
         self.scratch = ScratchFiles(folder, names, len(self.bags))
         self._pool = ThreadPoolExecutor(NUM_THREADS)
-        for field, vocabulary in [] if known is None else zip(known.schema.fields, known.vocabularies, strict=True):
+        for field, vocabulary in (
+            [] if known is None else zip(known.schema.fields, known.full_vocabularies, strict=True)
+        ):
             coder = self.coder_of(field)
             coder.known = vocabulary
             if coder.size == 0 and field.transform != "quantiles":

@@ -54,7 +54,7 @@ class FieldCoder:
 
     def _category_values(self, field: Field, column: pl.Series) -> pl.Series:
         values = field_values(field, column)
-        return values if self.known is None else self.known.respell(values, column.dtype)
+        return values if self.known is None else self.known.spelling.respell(values, column.dtype)
 
     def add(self, values: pl.Series) -> NDArray[np.int32]:
         """The codes of categories; new ones get the next codes."""

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from thresher.compact.table import CompactTable
 from thresher.data.batches.batches import Batches
 from thresher.data.batches.split_batches import EVALUATION_BATCH_SIZE
+from thresher.data.encode.row_encoder import RowEncoder
 from thresher.data.table import Bag, EncodedSplit, EncodedTable
 from thresher.errors import ThresherError
 from thresher.report.fields import summarise_fields
@@ -26,7 +27,7 @@ LONGEST_NAME = 40
 
 def field_contents(bundle: Bundle, table: EncodedTable) -> list[dict[str, Any]]:
     """One entry per field and dense column, the largest contribution to AUC first."""
-    kept = kept_fields(bundle, table.feature_counts)
+    kept = kept_fields(bundle, table)
     drops = auc_drops(bundle, table.split("validation"))
     names = [field.name for field in table.schema.fields]
     sizes = dict(zip(names, table.schema.field_sizes, strict=True))
@@ -38,16 +39,17 @@ def field_contents(bundle: Bundle, table: EncodedTable) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: -(row["auc_drop"] or 0.0))
 
 
-def kept_fields(bundle: Bundle, counts: NDArray[np.int64]) -> dict[str, dict[str, Any]]:
+def kept_fields(bundle: Bundle, data: EncodedTable) -> dict[str, dict[str, Any]]:
     """Field → what the embedding keeps of it; empty for methods that do not keep or drop single features."""
     tables = bundle.searched_tables
     table = tables.get("embedding") or next(iter(tables.values()), None)
     schema = bundle.encoder.schema
     if not isinstance(table, CompactTable) or len(table.sizes()) != schema.num_features:
         return {}
-    sizes, found = table.sizes(), {}
+    sizes, counts, found = table.sizes(), data.feature_counts, {}
+    names = RowEncoder.load(data.folder).full_vocabularies  # a bundle has no names of features that need no key
     summaries = summarise_fields(schema, sizes, "embedding", table.storage_bytes)
-    for field, first, vocabulary in zip(summaries, schema.field_offsets, bundle.encoder.vocabularies, strict=True):
+    for field, first, vocabulary in zip(summaries, schema.field_offsets, names, strict=True):
         rows = slice(first, first + field.num_features)
         found[field.field] = {
             **asdict(field),
