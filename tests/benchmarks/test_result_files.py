@@ -86,7 +86,7 @@ def test_a_comparison_adds_seeds_to_its_result_file(settings):
     shutil.rmtree(settings.temporary)
     both = compare_mde(2)
     assert both[: len(first)] == first
-    assert all(1 <= at["retrain_epochs"] <= 4 for at in both)  # the maximum of quick mode
+    assert all(1 <= at["retrain_epochs"] <= 4 for at in both if at["label"] == "mde")  # the maximum of quick mode
     assert [(at["label"], at["seed"]) for at in both] == [("mde", 0), ("lr", 0), ("mde", 1), ("lr", 1)]
     assert not list(settings.temporary.rglob("*seed0*"))  # seed 0 was not trained again
     more = compare_mde(1, ("5k", "9k"))  # all existing seeds get the new budget

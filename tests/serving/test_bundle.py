@@ -102,7 +102,7 @@ def test_files_hold_no_pickle(tmp_path, make_encoder, make_model):
     model, config = make_model(make_encoder(), "deepfm")
     save_bundle(tmp_path, model, config, make_encoder())
     suffixes = {path.suffix for path in tmp_path.rglob("*") if path.is_file()}
-    assert suffixes == {".json", ".safetensors"}
+    assert suffixes == {".json", ".md", ".safetensors"}
 
 
 def test_an_embedding_without_compact_form_cannot_be_saved(tmp_path, make_encoder, make_model):

@@ -151,7 +151,7 @@ def test_an_invalid_number_is_reported_with_file_line_and_column(tmp_path, make_
             with pytest.raises(DataError, match=rf"{name}:{line}: column 'x1': 'a lot' is not a number"):
                 ask(tmp_path / name)
     for rows in (frame, frame.to_dicts(), frame.to_pandas()):
-        with pytest.raises(DataError, match=r"column 'x1': 'a lot' in row 8 is not a number"):
+        with pytest.raises(DataError, match=r"column 'x1': 'a lot' in row 7 is not a number"):
             predictor.predict(rows)
     with pytest.raises(DataError, match=r"stdin:2: column 'x1'"):
         list(read_json_lines(["\n", lines[7]], encoder.schema))

@@ -11,11 +11,10 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from training_toys import NUM_FEATURES, ToyBatch, ToySource, toy_model, toy_rows, toy_sources
 
 from thresher.errors import ThresherError
+from thresher.training.interrupts import SafeInterrupt, deferred_interrupts
 from thresher.training.loop import (
     STEPS_BETWEEN_CHECKS,
     RunningLoss,
-    SafeInterrupt,
-    deferred_interrupts,
     evaluate,
     train_epoch,
 )

@@ -192,7 +192,7 @@ class BundleStore:
                 version = read_version(folder)
             except FormatError as error:
                 self.failures[name] = str(error)
-                continue  # between removal and replacement, or removed: the loaded one goes on
+                continue  # between removal and replacement, or removed: the loaded one stays in use
             if version in (self.bundles[name].version, self._failed_versions.get(name)):
                 continue
             try:

@@ -42,7 +42,7 @@ class Slots:
     """Counts the predictions that wait or run in this process, and refuses more than `limit`.
 
     Small ones run on the event loop: handing them to a thread costs more than they do. Large ones run in one thread,
-    so that the process goes on answering.
+    so that the process keeps answering.
     """
 
     def __init__(self, limit: int) -> None:

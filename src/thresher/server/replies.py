@@ -13,7 +13,7 @@ _encode = msgspec.json.Encoder(enc_hook=str).encode
 
 
 class RequestError(Exception):
-    """A request that cannot be answered: its status, and what the client is told."""
+    """A request that cannot be answered: its status, and the message for the client."""
 
     def __init__(self, status: int, message: str, *, headers: Mapping[str, str] | None = None, **details: Any) -> None:
         super().__init__(message)

@@ -106,15 +106,10 @@ def export_program(bundle: Bundle | str | Path, path: str | Path, *, compiled: b
     with warnings.catch_warnings(), torch.no_grad(), atomic_file(path) as temporary:
         warnings.simplefilter("ignore")  # about torch internals
         program = torch.export.export(_to_traceable(bundle), inputs, dynamic_shapes=shapes)
-        named = temporary.with_suffix(".pt2")  # torch requires this suffix
-        try:
-            if compiled:
-                torch._inductor.aoti_compile_and_package(program, package_path=str(named))
-            else:
-                torch.export.save(program, named)
-            named.replace(temporary)
-        finally:
-            named.unlink(missing_ok=True)
+        if compiled:
+            torch._inductor.aoti_compile_and_package(program, package_path=str(temporary))
+        else:
+            torch.export.save(program, temporary)
     return path
 
 

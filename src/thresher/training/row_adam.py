@@ -72,7 +72,7 @@ class RowAdam(torch.optim.Optimizer):
             for parameter in group["params"]:
                 if parameter.grad is None:
                     continue
-                if parameter.grad.is_sparse:
+                if parameter.grad.is_sparse or "touched_at" in self.state[parameter]:
                     self._step_rows(parameter, group, scale)
                 else:
                     dense.append(parameter)
@@ -82,7 +82,10 @@ class RowAdam(torch.optim.Optimizer):
 
     def _step_rows(self, parameter: Tensor, group: dict[str, Any], scale: float) -> None:
         assert parameter.grad is not None
-        rows, gradient = _distinct_rows(parameter.grad)
+        if parameter.grad.is_sparse:
+            rows, gradient = _distinct_rows(parameter.grad)
+        else:  # a model that also reads its table: every row has a gradient in this step
+            rows, gradient = torch.arange(parameter.shape[0], device=parameter.device), parameter.grad
         state = self._row_state(parameter, group)
         state["step"] += 1
         table, values = _by_rows(parameter), gradient.reshape(rows.numel(), -1)
@@ -93,6 +96,13 @@ class RowAdam(torch.optim.Optimizer):
 
     def _row_state(self, parameter: Tensor, group: dict[str, Any]) -> dict[str, Any]:
         state: dict[str, Any] = self.state[parameter]
+        if state and "touched_at" not in state:  # so far all gradients were dense: every row was updated in each step
+            state["step"] = int(state["step"])
+            state["touched_at"] = _zeros(parameter, (parameter.shape[0], 1), torch.int32).add_(state["step"])
+            if group["second_moment"] == "row":
+                state["exp_avg_sq"] = _by_rows(state["exp_avg_sq"]).mean(1, keepdim=True)
+            if not group["betas"][0]:
+                state["exp_avg"] = _zeros(parameter, (parameter.shape[0], 0), parameter.dtype)
         if not state:
             num_rows, state["step"] = parameter.shape[0], 0
             second_shape = parameter.shape if group["second_moment"] == "entry" else (num_rows, 1)

@@ -54,7 +54,7 @@ def test_kept_and_dropped_features_have_their_names(bundle, small_table):
     bundle = replace(bundle, tables={**bundle.tables, "embedding": CompactTable.from_mask(weight != 0, weight)})
     rows = {row["field"]: row for row in field_contents(bundle, small_table)}
     name = small_table.schema.fields[1].name
-    vocabulary = bundle.encoder.vocabularies[1].values
+    vocabulary = RowEncoder.load(small_table.folder).full_vocabularies[1].values
     assert rows[name]["num_kept"] == 3
     assert {text for text, _ in rows[name]["heaviest"]} == {str(value) for value in vocabulary[:3]}
     assert [size for _, size in rows[name]["heaviest"]] == [2, 2, 2]

@@ -37,7 +37,7 @@ class Batch:
         return self._map(lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
     def pin_memory(self) -> "Batch":
-        """In memory from which a GPU copies while the CPU goes on."""
+        """In memory from which a GPU copies while the CPU continues."""
         return self._map(lambda part: part.pin_memory() if hasattr(part, "pin_memory") else part)
 
     def _map(self, change: Callable[[Any], Any]) -> "Batch":
