@@ -4,6 +4,8 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 HEAVY = [
     "polars",
     "matplotlib",
@@ -43,3 +45,10 @@ def test_configs_load_nothing_that_reads_draws_or_serves():
     """Who only attaches PEP to a model of their own needs neither files, nor figures, nor a command line."""
     result = loaded_after("import thresher; thresher.PepConfig(); thresher.UniformConfig()")
     assert not (set(HEAVY) - {"numba"}) & set(result["loaded"])
+
+
+def test_the_server_loads_neither_torch_nor_what_reads_frames():
+    pytest.importorskip("starlette")
+    code = "import sys, thresher.server.app; print([n for n in ('torch', 'polars', 'numba') if n in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -109,7 +109,7 @@ class Server:
 
     async def schema(self, request: Request, details: dict[str, Any]) -> Response:
         bundle = self._bundle(request)
-        content = {"bundle": bundle.name, "inputs": bundle.inputs(), "example": bundle.example_row()}
+        content = {"bundle": bundle.name, "inputs": bundle.inputs, "example": bundle.example_row()}
         return json_response(content)
 
     async def openapi(self, request: Request, details: dict[str, Any]) -> Response:

@@ -3,26 +3,34 @@
 import logging
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import polars as pl
 
-from thresher.data.encode.row_encoder import EncodedRows, RowEncoder
-from thresher.data.read.python_values import values_to_series
+from thresher.data.encode.dict_rows import DictRows, NotPlainError
+from thresher.data.encode.indexed_vocabulary import IndexedVocabulary
 from thresher.data.schema import Schema
+from thresher.data.table import EncodedRows, read_schema
 from thresher.errors import FormatError, MissingExtraError, ThresherError
 from thresher.server.config import Engine, ServerConfig
 from thresher.serving.manifest import Manifest, read_manifest
-from thresher.serving.ranking import RowPredictor
+from thresher.serving.vocabularies import load_vocabularies
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from thresher.data.encode.row_encoder import RowEncoder
+    from thresher.serving.ranking import RowPredictor
 
 logger = logging.getLogger("thresher.server")
 Version = tuple[int, int, int, int]
 MAX_SUGGESTIONS = 50
+MAX_READ = 10_000  # values of a field; of larger ones only the most frequent value is shown
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,19 +39,38 @@ class ServedBundle:
 
     name: str
     manifest: Manifest
-    predictor: RowPredictor
+    predictor: "RowPredictor"
+    vocabularies: Sequence[IndexedVocabulary]
+    dict_rows: DictRows
     engine: Engine
     version: Version
     loaded_at: float  # seconds since 1970
     num_bytes: int  # of all files
 
-    @property
-    def encoder(self) -> RowEncoder:
-        return self.predictor.encoder
+    @cached_property
+    def encoder(self) -> "RowEncoder":
+        """The encoder of data frames. It loads polars, and reads no file: a private copy is gone by now."""
+        from thresher.data.encode.row_encoder import RowEncoder
+
+        return RowEncoder(self.schema, self.vocabularies)
+
+    def predict_rows(self, rows: EncodedRows) -> "NDArray[np.float32]":
+        return self.predictor.predict_rows(rows)
 
     @property
     def schema(self) -> Schema:
-        return self.encoder.schema
+        return self.dict_rows.schema
+
+    def encode(self, rows: list[Any]) -> EncodedRows:
+        """The ids of rows from JSON; without polars where all their values are plain."""
+        if rows and all(isinstance(row, dict) for row in rows):
+            try:
+                return self.dict_rows.encode(rows)
+            except NotPlainError:  # polars reads the rest, or says what is wrong with it
+                pass
+        from thresher.serving.request_rows import rows_to_frame
+
+        return self.encoder.encode_frame(rows_to_frame(rows, self.schema))
 
     @property
     def model(self) -> str:
@@ -64,10 +91,11 @@ class ServedBundle:
             "metadata": metadata,
         }
 
+    @cached_property
     def inputs(self) -> list[dict[str, Any]]:
         """The raw columns of a row with their kind and a few frequent values, for forms and documentation."""
         schema, found = self.schema, dict[str, dict[str, Any]]()
-        for field, vocabulary in zip(schema.fields, self.encoder.vocabularies, strict=True):
+        for field, vocabulary in zip(schema.fields, self.vocabularies, strict=True):
             kind = "text" if field.pooling is None else "list"
             number = field.transform in ("log2", "quantiles")
             entry = found.setdefault(field.column, {"column": field.column, "kind": "number" if number else kind})
@@ -79,18 +107,18 @@ class ServedBundle:
 
     def example_row(self) -> dict[str, Any]:
         """A row with the most frequent value of each column, or a missing one where none is known."""
-        values = {entry["column"]: (entry.get("values") or [None])[0] for entry in self.inputs()}
+        values = {entry["column"]: (entry.get("values") or [None])[0] for entry in self.inputs}
         lists = {field.column for field in self.schema.bag_fields}
         return {name: [value] if name in lists and value is not None else value for name, value in values.items()}
 
 
-def frequent_values(vocabulary: Any) -> list[str]:
-    """The most frequent values of a vocabulary; only one if it does not store them in order."""
-    values = getattr(vocabulary, "values", None)
-    if isinstance(values, pl.Series):
-        return [value for value in values.head(MAX_SUGGESTIONS).to_list() if value]
-    example = getattr(vocabulary, "example", None)
-    return [example] if example else []
+def frequent_values(vocabulary: IndexedVocabulary) -> list[str]:
+    """The most frequent value first, then the next known ones by id, which follow their counts."""
+    if len(vocabulary.index) > MAX_READ:
+        return [vocabulary.example] if vocabulary.example else []
+    values = sorted((local_id, value) for value, local_id in vocabulary.items() if value)
+    first = [vocabulary.example] if vocabulary.example else []
+    return list(dict.fromkeys([*first, *(value for _, value in values[:MAX_SUGGESTIONS])]))
 
 
 def folder_bytes(folder: Path) -> int:
@@ -122,21 +150,20 @@ def load_bundle(name: str, folder: Path, engine: Engine, *, private: bool = True
 def _load(name: str, folder: Path, version: Version, engine: Engine) -> ServedBundle:
     manifest = read_manifest(folder)
     predictor, used = _open_predictor(folder, manifest, engine)
-    bundle = ServedBundle(name, manifest, predictor, used, version, time.time(), folder_bytes(folder))
-    row = bundle.example_row()
-    frame = pl.DataFrame([values_to_series(column, [value], bundle.schema) for column, value in row.items()])
-    predictor.predict_rows(predictor.encoder.encode_frame(frame))
+    schema = read_schema(folder)
+    vocabularies = load_vocabularies(folder, schema, verify=False)  # read_manifest verified them
+    parts = (predictor, vocabularies, DictRows(schema, vocabularies))
+    bundle = ServedBundle(name, manifest, *parts, used, version, time.time(), folder_bytes(folder))
+    predictor.predict_rows(bundle.encode([bundle.example_row()]))
     return bundle
 
 
-def _open_predictor(folder: Path, manifest: Manifest, engine: Engine) -> tuple[RowPredictor, Engine]:
+def _open_predictor(folder: Path, manifest: Manifest, engine: Engine) -> tuple["RowPredictor", Engine]:
     if engine != "torch":
         from thresher.serving.numpy_predictor import NumpyPredictor
 
         try:
-            predictor = NumpyPredictor(manifest)
-            assert predictor.encoder is not None  # loaded now, not at the first request
-            return predictor, "numpy"
+            return NumpyPredictor(manifest), "numpy"
         except FormatError as error:
             if engine == "numpy":
                 raise

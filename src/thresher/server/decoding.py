@@ -1,15 +1,17 @@
 """Bodies of requests → rows: JSON as dicts, Arrow and Parquet as frames of the needed columns. Replies in bulk."""
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from io import BytesIO
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-import polars as pl
 
-from thresher.data.read.column_values import check_columns
 from thresher.errors import DataError
 from thresher.server.replies import JSON, RequestError
+
+if TYPE_CHECKING:
+    import polars as pl
 
 STREAM, FILE = "application/vnd.apache.arrow.stream", "application/vnd.apache.arrow.file"
 PARQUET = "application/vnd.apache.parquet"
@@ -36,7 +38,7 @@ def decode_json(body: bytes) -> Any:
         raise RequestError(400, f"the body is not JSON: {error}") from None
 
 
-def decode_frame(body: bytes, kind: str, columns: Sequence[str], max_rows: int) -> pl.DataFrame:
+def decode_frame(body: bytes, kind: str, columns: Sequence[str], max_rows: int) -> "pl.DataFrame":
     """The needed columns of an Arrow or Parquet body. Rows are counted before they are read, where the format can."""
     if kind in MAGIC and not body.startswith(MAGIC[kind]):
         raise RequestError(400, f"the body is not {kind}")
@@ -44,14 +46,24 @@ def decode_frame(body: bytes, kind: str, columns: Sequence[str], max_rows: int) 
         frame = _read(body, kind, columns, max_rows)
     except (RequestError, DataError):
         raise
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError) as error:
-        first = str(error).partition("\n")[0][:200]
-        raise RequestError(400, f"the body is not readable as {kind}: {first}") from None
+    except (OSError, ValueError) as error:
+        raise _unreadable(kind, error) from None
+    except polars_errors() as error:
+        raise _unreadable(kind, error) from None
     check_rows(len(frame), max_rows)
     return frame
 
 
-def _read(body: bytes, kind: str, columns: Sequence[str], max_rows: int) -> pl.DataFrame:
+def _unreadable(kind: str, error: BaseException) -> RequestError:
+    first = str(error).partition("\n")[0][:200]
+    return RequestError(400, f"the body is not readable as {kind}: {first}")
+
+
+def _read(body: bytes, kind: str, columns: Sequence[str], max_rows: int) -> "pl.DataFrame":
+    import polars as pl
+
+    from thresher.data.read.column_values import check_columns
+
     if kind == STREAM:
         if not body.endswith(END_OF_STREAM):  # polars would return the rows of a part of a stream
             raise RequestError(400, "the Arrow stream is not complete: it has no end-of-stream marker")
@@ -79,7 +91,23 @@ def json_rows(content: Any, max_rows: int) -> list[Any]:
     return rows
 
 
-def encode_frame(frame: pl.DataFrame, kind: str) -> bytes:
+def polars_errors() -> tuple[type[BaseException], ...]:
+    """What polars raises; nothing while it is not loaded. A panic in it is not an `Exception`."""
+    if "polars" not in sys.modules:
+        return ()
+    from polars.exceptions import PanicException, PolarsError
+
+    return PolarsError, PanicException
+
+
+def encode_probabilities(probabilities: Any, kind: str) -> bytes:
+    """The column `probability` in one of the bulk formats."""
+    import polars as pl
+
+    return encode_frame(pl.DataFrame({"probability": probabilities}), kind)
+
+
+def encode_frame(frame: "pl.DataFrame", kind: str) -> bytes:
     """A frame in one of the bulk formats."""
     out = BytesIO()
     if kind == STREAM:

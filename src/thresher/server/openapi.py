@@ -74,7 +74,7 @@ def _component(name: str) -> str:
 
 def _row_schema(bundle: ServedBundle) -> dict[str, Any]:
     columns = {}
-    for entry in bundle.inputs():
+    for entry in bundle.inputs:
         columns[entry["column"]] = {**TYPES[entry["kind"]], "examples": entry.get("values", [])[:3]}
     return {"type": "object", "properties": columns, "required": list(columns), "additionalProperties": True}
 

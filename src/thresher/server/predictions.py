@@ -4,17 +4,21 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import polars as pl
-
-from thresher.data.encode.row_encoder import EncodedRows
+from thresher.data.table import EncodedRows
 from thresher.errors import DataError, ThresherError
 from thresher.server.bundles import ServedBundle, count_unknown_values
-from thresher.server.decoding import decode_frame, decode_json, encode_frame, json_rows
+from thresher.server.decoding import (
+    decode_frame,
+    decode_json,
+    encode_frame,
+    encode_probabilities,
+    json_rows,
+    polars_errors,
+)
 from thresher.server.replies import JSON, RequestError
 from thresher.serving.contributions import field_contributions
-from thresher.serving.ranking import PROBABILITY, top_k
-from thresher.serving.request_rows import rows_to_frame
 
+PROBABILITY = "probability"
 MAX_EXPLAINED = 100  # rows; each costs one prediction for every field
 
 
@@ -33,7 +37,7 @@ def answer_predict(bundle: ServedBundle, body: bytes, kind: str, reply: str, *, 
     if kind == JSON:
         content = decode_json(body)
         rows = json_rows(content, max_rows)
-        encoded = _checked(lambda: encode_rows(bundle, rows))
+        encoded = _checked(lambda: bundle.encode(rows))
     else:
         frame = _checked(lambda: decode_frame(body, kind, bundle.schema.input_columns, max_rows))
         encoded = _checked(lambda: bundle.encoder.encode_frame(frame))
@@ -42,7 +46,7 @@ def answer_predict(bundle: ServedBundle, body: bytes, kind: str, reply: str, *, 
     if reply != JSON:
         if explain:
             raise RequestError(422, "explain needs a JSON reply")
-        return Answer(encode_frame(pl.DataFrame({PROBABILITY: probabilities}), reply), len(probabilities), unknown)
+        return Answer(encode_probabilities(probabilities, reply), len(probabilities), unknown)
     result: dict[str, Any] = {"bundle": bundle.name}
     single = isinstance(content, Mapping)
     result |= {PROBABILITY: float(probabilities[0])} if single else {"probabilities": probabilities.tolist()}
@@ -56,6 +60,9 @@ def answer_predict(bundle: ServedBundle, body: bytes, kind: str, reply: str, *, 
 
 def answer_rank(bundle: ServedBundle, body: bytes, kind: str, reply: str, query: "RankQuery", max_rows: int) -> Answer:
     """The most probable rows of each group."""
+    from thresher.serving.ranking import top_k
+    from thresher.serving.request_rows import rows_to_frame
+
     if kind == JSON:
         content = decode_json(body)
         if not isinstance(content, Mapping) or not isinstance(content.get("rows"), list):
@@ -71,8 +78,8 @@ def answer_rank(bundle: ServedBundle, body: bytes, kind: str, reply: str, query:
     def count(encoded: EncodedRows) -> None:
         counts.append(count_unknown_values(encoded, bundle.schema))
 
-    parts: Iterator[pl.DataFrame] = iter([frame])
-    best = _checked(lambda: top_k(bundle.predictor, parts, query.k, group=query.group, keep=query.keep, on_chunk=count))
+    parts: Iterator[Any] = iter([frame])
+    best = _checked(lambda: top_k(bundle, parts, query.k, group=query.group, keep=query.keep, on_chunk=count))
     if reply != JSON:
         return Answer(encode_frame(best, reply), len(frame), sum(counts))
     return Answer({"bundle": bundle.name, "rows": best.to_dicts()}, len(frame), sum(counts))
@@ -107,13 +114,9 @@ class RankQuery:
         return cls(k, group or None, tuple(keep))
 
 
-def encode_rows(bundle: ServedBundle, rows: list[Any]) -> EncodedRows:
-    return bundle.encoder.encode_frame(rows_to_frame(rows, bundle.schema))
-
-
 def _explain(bundle: ServedBundle, row: Any) -> list[dict[str, Any]]:
     """The inputs of one row: value, whether it is known, contribution."""
-    found = field_contributions(bundle.predictor, encode_rows(bundle, [row]))
+    found = field_contributions(bundle, bundle.encode([row]))
     return [
         {
             "name": each.name,
@@ -136,5 +139,12 @@ def _checked(work: Any) -> Any:
         return work()
     except DataError as error:
         raise RequestError.of_data(error) from None
-    except (ThresherError, pl.exceptions.PolarsError, pl.exceptions.PanicException, OverflowError) as error:
-        raise RequestError(422, f"the rows cannot be read: {str(error).partition(chr(10))[0][:300]}") from None
+    except (ThresherError, OverflowError) as error:
+        raise _unreadable(error) from None
+    except polars_errors() as error:
+        raise _unreadable(error) from None
+
+
+def _unreadable(error: BaseException) -> RequestError:
+    first = str(error).partition("\n")[0][:300]
+    return RequestError(422, f"the rows cannot be read: {first}")

@@ -1,18 +1,25 @@
 """What each input contributes to a prediction, for any model that predicts encoded rows. Works without torch."""
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from thresher.data.encode.row_encoder import EncodedRows
 from thresher.data.schema import Schema
-from thresher.data.table import Bag
-from thresher.serving.ranking import RowPredictor
+from thresher.data.table import Bag, EncodedRows
 
 TINY = 1e-7  # float32 probabilities of exactly 0 or 1 have no finite log-odds
 State = Literal["known", "unknown", "number"]
+
+
+class SchemaPredictor(Protocol):
+    """What `Predictor` and `NumpyPredictor` have in common."""
+
+    @property
+    def schema(self) -> Schema: ...
+
+    def predict_rows(self, rows: EncodedRows) -> npt.NDArray[np.float32]: ...
 
 
 @dataclass(frozen=True)
@@ -27,14 +34,14 @@ class Contribution:
     """The log-odds of the row, minus those with this input unknown (a dense column: at its training mean)."""
 
 
-def field_contributions(predictor: RowPredictor, row: EncodedRows) -> list[Contribution]:
+def field_contributions(predictor: SchemaPredictor, row: EncodedRows) -> list[Contribution]:
     """The contribution of each input of one encoded row, in the order of the schema.
 
     Inputs interact in most models, so that contributions do not add up to the log-odds of the row. They do for `lr`.
     """
     if len(row.ids) != 1:
         raise ValueError(f"expected one row, got {len(row.ids)}")
-    schema = predictor.encoder.schema
+    schema = predictor.schema
     inputs = _inputs(schema)
     logits = _log_odds(predictor.predict_rows(_variants(row, schema)))
     states = _states(row, schema)
