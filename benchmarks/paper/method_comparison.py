@@ -50,6 +50,7 @@ def compare_method(
         methods=(method,),
         models=(model,),
         seeds=seeds,
+        rival=False,  # the stored comparisons were made without
         trials=1 if settings.quick else trials,
         search=plan.search,
         training=replace(plan.training, min_delta=MIN_DELTA),

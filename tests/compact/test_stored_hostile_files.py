@@ -15,6 +15,7 @@ from safetensors.numpy import save_file
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from thresher.baselines.frequent import FrequentConfig, FrequentEmbedding
 from thresher.baselines.hashing import (
     DoubleHashConfig,
     DoubleHashEmbedding,
@@ -46,6 +47,7 @@ def some_embeddings():
         "quotient-remainder": QuotientRemainderEmbedding(
             SIZES, QuotientRemainderConfig(embedding_dim=4, num_buckets=6)
         ),
+        "frequent": FrequentEmbedding(SIZES, FrequentConfig(embedding_dim=4, num_buckets=5), feature_counts=COUNTS),
         "mixed": MixedDimensionEmbedding(SIZES, 4, runs, (4, 2, 2, 0), share_projections=True),
         "mixed-own-projections": MixedDimensionEmbedding(SIZES, 4, runs, (4, 2, 1, 0)),
         "mixed-nothing": MixedDimensionEmbedding(SIZES, 4, FeatureRuns.of(np.zeros(12, int), 1), (0,)),

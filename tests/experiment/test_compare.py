@@ -110,7 +110,7 @@ def test_every_point_is_measured_once_and_nothing_twice(tmp_path, reads_of_test_
         assert (point.search_seconds > 0) == searched
         assert point.search_epochs == (0 if not searched else 3 if point.method == "pep" else 2)
     assert {path.name for path in (tmp_path / "c").iterdir()} == {
-        "settings.toml", "encoded", "cells", "points", "frontier-fm.png", "frontier-fm.svg"
+        "settings.toml", "encoded", "cells", "points", "report", "frontier-fm.png", "frontier-fm.svg"
     }  # fmt: skip
     assert not list((tmp_path / "c").rglob("checkpoint.safetensors"))
 

@@ -183,7 +183,13 @@ def test_other_arguments_raise_before_anything_is_written(tmp_path: Path, data, 
 
 def test_methods_are_compared_on_a_frame(tmp_path: Path) -> None:
     config = CompareConfig(
-        embedding_dim=4, seeds=1, trials=1, search=CONFIG.search, training=CONFIG.training, budgets=("20%",)
+        embedding_dim=4,
+        seeds=1,
+        trials=1,
+        search=CONFIG.search,
+        training=CONFIG.training,
+        budgets=("20%",),
+        rival=False,
     )
     out = tmp_path / "compared"
     words = {"label": "clicked", "methods": ["uniform"], "out": out}

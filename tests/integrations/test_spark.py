@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import sys
 import warnings
 from dataclasses import replace
@@ -45,9 +46,11 @@ def spark():
     builder = SparkSession.builder.master("local[2]")
     for name, value in settings.items():
         builder = builder.config(name, value)
+    handler = signal.getsignal(signal.SIGINT)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # sockets of the Java process
         session = builder.getOrCreate()
+        signal.signal(signal.SIGINT, handler)  # PySpark sets its own
         yield session
         session.stop()
 

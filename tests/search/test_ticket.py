@@ -1,5 +1,6 @@
 """Tickets: stored without loss, applied to a model, refused when they do not belong."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -94,7 +95,9 @@ def test_other_versions_and_wrong_counts_are_refused(ticket, tmp_path):
     save_ticket(ticket, tmp_path / "t")
     facts = tmp_path / "t" / "ticket.json"
     text = facts.read_text()
-    facts.write_text(text.replace('"version": 1', '"version": 99'))
+    version = json.loads(text)["version"]
+    facts.write_text(text.replace(f'"version": {version}', '"version": 99'))
+    (tmp_path / "t" / "manifest.json").unlink()
     with pytest.raises(FormatError, match="version 99"):
         load_ticket(tmp_path / "t")
     facts.write_text(text.replace('"num_parameters": 11', '"num_parameters": 12'))

@@ -2,6 +2,7 @@
 
 import weakref
 from collections.abc import Iterable
+from functools import cache
 from typing import Any, Protocol, cast
 
 from torch import nn
@@ -15,6 +16,20 @@ class _CatchesUp(Protocol):
     def catch_up(self) -> None: ...
 
 
+_watches: "weakref.WeakSet[OptimizerWatch]" = weakref.WeakSet()
+
+
+@cache
+def _install_hook() -> None:
+    """One hook for all watches, never removed: PyTorch may iterate over its hooks when a watch is garbage collected."""
+
+    def see(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        for watch in _watches:
+            watch._see(optimizer)
+
+    register_optimizer_step_post_hook(see)
+
+
 class OptimizerWatch:
     """Sees each step of every optimizer, for tables whose score histograms follow row updates."""
 
@@ -24,14 +39,8 @@ class OptimizerWatch:
             for parameter in (holder.raw_weight, holder.thresholds):
                 self._holders.setdefault(parameter, []).append(holder)
         self._deferring: weakref.WeakSet[Optimizer] = weakref.WeakSet()
-        seen = weakref.WeakMethod(self._see)  # the hook must not keep the model alive
-
-        def see(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-            if (method := seen()) is not None:
-                method(optimizer)
-
-        self._hook = register_optimizer_step_post_hook(see)
-        weakref.finalize(self, self._hook.remove)
+        _watches.add(self)
+        _install_hook()
 
     def catch_up(self) -> None:
         """Apply what optimizers such as `RowAdam` deferred for rows of the tables that were not in a batch."""

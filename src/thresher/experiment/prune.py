@@ -204,7 +204,8 @@ def write_report(
         frontier.save(run.results)
         plot_frontier(frontier, run.report / "frontier.png")
         _plot_search(run, points)
-        write_run_page(run, table, frontier, _trainings(run, points))
+        with training_together(None):  # this process alone evaluates the models for the page
+            write_run_page(run, table, frontier, _trainings(run, points))
     return PruneResult(run, frontier, recommended)
 
 

@@ -88,6 +88,7 @@ class RunWorkflow(Workflow[FrontierPoint]):
         """The search of a plan alone, after the teachers it needs."""
         with self.run_folder.large_tables(), computing_in(self.run_folder.config.precision):
             self.check_budgets()
+            self.train_floor()
             if plan.search or self.stages.settings.start == "dense":
                 self.make_soft_labels(self.train_dense())
             return self.find_tickets(plan)

@@ -287,7 +287,10 @@ def _build_model(
                 model.set_submodule(name, module)
             return model
 
-        with torch.device("meta"):  # shapes without memory: settings may ask for a model of any size
+        try:
+            with torch.device("meta"):  # shapes without memory: settings may ask for a model of any size
+                model = build()
+        except NotImplementedError:  # a user's model computes with values, which meta tensors do not have
             model = build()
         model.load_state_dict(network, assign=True)
         if any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers())):  # buffers that are not stored
