@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from forged_files import change_json, reseal
 from thresher.compact.embedding import CompactEmbedding
 from thresher.embeddings.feature_groups import FeatureRuns
 from thresher.embeddings.pep import PepConfig, PepEmbedding
@@ -93,17 +94,14 @@ def test_damaged_files_are_named(ticket, tmp_path, name):
 
 def test_other_versions_and_wrong_counts_are_refused(ticket, tmp_path):
     save_ticket(ticket, tmp_path / "t")
-    facts = tmp_path / "t" / "ticket.json"
-    text = facts.read_text()
-    version = json.loads(text)["version"]
-    facts.write_text(text.replace(f'"version": {version}', '"version": 99'))
-    (tmp_path / "t" / "manifest.json").unlink()
-    with pytest.raises(FormatError, match="version 99"):
-        load_ticket(tmp_path / "t")
-    facts.write_text(text.replace('"num_parameters": 11', '"num_parameters": 12'))
-    with pytest.raises(FormatError, match="keeps 11 entries"):
-        load_ticket(tmp_path / "t")
-    facts.write_text(text.replace("[\n      9,", "[\n      9000000,"))
+    metadata = tmp_path / "t" / "ticket.json"
+    content = json.loads(metadata.read_text())
+    for change, message in (({"version": 99}, "version 99"), ({"num_parameters": 12}, "keeps 11 entries")):
+        change_json(metadata, content | change)
+        reseal(tmp_path / "t")
+        with pytest.raises(FormatError, match=message):
+            load_ticket(tmp_path / "t")
+    metadata.write_text(json.dumps(content | {"num_parameters": 12}))
     with pytest.raises(FormatError, match="damaged"):
         load_ticket(tmp_path / "t")
 
