@@ -167,7 +167,7 @@ def _lost_processes() -> Iterator[None]:
 
 
 class OwnState(nn.Module):
-    """Mixin: the tensor `seen` is in the `state_dict` and moves with the module, but is no buffer.
+    """Mixin: the tensor `seen` is in the `state_dict` and moves with the module, but is not a buffer.
 
     DistributedDataParallel copies the buffers of the first process over those of all others at every forward pass. The
     rows that a process has seen are its own until the search unites them.

@@ -41,8 +41,8 @@ def serve(
 ) -> None:
     """Serve bundles over HTTP: POST /predict and /rank, a form at /, the API at /docs, metrics at /metrics.
 
-    Changed bundles are reloaded while requests go on. There is no authentication: only this machine is served unless
-    --host says otherwise.
+    Changed bundles are reloaded while requests are answered. There is no authentication: only this machine is served
+    unless --host is set.
     """
     if imports and workers > 1:
         raise ConfigError("modules of yours are imported in one process only. Use --workers 1 with --import.")

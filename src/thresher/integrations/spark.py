@@ -13,6 +13,7 @@ import json
 import re
 import shutil
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -215,11 +216,12 @@ def _chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[RawChunk]:
         yield RawChunk(pl.DataFrame(pl.from_arrow(batch)))
 
 
-class _our_errors:  # noqa: N801 - used like a function
+@contextmanager
+def _our_errors() -> Iterator[None]:
     """Raises Thresher's error of an executor as it is, without Spark's traceback."""
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        if isinstance(error, PythonException) and (found := _OUR_ERROR.search(str(error))):
+    try:
+        yield
+    except PythonException as error:
+        if found := _OUR_ERROR.search(str(error)):
             raise DataError(found[1]) from None
+        raise

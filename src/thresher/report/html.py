@@ -11,7 +11,7 @@ from thresher.report.tables import frontier_cells
 
 
 def frontier_html(frontier: Frontier) -> str:
-    """The table of `plain_table` and what readers should know beside it."""
+    """The table of `plain_table` and the remarks below it."""
     titles, rows = frontier_cells(frontier)
     head = "".join(f"<th>{escape(title.replace('-' + chr(10), '').replace(chr(10), ' '))}</th>" for title in titles)
     body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
