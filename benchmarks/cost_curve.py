@@ -11,7 +11,7 @@ from statistics import mean
 from typing import Any
 
 from run import RESULTS
-from thresher._internal.files import read_json
+from thresher._internal.storage.files import read_json
 
 MODELS = {"fm": ("FM", ("20k", "6541")), "deepfm": ("DeepFM", ("8604",)), "autoint": ("AutoInt", ("9000",))}
 EFFORTS = {"fast": "#E69F00", "standard": "#0072B2", "best": "#009E73"}

@@ -8,7 +8,7 @@ python benchmarks/performance_page.py
 from pathlib import Path
 from typing import Any
 
-from thresher._internal.files import read_json
+from thresher._internal.storage.files import read_json
 
 HERE = Path(__file__).parent
 PAGE = HERE.parent / "docs" / "performance.md"

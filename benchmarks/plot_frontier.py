@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import mean
 
-from thresher._internal.files import read_json
+from thresher._internal.storage.files import read_json
 from thresher.report.frontier import Frontier, FrontierPoint
 from thresher.report.plots import plot_frontier
 

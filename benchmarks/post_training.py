@@ -15,19 +15,19 @@ from typing import Any
 
 from environment import run_environment
 from run import RESULTS, spread
-from thresher._internal.files import read_json, write_json
+from thresher._internal.storage.files import read_json, write_json
 from thresher.baselines.post_training import PostTrainingConfig
 from thresher.data.table import EncodedTable
 from thresher.experiment.dense_start import DenseStart
 from thresher.experiment.retrain import evaluate_trained, retrain_ticket
-from thresher.experiment.run_folder import Run
-from thresher.experiment.run_models import new_model, shuffled_batches
+from thresher.experiment.run.run_folder import Run
+from thresher.experiment.run.run_models import new_model, shuffled_batches
 from thresher.models.model_registry import model_name
 from thresher.search.find_tickets import find_tickets
 from thresher.search.schedule import SearchConfig
 from thresher.training.checkpoint import read_history
 from thresher.training.distillation import SoftLabels
-from thresher.training.epochs import HISTORY
+from thresher.training.loop import HISTORY
 
 SCORES, PLACEHOLDERS = ("magnitude", "taylor", "fisher", "shapley"), ("zeros", "field-mean")
 

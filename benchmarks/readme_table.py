@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from thresher._internal.files import read_json
+from thresher._internal.storage.files import read_json
 from thresher._internal.text import format_share
 
 ROOT = Path(__file__).parents[1]

@@ -18,7 +18,7 @@ import numpy as np
 
 from environment import run_environment
 from thresher import DataConfig, OptimizerConfig, RunConfig, TrainingConfig, prune
-from thresher._internal.files import read_json, write_json
+from thresher._internal.storage.files import read_json, write_json
 from thresher.embeddings.pep import PepConfig
 
 RESULT = Path(__file__).parent / "results" / "row_budgets.json"

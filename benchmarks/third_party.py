@@ -19,7 +19,7 @@ from time import perf_counter
 import torch
 from torch import Tensor, nn
 
-from thresher._internal.files import read_json, write_json
+from thresher._internal.storage.files import read_json, write_json
 from thresher.data.batches.batches import TensorBatches
 from thresher.data.batches.split_batches import SplitBatches
 from thresher.data.config import DataConfig

@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from thresher._internal.files import write_json
-from thresher._internal.folder_manifest import MANIFEST, write_manifest
+from thresher._internal.storage.files import write_json
+from thresher._internal.storage.folder_manifest import MANIFEST, write_manifest
 
 
 def change_json(path: Path, change: dict[str, Any]) -> None:

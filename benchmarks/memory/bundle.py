@@ -152,7 +152,7 @@ def main() -> None:
 
 def make_onnx(folder: Path) -> None:
     from thresher.serving.bundle import open_bundle
-    from thresher.serving.export import export_onnx
+    from thresher.serving.exports.export import export_onnx
 
     bundle = open_bundle(folder / "bundle")
     export_onnx(bundle, folder / "model.onnx")

@@ -23,8 +23,8 @@ from thresher.data.encode.row_encoder import RowEncoder, Vocabulary
 from thresher.data.schema import Field, Label, Schema
 from thresher.models.model_registry import build_model, model_config
 from thresher.serving.bundle import open_bundle, save_bundle
+from thresher.serving.exports.torch_quantized import RowwiseEmbedding
 from thresher.serving.first_order import FIRST_ORDER, share_first_order_
-from thresher.serving.torch_quantized import RowwiseEmbedding
 
 NUM_FEATURES, NUM_FIELDS, EMBEDDING_DIM = 1_086_810, 39, 64
 

@@ -15,7 +15,7 @@ import numpy as np
 from thresher.compact.stored import StoredEmbedding
 from thresher.data.encode.row_encoder import RowEncoder
 from thresher.data.table import EncodedTable
-from thresher.experiment.run_folder import Run
+from thresher.experiment.run.run_folder import Run
 from thresher.serving.bundle import open_bundle, save_bundle
 from thresher.serving.first_order import FIRST_ORDER, share_first_order_
 from thresher.serving.predictor import load_bundle

@@ -14,16 +14,16 @@ from environment import run_environment
 from paper.result_files import read_or_start, write_result
 from paper.settings import EXPERIMENTS, QUICK_EPOCHS, PaperSettings
 from run import current_names, run_seed, settings_match
-from thresher._internal.files import read_json
 from thresher._internal.settings import config_to_mapping, load_toml
+from thresher._internal.storage.files import read_json
 from thresher.embeddings.pep import PepConfig
 from thresher.embeddings.uniform import UniformConfig
 from thresher.errors import BudgetError
-from thresher.experiment.compare_config import CompareConfig, with_epochs
+from thresher.experiment.comparison.compare_config import CompareConfig, with_epochs
 from thresher.experiment.config import RunConfig
 from thresher.experiment.prune import encode_data
-from thresher.experiment.run_folder import Run
-from thresher.experiment.run_workflow import RunWorkflow
+from thresher.experiment.run.run_folder import Run
+from thresher.experiment.run.run_workflow import RunWorkflow
 from thresher.models.base import ModelConfig
 from thresher.report.frontier import Frontier, FrontierPoint
 from thresher.training.fit import TrainingConfig

@@ -16,11 +16,11 @@ from paper.result_files import read_or_start, write_result
 from paper.settings import PaperSettings
 from paper.verdicts.groups import group_by_size
 from thresher.baselines.candidate_sizes import DartsEmbConfig
-from thresher.cli.progress import display
+from thresher.cli.display.progress import display
 from thresher.experiment.config import RunConfig
 from thresher.experiment.prune import encode_data
-from thresher.experiment.run_folder import Run
-from thresher.experiment.run_workflow import RunWorkflow
+from thresher.experiment.run.run_folder import Run
+from thresher.experiment.run.run_workflow import RunWorkflow
 from thresher.report.frontier import FrontierPoint
 from thresher.training.checkpoint import read_history
 from thresher.training.distillation import HARD_LABELS

@@ -1,7 +1,7 @@
-"""PEP's tickets quantised to int8, for the comparison with `quantised` tables at equal bytes.
+"""PEP's tickets quantized to int8, for the comparison with `quantized` tables at equal bytes.
 
 Search, dimension and retraining are those of `pep` in the comparison of methods, with hard labels. Each bundle is then
-quantised to int8 and evaluated without further training.
+quantized to int8 and evaluated without further training.
 """
 
 from dataclasses import replace
@@ -12,13 +12,13 @@ from paper.experiments import digest, load_experiment
 from paper.method_comparison import MIN_DELTA
 from paper.result_files import compute_missing_seeds, read_result
 from paper.settings import PaperSettings
-from thresher.cli.progress import display
+from thresher.cli.display.progress import display
 from thresher.embeddings.method_registry import method_grid
 from thresher.experiment.config import RunConfig
 from thresher.experiment.prune import encode_data
 from thresher.experiment.quantize import quantize_bundle
-from thresher.experiment.run_folder import Run
-from thresher.experiment.run_workflow import RunWorkflow
+from thresher.experiment.run.run_folder import Run
+from thresher.experiment.run.run_workflow import RunWorkflow
 from thresher.report.frontier import FrontierPoint
 from thresher.training.distillation import HARD_LABELS
 
@@ -43,10 +43,10 @@ def _points(settings: PaperSettings, config: RunConfig) -> list[dict[str, Any]]:
         table = encode_data(run.config.data, run.encoded, progress)
         workflow = RunWorkflow.of(run, table, progress)
         retrained = [workflow.prune_to(ticket, HARD_LABELS) for ticket in workflow.find_tickets(HARD_LABELS)]
-    return [_quantised(run, point).to_json() for point in retrained]
+    return [_quantized(run, point).to_json() for point in retrained]
 
 
-def _quantised(run: Run, point: FrontierPoint) -> FrontierPoint:
+def _quantized(run: Run, point: FrontierPoint) -> FrontierPoint:
     """Return the point of the same table in int8."""
     bundle = run.bundle(str(point.budget))
     return replace(quantize_bundle(run, bundle, bundle.with_name(f"{bundle.name}-int8"), "int8").point, label=LABEL)

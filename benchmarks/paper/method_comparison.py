@@ -14,12 +14,12 @@ from paper.experiments import digest, load_experiment
 from paper.result_files import read_or_start, read_result, write_result
 from paper.settings import PaperSettings
 from thresher._internal.settings import config_to_mapping
-from thresher.cli.progress import display
+from thresher.cli.display.progress import display
 from thresher.embeddings.method_registry import method_grid
 from thresher.errors import ConfigError
 from thresher.experiment.compare import compare
-from thresher.experiment.compare_config import CompareConfig
-from thresher.experiment.compared_points import FLOOR, ComparedPoint
+from thresher.experiment.comparison.compare_config import CompareConfig
+from thresher.experiment.comparison.compared_points import FLOOR, ComparedPoint
 from thresher.models.model_registry import model_config, model_name
 
 MIN_DELTA = 0.0001

@@ -6,7 +6,7 @@ from pathlib import Path
 from paper.markdown import NOT_RUN_YET, Claim, Part, command, paragraphs, table
 from paper.settings import PaperSettings
 from paper.verdicts.differences import RULE
-from thresher._internal.files import write_text
+from thresher._internal.storage.files import write_text
 
 VERDICTS = {"yes": "Holds", "in part": "Holds in part", "no": "Does not hold"}
 

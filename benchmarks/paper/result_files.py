@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 from environment import run_environment
 from paper.settings import PaperSettings
 from run import settings_match
-from thresher._internal.files import read_json, write_json
 from thresher._internal.settings import config_to_mapping
+from thresher._internal.storage.files import read_json, write_json
 from thresher.errors import ConfigError
 
 NameT = TypeVar("NameT", bound=str)

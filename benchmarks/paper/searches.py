@@ -17,7 +17,7 @@ from environment import run_environment
 from paper.experiments import digest
 from paper.measures import AdamParts, frequency_groups, group_densities, threshold_parts
 from paper.settings import PaperSettings
-from thresher._internal.files import read_json, write_json
+from thresher._internal.storage.files import read_json, write_json
 from thresher.data.batches.split_batches import SplitBatches
 from thresher.data.encode.encode import encode
 from thresher.data.encode.sources import build_source
@@ -25,7 +25,7 @@ from thresher.data.table import EncodedTable
 from thresher.embeddings.pep import PepConfig, PepEmbedding, Pressure
 from thresher.embeddings.thresholds import GranularityName
 from thresher.experiment.config import RunConfig
-from thresher.experiment.run_models import new_model
+from thresher.experiment.run.run_models import new_model
 from thresher.models.base import CtrModel
 from thresher.search.budget import Budget
 from thresher.search.schedule import Schedule, SearchConfig
@@ -33,8 +33,8 @@ from thresher.search.searcher import Searcher
 from thresher.search.ticket import MaskTicket
 from thresher.search.ticket_files import load_mask_ticket, save_ticket
 from thresher.training.checkpoint import derive_seed
+from thresher.training.epoch import evaluate, train_epoch
 from thresher.training.fit import TrainingConfig
-from thresher.training.loop import evaluate, train_epoch
 from thresher.training.metrics import Metrics
 from thresher.training.optimizers import OptimizerConfig, build_optimizer
 from thresher.training.row_adam import RowAdam

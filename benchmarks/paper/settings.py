@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
-from thresher._internal.files import atomic_file
+from thresher._internal.storage.files import atomic_file
 from thresher.data.config import DataConfig, SyntheticConfig
 from thresher.errors import ConfigError
-from thresher.experiment.compare_config import CompareConfig, with_epochs
+from thresher.experiment.comparison.compare_config import CompareConfig, with_epochs
 from thresher.experiment.config import RunConfig
 from thresher.models.autoint import AutoIntConfig
 from thresher.models.base import ModelConfig

@@ -12,7 +12,7 @@ from thresher.data.batches.batches import BatchSource
 from thresher.embeddings.uniform import UniformConfig
 from thresher.experiment.config import RunConfig
 from thresher.experiment.retrain import TrainedModel, retrain_ticket, train_model
-from thresher.experiment.run_models import new_model
+from thresher.experiment.run.run_models import new_model
 from thresher.search.ticket import Rewind
 from thresher.training.fit import TrainingConfig
 

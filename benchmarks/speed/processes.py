@@ -28,8 +28,8 @@ def work(num_steps: int, batch_size: int) -> None:
 
     from thresher import FmConfig, PepConfig, Searcher, TensorBatches, build_embedding, build_model
     from thresher._internal.processes import Processes, training_together
+    from thresher.training.epoch import train_epoch
     from thresher.training.gradient_exchange import GradientExchange
-    from thresher.training.loop import train_epoch
     from thresher.training.optimizers import OptimizerConfig, build_optimizer
 
     torch.set_num_threads(1)

@@ -66,8 +66,8 @@ class Dense(TableFormat):
         return vectors
 
 
-class DenseQuantised(TableFormat):
-    """torch's quantised embedding with a scale and offset per row, looked up as bags of size one."""
+class DenseQuantized(TableFormat):
+    """torch's quantized embedding with a scale and offset per row, looked up as bags of size one."""
 
     pack: Any
     unpack: Any
@@ -85,12 +85,12 @@ class DenseQuantised(TableFormat):
         return vectors
 
 
-class DenseInt8(DenseQuantised):
+class DenseInt8(DenseQuantized):
     pack = torch.ops.quantized.embedding_bag_byte_prepack
     unpack = torch.ops.quantized.embedding_bag_byte_rowwise_offsets
 
 
-class DenseInt4(DenseQuantised):
+class DenseInt4(DenseQuantized):
     pack = torch.ops.quantized.embedding_bag_4bit_prepack
     unpack = torch.ops.quantized.embedding_bag_4bit_rowwise_offsets
 

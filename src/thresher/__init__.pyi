@@ -41,7 +41,7 @@ from thresher.embeddings.stored_form import StoredForm as StoredForm, register_s
 from thresher.embeddings.uniform import UniformConfig as UniformConfig
 from thresher.errors import ThresherError as ThresherError
 from thresher.experiment.compare import Comparison as Comparison, compare as compare
-from thresher.experiment.compare_config import CompareConfig as CompareConfig
+from thresher.experiment.comparison.compare_config import CompareConfig as CompareConfig
 from thresher.experiment.config import RunConfig as RunConfig
 from thresher.experiment.prune import PruneResult as PruneResult, prune as prune
 from thresher.experiment.prune_model import PrunedModels as PrunedModels, prune_model as prune_model
@@ -85,7 +85,7 @@ from thresher.serving.bundle import (
     open_bundle as open_bundle,
     to_trainable as to_trainable,
 )
-from thresher.serving.export import (
+from thresher.serving.exports.export import (
     dense_state_dict as dense_state_dict,
     export_csr as export_csr,
     export_onnx as export_onnx,

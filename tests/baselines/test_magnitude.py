@@ -94,7 +94,7 @@ def test_one_shot_keeps_the_largest_of_the_trained_table(planted):
 def test_one_shot_prunes_the_weights_of_the_best_epoch(planted, metrics, monkeypatch):
     (first,) = planted.search(ONE_SHOT, ["100"], config=replace(SEARCH, max_epochs=1))
     aucs = iter([0.8, 0.7, 0.6])
-    monkeypatch.setattr("thresher.training.epochs.evaluate", lambda *_, **__: metrics(next(aucs)))
+    monkeypatch.setattr("thresher.training.loop.evaluate", lambda *_, **__: metrics(next(aucs)))
     (best,) = planted.search(ONE_SHOT, ["100"], config=replace(SEARCH, max_epochs=3))
     assert torch.equal(best.masks["embedding"], first.masks["embedding"])
     assert torch.equal(best.final.values["embedding"], first.final.values["embedding"])

@@ -1,7 +1,7 @@
 """Example result files: a few numbers for every part that compares methods."""
 
 from paper.five_budgets import SPACES
-from thresher._internal.files import write_json
+from thresher._internal.storage.files import write_json
 from thresher.report.frontier import FrontierPoint
 from thresher.search.budget import Budget
 

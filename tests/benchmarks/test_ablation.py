@@ -6,18 +6,18 @@ import torch
 from paper.parts import ablation
 from paper.settings import EXPERIMENTS
 from paper.variants import DEFAULT, VARIANTS, AcceleratingPlan, DeceleratingPlan, Variant, hard_when_late
-from thresher._internal.files import read_json, write_json
 from thresher._internal.settings import load_toml, override
+from thresher._internal.storage.files import read_json, write_json
 from thresher.data.batches.split_batches import SplitBatches
 from thresher.embeddings.pep import PepConfig
 from thresher.embeddings.thresholds import soft_threshold
 from thresher.experiment.config import RunConfig
-from thresher.experiment.run_models import new_model
+from thresher.experiment.run.run_models import new_model
 from thresher.search.find_tickets import find_tickets
 from thresher.search.schedule import Plan, SearchConfig
 from thresher.search.searcher import Searcher
 from thresher.search.ticket import kept_weights
-from thresher.training.loop import train_epoch
+from thresher.training.epoch import train_epoch
 from thresher.training.optimizers import build_optimizer
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 import compatibility
-from thresher._internal.files import read_json
+from thresher._internal.storage.files import read_json
 
 OUTCOMES = [compatibility.Outcome(**one) for one in read_json(compatibility.RESULT)["outcomes"]]
 

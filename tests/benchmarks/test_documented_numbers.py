@@ -7,8 +7,8 @@ from statistics import fmean
 import readme_table
 from paper.parts import ablation
 from run import settings_match
-from thresher._internal.files import read_json
 from thresher._internal.settings import load_toml
+from thresher._internal.storage.files import read_json
 from thresher.experiment.config import RunConfig
 
 REPOSITORY = Path(__file__).parents[2]

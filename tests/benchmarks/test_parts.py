@@ -20,7 +20,7 @@ from paper.parts import (
     pep0_and_lr,
     runtime,
 )
-from thresher._internal.files import read_json, write_json
+from thresher._internal.storage.files import read_json, write_json
 
 
 def test_the_dense_row_of_the_table_of_methods_names_both_models(settings, results):

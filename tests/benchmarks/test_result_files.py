@@ -7,8 +7,8 @@ import pytest
 
 from paper import experiments, method_comparison, result_files
 from paper.settings import EXPERIMENTS, PaperSettings
-from thresher._internal.files import read_json, write_json
 from thresher._internal.settings import load_toml
+from thresher._internal.storage.files import read_json, write_json
 from thresher.data.config import DataConfig, SyntheticConfig
 from thresher.embeddings.pep import PepConfig
 from thresher.errors import ConfigError

@@ -1,7 +1,7 @@
 """The table of row budgets in the documentation is made from the committed result."""
 
 import row_budgets
-from thresher._internal.files import read_json
+from thresher._internal.storage.files import read_json
 
 
 def test_the_page_has_the_table_of_the_result():

@@ -16,7 +16,7 @@ from paper.parts import frequency, granularity, interactions, lottery_ticket, th
 from thresher.data.batches.split_batches import SplitBatches
 from thresher.embeddings.pep import PepConfig, PepEmbedding
 from thresher.experiment.config import RunConfig
-from thresher.experiment.run_models import new_model
+from thresher.experiment.run.run_models import new_model
 from thresher.search.find_tickets import find_tickets
 from thresher.search.schedule import SearchConfig
 from thresher.training.optimizers import OptimizerConfig

@@ -93,13 +93,13 @@ def test_at_equal_bytes_the_best_smaller_method_is_shown():
         )  # fmt: skip
 
     points = [
-        point("pep", 100, 500, 0.80, "100"), point("quantised", 400, 400, 0.82), point("quantised", 800, 800, 0.9),
+        point("pep", 100, 500, 0.80, "100"), point("quantized", 400, 400, 0.82), point("quantized", 800, 800, 0.9),
         point("pep", 50, 250, 0.79, "50"), point("mde", 50, 200, 0.7, "50"),
         point("autodim", 50, 240, 0.78, "50"),  # trains on the rows by which the best is chosen
     ]  # fmt: skip
-    text = at_equal_bytes(points, ["pep"], reverse=["quantised"])
+    text = at_equal_bytes(points, ["pep"], reverse=["quantized"])
     large, small, _, excluded, _, in_reverse = text.splitlines()[2:]
-    assert "quantised, 400 parameters | 400 | 0.8200 (-0.0200 (1))" in large
+    assert "quantized, 400 parameters | 400 | 0.8200 (-0.0200 (1))" in large
     assert excluded == "Excluded from the other methods: `autodim`, which train on the validation rows."
     assert "mde, 50 parameters | 200 | 0.7000 (+0.0900 (1))" in small
-    assert "quantised with 800 (-0.1000 (1)), quantised with 400 (-0.0300 (1))" in in_reverse
+    assert "quantized with 800 (-0.1000 (1)), quantized with 400 (-0.0300 (1))" in in_reverse

@@ -72,7 +72,7 @@ def test_by_decorator_it_is_available(python):
     script = (
         "import outside_method\n"
         "from thresher.embeddings.method_registry import registered_embeddings\n"
-        "from thresher.experiment.compare_config import CompareConfig\n"
+        "from thresher.experiment.comparison.compare_config import CompareConfig\n"
         "from thresher.embeddings.method_registry import method_grid\n"
         "assert registered_embeddings()['scaled'].status == 'experimental'\n"
         "assert CompareConfig(methods=('scaled',)).methods == ('scaled',)\n"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import thresher.experiment.compare
-import thresher.experiment.compare_cell
+import thresher.experiment.comparison.compare_cell
 import thresher.experiment.workflow
 from thresher.baselines.candidate_sizes import DartsEmbConfig
 from thresher.baselines.frequent import FrequentConfig
@@ -21,7 +21,7 @@ from thresher.embeddings.pep import PepConfig
 from thresher.embeddings.uniform import UniformConfig
 from thresher.errors import ConfigError
 from thresher.experiment.compare import compare
-from thresher.experiment.compare_config import CompareConfig, with_epochs
+from thresher.experiment.comparison.compare_config import CompareConfig, with_epochs
 from thresher.search.schedule import SearchConfig
 from thresher.search.ticket_files import load_ticket
 from thresher.training.fit import TrainingConfig
@@ -202,7 +202,7 @@ def widths_by_budget(monkeypatch):
         won = (cell.config.embedding.embedding_dim == 8) == (str(ticket.budget) == "500")
         return {"validation_auc": 0.6 + 0.1 * won, "num_parameters": ticket.num_parameters}
 
-    monkeypatch.setattr(thresher.experiment.compare_cell, "_validation_result", on_validation)
+    monkeypatch.setattr(thresher.experiment.comparison.compare_cell, "_validation_result", on_validation)
 
 
 def cut_at(folder):

@@ -17,9 +17,9 @@ from thresher.cli.app import app
 from thresher.data.config import DataConfig, FieldConfig
 from thresher.embeddings.pep import PepConfig
 from thresher.errors import ConfigError, DataError, FolderError, RunExistsError, SettingsConflictError
-from thresher.experiment.compare_config import CompareConfig
+from thresher.experiment.comparison.compare_config import CompareConfig
 from thresher.experiment.config import RunConfig
-from thresher.experiment.run_folder import Run
+from thresher.experiment.run.run_folder import Run
 from thresher.models.deepfm import DeepFmConfig
 from thresher.search.schedule import SearchConfig
 from thresher.serving.predictor import load_bundle

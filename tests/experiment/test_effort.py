@@ -12,7 +12,7 @@ from thresher.experiment.config import RunConfig
 from thresher.experiment.dense_start import DenseStart
 from thresher.experiment.effort import PRESETS, RetrainingConfig, StageSettings
 from thresher.experiment.prune import prune
-from thresher.experiment.run_models import ConfiguredModels
+from thresher.experiment.run.run_models import ConfiguredModels
 from thresher.search.schedule import SearchConfig
 from thresher.search.ticket_files import load_ticket
 from thresher.training.checkpoint import read_history

@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import load_file
 
 from thresher._internal import mapped_tensors as tables
-from thresher._internal.files import read_json
+from thresher._internal.storage.files import read_json
 from thresher.baselines.mde import MdeConfig
 from thresher.data.config import DataConfig, DenseConfig, FieldConfig, SyntheticConfig
 from thresher.data.encode.sources import build_source
@@ -25,8 +25,8 @@ from thresher.embeddings.uniform import UniformConfig
 from thresher.errors import BudgetError, ConfigError, DataError
 from thresher.experiment.config import RunConfig
 from thresher.experiment.prune import drop_doubts, encode_data, prune
-from thresher.experiment.run_folder import Run
-from thresher.experiment.run_workflow import RunWorkflow
+from thresher.experiment.run.run_folder import Run
+from thresher.experiment.run.run_workflow import RunWorkflow
 from thresher.models.autoint import AutoIntConfig
 from thresher.models.deepfm import DeepFmConfig
 from thresher.models.fm import LogisticRegressionConfig

@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 
 from processes import run_in_processes
-from thresher._internal.files import read_json
 from thresher._internal.processes import Processes, training_together
+from thresher._internal.storage.files import read_json
 from thresher.data.config import DataConfig, SyntheticConfig
 from thresher.embeddings.pep import PepConfig
 from thresher.errors import TimeLimitReached
 from thresher.experiment.config import RunConfig
 from thresher.experiment.prune import encode_once, prune
-from thresher.experiment.run_folder import Run
-from thresher.experiment.run_workflow import RunWorkflow
+from thresher.experiment.run.run_folder import Run
+from thresher.experiment.run.run_workflow import RunWorkflow
 from thresher.models.deepfm import DeepFmConfig
 from thresher.models.fm import FmConfig
 from thresher.search.schedule import SearchConfig

@@ -14,8 +14,8 @@ from thresher.models.model_registry import build_model
 from thresher.search.budget import Budget
 from thresher.search.mask_search import top_entries
 from thresher.search.ticket import MaskTicket, Provenance, kept_weights
+from thresher.training.epoch import train_epoch
 from thresher.training.fit import TrainingConfig
-from thresher.training.loop import train_epoch
 from thresher.training.optimizers import OptimizerConfig, build_optimizer
 
 

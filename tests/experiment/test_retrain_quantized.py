@@ -15,8 +15,8 @@ from thresher.models.fm import FmConfig
 from thresher.models.model_registry import build_model
 from thresher.serving.bundle import open_bundle, save_bundle
 from thresher.training.distillation import SoftLabels
+from thresher.training.epoch import evaluate
 from thresher.training.fit import TrainingConfig, fit
-from thresher.training.loop import evaluate
 from thresher.training.optimizers import OptimizerConfig
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from forged_files import change_json, reseal
 from fuzz.mutations import Artefact, make_corpus, mutate
-from thresher._internal.folder_manifest import MANIFEST
+from thresher._internal.storage.folder_manifest import MANIFEST
 from thresher.errors import ThresherError
 
 BATCH, MAX_SECONDS = 1000, 5

@@ -54,7 +54,7 @@ from thresher.data.encode.sources import build_source
 from thresher.embeddings.method_registry import registered_embeddings
 from thresher.embeddings.pep import PepConfig
 from thresher.experiment.compare import compare
-from thresher.experiment.compare_config import CompareConfig
+from thresher.experiment.comparison.compare_config import CompareConfig
 from thresher.experiment.config import RunConfig
 from thresher.experiment.prune import prune
 from thresher.experiment.prune_model import prune_model
@@ -125,7 +125,7 @@ EVERY_METHOD = RunConfig(
 METHOD_SETTINGS = {"mgqe": {"num_centroids": 16, "num_rare_centroids": 4}}  # its defaults do not fit so small a table
 COMPARISON = CompareConfig(
     data=SMALL_DATA,
-    methods=("pep", "magnitude", "mde", "quantised"),
+    methods=("pep", "magnitude", "mde", "quantized"),
     budgets=("40%", "400"),
     embedding_dim=16,
     seeds=2,

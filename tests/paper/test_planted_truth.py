@@ -6,7 +6,7 @@ from thresher.data.encode.encode import encode
 from thresher.data.encode.sources import build_source
 from thresher.embeddings.pep import PepConfig
 from thresher.experiment.config import RunConfig
-from thresher.experiment.run_models import new_model
+from thresher.experiment.run.run_models import new_model
 from thresher.search.find_tickets import find_tickets
 from thresher.search.schedule import SearchConfig
 from thresher.training.optimizers import OptimizerConfig

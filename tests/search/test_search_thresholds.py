@@ -68,7 +68,7 @@ def test_should_stop_ends_any_search_with_a_checkpoint(planted, tmp_path, embedd
 
 @pytest.mark.parametrize(("told", "num_warm"), [(None, 1), (3, 2)])
 def test_a_warm_up_without_fixed_length_ends_on_validation(planted, metrics, monkeypatch, tmp_path, told, num_warm):
-    monkeypatch.setattr("thresher.training.epochs.evaluate", lambda *_, **__: metrics(0.6))
+    monkeypatch.setattr("thresher.training.loop.evaluate", lambda *_, **__: metrics(0.6))
     config = SearchConfig(warmup_epochs=told, max_warmup_epochs=9, plan_epochs=1)
     planted.search(PLAN, ["500"], folder=tmp_path, config=config)
     warm = [record["warming_up"] for record in read_history(tmp_path / "history.jsonl")]

@@ -10,7 +10,7 @@ from thresher.data.encode.row_encoder import RowEncoder, Vocabulary
 from thresher.data.schema import Field, Label, Schema
 from thresher.errors import FormatError, MissingExtraError
 from thresher.serving.bundle import save_bundle
-from thresher.serving.export import export_onnx
+from thresher.serving.exports.export import export_onnx
 from thresher.serving.predictor import load_bundle
 
 pytestmark = pytest.mark.slow  # the exporter takes seconds

@@ -27,7 +27,7 @@ def feeds(session, frame):
     [(tuple(VALUES), 2, "deepfm"), (("city", "tags", "flags"), 0, "fm"), (("city", "parts", "year"), 0, "lr")],
 )
 def test_raw_values_give_the_probabilities_of_the_predictor(tmp_path, names, num_dense, kind):
-    from thresher.serving.onnx_raw import export_raw_onnx
+    from thresher.serving.exports.onnx_raw import export_raw_onnx
 
     predictor = make_predictor(tmp_path / "bundle", names, num_dense, kind)
     session = onnxruntime.InferenceSession(export_raw_onnx(predictor.bundle, tmp_path / "model.onnx"))
@@ -41,7 +41,7 @@ def test_raw_values_give_the_probabilities_of_the_predictor(tmp_path, names, num
 
 
 def test_fields_without_an_onnx_form_are_named(tmp_path):
-    from thresher.serving.onnx_raw import check_raw_values
+    from thresher.serving.exports.onnx_raw import check_raw_values
 
     bundle = make_predictor(tmp_path / "bundle", ("city", "year"), 0).bundle
     for change, message in (

@@ -29,7 +29,7 @@ def config_class():
 def test_a_model_repository_runs_through_the_names_of_its_config(tmp_path, config_class):
     from google.protobuf import text_format
 
-    from thresher.serving.triton import export_triton, triton_file_names
+    from thresher.serving.exports.triton import export_triton, triton_file_names
 
     predictor = make_predictor(tmp_path / "bundle", tuple(VALUES), 2)
     folder = export_triton(predictor.bundle, tmp_path / "clicks")

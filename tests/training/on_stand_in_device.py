@@ -25,7 +25,7 @@ from thresher import (
 )
 from thresher.baselines.magnitude import GradualMagnitudeConfig, MagnitudeConfig
 from thresher.training.checkpoint import seed_all
-from thresher.training.loop import train_epoch
+from thresher.training.epoch import train_epoch
 from thresher.training.optimizers import build_optimizer
 
 FIELDS, NUM_ROWS, BATCH = [20] * 4, 600, 100

@@ -11,8 +11,8 @@ from thresher.embeddings.method_registry import build_embedding
 from thresher.embeddings.pep import PepConfig
 from thresher.errors import ConfigError
 from thresher.training.averaging import WeightAverage
+from thresher.training.epoch import evaluate
 from thresher.training.fit import TrainingConfig, fit
-from thresher.training.loop import evaluate
 
 
 class Weights(nn.Module):

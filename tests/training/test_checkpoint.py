@@ -24,7 +24,7 @@ from thresher.training.checkpoint import (
     unpack_model_,
     unpack_optimizer_,
 )
-from thresher.training.loop import train_epoch
+from thresher.training.epoch import train_epoch
 from thresher.training.optimizers import OptimizerConfig, build_optimizer
 
 

@@ -13,8 +13,8 @@ from thresher.data.batches.split_batches import SplitBatches
 from thresher.errors import ConfigError
 from thresher.experiment.retrain import train_model
 from thresher.training.distillation import SoftLabels, candidate_plans, check_distillation, choose_plan
+from thresher.training.epoch import evaluate
 from thresher.training.fit import TrainingConfig
-from thresher.training.loop import evaluate
 from thresher.training.optimizers import OptimizerConfig
 
 IDS = torch.arange(60)

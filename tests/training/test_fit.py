@@ -16,8 +16,8 @@ from thresher._internal.settings import config_from_mapping, config_to_mapping
 from thresher.data.batches.split_batches import SplitBatches
 from thresher.errors import ConfigError, FormatError
 from thresher.training.checkpoint import Checkpoint, capture_rng_state, read_history
+from thresher.training.epoch import evaluate
 from thresher.training.fit import EarlyStopping, TrainingConfig, fit
-from thresher.training.loop import evaluate
 from thresher.training.metrics import Metrics
 
 

@@ -26,22 +26,22 @@ from paper.verdicts.differences import (
     is_worse,
     signed,
 )
-from thresher._internal.files import read_json
 from thresher._internal.settings import override
+from thresher._internal.storage.files import read_json
 from thresher.data.batches.split_batches import SplitBatches
 from thresher.data.table import EncodedTable
 from thresher.embeddings.uniform import UniformConfig
 from thresher.experiment.config import RunConfig
 from thresher.experiment.prune import encode_data
 from thresher.experiment.retrain import retrain_ticket
-from thresher.experiment.run_folder import Run
-from thresher.experiment.run_models import new_model, shuffled_batches
-from thresher.experiment.run_workflow import RunWorkflow
+from thresher.experiment.run.run_folder import Run
+from thresher.experiment.run.run_models import new_model, shuffled_batches
+from thresher.experiment.run.run_workflow import RunWorkflow
 from thresher.models.base import CtrModel
 from thresher.search.ticket import MaskTicket, kept_weights
 from thresher.training.distillation import HARD_LABELS
+from thresher.training.epoch import train_epoch
 from thresher.training.fit import TrainingConfig
-from thresher.training.loop import train_epoch
 from thresher.training.optimizers import build_optimizer
 
 TITLE = "Ablation of the defaults"

@@ -12,8 +12,8 @@ from environment import run_environment
 from paper.markdown import NOT_RUN_YET, Claim, paragraphs, picture, provenance, table
 from paper.result_files import read_matching_result, read_result, write_result
 from paper.settings import DATASET_NAMES, FOLDERS, PaperSettings
-from thresher._internal.folder_manifest import file_sha256
 from thresher._internal.settings import config_to_mapping
+from thresher._internal.storage.folder_manifest import file_sha256
 from thresher.data.encode.encode import encode
 from thresher.data.encode.sources import build_source
 from thresher.data.summary import table_statistics

@@ -23,14 +23,14 @@ from paper.markdown import ABSENT, NOT_RUN_YET, Claim, mean_sd, paragraphs, prov
 from paper.result_files import compute_missing_seeds, read_result
 from paper.settings import DATASET_NAMES, MODEL_NAMES, MODELS, PaperSettings
 from paper.verdicts.differences import PairedComparison, differences_by_seed, signed
-from thresher.cli.progress import display
+from thresher.cli.display.progress import display
 from thresher.embeddings.uniform import UniformConfig
 from thresher.experiment.config import RunConfig
 from thresher.experiment.prune import encode_data
 from thresher.experiment.retrain import train_model
-from thresher.experiment.run_folder import Run
-from thresher.experiment.run_models import new_model, shuffled_batches
-from thresher.experiment.run_workflow import RunWorkflow
+from thresher.experiment.run.run_folder import Run
+from thresher.experiment.run.run_models import new_model, shuffled_batches
+from thresher.experiment.run.run_workflow import RunWorkflow
 from thresher.training.distillation import candidate_plans
 
 TITLE = "Distillation from the dense model"

@@ -35,7 +35,7 @@ PUBLISHED = "Figure 2"
 MEASURED = """Test AUC of PEP and of the other pruning, compression and size-search methods on MovieLens-1M, at equal
 numbers of parameters and at equal bytes, all trained with hard labels. [methods.md](methods.md) describes the methods
 and their grids."""
-PLAN, DECAY, QUANTISED = "pep", "pep-decay", "quantised"
+PLAN, DECAY, QUANTISED = "pep", "pep-decay", "quantized"
 MODELS = ("fm", "deepfm", "autoint")
 IN_PAPER = ("uniform", "mgqe", "mde", "darts-emb")
 MAGNITUDES = ("magnitude", "gradual-magnitude", "iterative-magnitude")
@@ -51,7 +51,7 @@ METHODS: Mapping[str, tuple[str, ...]] = {
         "mde",
         "uniform",
         "l1-projection",
-        "quantised",
+        "quantized",
         "darts-emb",
         "mgqe",
         "dnis",
@@ -73,7 +73,7 @@ BUDGETS: Mapping[str, tuple[str, ...]] = {
 paper's PEP-0; for AutoInt (9,281) it is slightly smaller."""
 TRIALS = 1
 FURTHER = ("l1-projection", "dnis", "nis", "autodim", "hash", "double-hash", "quotient-remainder")
-"""Methods in a second figure: not in the paper, not magnitude pruning, not quantised."""
+"""Methods in a second figure: not in the paper, not magnitude pruning, not quantized."""
 DEPTH = 3.5
 """Figures end this many times PEP's AUC range below PEP; the tables contain the rest."""
 
@@ -120,7 +120,7 @@ def page(settings: PaperSettings) -> str:
 - All other methods share data, warm-up, plan, retraining and seeds. Each method, PEP included, uses the first setting
   of its grid. PEP, magnitude pruning, L1 projection and DNIS search tables with D = 128. A method whose first setting
   is small cannot use a large budget: its size is then given after its AUC (`@`), and more trials might improve it.
-- `quantised` is the table of `uniform` and `pep, int8` is the table of `pep` with int8 values. They are compared in
+- `quantized` is the table of `uniform` and `pep, int8` is the table of `pep` with int8 values. They are compared in
   bytes.
 - With [the deviation fixed at 0](#deviation-fixed-at-0) `pep` is a schedule of magnitude pruning with a soft
   threshold.{_learned_thresholds(settings)}"""

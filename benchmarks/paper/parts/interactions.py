@@ -18,7 +18,7 @@ from paper.result_files import compute_missing_seeds
 from paper.searches import RecordedConfig, search, search_config
 from paper.settings import PaperSettings
 from paper.trainings import DENSE_EPOCHS, RETRAIN_EPOCHS, retrain, train_dense, training_config
-from thresher._internal.files import read_json
+from thresher._internal.storage.files import read_json
 from thresher.experiment.retrain import TrainedModel
 from thresher.report.figures import new_figure, page_style, save_figure
 

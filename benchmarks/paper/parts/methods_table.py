@@ -13,7 +13,7 @@ from paper.markdown import ABSENT, NOT_RUN_YET, Claim, holds, mean_sd, paragraph
 from paper.method_comparison import points
 from paper.parts import frontier
 from paper.settings import PaperSettings
-from thresher._internal.files import read_json
+from thresher._internal.storage.files import read_json
 
 PART = "methods_table"
 TITLE = "Table of methods"

@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from thresher._internal.documents import check_regular, damaged_file
+from thresher._internal.storage.documents import check_regular, damaged_file
 from thresher.errors import ThresherError, WriteError
 
 LARGE_BYTES = 4 << 20

@@ -23,8 +23,8 @@ from thresher._internal.config_builder import (
     format_value,
     variant_name,
 )
-from thresher._internal.documents import parse_toml, read_bytes
-from thresher._internal.files import write_text
+from thresher._internal.storage.documents import parse_toml, read_bytes
+from thresher._internal.storage.files import write_text
 from thresher.errors import ConfigError, FormatError
 
 T = TypeVar("T")

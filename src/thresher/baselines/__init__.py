@@ -5,7 +5,7 @@
     hashing.py           hash, double-hash, quotient-remainder
     l1_projection.py     l1-projection
     magnitude.py         magnitude, gradual-magnitude, iterative-magnitude
-    mde.py, mgqe.py, nis.py, quantised.py: the methods of these names
+    mde.py, mgqe.py, nis.py, quantized.py: the methods of these names
 
 A new method is listed in `embeddings/base.py` (`_BASELINES`) and, if it has a search of its own, in
 `search/find_tickets.py` (`_MODULES`).

@@ -23,8 +23,8 @@ from thresher.search.controller import TableSearch
 from thresher.search.find_tickets import SearchTask, register_search
 from thresher.search.ticket import Ticket
 from thresher.training.checkpoint import Checkpoint, pack_optimizer, unpack_optimizer_
+from thresher.training.epoch import lone_row, mean_loss
 from thresher.training.fit import StoppingController
-from thresher.training.loop import lone_row, mean_loss
 from thresher.training.metrics import Metrics
 from thresher.training.optimizers import build_optimizer
 

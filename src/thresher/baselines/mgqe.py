@@ -1,12 +1,12 @@
-"""MGQE, multi-granular quantised embeddings: a vector is a few codes into centroids shared by all features.
+"""MGQE, multi-granular quantized embeddings: a vector is a few codes into centroids shared by all features.
 
     v_i = [ c¹(k_i1) ; … ; cˢ(k_iS) ],   k_is = argmin over k < K_i of ‖q_is − cˢ(k)‖²
 
 `K_i` is `num_centroids` for frequent features and `num_rare_centroids` for the others. The queries `q` `[N, D]` exist
 only in training; `MgqeCodes` is the stored form. The argmin has a straight-through gradient: a query and its centroid
-get the vector's gradient, and each is pulled towards the other, as in vector quantisation. Kang et al., "Learning
+get the vector's gradient, and each is pulled towards the other, as in vector quantization. Kang et al., "Learning
 multi-granular quantized embeddings for large-vocab categorical features in recommender systems" (2020), based on Chen
-et al.'s differentiable product quantisation. Nothing is pruned: every feature keeps a vector of full width.
+et al.'s differentiable product quantization. Nothing is pruned: every feature keeps a vector of full width.
 """
 
 import math

@@ -31,7 +31,7 @@ from thresher.search.find_tickets import SearchTask, register_search
 from thresher.search.schedule import Schedule
 from thresher.search.ticket import MaskTicket
 from thresher.training.checkpoint import Checkpoint, pack_optimizer, unpack_optimizer_
-from thresher.training.loop import lone_row, mean_loss
+from thresher.training.epoch import lone_row, mean_loss
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,8 +7,8 @@ import typer
 
 from thresher import __version__
 from thresher.cli.compare_command import compare
-from thresher.cli.console import print_logs
 from thresher.cli.data_commands import encode
+from thresher.cli.display.console import print_logs
 from thresher.cli.export_command import export
 from thresher.cli.predict_command import predict
 from thresher.cli.run_commands import demo, prune, retrain, search

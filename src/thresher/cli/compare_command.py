@@ -9,7 +9,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from thresher.cli.console import Details, View, handle_errors, print_details, print_note
+from thresher.cli.display.console import Details, View, handle_errors, print_details, print_note
+from thresher.cli.display.progress import display
 from thresher.cli.options import (
     BUDGETS_HELP,
     DataOptions,
@@ -22,12 +23,11 @@ from thresher.cli.options import (
     model_field,
     output_field,
 )
-from thresher.cli.progress import display
 from thresher.errors import ConfigError
 
 if TYPE_CHECKING:
-    from thresher.experiment.compare_config import CompareConfig
-    from thresher.experiment.compared_points import ComparedPoint
+    from thresher.experiment.comparison.compare_config import CompareConfig
+    from thresher.experiment.comparison.compared_points import ComparedPoint
     from thresher.experiment.config import RunConfig
     from thresher.report.frontier import FrontierPoint
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 class CompareOptions:
     """What to compare."""
 
-    methods: str | None = model_field("A,B", "Methods by name, or all; default pep,uniform,mde,magnitude,quantised.")
+    methods: str | None = model_field("A,B", "Methods by name, or all; default pep,uniform,mde,magnitude,quantized.")
     models: str | None = model_field("A,B", "Models by name: fm (default), deepfm, autoint.")
     budgets: str | None = model_field("30k,2%,1MB", BUDGETS_HELP)
     seeds: int | None = model_field("N", "Number of seeds, starting at --first-seed; default 3.")
@@ -103,7 +103,7 @@ def _compare_config(
 ) -> "CompareConfig":
     from thresher.cli.run_settings import run_config, split_names
     from thresher.embeddings.method_registry import registered_embeddings
-    from thresher.experiment.compare_config import CompareConfig, with_epochs
+    from thresher.experiment.comparison.compare_config import CompareConfig, with_epochs
 
     if run.resume and not sources and run.config is None:
         config = _stored_config(data, compared, run)
@@ -135,7 +135,7 @@ def _stored_config(data: DataOptions, compared: CompareOptions, run: CompareRunO
     """The stored settings of the comparison in a folder, with the given budgets if any."""
     from thresher._internal.settings import load_toml
     from thresher._internal.user_code import import_modules
-    from thresher.experiment.compare_config import SETTINGS, CompareConfig
+    from thresher.experiment.comparison.compare_config import SETTINGS, CompareConfig
     from thresher.search.budget import parse_budgets
 
     if not (run.out / SETTINGS).exists():
@@ -185,7 +185,7 @@ def _print_grids(config: "CompareConfig") -> None:
 
 def comparison_tables(points: "Sequence[ComparedPoint]", budgets: Sequence[str]) -> str:
     """Test AUC by method and budget, one table per model."""
-    from thresher.experiment.compare_config import RIVAL
+    from thresher.experiment.comparison.compare_config import RIVAL
     from thresher.models.model_registry import FLOOR
     from thresher.report.frontier import mean_points
     from thresher.report.remarks import embedding_gain, rival_wins
@@ -229,7 +229,7 @@ def _describe_unconverged(points: "Sequence[ComparedPoint]", max_epochs: int) ->
 
 def view_comparison(folder: Path) -> View:
     """Tables and figures of the points that a comparison has so far."""
-    from thresher.experiment.compared_points import compared_models, load_points
+    from thresher.experiment.comparison.compared_points import compared_models, load_points
 
     points = load_points(folder / "points")
     sizes: dict[str, int] = {}
@@ -257,7 +257,7 @@ def view_comparison(folder: Path) -> View:
 
 def _draw(points: "Sequence[ComparedPoint]", figure: Path) -> list[Path]:
     """Draw one figure, or one per model with the model's name appended to the file name."""
-    from thresher.experiment.compared_points import compared_models, draw_comparison
+    from thresher.experiment.comparison.compared_points import compared_models, draw_comparison
 
     if len(compared_models(points)) == 1:
         return draw_comparison(points, lambda _: figure)

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from thresher.cli.console import (
+from thresher.cli.display.console import (
     Details,
     View,
     handle_errors,
@@ -18,8 +18,8 @@ from thresher.cli.console import (
     shorten,
     stdout,
 )
+from thresher.cli.display.progress import display
 from thresher.cli.options import EncodeOptions, Force, Json, Quiet, RawSources, SettingsOptions, expand_options, option
-from thresher.cli.progress import display
 from thresher.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""export: one pruned model of a run as a bundle or for another engine, optionally quantised."""
+"""export: one pruned model of a run as a bundle or for another engine, optionally quantized."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -8,15 +8,15 @@ import typer
 
 from thresher._internal.text import format_bytes, list_first
 from thresher._internal.user_code import import_modules
-from thresher.cli.console import Details, handle_errors, print_json, print_note
+from thresher.cli.display.console import Details, handle_errors, print_json, print_note
+from thresher.cli.display.progress import Display, display
 from thresher.cli.options import Imports, Json, Quiet, option
-from thresher.cli.progress import Display, display
 from thresher.errors import BudgetError, ConfigError, FormatError
 from thresher.report.frontier import Frontier
 
 if TYPE_CHECKING:
     from thresher.compact.layouts import ValueType
-    from thresher.experiment.run_folder import Run
+    from thresher.experiment.run.run_folder import Run
 
 ENDINGS = {
     "bundle": "",
@@ -46,11 +46,11 @@ USAGE = {
 }
 FORMAT_HELP = (
     "bundle (a folder, for thresher predict); onnx (from feature ids); onnx-raw (from raw values); triton (a model "
-    "folder); torch-quantized (PyTorch's rowwise quantised op, .pt2); torch (exported program, .pt2); compiled "
+    "folder); torch-quantized (PyTorch's rowwise quantized op, .pt2); torch (exported program, .pt2); compiled "
     "(AOTInductor package, .pt2); dense (plain weights, .safetensors); csr (a folder with one scipy .npz per table)."
 )
 TYPE_HELP = "Store values as fp32 (as trained), fp16, bf16, int8 or int4."
-RETRAIN_HELP = "With int8 or int4: train the quantised model for a few more epochs."
+RETRAIN_HELP = "With int8 or int4: train the quantized model for a few more epochs."
 
 
 @handle_errors()
@@ -80,11 +80,11 @@ def export(
     folder, run, wanted = _find_bundle(source, budget)
     _check_out(out, to, force=force)
     if to in TRACED:
-        from thresher.serving.export import check_traceable
+        from thresher.serving.exports.export import check_traceable
 
-        check_traceable(open_bundle(folder))  # before quantising, which may take a while
+        check_traceable(open_bundle(folder))  # before quantizing, which may take a while
     if to in RAW:
-        from thresher.serving.onnx_raw import check_raw_values
+        from thresher.serving.exports.onnx_raw import check_raw_values
 
         check_raw_values(open_bundle(folder))
     details: Details = {"out": str(out), "to": to, "budget": wanted}
@@ -106,7 +106,7 @@ def export(
         cost = details["validation_auc"] - details["validation_auc_before"]
         print_note(f"{value_type}: validation AUC {details['validation_auc']:.4f} ({cost:+.5f} against float32)")
     elif wanted_type != "fp32":
-        print_note(f"{value_type}: quantised, AUC not measured. Export from the run to measure it.")
+        print_note(f"{value_type}: quantized, AUC not measured. Export from the run to measure it.")
     size = f"{format_bytes(details['bytes'])}, {bundle.num_parameters:,} parameters"
     modules = imports or (() if run is None else run.config.imports)
     usage = USAGE[to].format(out=out, imports="".join(f" --import {module}" for module in modules))
@@ -129,7 +129,7 @@ def _check_options(to: str, value_type: str, *, retrain: bool) -> "ValueType":
 
 
 def _find_bundle(source: Path, budget: str | None) -> tuple[Path, "Run | None", str | None]:
-    from thresher.experiment.run_folder import Run
+    from thresher.experiment.run.run_folder import Run
 
     if (source / "bundle.json").exists():
         if budget is not None:
@@ -151,9 +151,9 @@ def _find_bundle(source: Path, budget: str | None) -> tuple[Path, "Run | None", 
 
 def _check_out(out: Path, to: str, *, force: bool) -> None:
     """Raise if `out` has the wrong suffix, exists, or holds files that no export has written."""
-    from thresher.serving.export import csr_file_names
+    from thresher.serving.exports.export import csr_file_names
+    from thresher.serving.exports.triton import triton_file_names
     from thresher.serving.manifest import bundle_file_names
-    from thresher.serving.triton import triton_file_names
 
     ending = ENDINGS[to]
     if ending and out.suffix != ending:
@@ -176,7 +176,7 @@ def _check_out(out: Path, to: str, *, force: bool) -> None:
 def _quantize(
     source: Path, folder: Path, value_type: "ValueType", run: "Run | None", *, retrain: bool, progress: Display
 ) -> Details:
-    """Write the bundle with quantised values; with a run, its AUC is measured on the run's data."""
+    """Write the bundle with quantized values; with a run, its AUC is measured on the run's data."""
     from thresher.experiment.quantize import quantize_bundle
     from thresher.serving.bundle import convert_bundle
 
@@ -196,10 +196,10 @@ def _quantize(
 
 def _write(to: str, folder: Path, out: Path) -> None:
     from thresher.serving.bundle import copy_bundle
-    from thresher.serving.export import export_csr, export_dense, export_onnx, export_program
-    from thresher.serving.onnx_raw import export_raw_onnx
-    from thresher.serving.torch_quantized import export_quantized
-    from thresher.serving.triton import export_triton
+    from thresher.serving.exports.export import export_csr, export_dense, export_onnx, export_program
+    from thresher.serving.exports.onnx_raw import export_raw_onnx
+    from thresher.serving.exports.torch_quantized import export_quantized
+    from thresher.serving.exports.triton import export_triton
 
     match to:
         case "bundle":

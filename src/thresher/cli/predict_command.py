@@ -10,9 +10,9 @@ import typer
 
 from thresher._internal.text import list_first
 from thresher._internal.user_code import import_modules
-from thresher.cli.console import handle_errors, print_note
+from thresher.cli.display.console import handle_errors, print_note
+from thresher.cli.display.progress import display
 from thresher.cli.options import Imports, option
-from thresher.cli.progress import display
 from thresher.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def _predict_best(
 
 
 def _write_file(frames: Iterable["pl.DataFrame"], out: Path, *, as_json: bool, show: Callable[..., None]) -> int:
-    from thresher._internal.files import atomic_file
+    from thresher._internal.storage.files import atomic_file
 
     num_rows = 0
 

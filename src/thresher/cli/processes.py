@@ -14,7 +14,7 @@ from typing import IO
 
 import typer
 
-from thresher.cli.console import print_note
+from thresher.cli.display.console import print_note
 from thresher.errors import ConfigError
 
 LONGEST_WAIT = timedelta(hours=12)

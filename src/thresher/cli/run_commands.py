@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from thresher.cli import options
-from thresher.cli.console import handle_errors, print_frontier, print_json, print_note
+from thresher.cli.display.console import handle_errors, print_frontier, print_json, print_note
+from thresher.cli.display.progress import display
 from thresher.cli.options import (
     DataOptions,
     Imports,
@@ -24,7 +25,6 @@ from thresher.cli.options import (
     option,
 )
 from thresher.cli.processes import joined_processes, start_processes
-from thresher.cli.progress import display
 from thresher.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -60,8 +60,8 @@ def search(data: DataOptions, model: SearchOptions, run: RunOptions, sources: So
     """Only the search: one ticket per budget, to be retrained later or elsewhere."""
     from thresher._internal.processes import Processes, training_together
     from thresher.experiment.prune import check_settings, encode_once
-    from thresher.experiment.run_folder import Run
-    from thresher.experiment.run_workflow import RunWorkflow
+    from thresher.experiment.run.run_folder import Run
+    from thresher.experiment.run.run_workflow import RunWorkflow
 
     start_processes(run.processes)
     with joined_processes() as prints, training_together(Processes.of()):
@@ -103,12 +103,12 @@ def retrain(
 
     Finished stages are skipped, interrupted ones are resumed.
     """
-    from thresher._internal.files import exclusive_lock
     from thresher._internal.processes import Processes, training_together
+    from thresher._internal.storage.files import exclusive_lock
     from thresher._internal.user_code import import_modules
     from thresher.data.table import EncodedTable
     from thresher.experiment.prune import check_settings, run_stages
-    from thresher.experiment.run_folder import Run
+    from thresher.experiment.run.run_folder import Run
 
     start_processes(processes)
     import_modules(imports or ())
@@ -167,7 +167,7 @@ def demo_config() -> "RunConfig":
 def _holds_demo(out: Path, config: "RunConfig") -> bool:
     """Whether the folder holds an earlier demo to replace; raise if it holds another run."""
     from thresher.experiment.config import changed_settings
-    from thresher.experiment.run_folder import Run
+    from thresher.experiment.run.run_folder import Run
 
     try:
         stored = Run.open(out).config
@@ -182,7 +182,7 @@ def _holds_demo(out: Path, config: "RunConfig") -> bool:
 
 def _print_result(result: "PruneResult", *, as_json: bool) -> None:
     from thresher.data.table import EncodedTable
-    from thresher.experiment.cost import cost_table
+    from thresher.experiment.run.cost import cost_table
 
     run, frontier = result.run, result.frontier
     bundles = {str(point.budget): str(run.bundle(str(point.budget))) for point in frontier.points}

@@ -9,7 +9,7 @@ from typing import Any
 from thresher._internal.settings import config_from_mapping, load_toml, override
 from thresher._internal.text import list_first
 from thresher._internal.user_code import import_modules
-from thresher.cli.console import print_note
+from thresher.cli.display.console import print_note
 from thresher.cli.options import DataOptions, PruneOptions, SearchOptions, SettingsOptions
 from thresher.data.config import DataConfig, FieldConfig
 from thresher.data.encode.sources import DataSource, source_names

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from thresher._internal.user_code import import_modules
-from thresher.cli.console import handle_errors, print_note
+from thresher.cli.display.console import handle_errors, print_note
 from thresher.cli.options import Imports, Quiet, option
 from thresher.errors import ConfigError
 from thresher.server.config import Engine, ServerConfig, parse_bundles

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from thresher._internal.user_code import import_modules
-from thresher.cli.console import fold_text, handle_errors, print_json, print_rows, stdout
+from thresher.cli.display.console import fold_text, handle_errors, print_json, print_rows, stdout
 from thresher.cli.options import Imports, Json
 from thresher.errors import ConfigError
 
@@ -43,7 +43,7 @@ def settings(
 def all_settings() -> "list[Setting]":
     """The settings of a run, those without a table first, and what only a comparison has."""
     from thresher._internal.setting_list import list_settings
-    from thresher.experiment.compare_config import CompareConfig
+    from thresher.experiment.comparison.compare_config import CompareConfig
     from thresher.experiment.config import RunConfig
 
     of_runs = list_settings(RunConfig)

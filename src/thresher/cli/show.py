@@ -10,10 +10,10 @@ import typer
 
 from thresher._internal.text import format_bytes, format_share
 from thresher._internal.user_code import import_modules
-from thresher.cli import console
 from thresher.cli.compare_command import view_comparison
-from thresher.cli.console import Details, View, print_details, print_note, print_rows
 from thresher.cli.data_commands import view_table
+from thresher.cli.display import console
+from thresher.cli.display.console import Details, View, print_details, print_note, print_rows
 from thresher.cli.options import OUTPUT, Imports, Json, option
 from thresher.errors import ConfigError, FormatError
 from thresher.report.frontier import Frontier
@@ -101,7 +101,7 @@ def _view(path: Path) -> View:
 def _view_results(details: Details, frontier: Frontier | None) -> View:
     if frontier is None:
         return View(details, partial(print_details, details))
-    from thresher.experiment.cost import cost_table
+    from thresher.experiment.run.cost import cost_table
     from thresher.report.plots import plot_frontier
 
     def display() -> None:
@@ -114,9 +114,9 @@ def _view_results(details: Details, frontier: Frontier | None) -> View:
 
 
 def _view_run(folder: Path) -> View:
-    from thresher._internal.files import read_json
+    from thresher._internal.storage.files import read_json
     from thresher.embeddings.method_registry import method_name
-    from thresher.experiment.run_folder import Run
+    from thresher.experiment.run.run_folder import Run
     from thresher.models.model_registry import model_name
 
     run = Run.open(folder)

@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from thresher.cli.console import handle_errors, print_json, print_rows
+from thresher.cli.display.console import handle_errors, print_json, print_rows
 from thresher.cli.options import Json
 from thresher.errors import FormatError
 
 if TYPE_CHECKING:
-    from thresher.experiment.verify import Verified
+    from thresher.experiment.run.verify import Verified
 
 
 @handle_errors()
@@ -19,7 +19,7 @@ def verify(
     as_json: Json = False,
 ) -> None:
     """Compare all files of a run, table, ticket or bundle with their checksums; exit code 2 if one is damaged."""
-    from thresher.experiment.verify import verify_path
+    from thresher.experiment.run.verify import verify_path
 
     found = verify_path(path)
     damaged = [part for part in found if part.problem is not None]

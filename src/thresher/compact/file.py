@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from thresher._internal.documents import check_regular
-from thresher._internal.files import atomic_file
+from thresher._internal.storage.documents import check_regular
+from thresher._internal.storage.files import atomic_file
 from thresher.compact.encoding import indexed_rows, rank_blocks, select_samples, unpack_bits
 from thresher.compact.layouts import (
     CONTENTS,

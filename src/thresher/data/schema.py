@@ -11,8 +11,8 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
 
-from thresher._internal.documents import damaged_file, parse_json
 from thresher._internal.settings import config_from_mapping
+from thresher._internal.storage.documents import damaged_file, parse_json
 from thresher.errors import ConfigError, DataError, FormatError
 
 T = TypeVar("T")

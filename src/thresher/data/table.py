@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from thresher._internal.documents import check_regular, damaged_file, read_bytes
-from thresher._internal.files import is_temporary_path, read_json
-from thresher._internal.folder_manifest import FolderManifest
+from thresher._internal.storage.documents import check_regular, damaged_file, read_bytes
+from thresher._internal.storage.files import is_temporary_path, read_json
+from thresher._internal.storage.folder_manifest import FolderManifest
 from thresher._internal.text import list_first
 from thresher.data.schema import SPLITS, Pooling, Schema, SplitName
 from thresher.data.table_checks import check_values, table_manifest, verify_split

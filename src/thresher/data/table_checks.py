@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from thresher._internal.folder_manifest import SMALL_BYTES, FolderManifest, open_manifest
+from thresher._internal.storage.folder_manifest import SMALL_BYTES, FolderManifest, open_manifest
 from thresher.data.schema import Schema
 from thresher.errors import FormatError
 

@@ -182,7 +182,7 @@ _BASELINES = (
     "mgqe",
     "nis",
     "post_training",
-    "quantised",
+    "quantized",
 )
 _MODULES = ["thresher.embeddings.pep", "thresher.embeddings.uniform", *(f"thresher.baselines.{n}" for n in _BASELINES)]
 embedding_registry: Registry[RegisteredEmbedding] = Registry("embedding method", _MODULES, group="thresher.embeddings")

@@ -19,17 +19,17 @@ from typing import overload
 
 import polars as pl
 
-from thresher._internal.files import exclusive_lock
 from thresher._internal.settings import config_to_mapping, save_toml
+from thresher._internal.storage.files import exclusive_lock
 from thresher.baselines.frequent import FrequentConfig, min_count_of
 from thresher.data.table import EncodedTable
 from thresher.embeddings.base import EmbeddingConfig
 from thresher.embeddings.method_registry import describe_settings, frontier_points, method_grid
 from thresher.embeddings.uniform import UniformConfig
 from thresher.errors import TimeLimitReached
-from thresher.experiment.compare_cell import Cell, Choice, searched_together
-from thresher.experiment.compare_config import RIVAL, SETTINGS, CompareConfig, check_comparable
-from thresher.experiment.compared_points import (
+from thresher.experiment.comparison.compare_cell import Cell, Choice, searched_together
+from thresher.experiment.comparison.compare_config import RIVAL, SETTINGS, CompareConfig, check_comparable
+from thresher.experiment.comparison.compared_points import (
     ComparedPoint,
     compared_models,
     draw_comparison,
@@ -42,14 +42,14 @@ from thresher.experiment.data_argument import Data, compare_settings, output_fol
 from thresher.experiment.floor import NO_EMBEDDING
 from thresher.experiment.pages.compare_page import write_comparison_page
 from thresher.experiment.prune import encode_data
-from thresher.experiment.repair import repair
 from thresher.experiment.retrain import TrainedModel
+from thresher.experiment.run.repair import repair
 from thresher.models.model_registry import FLOOR, model_config
 from thresher.report.html import figures_html
 from thresher.report.tables import comparison_table
 from thresher.search.budget import Budget, Budgets
 from thresher.search.ticket import Ticket
-from thresher.training.epochs import CHECKPOINT
+from thresher.training.loop import CHECKPOINT
 from thresher.training.metrics import standard_error
 from thresher.training.progress import Grouped, RunProgress
 

@@ -13,11 +13,11 @@ from typing import TypeAlias, TypeVar
 
 import polars as pl
 
-from thresher._internal.files import atomic_file
+from thresher._internal.storage.files import atomic_file
 from thresher.data.read.column_values import check_columns
 from thresher.data.read.data_frames import DataFrame, to_polars
 from thresher.errors import ConfigError, FolderError, FormatError, SettingsConflictError, WriteError
-from thresher.experiment.compare_config import CompareConfig
+from thresher.experiment.comparison.compare_config import CompareConfig
 from thresher.experiment.config import RunConfig
 from thresher.models.base import ModelConfig
 from thresher.models.model_registry import model_config

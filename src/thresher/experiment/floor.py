@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from thresher._internal.files import atomic_file
+from thresher._internal.storage.files import atomic_file
 from thresher.data.batches.batches import BatchSource
 from thresher.errors import FormatError
 from thresher.experiment.retrain import TrainedModel
+from thresher.training.epoch import predict_rows
 from thresher.training.fit import TrainingConfig
-from thresher.training.loop import predict_rows
 from thresher.training.metrics import auc_difference
 
 NO_EMBEDDING = "no embedding"

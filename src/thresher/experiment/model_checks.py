@@ -7,14 +7,14 @@ from pathlib import Path
 
 from torch import nn
 
-from thresher._internal.files import read_json, write_json
+from thresher._internal.storage.files import read_json, write_json
 from thresher.attach.attach import AttachedTable
 from thresher.attach.compact_tables import put_compact_
 from thresher.data.batches.split_batches import SplitBatches, first_batch_digest
 from thresher.errors import ConfigError, warn_user
 from thresher.training.checkpoint import isolated_rng
-from thresher.training.epochs import CHECKPOINT
-from thresher.training.loop import predict
+from thresher.training.epoch import predict
+from thresher.training.loop import CHECKPOINT
 
 MIN_OUTPUTS = 32
 """With fewer outputs, logits may lie between 0 and 1 by chance."""

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import overload
 
-from thresher._internal.files import read_json
 from thresher._internal.processes import Processes, current_processes, training_together, wait_for_files, writes_files
+from thresher._internal.storage.files import read_json
 from thresher.data.config import DataConfig
 from thresher.data.encode.encode import encode
 from thresher.data.encode.sources import build_source
@@ -15,12 +15,12 @@ from thresher.embeddings.method_registry import method_name
 from thresher.embeddings.pep import PepConfig
 from thresher.errors import ConfigError
 from thresher.experiment.config import RunConfig
-from thresher.experiment.cost import DENSE, Cost
 from thresher.experiment.data_argument import Data, output_folder, run_settings
 from thresher.experiment.floor import NO_EMBEDDING
 from thresher.experiment.pages.run_page import write_run_page
-from thresher.experiment.run_folder import Run
-from thresher.experiment.run_workflow import RunWorkflow
+from thresher.experiment.run.cost import DENSE, Cost
+from thresher.experiment.run.run_folder import Run
+from thresher.experiment.run.run_workflow import RunWorkflow
 from thresher.models.base import ModelConfig
 from thresher.models.model_registry import has_embedding, model_name
 from thresher.report.frontier import SPLITS, Frontier, FrontierPoint, mean_points
@@ -28,7 +28,7 @@ from thresher.report.html import figures_html, frontier_html
 from thresher.report.plots import plot_frontier, plot_kept
 from thresher.search.budget import Budgets
 from thresher.training.checkpoint import read_history
-from thresher.training.epochs import HISTORY
+from thresher.training.loop import HISTORY
 from thresher.training.metrics import auc_standard_error
 from thresher.training.progress import Progress, Renamed, RunProgress
 

@@ -24,7 +24,7 @@ from thresher.experiment.effort import Effort, RetrainingConfig, StageSettings
 from thresher.experiment.floor import Floor
 from thresher.experiment.model_checks import check_folder, check_runs_compact, warn_of_probabilities
 from thresher.experiment.retrain import TrainedModel, count_model_bytes, evaluate_trained
-from thresher.experiment.run_folder import tickets_folder
+from thresher.experiment.run.run_folder import tickets_folder
 from thresher.experiment.workflow import Stages, Workflow
 from thresher.search.budget import Budget, parse_budgets
 from thresher.search.schedule import SearchConfig

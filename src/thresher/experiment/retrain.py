@@ -15,8 +15,8 @@ from thresher.data.batches.split_batches import SplitBatches
 from thresher.embeddings.base import FieldEmbedding
 from thresher.search.ticket import Rewind, Ticket
 from thresher.training.distillation import SoftLabels
+from thresher.training.epoch import evaluate
 from thresher.training.fit import EarlyStopping, FitResult, TrainingConfig, fit
-from thresher.training.loop import evaluate
 from thresher.training.metrics import Metrics
 from thresher.training.progress import Progress
 

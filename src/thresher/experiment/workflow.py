@@ -25,7 +25,6 @@ from thresher.data.batches.split_batches import SplitBatches
 from thresher.errors import BudgetError
 from thresher.experiment.dense_start import DenseStart
 from thresher.experiment.effort import StageSettings
-from thresher.experiment.expected_cost import TRIAL_EPOCHS
 from thresher.experiment.floor import NO_EMBEDDING, Floor, floor_training
 from thresher.experiment.retrain import TrainedModel, retrain_ticket, train_model, with_test_metrics
 from thresher.search.budget import Budget
@@ -37,6 +36,8 @@ from thresher.training.progress import Progress, Renamed
 ResultT = TypeVar("ResultT")
 TRIAL_BUDGET = "5%"
 """Size at which labels are tried."""
+TRIAL_EPOCHS = 2
+"""Length of the training on which labels are tried."""
 
 
 class ModelBuilder(Protocol):

@@ -24,8 +24,8 @@ import numpy as np
 import polars as pl
 
 from thresher._internal.extras import missing_extra
-from thresher._internal.files import atomic_folder
-from thresher._internal.folder_manifest import write_manifest
+from thresher._internal.storage.files import atomic_folder
+from thresher._internal.storage.folder_manifest import write_manifest
 from thresher.data.config import DataConfig
 from thresher.data.encode.codes_to_ids import Edges
 from thresher.data.encode.encode import check_rows, write_metadata

@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from thresher._internal.files import atomic_file
+from thresher._internal.storage.files import atomic_file
 from thresher._internal.text import byte_unit
 
 if TYPE_CHECKING:

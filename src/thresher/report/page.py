@@ -7,7 +7,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from thresher._internal.files import atomic_file
+from thresher._internal.storage.files import atomic_file
 from thresher._internal.text import format_bytes, format_share
 
 if TYPE_CHECKING:

@@ -53,7 +53,7 @@ LOOKS: Mapping[str, Look] = {
     "l1-projection": Look("#E69F00", "P"),
     "uniform": Look("#222222", "s"),
     "dense": Look("#222222", "s"),
-    "quantised": Look("#222222", "d", "--"),
+    "quantized": Look("#222222", "d", "--"),
     "mde": Look("#009E73", "X"),
     "mgqe": Look("#8FBC3F", "p"),
     "darts-emb": Look("#CC79A7", "<"),

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from thresher.attach.attached_tables import AttachedModule
 from thresher.embeddings.thresholds import field_of_feature
 from thresher.training.checkpoint import isolated_rng, seed_all
-from thresher.training.loop import device_of, evaluation_mode, mean_loss
+from thresher.training.epoch import device_of, evaluation_mode, mean_loss
 from thresher.training.progress import Progress, StageProgress
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from thresher.search.schedule import Schedule, SearchConfig
 from thresher.search.ticket import MaskTicket, Ticket
 from thresher.search.ticket_files import load_mask_ticket, save_ticket
 from thresher.training.distillation import SoftLabels
-from thresher.training.epochs import TrainingController, run_epochs
+from thresher.training.loop import TrainingController, run_epochs
 from thresher.training.progress import Progress, Renamed
 
 if TYPE_CHECKING:

@@ -16,11 +16,11 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from thresher._internal.documents import damaged_file
-from thresher._internal.files import atomic_folder, read_json, write_json
-from thresher._internal.folder_manifest import open_manifest, read_unchanged, write_manifest
 from thresher._internal.mapped_tensors import load_tensors
 from thresher._internal.settings import config_from_mapping, config_to_mapping
+from thresher._internal.storage.documents import damaged_file
+from thresher._internal.storage.files import atomic_folder, read_json, write_json
+from thresher._internal.storage.folder_manifest import open_manifest, read_unchanged, write_manifest
 from thresher.attach.extend import Growth, Start, extend_dense, extend_entries
 from thresher.embeddings.base import EmbeddingConfig
 from thresher.embeddings.feature_groups import FeatureRuns

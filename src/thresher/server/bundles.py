@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from thresher.data.encode.dict_rows import DictRows, NotPlainError
-from thresher.data.encode.indexed_vocabulary import IndexedVocabulary
 from thresher.data.schema import Schema
 from thresher.data.table import EncodedRows, read_schema
+from thresher.data.vocabulary.indexed_vocabulary import IndexedVocabulary
 from thresher.errors import FormatError, MissingExtraError, ThresherError
 from thresher.server.config import Engine, ServerConfig
 from thresher.serving.manifest import Manifest, read_manifest

@@ -26,11 +26,11 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 import thresher
-from thresher._internal.documents import damaged_file
-from thresher._internal.files import atomic_folder, write_json, write_text
-from thresher._internal.folder_manifest import read_unchanged, write_manifest
 from thresher._internal.mapped_tensors import load_tensors
 from thresher._internal.settings import config_from_mapping, config_to_mapping
+from thresher._internal.storage.documents import damaged_file
+from thresher._internal.storage.files import atomic_folder, write_json, write_text
+from thresher._internal.storage.folder_manifest import read_unchanged, write_manifest
 from thresher.attach.extend import Growth, Start, extend_table
 from thresher.compact.embedding import CompactEmbedding
 from thresher.compact.layouts import ValueType

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from thresher.data.encode.dict_rows import DictRows, NotPlainError
-from thresher.data.encode.indexed_vocabulary import IndexedVocabulary
 from thresher.data.table import EncodedRows
+from thresher.data.vocabulary.indexed_vocabulary import IndexedVocabulary
 
 if TYPE_CHECKING:
     from thresher.data.encode.row_encoder import RowEncoder

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from thresher._internal.documents import check_name, damaged_file
-from thresher._internal.files import read_json
-from thresher._internal.folder_manifest import MANIFEST, FolderManifest, check_path, open_manifest, stored_file
+from thresher._internal.storage.documents import check_name, damaged_file
+from thresher._internal.storage.files import read_json
+from thresher._internal.storage.folder_manifest import MANIFEST, FolderManifest, check_path, open_manifest, stored_file
 from thresher.errors import FormatError
 
 T = TypeVar("T")

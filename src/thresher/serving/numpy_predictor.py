@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from thresher._internal.folder_manifest import read_unchanged
+from thresher._internal.storage.folder_manifest import read_unchanged
 from thresher.compact.file import map_safetensors
 from thresher.compact.table import CompactTable
 from thresher.data.encode.dict_rows import DictRows
-from thresher.data.encode.indexed_vocabulary import IndexedVocabulary
 from thresher.data.schema import Schema
 from thresher.data.table import read_schema
+from thresher.data.vocabulary.indexed_vocabulary import IndexedVocabulary
 from thresher.errors import FormatError
 from thresher.serving.few_rows import encode_few
 from thresher.serving.manifest import Manifest, read_manifest

@@ -14,10 +14,10 @@ import numpy.typing as npt
 
 from thresher.compact.file import load_arrays, save_arrays
 from thresher.compact.table import CompactTable
-from thresher.data.encode.indexed_vocabulary import IndexedVocabulary
-from thresher.data.encode.spelling import Spelling
-from thresher.data.encode.value_index import ARRAYS, ValueIndex
 from thresher.data.schema import Schema
+from thresher.data.vocabulary.indexed_vocabulary import IndexedVocabulary
+from thresher.data.vocabulary.spelling import Spelling
+from thresher.data.vocabulary.value_index import ARRAYS, ValueIndex
 from thresher.errors import FormatError
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from thresher._internal.documents import check_regular, damaged_file
-from thresher._internal.files import atomic_file, write_text
 from thresher._internal.mapped_tensors import copy_of, load_tensor_state_, tensor_state
+from thresher._internal.storage.documents import check_regular, damaged_file
+from thresher._internal.storage.files import atomic_file, write_text
 from thresher.errors import FormatError, ThresherError, WriteError
 
 FORMAT = "thresher-checkpoint"

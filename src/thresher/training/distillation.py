@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.nn.modules.dropout import _DropoutNd
 
-from thresher._internal.files import atomic_file
 from thresher._internal.processes import current_processes
+from thresher._internal.storage.files import atomic_file
 from thresher.data.batches.batches import BatchSource, DistillableSource
 from thresher.data.batches.split_batches import EVALUATION_BATCH_SIZE, SplitBatches
 from thresher.errors import BudgetError, ConfigError
-from thresher.training.loop import predict
+from thresher.training.epoch import predict
 from thresher.training.optimizers import OptimizerConfig
 from thresher.training.progress import Progress, StageProgress
 

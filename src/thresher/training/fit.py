@@ -12,8 +12,8 @@ from thresher._internal.mapped_tensors import copy_of, load_tensor_state_, tenso
 from thresher.errors import ConfigError
 from thresher.training.averaging import WeightAverage
 from thresher.training.checkpoint import Checkpoint, Record
-from thresher.training.epochs import run_epochs
-from thresher.training.loop import evaluate
+from thresher.training.epoch import evaluate
+from thresher.training.loop import run_epochs
 from thresher.training.metrics import Metrics
 from thresher.training.optimizers import OptimizerConfig, build_optimizer
 from thresher.training.progress import Progress

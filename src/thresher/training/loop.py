@@ -1,276 +1,294 @@
-"""One epoch of training, and one evaluation."""
+"""The training loop: epochs until a controller has finished, with checkpoints from which it resumes bit for bit."""
 
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any
+import json
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter, process_time
+from typing import TYPE_CHECKING, Any, Protocol
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn.functional import binary_cross_entropy_with_logits
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from thresher._internal.processes import Processes, current_processes
-from thresher.embeddings.base import RowGradients
-from thresher.errors import ConfigError, ThresherError
-from thresher.training.devices import autocast, batches_on
+from thresher._internal.mapped_tensors import tensor_state
+from thresher._internal.processes import OwnState, Processes, agreed, current_processes
+from thresher.errors import ConfigError, FormatError, TimeLimitReached
+from thresher.training.averaging import WeightAverage
+from thresher.training.checkpoint import (
+    Checkpoint,
+    History,
+    Record,
+    capture_rng_state,
+    derive_seed,
+    isolated_rng,
+    pack_optimizer,
+    restore_rng_state,
+    seed_all,
+    unpack_model_,
+    unpack_optimizer_,
+    weights_digest,
+)
+from thresher.training.epoch import RunningLoss, evaluate, train_epoch
 from thresher.training.gradient_exchange import GradientExchange
-from thresher.training.metrics import Metrics, compute_metrics
-from thresher.training.progress import StageProgress
+from thresher.training.interrupts import SafeInterrupt, deferred_interrupts
+from thresher.training.metrics import Metrics
+from thresher.training.progress import Progress, StageProgress
 
 if TYPE_CHECKING:
-    from thresher.data.batches.batches import Batch, BatchSource
+    from thresher.data.batches.batches import BatchSource
+    from thresher.data.batches.split_batches import SplitBatches
+
+CHECKPOINT = "checkpoint.safetensors"
+HISTORY = "history.jsonl"
+INITIAL_WEIGHTS = "initial_weights"
+TIME_LIMIT, INTERRUPTED = 1, 2
+"""Why a training stops early."""
 
 
-OnStep = Callable[[int, Tensor], bool | None]
-STEPS_BETWEEN_CHECKS = 128  # reading a loss waits for the device
+class TrainingController(Protocol):
+    """Follows a training and decides when it ends. Its state is part of the checkpoint."""
+
+    @property
+    def finished(self) -> bool: ...
+
+    def after_step(self) -> None:
+        """Called after every optimizer step."""
+
+    def after_epoch(self, epoch: int, metrics: Metrics) -> Mapping[str, Any]:
+        """Called with an epoch's validation metrics; the result is added to the epoch's record in the history."""
+
+    def progress(self) -> Mapping[str, Any]:
+        """Fields of `ProgressState` to display now."""
+
+    def state(self) -> Checkpoint: ...
+    def load(self, state: Checkpoint) -> None:
+        """Resume from the result of `state()`."""
 
 
-class RunningLoss:
-    """The mean loss of an epoch, read every few steps; summed in float64, so a resumed epoch has the same mean."""
-
-    def __init__(self, *, total: float = 0.0, weight: float = 0.0) -> None:
-        self.total = total
-        self.weight = weight
-        self._pending: list[tuple[int, Tensor, float | Tensor]] = []
-
-    def add(self, epoch: int, step: int, loss: Tensor, weight: float | Tensor) -> None:
-        """Add one step's mean loss; `weight` is its number of rows, or the sum of their sample weights."""
-        self._pending.append((step, loss, weight))
-        if len(self._pending) >= STEPS_BETWEEN_CHECKS:
-            self.read(epoch)
-
-    def read(self, epoch: int) -> float:
-        """The mean so far; raises `ThresherError` if a loss was not finite."""
-        if self._pending:
-            losses: list[float] = torch.stack([loss for _, loss, _ in self._pending]).tolist()
-            for loss, (step, _, weight) in zip(losses, self._pending, strict=True):
-                if not math.isfinite(loss):
-                    where = f"the training loss became {loss} in epoch {epoch}, step {step + 1}"
-                    raise ThresherError(f"{where}. Lower the learning rate, or check the scale of the dense columns")
-                self.total += loss * float(weight)
-                self.weight += float(weight)
-            self._pending.clear()
-        return self.total / self.weight if self.weight else 0.0
-
-    def state(self, epoch: int) -> dict[str, float]:
-        """Plain data from which `RunningLoss(**state)` resumes."""
-        self.read(epoch)
-        return {"total": self.total, "weight": self.weight}
-
-
-def train_epoch(
+def run_epochs(
     model: nn.Module,
-    batches: "BatchSource",
     optimizer: torch.optim.Optimizer,
-    epoch: int,
+    controller: TrainingController,
+    data: "SplitBatches",
     *,
-    start: int = 0,
-    on_step: OnStep | None = None,
-    progress: StageProgress | None = None,
-    running: RunningLoss | None = None,
-    exchange: GradientExchange | None = None,
-    stop: Callable[[], int] | None = None,
-) -> float:
-    """Train one epoch and return its mean loss per row (per unit of sample weight where there are weights).
+    stage: str,
+    settings: Mapping[str, Any],
+    seed: int,
+    max_epochs: int,
+    title: str | None = None,
+    average: WeightAverage | None = None,
+    folder: Path | None = None,
+    watch: "Mapping[str, BatchSource] | None" = None,
+    progress: Progress | None = None,
+    should_stop: Callable[[], bool] | None = None,
+) -> tuple[tuple[Record, ...], float]:
+    """Train until the controller has finished; returns the records of all epochs and the seconds of training.
 
     Args:
-        start: number of batches to skip: those trained on before the epoch was resumed.
-        on_step: called after each optimizer step with the step's index in the epoch (from 0) and its loss; returns True
-            to end the epoch here.
-        running: the loss of the batches before `start`.
-        exchange: adds up the gradients of several processes, which share each batch.
-        stop: passed on by `exchange`: above 0, all processes stop after this step.
+        stage: kind of training; a checkpoint of another stage is refused.
+        settings: plain data; a checkpoint with other settings is refused.
+        seed: of the randomness inside training (dropout). The state of the global generators is restored afterwards.
+        max_epochs, title: shown in the progress display; the controller decides when training ends.
+        average: weights that are evaluated, and that the controller sees after an epoch, instead of the last ones.
+        folder: where `checkpoint.safetensors` is written after each epoch and on Ctrl-C, and `history.jsonl`, one
+            record per epoch. Training resumes from an existing checkpoint.
+        watch: further splits to evaluate after each epoch, for the record only.
+        should_stop: called after every step; if it returns True, a checkpoint is written and `TimeLimitReached` raised.
     """
-    if exchange is not None:
-        batches = part_of_process(batches, exchange.processes)
-    running = RunningLoss() if running is None else running
-    device = device_of(model)
-    model.train()
-    for step, batch in enumerate(batches_on(batches.epoch(epoch, start), device), start):
-        optimizer.zero_grad(set_to_none=True)
-        may_be_one = exchange is not None or 0 < step == len(batches) - 1
-        with lone_row(model, batch) if may_be_one else nullcontext():
-            with autocast(device):
-                loss, weight = mean_loss(model(*batch.inputs), batch) if _has_rows(batch) else _no_rows(batch)
-            if loss.requires_grad:
-                loss.backward()  # type: ignore[no-untyped-call]
-        loss = loss.detach()
-        if exchange is not None:
-            loss = exchange(loss, 0 if stop is None else stop())
-        optimizer.step()
-        running.add(epoch, step, loss, weight)
-        if on_step is not None and on_step(step, loss):
-            break
-        if progress is not None and progress.due():
-            progress.report(epoch=epoch, step=step + 1, loss=running.read(epoch))
-    if (catch_up := getattr(optimizer, "catch_up", None)) is not None:
-        catch_up()  # RowAdam: apply the updates deferred for rows absent from the last batches
-    mean = running.read(epoch)
-    if not running.weight:
-        raise ThresherError("the training split has no row with a sample weight above 0")
-    if progress is not None:
-        progress.report(epoch=epoch, step=len(batches), loss=mean)
-    return mean
+    run_settings = {**settings, "seed": seed, "num_steps": len(data.train), "num_rows": data.train.num_rows}
+    run_settings = json.loads(json.dumps(run_settings, default=str))  # tuples and paths as read from a checkpoint
+    if folder is not None:  # settings do not distinguish two models or tickets of the same size
+        run_settings[INITIAL_WEIGHTS] = weights_digest(model)
+    processes = current_processes()
+    exchange = None if processes is None else GradientExchange(model, processes)
+    run = _Run(model, optimizer, controller, average, stage, run_settings, folder, processes)
+    show = StageProgress(progress, stage=title or stage, max_epochs=max_epochs, num_steps=len(data.train))
+    with isolated_rng(), deferred_interrupts() as interrupts:
+        run.start(seed)
+        show.report(epoch=run.epoch, step=run.step, **controller.progress())
+
+        def stop_reason() -> int:
+            if interrupts.pending:
+                return INTERRUPTED
+            return TIME_LIMIT if should_stop is not None and not controller.finished and should_stop() else 0
+
+        def stop_if_requested(reason: int | None = None) -> None:
+            reason = stop_reason() if reason is None else reason
+            if reason == INTERRUPTED:
+                interrupts.pending = True
+            interrupts.raise_if_pending()
+            if reason == TIME_LIMIT:
+                raise TimeLimitReached(f"time limit reached in epoch {run.epoch}, step {run.step} ({title or stage})")
+
+        def on_step(step: int, loss: Tensor) -> bool:
+            run.step = step + 1
+            if average is not None:
+                average.after_step()
+            controller.after_step()
+            if show.due():
+                show.note(**controller.progress())
+            stop_if_requested(None if exchange is None else exchange.stop)
+            return controller.finished  # a search may end inside an epoch
+
+        try:
+            while not controller.finished:
+                loss = train_epoch(
+                    model, data.train, optimizer, run.epoch,
+                    start=run.step, on_step=on_step, progress=show, running=run.loss,
+                    exchange=exchange, stop=stop_reason,
+                )  # fmt: skip
+                agree_on_statistics(model)
+                with nullcontext() if average is None else average.in_place():
+                    with interrupts.immediate() if processes is None else nullcontext():
+                        metrics = evaluate(model, data.validation, feature_counts=data.feature_counts)
+                        watched = {
+                            name: evaluate(model, source, feature_counts=data.feature_counts).to_json()
+                            for name, source in (watch or {}).items()
+                        }
+                    run.end_epoch(loss, metrics, watched)
+                run.save()
+                show.report(**controller.progress())
+                stop_if_requested(None if processes is None else max(processes.gather_objects(stop_reason())))
+        except TimeLimitReached:
+            run.save()
+            raise
+        except SafeInterrupt:
+            run.save()
+            raise KeyboardInterrupt from None
+        show.report(epoch=run.epoch - 1, step=len(data.train), finished=True)
+        return tuple(run.history.records), run.seconds
 
 
-def part_of_process(batches: "BatchSource", processes: Processes) -> "BatchSource":
-    """The process's part of each batch; raise if the source cannot be shared."""
-    from thresher.data.batches.batches import SharedSource
+@dataclass
+class _Run:
+    """A running training: everything that a checkpoint holds, and how it is saved and resumed."""
 
-    if isinstance(batches, SharedSource):
-        return batches.part(processes.rank, processes.size)
-    raise ConfigError(f"{type(batches).__name__} cannot be shared by processes: it needs part(rank, size)")
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    controller: TrainingController
+    average: WeightAverage | None
+    stage: str
+    settings: dict[str, Any]
+    folder: Path | None
+    processes: Processes | None = None
 
+    def __post_init__(self) -> None:
+        self.path = None if self.folder is None else self.folder / CHECKPOINT
+        self.writes = self.processes is None or self.processes.is_first
+        self.history = History(self.folder / HISTORY if self.folder is not None and self.writes else None)
+        self.epoch, self.step, self.seconds, self.cpu_seconds = 1, 0, 0.0, 0.0  # the running epoch, from 1
+        self.loss = RunningLoss()
+        self._last_time, self._last_cpu_time = perf_counter(), process_time()
 
-def _total_weight(batch: "Batch") -> float | None:
-    return getattr(batch, "total_weight", None)  # users' own batches may lack it
+    def start(self, seed: int) -> None:
+        rank = 0 if self.processes is None else self.processes.rank
+        seed_all(derive_seed(seed, self.stage, *([rank] if rank else [])))
+        if self.path is not None and agreed(self.path.exists()):
+            self._resume(Checkpoint.load(self.path), self.path)
+        else:
+            self.history.restore([])
 
+    def end_epoch(self, loss: float, metrics: Metrics, watched: Mapping[str, Any]) -> None:
+        further = self.controller.after_epoch(self.epoch, metrics)
+        self._count_time()
+        spent = self.seconds - sum(record["seconds"] for record in self.history.records)
+        record: Record = {"epoch": self.epoch, "train_loss": loss, "validation": metrics.to_json(), "seconds": spent}
+        # of all threads; unlike seconds it hardly depends on what else the machine does
+        record["cpu_seconds"] = self.cpu_seconds - sum(
+            record.get("cpu_seconds", 0.0) for record in self.history.records
+        )
+        self.history.append(record | dict(further) | ({"watch": dict(watched)} if watched else {}))
+        self.epoch, self.step, self.loss = self.epoch + 1, 0, RunningLoss()
 
-def _has_rows(batch: "Batch") -> bool:
-    return _total_weight(batch) is None or len(batch.labels) > 0
+    def save(self) -> None:
+        if self.path is None:
+            return
+        self._count_time()
+        generators = [capture_rng_state()]
+        if self.processes is not None:
+            unite_seen(self.model, self.processes)
+            generators = self.processes.gather_objects(generators[0])
+        if not self.writes:
+            return
+        checkpoint = Checkpoint(
+            metadata={
+                "stage": self.stage,
+                "settings": self.settings,
+                "epoch": self.epoch,
+                "step": self.step,
+                "loss": self.loss.state(self.epoch),
+                "seconds": self.seconds,
+                "cpu_seconds": self.cpu_seconds,
+                "history": self.history.records,
+            }
+        )
+        checkpoint.add("controller", self.controller.state())
+        if self.average is not None:
+            checkpoint.add("average", self.average.state())
+        checkpoint.add("model", Checkpoint(tensor_state(self.model)))
+        checkpoint.add("optimizer", pack_optimizer(self.optimizer))
+        for rank, generator in enumerate(generators):
+            checkpoint.add(_rng_name(rank), Checkpoint(generator))
+        checkpoint.save(self.path)
 
+    def _count_time(self) -> None:
+        now = perf_counter()
+        self.seconds, self._last_time = self.seconds + now - self._last_time, now
+        cpu_now = process_time()
+        self.cpu_seconds, self._last_cpu_time = self.cpu_seconds + cpu_now - self._last_cpu_time, cpu_now
 
-def _no_rows(batch: "Batch") -> tuple[Tensor, float]:
-    """The loss of a process that has no row of a small batch."""
-    return batch.labels.sum(), _total_weight(batch) or 0.0
+    def _resume(self, checkpoint: Checkpoint, path: Path) -> None:
+        stored = checkpoint.metadata
+        self._check(stored, path)
+        unpack_model_(checkpoint.part("model"), self.model)
+        unpack_optimizer_(checkpoint.part("optimizer"), self.optimizer)
+        rank, size = (0, 1) if self.processes is None else (self.processes.rank, self.processes.size)
+        if sum(name.startswith("rng") for name in stored) == size:  # else each keeps its new generator
+            restore_rng_state(checkpoint.part(_rng_name(rank)).tensors)
+        self.controller.load(checkpoint.part("controller"))
+        if self.average is not None:
+            self.average.load(checkpoint.part("average"))
+        self.epoch, self.step = stored["epoch"], stored["step"]
+        self.seconds, self.cpu_seconds = stored["seconds"], stored.get("cpu_seconds", 0.0)
+        self.loss = RunningLoss(**stored["loss"])
+        self.history.restore(stored["history"])
 
-
-def lone_row(model: nn.Module, batch: "Batch") -> AbstractContextManager[None]:
-    """For a batch of one row, which has no variance: batch norm uses its running statistics inside."""
-    if len(batch.labels) != 1:
-        return nullcontext()
-    return evaluation_mode(nn.ModuleList(module for module in model.modules() if isinstance(module, _BatchNorm)))
-
-
-@torch.no_grad()
-def predict(model: nn.Module, batches: "BatchSource") -> Iterator[tuple[int, "Batch", Tensor]]:
-    """Each batch of a split with its first row and the model's logits `[B]`, in evaluation mode; modes are restored.
-
-    Processes that train together get different batches: batch `k` is predicted by process `k mod size`.
-    """
-    device, processes, first = device_of(model), current_processes(), 0
-    with evaluation_mode(model):
-        for number, batch in enumerate(batches.epoch(0)):
-            if processes is None or number % processes.size == processes.rank:
-                moved = batch if device.type == "cpu" else batch.to(device)
-                with autocast(device):
-                    logits = model(*moved.inputs).float()
-                yield first, moved, _as_labels(logits, moved.labels)
-            first += len(batch.labels)
-    if processes is not None:
-        for module in model.modules():
-            if isinstance(module, RowGradients):
-                module.unite_records(processes)
-
-
-@torch.no_grad()
-def evaluate(
-    model: nn.Module, batches: "BatchSource", *, feature_counts: Sequence[int] | NDArray[Any] | Tensor | None = None
-) -> Metrics:
-    """The model's metrics over a whole split, in evaluation mode; every module's mode is restored.
-
-    `rare_auc` needs `feature_counts` `[N]` of the training split, and feature ids `[B, F]` as the first input.
-    """
-    counts = None if feature_counts is None else np.asarray(feature_counts)
-    columns = predict_rows(model, batches, counts)
-    if columns["labels"] is None:
-        raise ThresherError("the split to evaluate on has no row")
-    return compute_metrics(**columns)  # type: ignore[arg-type]
-
-
-def predict_rows(
-    model: nn.Module, batches: "BatchSource", counts: NDArray[Any] | None = None
-) -> dict[str, NDArray[Any] | None]:
-    """All rows of a split in order, also those that other processes predict: labels, logits, weights and row_counts.
-
-    The last are the training counts of each row's rarest feature, if `counts` `[N]` are given. Absent columns are None.
-    """
-    firsts, labels, logits, weights, row_counts = [], [], [], [], []
-    for first, batch, found in predict(model, batches):
-        if counts is not None and (rarest := _rarest_counts(batch, counts)) is not None:
-            row_counts.append(rarest)
-        firsts.append(first)
-        logits.append(found)
-        labels.append(batch.labels)
-        if batch.weights is not None:
-            weights.append(batch.weights)
-    columns = {"labels": _to_numpy(labels), "logits": _to_numpy(logits), "weights": _to_numpy(weights)}
-    columns["row_counts"] = np.concatenate(row_counts) if row_counts else None
-    if (processes := current_processes()) is not None:
-        columns = _of_all_processes(columns, firsts, [len(part) for part in labels], processes)
-    return columns
-
-
-def _of_all_processes(
-    columns: Mapping[str, NDArray[Any] | None], firsts: list[int], sizes: list[int], processes: Processes
-) -> dict[str, NDArray[Any] | None]:
-    """The columns of all processes in the order of the rows; each has predicted some batches."""
-    every = processes.gather_objects((firsts, sizes, columns))
-    order = np.argsort([first for parts, _, _ in every for first in parts], kind="stable")
-    joined: dict[str, NDArray[Any] | None] = {}
-    for name in columns:
-        batches: list[NDArray[Any]] = []
-        for _, lengths, found in every:
-            if found[name] is not None:
-                batches += np.split(found[name], np.cumsum(lengths)[:-1])
-        joined[name] = np.concatenate([batches[place] for place in order]) if batches else None
-    return joined
-
-
-def mean_loss(logits: Tensor, batch: "Batch") -> tuple[Tensor, float | Tensor]:
-    """A batch's mean loss, and its weight in the mean over batches. Independent of the scale of the sample weights."""
-    labels = batch.labels.to(logits.dtype)
-    logits = _as_labels(logits, labels)
-    if (all_weights := _total_weight(batch)) is not None:  # the losses of all processes' parts add up to the mean
-        losses = binary_cross_entropy_with_logits(logits, labels, weight=batch.weights, reduction="sum")
-        return losses / max(all_weights, torch.finfo(losses.dtype).tiny), all_weights
-    if batch.weights is None:
-        return binary_cross_entropy_with_logits(logits, labels), float(len(labels))
-    total = batch.weights.sum()
-    losses = binary_cross_entropy_with_logits(logits, labels, weight=batch.weights, reduction="sum")
-    return losses / total.clamp_min(torch.finfo(losses.dtype).tiny), total.detach()
+    def _check(self, stored: Mapping[str, Any], path: Path) -> None:
+        """Raise unless the checkpoint belongs to this training."""
+        if stored.get("stage") != self.stage:
+            stages = f"({stored.get('stage')}, expected {self.stage})"
+            raise FormatError(f"{path} is the checkpoint of another stage {stages}. Choose another folder")
+        settings = stored["settings"]
+        changed = [
+            f"{name} {settings.get(name)!r} → {value!r}"
+            for name, value in self.settings.items()
+            if name != INITIAL_WEIGHTS and settings.get(name) != value
+        ]
+        if changed:
+            raise ConfigError(f"{path} has other settings ({'; '.join(changed)}). Use the same settings, or delete it")
+        if settings.get(INITIAL_WEIGHTS) != self.settings[INITIAL_WEIGHTS]:
+            reason = "written for a model with other initial weights: another model or ticket, or one without a seed"
+            raise ConfigError(f"{path} was {reason}. Pass the same model, or delete the file to start again")
 
 
-def _as_labels(logits: Tensor, labels: Tensor) -> Tensor:
-    """Logits `[B]`; user-defined models may return `[B, 1]`."""
-    if logits.shape == labels.shape:
-        return logits
-    if logits.numel() != labels.numel():
-        shapes = f"logits of shape {list(logits.shape)} for labels of shape {list(labels.shape)}"
-        raise ThresherError(f"the model returned {shapes}. It must return one logit per row")
-    return logits.reshape(labels.shape)
+def _rng_name(rank: int) -> str:
+    return f"rng-{rank}" if rank else "rng"
 
 
-def _rarest_counts(batch: "Batch", counts: NDArray[Any]) -> NDArray[Any] | None:
-    """For each row the training count of its rarest feature `[B]`; None where every field is multi-valued."""
-    ids = batch.inputs[0] if batch.inputs else None
-    if not isinstance(ids, Tensor) or ids.is_floating_point():
-        raise ThresherError("feature_counts need feature ids, but the batches' first input is not an integer tensor")
-    if not ids.numel():
-        return None
-    rarest: NDArray[Any] = counts[ids.reshape(len(batch.labels), -1).cpu().numpy()].min(axis=1)
-    return rarest
+def unite_seen(model: nn.Module, processes: Processes) -> None:
+    """Make the record of the rows looked up in training equal in all processes."""
+    for module in model.modules():
+        if isinstance(module, OwnState):
+            module.unite_seen(processes)
 
 
-@contextmanager
-def evaluation_mode(model: nn.Module) -> Iterator[None]:
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, training in modes:
-            module.training = training
-
-
-def device_of(model: nn.Module) -> torch.device:
-    """The device of a model's parameters, to which batches (made on the CPU) must be moved."""
-    parameter = next(model.parameters(), None)
-    return torch.device("cpu") if parameter is None else parameter.device
-
-
-def _to_numpy(parts: list[Tensor]) -> NDArray[Any] | None:
-    return torch.cat(parts).float().cpu().numpy() if parts else None
+def agree_on_statistics(model: nn.Module) -> None:
+    """Use the first process's running statistics of batch norm in all processes, as DistributedDataParallel does."""
+    if (processes := current_processes()) is None:
+        return
+    for module in model.modules():
+        if isinstance(module, _BatchNorm):
+            for statistics in module.buffers():
+                processes.copy_from_first_(statistics)

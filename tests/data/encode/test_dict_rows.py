@@ -7,10 +7,10 @@ import polars as pl
 import pytest
 
 from thresher.data.encode.dict_rows import DictRows, NotPlainError
-from thresher.data.encode.indexed_vocabulary import IndexedVocabulary
 from thresher.data.encode.row_encoder import RowEncoder, Vocabulary
-from thresher.data.encode.value_index import ValueIndex
 from thresher.data.schema import DenseColumn, Field, Label, Schema
+from thresher.data.vocabulary.indexed_vocabulary import IndexedVocabulary
+from thresher.data.vocabulary.value_index import ValueIndex
 from thresher.serving.request_rows import rows_to_frame
 
 VALUES = {

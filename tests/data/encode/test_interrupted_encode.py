@@ -14,7 +14,7 @@ import polars as pl
 import pytest
 
 from generated_data import write_avazu_like
-from thresher._internal.files import exclusive_lock
+from thresher._internal.storage.files import exclusive_lock
 from thresher.data.config import DataConfig, FieldConfig
 from thresher.data.encode.encode import encode
 from thresher.data.encode.sources import DataSource, EncodingPlan, build_source

@@ -12,7 +12,7 @@ from thresher.data.table import Bag
 from thresher.embeddings.uniform import UniformConfig
 from thresher.experiment.config import RunConfig
 from thresher.experiment.pages.field_contents import _take_bag, auc_drops, field_contents
-from thresher.experiment.run_models import new_model
+from thresher.experiment.run.run_models import new_model
 from thresher.serving.bundle import open_bundle, save_bundle
 
 

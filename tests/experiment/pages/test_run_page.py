@@ -11,7 +11,7 @@ import pytest
 from thresher.data.config import DataConfig, SyntheticConfig
 from thresher.embeddings.pep import PepConfig
 from thresher.experiment.compare import compare
-from thresher.experiment.compare_config import CompareConfig
+from thresher.experiment.comparison.compare_config import CompareConfig
 from thresher.experiment.config import RunConfig
 from thresher.experiment.pages.warnings import run_warnings
 from thresher.experiment.prune import prune

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from thresher.data.encode.row_encoder import RowEncoder, Vocabulary
 from thresher.data.encode.rows_to_codes import CodedRows
 from thresher.data.encode.transforms import quantile_buckets, quantile_edges, scale_dense
-from thresher.data.encode.value_codes import replace_codes
 from thresher.data.schema import SPLITS, DenseColumn, Field, SplitName
+from thresher.data.vocabulary.value_codes import replace_codes
 from thresher.errors import DataError
 
 SAMPLE_ROWS = 1 << 22

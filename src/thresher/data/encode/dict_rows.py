@@ -14,9 +14,9 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from thresher.data.encode.indexed_vocabulary import IndexedVocabulary
 from thresher.data.schema import DenseColumn, Field, Schema
 from thresher.data.table import Bag, EncodedRows
+from thresher.data.vocabulary.indexed_vocabulary import IndexedVocabulary
 
 EXACT_INTEGERS, INT64_LIMIT = 2.0**53, 2**63
 REMEMBERED_DATES = 10_000

@@ -17,8 +17,14 @@ from typing import Any, Protocol
 import numpy as np
 import polars as pl
 
-from thresher._internal.files import clean_up_interrupted_writes, exclusive_lock, remove, replace_folder, write_json
-from thresher._internal.folder_manifest import write_manifest
+from thresher._internal.storage.files import (
+    clean_up_interrupted_writes,
+    exclusive_lock,
+    remove,
+    replace_folder,
+    write_json,
+)
+from thresher._internal.storage.folder_manifest import write_manifest
 from thresher._internal.text import list_first
 from thresher.data.batches.shuffle import prefetched
 from thresher.data.encode.codes_to_ids import Fitted, fit_vocabularies, write_arrays

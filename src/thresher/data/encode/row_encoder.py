@@ -9,14 +9,14 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from thresher._internal.documents import check_regular, damaged_file
-from thresher.data.encode.indexed_vocabulary import IndexedVocabulary
-from thresher.data.encode.spelling import Spelling
+from thresher._internal.storage.documents import check_regular, damaged_file
 from thresher.data.encode.transforms import bag_values, dense_values, field_values, scale_dense
 from thresher.data.read.column_values import as_numbers, raw_column
 from thresher.data.read.data_frames import DataFrame, to_polars
 from thresher.data.schema import Schema
 from thresher.data.table import Bag, EncodedRows as EncodedRows, read_schema
+from thresher.data.vocabulary.indexed_vocabulary import IndexedVocabulary
+from thresher.data.vocabulary.spelling import Spelling
 from thresher.errors import DataError, FormatError
 
 FEW_ROWS = 1000

@@ -15,10 +15,10 @@ from thresher.data.encode.row_encoder import RowEncoder
 from thresher.data.encode.sources import EncodingPlan
 from thresher.data.encode.split_rows import Splitter
 from thresher.data.encode.transforms import bag_values, dense_values
-from thresher.data.encode.value_codes import FieldCoder, add_counts
 from thresher.data.read.column_values import as_numbers, raw_column, read_labels
 from thresher.data.read.raw_files import RawChunk
 from thresher.data.schema import SPLITS, Field, SplitName
+from thresher.data.vocabulary.value_codes import FieldCoder, add_counts
 from thresher.errors import DataError
 
 MAX_VALUES_IN_MEMORY = 1_000_000

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, cast
 
-from thresher._internal.files import atomic_folder
+from thresher._internal.storage.files import atomic_folder
 from thresher.data.config import DataConfig
 from thresher.data.encode.row_encoder import RowEncoder
 from thresher.data.encode.sources import EncodingPlan, describe_files, register_source

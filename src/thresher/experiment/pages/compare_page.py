@@ -8,7 +8,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from thresher import __version__
-from thresher.experiment.compared_points import ComparedPoint, compared_models
+from thresher.experiment.comparison.compared_points import ComparedPoint, compared_models
 from thresher.models.model_registry import FLOOR
 from thresher.report.leaders import TEST_TEXT, find_leader
 from thresher.report.page import PAGE, write_page

@@ -17,7 +17,7 @@ from thresher.data.table import Bag, EncodedSplit, EncodedTable
 from thresher.errors import ThresherError
 from thresher.report.fields import summarise_fields
 from thresher.serving.bundle import Bundle
-from thresher.training.loop import evaluate
+from thresher.training.epoch import evaluate
 
 MAX_ROWS = 20_000  # of the validation split, at random; enough for a difference of 0.001
 NUM_SHUFFLES = 3

@@ -6,18 +6,18 @@ from pathlib import Path
 from typing import Any
 
 from thresher import __version__
-from thresher._internal.files import read_json, write_json
+from thresher._internal.storage.files import read_json, write_json
 from thresher._internal.text import format_bytes, format_share
 from thresher.data.table import EncodedTable
 from thresher.experiment.pages.field_contents import MAX_ROWS, NUM_SHUFFLES, field_contents
 from thresher.experiment.pages.warnings import run_warnings
-from thresher.experiment.run_folder import SETTINGS, Run
+from thresher.experiment.run.run_folder import SETTINGS, Run
 from thresher.report.frontier import Frontier, FrontierPoint
 from thresher.report.page import PAGE, write_page
 from thresher.serving.bundle import open_bundle
 from thresher.serving.model_card import loaded_bytes
 from thresher.training.checkpoint import read_history
-from thresher.training.epochs import HISTORY
+from thresher.training.loop import HISTORY
 
 FIELDS = "fields.json"
 

@@ -1,0 +1,1 @@
+"""The values of one field → ids: codes while encoding, a compact index in bundles."""

@@ -1,0 +1,137 @@
+"""What a run will cost: in units of the dense training before it starts, in time after its first hundred steps."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from time import monotonic
+
+from thresher.experiment.effort import PRESETS, UNKNOWN_DENSE_EPOCHS, StageSettings
+from thresher.experiment.workflow import TRIAL_EPOCHS
+from thresher.search.budget import Budget
+from thresher.training.progress import Progress, ProgressState
+
+MEASURED_STEPS = 100
+EARLY_SHARE = 0.7
+"""Early stopping is expected to end retraining after this share of its longest duration."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExpectedCost:
+    """Epochs of each stage of a run whose search starts from the dense model.
+
+    Attributes:
+        num_plans: distillation plans that are tried.
+        num_halvings: how often the kept entries halve down to the smallest budget.
+        num_teachers: dense trainings, the model itself included; 0 if it is trained already.
+    """
+
+    settings: StageSettings
+    num_plans: int
+    num_halvings: float
+    num_budgets: int
+    num_teachers: int = 1
+
+    @classmethod
+    def of(
+        cls, settings: StageSettings, budgets: Sequence[Budget], num_entries: int, *, num_plans: int, num_teachers: int
+    ) -> "ExpectedCost | None":
+        """None for a search that does not start from a dense model: early stopping decides how long it takes."""
+        if settings.start != "dense" or settings.post_training or PRESETS[settings.effort] is None:
+            return None
+        smallest = min(max(1, budget.max_entries(num_entries)) for budget in budgets)
+        num_halvings = max(0.0, math.log2(num_entries / smallest))
+        return cls(
+            settings=settings,
+            num_plans=num_plans,
+            num_halvings=num_halvings,
+            num_budgets=len(budgets),
+            num_teachers=num_teachers,
+        )
+
+    def trial_epochs(self) -> float:
+        return TRIAL_EPOCHS * self.num_plans if self.num_plans > 1 else 0
+
+    def search_epochs(self, dense_epochs: int) -> float:
+        config = self.settings.search_config(dense_epochs, soft_labels=True)
+        if config.plan_epochs is not None:
+            return config.plan_epochs
+        assert config.halving_epochs is not None, "a search from a dense model has one of the two"
+        return config.halving_epochs * self.num_halvings
+
+    def retraining_epochs(self, dense_epochs: int) -> int:
+        """Most epochs of one retraining."""
+        return self.settings.retraining_config(dense_epochs, soft_labels=True).max_epochs
+
+    def description(self, dense_epochs: int = UNKNOWN_DENSE_EPOCHS) -> str:
+        """For people, in units of the dense training."""
+        parts = [("dense training", float(self.num_teachers)), ("trial", self.trial_epochs() / dense_epochs)]
+        parts.append(("search", self.search_epochs(dense_epochs) / dense_epochs))
+        most = self.num_budgets * self.retraining_epochs(dense_epochs) / dense_epochs
+        likely = most * EARLY_SHARE
+        total = sum(share for _, share in parts) + likely
+        listed = ", ".join(f"{name} {share:.1f}" for name, share in parts if share)
+        sizes = "1 size" if self.num_budgets == 1 else f"{self.num_budgets} sizes"
+        return (
+            f"Effort {self.settings.effort}: about {total:.1f} times the dense training ({listed}, retraining of "
+            f"{sizes} {likely:.1f}, at most {most:.1f}; for a dense training of {dense_epochs} epochs)"
+        )
+
+
+@dataclass
+class RunEstimate:
+    """A `Progress` that passes states on with the epochs of all later stages, and reports the expected cost once."""
+
+    progress: Progress
+    expected: ExpectedCost
+    _dense_epochs: int | None = None
+    _described: bool = False
+    _timed: bool = False
+    _started: float = 0.0
+    _last: ProgressState | None = None
+    _retrained: list[float] = field(default_factory=list)  # epochs of the retrainings so far
+
+    def update(self, state: ProgressState) -> None:
+        now = monotonic()
+        if not self._described:
+            self._described = True
+            self._note(self.expected.description())
+        if not state.continues(self._last):
+            self._started = now
+        self._last = state
+        if state.stage == "dense" and not self._timed and state.epoch == 1 and state.step >= MEASURED_STEPS:
+            self._timed = True
+            seconds = (now - self._started) / state.step * state.num_steps
+            epochs = UNKNOWN_DENSE_EPOCHS + self._later_epochs(state)
+            self._note(
+                f"An epoch takes about {seconds:.0f} s; with {UNKNOWN_DENSE_EPOCHS} epochs of dense training the whole "
+                f"run takes about {seconds * epochs / 60:.0f} min"
+            )
+        if state.finished and state.stage == "dense":
+            self._dense_epochs = max(1, round(state.epochs_done))
+        if state.finished and state.stage.startswith("retrain"):
+            self._retrained.append(state.epochs_done)
+        self.progress.update(replace(state, later_epochs=self._later_epochs(state)))
+
+    def _later_epochs(self, state: ProgressState) -> float:
+        """Epochs of the stages after this one."""
+        dense = self._dense_epochs or UNKNOWN_DENSE_EPOCHS
+        likely = self.expected.retraining_epochs(dense) * EARLY_SHARE
+        if self._retrained:
+            likely = sum(self._retrained) / len(self._retrained)
+        running = state.stage.startswith("retrain") and not state.finished
+        later = max(0, self.expected.num_budgets - len(self._retrained) - running) * likely
+        if state.stage.startswith("retrain"):
+            return later
+        if state.stage.startswith("search"):
+            return later
+        later += self.expected.search_epochs(dense)
+        if state.stage.startswith("try"):
+            return later
+        later += self.expected.trial_epochs()
+        if state.stage.startswith("teacher"):
+            return later
+        return later + max(0, self.expected.num_teachers - 1) * dense
+
+    def _note(self, text: str) -> None:
+        if (note := getattr(self.progress, "note", None)) is not None:
+            note(text)

@@ -1,0 +1,1 @@
+"""Exports of a bundle for other engines: ONNX, PyTorch programs, Triton, quantized rows."""

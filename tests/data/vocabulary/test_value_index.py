@@ -1,0 +1,58 @@
+import numpy as np
+import pytest
+
+from thresher.data.vocabulary.value_index import ValueIndex
+
+TEXTS = {
+    "text": ["Köln", "", "Ulm", "a|b", "x" * 300, "\u2028", "03", "-0"],
+    "decimal": [str(number) for number in range(-300, 3000, 7)] + ["007", "+5", "", "12345678901234567890", "5 "],
+    "large": [str(10**17 + number) for number in range(50)] + [str(-(10**17))],
+    "hex": [f"{number * 2654435761 % 2**32:08x}" for number in range(500)] + ["", "0581E03F", "12345", "zz"],
+    "long hex": [f"{number * 0x9E3779B97F4A7C15 % 2**64:016x}" for number in range(100)],
+}
+
+
+@pytest.mark.parametrize("kind", TEXTS)
+def test_every_text_is_found_and_no_other(kind):
+    texts = TEXTS[kind]
+    index = ValueIndex.build(texts, range(1, len(texts) + 1))
+    index.check()
+    assert [index.find(text) for text in texts] == list(range(1, len(texts) + 1))
+    assert dict(index.items()) == dict(zip(texts, range(1, len(texts) + 1), strict=True))
+    others = [text + "0" for text in texts] + [f"0{text}" for text in texts] + ["٣", "1_0", " 7", "\ud800", "0x1f"]
+    expected = dict(zip(texts, range(1, len(texts) + 1), strict=True))
+    asked = [*others, *texts]
+    found = [expected.get(text, 0) for text in asked]
+    assert [index.find(text) for text in asked] == found
+    assert index.find_all(asked).tolist() == found  # by the kernels
+    assert index.find_all(asked[:5]).tolist() == found[:5]
+
+
+def test_the_kernels_agree_with_the_search_one_by_one_without_numba(monkeypatch):
+    texts = TEXTS["hex"] + TEXTS["decimal"]
+    texts = list(dict.fromkeys(texts))
+    index = ValueIndex.build(texts, range(1, len(texts) + 1))
+    by_kernel = index.find_all(texts)
+    monkeypatch.setitem(__import__("sys").modules, "thresher.kernels.value_lookup", None)
+    assert np.array_equal(index.find_all(texts), by_kernel)
+
+
+def test_an_empty_index_knows_nothing():
+    index = ValueIndex.build([], [])
+    index.check()
+    assert (len(index), index.find(""), index.find_all(["a"] * 40).tolist()) == (0, 0, [0] * 40)
+
+
+def test_hexadecimal_hashes_take_fewer_bytes_than_their_texts():
+    texts = TEXTS["hex"][:500]
+    assert ValueIndex.build(texts, range(1, 501)).num_bytes < 500 * 8
+
+
+@pytest.mark.parametrize("name", ["number_keys", "text_sizes", "bucket_starts", "bucket_bytes", "text_ids"])
+def test_damaged_arrays_are_rejected(name):
+    texts = TEXTS["decimal"]
+    index = ValueIndex.build(texts, range(1, len(texts) + 1))
+    damaged = dict(index.arrays)
+    damaged[name] = damaged[name][::-1].copy() if name != "text_ids" else damaged[name][:-1]
+    with pytest.raises(ValueError, match=r"ascend|span|id per key"):
+        ValueIndex(damaged, index.base).check()
