@@ -16,7 +16,7 @@ import polars as pl
 import torch
 
 from thresher.compact.embedding import CompactEmbedding
-from thresher.compact.stored import StoredEmbedding
+from thresher.compact.method_table import StoredEmbedding
 from thresher.compact.table import CompactTable
 from thresher.compact.traceable import TraceableEmbedding
 from thresher.data.encode.row_encoder import RowEncoder, Vocabulary

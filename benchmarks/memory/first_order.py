@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from thresher.compact.stored import StoredEmbedding
+from thresher.compact.method_table import StoredEmbedding
 from thresher.data.encode.row_encoder import RowEncoder
 from thresher.data.table import EncodedTable
 from thresher.experiment.run.run_folder import Run

@@ -14,13 +14,14 @@ from typing import Any
 
 from torch import nn
 
-from thresher.compact.stored import make_trainable_
+from thresher.compact.method_table import make_trainable_
 from thresher.data.batches.split_batches import SplitBatches
 from thresher.data.table import EncodedTable
 from thresher.experiment.retrain import retrain_quantized
 from thresher.experiment.run.run_folder import Run
 from thresher.models.model_registry import model_name
-from thresher.serving.bundle import convert_bundle, open_bundle
+from thresher.serving.bundle import open_bundle
+from thresher.serving.change_bundle import convert_bundle
 from thresher.training.epoch import evaluate
 from thresher.training.fit import TrainingConfig
 from thresher.training.optimizers import OptimizerConfig

@@ -9,7 +9,7 @@ from thresher.attach.attach import (
 from thresher.attach.compact_tables import compact_ as compact_
 from thresher.attach.extend import Growth as Growth, extend_embedding as extend_embedding
 from thresher.compact.embedding import CompactEmbedding as CompactEmbedding
-from thresher.compact.stored import to_compact as to_compact
+from thresher.compact.method_table import to_compact as to_compact
 from thresher.compact.table import CompactTable as CompactTable
 from thresher.data.batches.batches import Batch as Batch, BatchSource as BatchSource, TensorBatches as TensorBatches
 from thresher.data.batches.split_batches import SplitBatches as SplitBatches
@@ -79,10 +79,10 @@ from thresher.search.ticket_files import (
     load_ticket as load_ticket,
     save_ticket as save_ticket,
 )
-from thresher.serving.bundle import (
+from thresher.serving.bundle import open_bundle as open_bundle
+from thresher.serving.change_bundle import (
     convert_bundle as convert_bundle,
     extend_bundle as extend_bundle,
-    open_bundle as open_bundle,
     to_trainable as to_trainable,
 )
 from thresher.serving.exports.export import (

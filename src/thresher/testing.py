@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from thresher._internal.class_contract import ClassContract
 from thresher._internal.settings import config_from_mapping, config_to_mapping
-from thresher.compact.stored import has_table, to_table
+from thresher.compact.method_table import has_table, to_table
 from thresher.data.table import Bag
 from thresher.embeddings.base import EmbeddingConfig, FieldEmbedding, Role, RowEmbedding
 from thresher.embeddings.method_registry import METHOD_CONTRACT

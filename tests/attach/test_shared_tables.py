@@ -9,7 +9,7 @@ from torch import nn
 from thresher.attach import AttachedTable, attach_, compact_, detach_, threshold_group
 from thresher.attach.compact_tables import put_compact_
 from thresher.compact.embedding import CompactEmbedding
-from thresher.compact.stored import to_compact
+from thresher.compact.method_table import to_compact
 from thresher.compact.table import CompactTable
 from thresher.embeddings.pep import PepEmbedding
 

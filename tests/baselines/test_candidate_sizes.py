@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from thresher.baselines.candidate_sizes import AutoDimConfig, AutoDimEmbedding
-from thresher.compact.stored import to_table
+from thresher.compact.method_table import to_table
 
 RUNS = 2 * (4 + 1 + 4)  # one run per field: first id int32, group uint8, first row int32
 

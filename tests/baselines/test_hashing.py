@@ -15,7 +15,7 @@ from thresher.baselines.hashing import (
     hashed,
 )
 from thresher.baselines.shared_rows import capped_sizes
-from thresher.compact.stored import load_any_table, to_table
+from thresher.compact.method_table import load_any_table, to_table
 from thresher.embeddings.method_registry import build_embedding
 from thresher.embeddings.stored_form import StoredForm, build_stored
 from thresher.errors import BudgetError, ConfigError

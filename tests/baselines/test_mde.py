@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, strategies as st
 
 from thresher.baselines.mde import MdeConfig, MdeEmbedding
-from thresher.compact.stored import MethodTable, load_any_table, to_table
+from thresher.compact.method_table import MethodTable, load_any_table, to_table
 from thresher.embeddings.feature_groups import (
     FeatureRuns,
     MixedDimensionEmbedding,

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, strategies as st
 
 from thresher.baselines.mgqe import MgqeCodes, MgqeConfig, MgqeEmbedding, code_bits, pack_codes, unpack_codes
-from thresher.compact.stored import load_any_table, to_table
+from thresher.compact.method_table import load_any_table, to_table
 from thresher.errors import ConfigError
 
 SIZES = (4, 6)

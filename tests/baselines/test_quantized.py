@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from thresher.baselines.quantized import QuantizedConfig, QuantizedTable, round_to_int8
-from thresher.compact.stored import to_compact
+from thresher.compact.method_table import to_compact
 from thresher.search.budget import Budget
 from thresher.search.immediate import largest_within
 

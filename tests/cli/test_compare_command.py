@@ -64,7 +64,7 @@ def test_a_time_limit_names_only_files_that_exist(thresher, clicks, tmp_path, fl
     ]
     points = tmp_path / "c" / "points"
     if floor_done:
-        monkeypatch.setattr("thresher.experiment.compare._Sweep.time_is_up", lambda _: points.exists())
+        monkeypatch.setattr("thresher.experiment.comparison.sweep.Sweep.time_is_up", lambda _: points.exists())
     result = thresher(*words, "--time-limit", "0.001", *FAST)
     assert result.exit_code == 0, result.stderr
     assert result.stdout == ""

@@ -7,7 +7,7 @@ from torch import nn
 from thresher.compact.embedding import CompactEmbedding, QuantizedEmbedding, quantize_aware_
 from thresher.compact.encoding import MAX_CODE
 from thresher.compact.layouts import SCALE_BLOCK, compact_bytes
-from thresher.compact.stored import to_compact
+from thresher.compact.method_table import to_compact
 from thresher.compact.table import CompactTable
 from thresher.errors import ConfigError
 from thresher.kernels import compiling

@@ -6,7 +6,7 @@ from torch import nn
 
 from thresher.compact.embedding import CompactEmbedding
 from thresher.compact.layouts import compact_bytes, layout_of_mask
-from thresher.compact.stored import to_compact
+from thresher.compact.method_table import to_compact
 from thresher.compact.table import CompactTable
 from thresher.embeddings.pep import PepConfig, PepEmbedding
 from thresher.search.budget import Budget

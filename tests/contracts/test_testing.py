@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from thresher.baselines.hashing import HashConfig, HashEmbedding
-from thresher.compact.stored import MethodTable
+from thresher.compact.method_table import MethodTable
 from thresher.embeddings.stored_form import StoredForm
 from thresher.embeddings.uniform import UniformConfig, UniformEmbedding
 from thresher.models.fm import Fm, FmConfig

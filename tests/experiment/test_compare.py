@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 import thresher.experiment.compare
-import thresher.experiment.comparison.compare_cell
-import thresher.experiment.workflow
+import thresher.experiment.comparison.choice
+import thresher.experiment.comparison.sweep
+import thresher.experiment.stages
 from thresher.baselines.candidate_sizes import DartsEmbConfig
 from thresher.baselines.frequent import FrequentConfig
 from thresher.baselines.magnitude import MagnitudeConfig
@@ -56,9 +57,9 @@ KEYS = {"source", "model", "method", "config", "seed", "budget", "num_parameters
 
 @pytest.fixture(autouse=True)
 def small_grids(monkeypatch):
-    monkeypatch.setattr(thresher.experiment.compare, "method_grid", GRIDS.__getitem__)
+    monkeypatch.setattr(thresher.experiment.comparison.sweep, "method_grid", GRIDS.__getitem__)
     points = {"uniform": [UniformConfig(embedding_dim=width) for width in (8, 2)]}
-    monkeypatch.setattr(thresher.experiment.compare, "frontier_points", lambda method: points.get(method, []))
+    monkeypatch.setattr(thresher.experiment.comparison.sweep, "frontier_points", lambda method: points.get(method, []))
 
 
 @pytest.fixture
@@ -66,9 +67,9 @@ def trainings(monkeypatch):
     """How many trainings were begun anew, searches left out."""
     begun = []
     for name in ("train_model", "retrain_ticket"):
-        train = getattr(thresher.experiment.workflow, name)
+        train = getattr(thresher.experiment.stages, name)
         monkeypatch.setattr(
-            thresher.experiment.workflow,
+            thresher.experiment.stages,
             name,
             lambda *args, _train=train, **more: begun.append(1) or _train(*args, **more),
         )
@@ -79,7 +80,7 @@ def trainings(monkeypatch):
 def slow_clock(monkeypatch):
     """A second passes whenever somebody looks, however fast the machine is; each step of a training is looked at."""
     looks = count()
-    for module in ("experiment.compare", "training.progress"):
+    for module in ("experiment.comparison.sweep", "training.progress"):
         monkeypatch.setattr(f"thresher.{module}.monotonic", looks.__next__)
 
 
@@ -202,7 +203,7 @@ def widths_by_budget(monkeypatch):
         won = (cell.config.embedding.embedding_dim == 8) == (str(ticket.budget) == "500")
         return {"validation_auc": 0.6 + 0.1 * won, "num_parameters": ticket.num_parameters}
 
-    monkeypatch.setattr(thresher.experiment.comparison.compare_cell, "_validation_result", on_validation)
+    monkeypatch.setattr(thresher.experiment.comparison.choice, "_validation_result", on_validation)
 
 
 def cut_at(folder):

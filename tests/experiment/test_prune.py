@@ -24,8 +24,9 @@ from thresher.embeddings.pep import PepConfig
 from thresher.embeddings.uniform import UniformConfig
 from thresher.errors import BudgetError, ConfigError, DataError
 from thresher.experiment.config import RunConfig
-from thresher.experiment.prune import drop_doubts, encode_data, prune
+from thresher.experiment.prune import encode_data, prune
 from thresher.experiment.run.run_folder import Run
+from thresher.experiment.run.run_report import drop_doubts
 from thresher.experiment.run.run_workflow import RunWorkflow
 from thresher.models.autoint import AutoIntConfig
 from thresher.models.deepfm import DeepFmConfig
@@ -261,7 +262,7 @@ def test_a_failed_search_on_soft_labels_keeps_the_first_search(tmp_path, monkeyp
             raise BudgetError("it stalls")
         return find_tickets(*arguments, **options)
 
-    monkeypatch.setattr("thresher.experiment.workflow.find_tickets", find)
+    monkeypatch.setattr("thresher.experiment.stages.find_tickets", find)
     result = prune(replace(CONFIG, teacher_share=1.0), out=tmp_path / "run")
     teacher = result.frontier.metadata["distillation"]
     assert (teacher["share"], teacher["search_share"]) == (1.0, 0.0)

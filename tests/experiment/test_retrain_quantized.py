@@ -7,7 +7,7 @@ import torch
 
 import thresher.experiment.retrain
 from thresher.compact.embedding import CompactEmbedding, QuantizedEmbedding
-from thresher.compact.stored import make_trainable_
+from thresher.compact.method_table import make_trainable_
 from thresher.data.batches.split_batches import SplitBatches
 from thresher.data.encode.row_encoder import RowEncoder
 from thresher.experiment.retrain import retrain_quantized, short_training, train_model

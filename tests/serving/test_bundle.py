@@ -9,11 +9,12 @@ from torch import nn
 
 from forged_files import change_json, reseal
 from thresher.compact.embedding import CompactEmbedding, quantize_aware_
-from thresher.compact.stored import StoredEmbedding
+from thresher.compact.method_table import StoredEmbedding
 from thresher.embeddings.method_registry import build_embedding, embedding_config
 from thresher.errors import ConfigError, FormatError, ThresherError
 from thresher.models.model_registry import build_model
-from thresher.serving.bundle import convert_bundle, extend_bundle, open_bundle, save_bundle
+from thresher.serving.bundle import open_bundle, save_bundle
+from thresher.serving.change_bundle import convert_bundle, extend_bundle
 from thresher.serving.numpy_predictor import NumpyPredictor
 
 

@@ -13,7 +13,8 @@ from thresher.data.schema import Field, Label, Schema
 from thresher.embeddings.method_registry import build_embedding, embedding_config
 from thresher.errors import FormatError
 from thresher.models.model_registry import build_model, model_config
-from thresher.serving.bundle import extend_bundle, open_bundle, save_bundle, to_trainable
+from thresher.serving.bundle import open_bundle, save_bundle
+from thresher.serving.change_bundle import extend_bundle, to_trainable
 from thresher.serving.predictor import load_bundle
 
 

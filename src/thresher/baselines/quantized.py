@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from thresher.compact.stored import to_compact
+from thresher.compact.method_table import to_compact
 from thresher.compact.table import CompactTable
 from thresher.embeddings.base import BYTES_PER_VALUE, EmbeddingConfig, FieldEmbedding, new_table
 from thresher.embeddings.method_registry import register_embedding

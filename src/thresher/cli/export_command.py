@@ -178,7 +178,7 @@ def _quantize(
 ) -> Details:
     """Write the bundle with quantized values; with a run, its AUC is measured on the run's data."""
     from thresher.experiment.quantize import quantize_bundle
-    from thresher.serving.bundle import convert_bundle
+    from thresher.serving.change_bundle import convert_bundle
 
     if run is not None:
         rounded = quantize_bundle(run, source, folder, value_type, retrain=retrain, progress=progress)
@@ -195,7 +195,7 @@ def _quantize(
 
 
 def _write(to: str, folder: Path, out: Path) -> None:
-    from thresher.serving.bundle import copy_bundle
+    from thresher.serving.change_bundle import copy_bundle
     from thresher.serving.exports.export import export_csr, export_dense, export_onnx, export_program
     from thresher.serving.exports.onnx_raw import export_raw_onnx
     from thresher.serving.exports.torch_quantized import export_quantized

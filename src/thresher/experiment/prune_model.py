@@ -25,7 +25,8 @@ from thresher.experiment.floor import Floor
 from thresher.experiment.model_checks import check_folder, check_runs_compact, warn_of_probabilities
 from thresher.experiment.retrain import TrainedModel, count_model_bytes, evaluate_trained
 from thresher.experiment.run.run_folder import tickets_folder
-from thresher.experiment.workflow import Stages, Workflow
+from thresher.experiment.stages import Stages
+from thresher.experiment.workflow import Workflow
 from thresher.search.budget import Budget, parse_budgets
 from thresher.search.schedule import SearchConfig
 from thresher.search.ticket import Ticket

@@ -6,14 +6,15 @@ from functools import partial
 from pathlib import Path
 
 from thresher.compact.layouts import ValueType
-from thresher.compact.stored import make_trainable_
+from thresher.compact.method_table import make_trainable_
 from thresher.data.batches.split_batches import SplitBatches
 from thresher.data.table import EncodedTable
 from thresher.experiment.retrain import retrain_quantized, short_training
 from thresher.experiment.run.run_folder import Run
 from thresher.experiment.run.run_models import shuffled_batches
 from thresher.report.frontier import FrontierPoint
-from thresher.serving.bundle import Bundle, check_can_round, open_bundle, save_bundle
+from thresher.serving.bundle import Bundle, open_bundle, save_bundle
+from thresher.serving.change_bundle import check_can_round
 from thresher.training.distillation import SoftLabels
 from thresher.training.epoch import evaluate
 from thresher.training.progress import Progress

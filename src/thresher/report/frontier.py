@@ -48,16 +48,38 @@ class FrontierPoint:
     test_auc_sd: float | None = None
 
     @classmethod
-    def from_metrics(cls, *, validation: "Metrics", test: "Metrics | None" = None, **others: Any) -> "FrontierPoint":
-        """A point with the metrics of its splits; `others` are the other fields."""
-        for split, metrics in (("validation", validation), ("test", test)):
-            if metrics is not None:
-                others[f"{split}_auc"] = metrics.auc
-                others[f"{split}_logloss"] = metrics.logloss
-                others[f"{split}_rare_auc"] = metrics.rare_auc
-                if metrics.mean_label:
-                    others[f"{split}_calibration"] = metrics.mean_prediction / metrics.mean_label
-        return cls(**others)
+    def from_metrics(
+        cls,
+        *,
+        label: str,
+        budget: str | None,
+        seed: int,
+        num_parameters: int,
+        storage_bytes: int,
+        validation: "Metrics",
+        test: "Metrics | None" = None,
+    ) -> "FrontierPoint":
+        """A point with the metrics of its splits."""
+        point = cls(
+            label=label,
+            budget=budget,
+            seed=seed,
+            num_parameters=num_parameters,
+            storage_bytes=storage_bytes,
+            validation_auc=validation.auc,
+            validation_logloss=validation.logloss,
+            validation_calibration=_calibration(validation),
+            validation_rare_auc=validation.rare_auc,
+        )
+        if test is None:
+            return point
+        return replace(
+            point,
+            test_auc=test.auc,
+            test_logloss=test.logloss,
+            test_calibration=_calibration(test),
+            test_rare_auc=test.rare_auc,
+        )
 
     def auc(self, split: Split) -> float | None:
         return self.validation_auc if split == "validation" else self.test_auc
@@ -73,6 +95,11 @@ class FrontierPoint:
             return cls(**{name: value for name, value in content.items() if name in known})
         except TypeError as error:
             raise FormatError(f"incomplete point: {error}") from None
+
+
+def _calibration(metrics: "Metrics") -> float | None:
+    """Mean prediction / mean label; None without positive labels."""
+    return metrics.mean_prediction / metrics.mean_label if metrics.mean_label else None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,14 +8,12 @@
     tables/<module>.safetensors   one table per embedding, including first-order weights: compact, or in the form of
                               a method that shares or projects rows
 
-`save_bundle` writes a bundle, `open_bundle` checks it and builds its model. `extend_bundle` adds rows for new ids.
+`save_bundle` writes a bundle, `open_bundle` checks it and builds its model.
 """
 
-import copy
 import math
-import shutil
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +21,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from safetensors.torch import save_file
-from torch import Tensor, nn
+from torch import nn
 
 import thresher
 from thresher._internal.mapped_tensors import load_tensors
@@ -31,10 +29,8 @@ from thresher._internal.settings import config_from_mapping, config_to_mapping
 from thresher._internal.storage.documents import damaged_file
 from thresher._internal.storage.files import atomic_folder, write_json, write_text
 from thresher._internal.storage.folder_manifest import read_unchanged, write_manifest
-from thresher.attach.extend import Growth, Start, extend_table
-from thresher.compact.embedding import CompactEmbedding
 from thresher.compact.layouts import ValueType
-from thresher.compact.stored import AnyTable, StoredEmbedding, has_table, load_any_table, make_trainable_, to_table
+from thresher.compact.method_table import AnyTable, StoredEmbedding, has_table, load_any_table, to_table
 from thresher.compact.table import CompactTable
 from thresher.data.encode.row_encoder import RowEncoder
 from thresher.data.table import read_schema
@@ -42,7 +38,7 @@ from thresher.embeddings.base import FieldEmbedding
 from thresher.errors import ConfigError, FormatError
 from thresher.models.base import CtrModel, ModelConfig
 from thresher.models.model_registry import build_model, model_name
-from thresher.serving.manifest import ARTEFACT, FORMAT, VERSION, Manifest, bundle_file_names, read_manifest
+from thresher.serving.manifest import ARTEFACT, FORMAT, VERSION, Manifest, read_manifest
 from thresher.serving.model_card import FILE as CARD, model_card
 from thresher.serving.vocabularies import index_vocabularies, load_vocabularies, needs_key, save_vocabularies
 
@@ -166,91 +162,6 @@ def _open_bundle(folder: Path, *, verify: bool) -> Bundle:
     tables = manifest.load_tables(load_any_table)
     model = _build_model(manifest, config, encoder, tables)
     return Bundle(manifest.folder, encoder, model, config, tables, manifest.metadata, manifest.searched)
-
-
-def copy_bundle(source: str | Path, folder: str | Path) -> Path:
-    """Copy the files of a bundle that its manifest lists, after a check of their checksums."""
-    source, folder = Path(source), Path(folder)
-    with atomic_folder(folder) as temporary:
-        for name in sorted(bundle_file_names(source)):
-            (temporary / name).parent.mkdir(parents=True, exist_ok=True)
-            if (source / name).exists():  # bundles of version 1 have no manifest
-                shutil.copyfile(source / name, temporary / name)
-        read_manifest(temporary)
-    return folder
-
-
-def convert_bundle(source: str | Path, folder: str | Path, value_type: ValueType) -> Path:
-    """Copy a bundle with its values rounded to another type.
-
-    Metrics in the metadata were measured before rounding; they move under the key `before_rounding`.
-    """
-    bundle = open_bundle(source)
-    check_can_round(bundle, value_type)
-    metadata = dict(bundle.metadata)
-    if value_type != "fp32":
-        measured = [key for key in metadata if key == "storage_bytes" or key.startswith(("validation_", "test_"))]
-        before = {key: metadata.pop(key) for key in measured}
-        metadata |= {"value_type": value_type, "before_rounding": before}
-    parts = bundle.model, bundle.model_config, bundle.encoder
-    return save_bundle(folder, *parts, metadata=metadata, value_type=value_type, searched=bundle.searched)
-
-
-def check_can_round(bundle: Bundle, value_type: ValueType) -> None:
-    """Raise if the searched tables cannot be rounded to this type: only compact float32 tables can."""
-    searched = bundle.searched_tables or bundle.tables
-    is_float32 = all(isinstance(table, CompactTable) and table.value_type == "fp32" for table in searched.values())
-    if value_type != "fp32" and not is_float32:
-        raise ConfigError(
-            f"{bundle.folder}: only compact tables of float32 values can be rounded. Leave the value type unchanged."
-        )
-
-
-def extend_bundle(source: str | Path, folder: str | Path, encoder: RowEncoder, start: Start = "unknown") -> Path:
-    """Write a copy of a bundle for larger vocabularies; predictions for known ids do not change (see `extend_table`).
-
-    Args:
-        encoder: the new schema and vocabularies; each vocabulary must begin with the old one.
-        start: initial values of new rows. With `unknown`, predictions for new ids do not change either. Given rows are
-            for the embedding; other tables use their unknown feature.
-    """
-    bundle = open_bundle(source)
-    for old, new in zip(bundle.encoder.vocabularies, encoder.vocabularies, strict=False):
-        new_ids = dict(new.items())
-        if new.size < old.size or any(new_ids.get(value) != at for value, at in old.items()):
-            raise FormatError(f"the vocabularies do not begin with those of the bundle ({source}). Append new values.")
-    growth = Growth(bundle.encoder.schema.field_sizes, encoder.schema.field_sizes)
-    tables: dict[str, AnyTable] = {}
-    for name, table in bundle.tables.items():
-        if not isinstance(table, CompactTable):
-            raise FormatError(f"rows cannot be added to table {name!r} ({source}): it is not stored row by row")
-        is_embedding = bundle.model.get_submodule(name) is bundle.model.embedding
-        table_start = "unknown" if isinstance(start, Tensor) and not is_embedding else start
-        tables[name] = extend_table(table, growth, table_start)
-        bundle.model.set_submodule(name, StoredEmbedding(growth.new_sizes, tables[name]))
-    larger = replace(bundle, tables=tables)
-    sizes = {"num_parameters": larger.num_parameters, "storage_bytes": larger.searched_bytes}
-    metadata = {key: sizes.get(key, value) for key, value in bundle.metadata.items()}
-    parts, keyed = (bundle.model, bundle.model_config, encoder), growth.new_rows().numpy()
-    return save_bundle(folder, *parts, metadata=metadata, searched=bundle.searched, keyed=keyed)
-
-
-def to_trainable(bundle: Bundle) -> CtrModel:
-    """A trainable copy of a bundle's model, to refresh it: kept values and the network are trained.
-
-    Pruned tables stay pruned. Tables that were not searched, such as first-order weights by default, become dense.
-    """
-    for name, table in bundle.tables.items():
-        if not isinstance(table, CompactTable):
-            raise FormatError(f"table {name!r} is stored in the form of its method. Train a new model.")
-    model = copy.deepcopy(bundle.model, {id(table): table for table in bundle.tables.values()})  # they are memory maps
-    make_trainable_(model)
-    for name in bundle.tables.keys() - bundle.searched_tables.keys():
-        embedding = model.get_submodule(name)
-        assert isinstance(embedding, CompactEmbedding)
-        N, D = embedding.num_features, embedding.embedding_dim
-        model.set_submodule(name, nn.Embedding(N, D, _weight=embedding.to_dense().detach()))
-    return model.train()
 
 
 def _find_table_modules(model: nn.Module) -> dict[str, nn.Module]:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from thresher.compact.stored import AnyTable, StoredEmbedding
+from thresher.compact.method_table import AnyTable, StoredEmbedding
 from thresher.compact.table import CompactTable
 from thresher.data.schema import Schema
 from thresher.errors import ConfigError

@@ -47,10 +47,30 @@ class EncodingPlan:
             raise ConfigError(f"{problem}. Remove it from the inputs: the model would learn to copy it")
 
     @classmethod
-    def of(cls, config: DataConfig, *, fields: tuple[Field, ...], label: Label, **columns: Any) -> "EncodingPlan":
-        """A plan with the columns of a source (`dense`, `weight`, `file_format`) and the rules of the settings."""
-        rules = ("split", "split_seed", "vocabulary_from", "bad_rows", "vocabulary_like", "new_values")
-        return cls(fields=fields, label=label, **columns, **{name: getattr(config, name) for name in rules})
+    def of(
+        cls,
+        config: DataConfig,
+        *,
+        fields: tuple[Field, ...],
+        label: Label,
+        dense: tuple[DenseColumn, ...] = (),
+        weight: str | None = None,
+        file_format: FileFormat | None = None,
+    ) -> "EncodingPlan":
+        """A plan with the columns of a source and the rules of the settings."""
+        return cls(
+            fields=fields,
+            label=label,
+            dense=dense,
+            weight=weight,
+            file_format=file_format or FileFormat(),
+            split=config.split,
+            split_seed=config.split_seed,
+            vocabulary_from=config.vocabulary_from,
+            bad_rows=config.bad_rows,
+            vocabulary_like=config.vocabulary_like,
+            new_values=config.new_values,
+        )
 
 
 class DataSource(Protocol):

@@ -95,8 +95,14 @@ def _check_columns(names: Sequence[str | None], columns: Sequence[str], path: Pa
 def build_plan(config: DataConfig, known: Schema | None, guess: Guess | None, file_format: FileFormat) -> EncodingPlan:
     """Fields, label, dense and weight columns: from an earlier table, guessed, or from the settings."""
     if known is not None:
-        columns = {"dense": known.dense, "weight": known.weight, "file_format": file_format}
-        return EncodingPlan.of(config, fields=known.fields, label=known.label, **columns)
+        return EncodingPlan.of(
+            config,
+            fields=known.fields,
+            label=known.label,
+            dense=known.dense,
+            weight=known.weight,
+            file_format=file_format,
+        )
     fields, label = (config.fields, config.label) if guess is None else (guess.fields, guess.label)
     assert label is not None, "without a label, columns are guessed"
     return EncodingPlan.of(

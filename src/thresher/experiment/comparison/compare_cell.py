@@ -6,25 +6,26 @@ only tried are judged on validation, and the test split is read for the chosen o
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from thresher._internal.settings import config_from_mapping, config_to_mapping
-from thresher._internal.storage.files import read_json, write_json
+from thresher._internal.settings import config_to_mapping
+from thresher._internal.storage.files import write_json
 from thresher.data.table import EncodedTable
 from thresher.embeddings.base import EmbeddingConfig
 from thresher.embeddings.method_registry import method_name
 from thresher.errors import TimeLimitReached
+from thresher.experiment.comparison.searches import FoundTickets, tickets_by_budget
 from thresher.experiment.config import RunConfig
 from thresher.experiment.dense_start import DenseStart
 from thresher.experiment.floor import Floor
 from thresher.experiment.retrain import TrainedModel
 from thresher.experiment.run.run_models import ConfiguredModels, shuffled_batches
-from thresher.experiment.workflow import Stages, Workflow
-from thresher.search.budget import Budget, parse_budgets
-from thresher.search.ticket import SettingsTicket, Ticket
+from thresher.experiment.stages import Stages
+from thresher.experiment.workflow import Workflow
+from thresher.search.budget import Budget
+from thresher.search.ticket import Ticket
 from thresher.search.ticket_files import load_ticket
 from thresher.training.checkpoint import read_history
 from thresher.training.distillation import DistillationPlan, SoftLabels
@@ -141,7 +142,9 @@ class Cell(Workflow[TrainedModel]):
             place = f"search-{hashlib.sha256(','.join(map(str, missing)).encode()).hexdigest()[:8]}"
             reachable = [budget for budget in missing if budget not in self.unmet]
             tickets = self.stages.find_tickets(reachable, place, start=self.dense_start()) if reachable else []
-            found.folders |= {budget: f"{place}/{ticket.budget.slug}" for budget, ticket in _shared(tickets).items()}
+            found.folders |= {
+                budget: f"{place}/{ticket.budget.slug}" for budget, ticket in tickets_by_budget(tickets).items()
+            }
             found.unmet |= {budget: self.unmet[budget] for budget in missing if budget in self.unmet}
             found.save(self.folder / TICKETS)
             (self.folder / place / CHECKPOINT).unlink(missing_ok=True)
@@ -203,8 +206,8 @@ class Cell(Workflow[TrainedModel]):
     def _delete_checkpoint(self, ticket: Ticket | None) -> None:
         (self.folder / _training_folder(ticket) / CHECKPOINT).unlink(missing_ok=True)
 
-    def _found(self) -> "_FoundTickets":
-        return _FoundTickets.load(self.folder / TICKETS)
+    def _found(self) -> "FoundTickets":
+        return FoundTickets.load(self.folder / TICKETS)
 
     def _check_time(self) -> None:
         if self.stages.should_stop is not None and self.stages.should_stop():
@@ -213,100 +216,6 @@ class Cell(Workflow[TrainedModel]):
 
 def _training_folder(ticket: Ticket | None) -> str:
     return "trained" if ticket is None else f"retrained-{ticket.budget.slug}"
-
-
-@dataclass
-class Choice:
-    """Trials of one method, model and budget on the first seed.
-
-    Attributes:
-        trials: settings with their validation AUC and size, or with the reason why they cannot meet the budget.
-        exhausted: whether the whole grid was tried.
-    """
-
-    trials: list[Mapping[str, Any]] = field(default_factory=list)
-    exhausted: bool = False
-
-    @property
-    def num_tried(self) -> int:
-        return sum("unmet" not in trial for trial in self.trials)
-
-    def covers(self, trials: int) -> bool:
-        """Whether as many settings were tried as are allowed, or as there are."""
-        return self.exhausted or self.num_tried >= trials
-
-    def add(self, cell: Cell) -> None:
-        """Try the settings of a cell with one budget, or record why they cannot meet it."""
-        trial: dict[str, Any] = {"config": config_to_mapping(cell.config.embedding)}
-        (budget,) = cell.budgets
-        cell.check_budgets()
-        tickets = cell.find_tickets(cell.plans[0])
-        found = _validation_result(cell, tickets[0]) if tickets else {"unmet": cell.unmet[budget]}
-        self.trials.append({**trial, **found})
-
-    def best(self) -> EmbeddingConfig | None:
-        """The settings of highest validation AUC; None if none of those tried meets the budget."""
-        met = [trial for trial in self.trials if "unmet" not in trial]
-        best = max(met, key=lambda trial: float(trial["validation_auc"]), default=None)
-        return None if best is None else config_from_mapping(EmbeddingConfig, best["config"], where="chosen settings")
-
-    @property
-    def why_unmet(self) -> str:
-        return str(self.trials[-1]["unmet"]) if self.trials else "its grid is empty"
-
-    @classmethod
-    def load(cls, path: Path) -> "Choice":
-        return cls(**read_json(path)) if path.exists() else cls()
-
-    def save(self, path: Path) -> None:
-        write_json(path, {"trials": self.trials, "exhausted": self.exhausted})
-
-
-def _validation_result(cell: Cell, ticket: Ticket) -> Mapping[str, Any]:
-    """Validation AUC and size of a trial; trained once, then read from its file."""
-    path = cell.folder / f"trial-{ticket.budget.slug}.json"
-    if not path.exists():
-        trained = cell.retrain(ticket, cell.plans[0])
-        write_json(path, {"validation_auc": trained.fit.validation.auc, "num_parameters": trained.num_parameters})
-    return read_json(path)
-
-
-@dataclass
-class _FoundTickets:
-    """The folder of each budget's ticket, or why there is none."""
-
-    folders: dict[Budget, str]
-    unmet: dict[Budget, str]
-
-    @classmethod
-    def load(cls, path: Path) -> "_FoundTickets":
-        stored = read_json(path) if path.exists() else {"folders": {}, "unmet": {}}
-        by_budget = [{Budget.parse(text): value for text, value in stored[key].items()} for key in ("folders", "unmet")]
-        return cls(*by_budget)
-
-    def save(self, path: Path) -> None:
-        by_text = {key: {str(budget): value for budget, value in values.items()} for key, values in vars(self).items()}
-        write_json(path, by_text)
-
-
-def searched_together(budgets: Iterable[Budget], path: Path) -> dict[Budget, tuple[Budget, ...]]:
-    """Each budget with all budgets of its search, for every method and seed: those given in the same call.
-
-    Budgets of a later call have their own search, also for new seeds, so that all seeds of a budget are pruned over the
-    same range. New budgets are added to `path`.
-    """
-    searches = [parse_budgets(texts) for texts in read_json(path)["searches"]] if path.exists() else []
-    known = {budget for together in searches for budget in together}
-    if new := tuple(budget for budget in budgets if budget not in known):
-        searches.append(new)
-        write_json(path, {"searches": [[str(budget) for budget in together] for together in searches]})
-    return {budget: together for together in searches for budget in together}
-
-
-def _shared(tickets: Sequence[Ticket]) -> dict[Budget, Ticket]:
-    """Budget → ticket; a method that cannot use a larger budget, and has equal settings for both, has one ticket."""
-    first: dict[EmbeddingConfig, Ticket] = {}
-    return {t.budget: first.setdefault(t.embedding, t) if isinstance(t, SettingsTicket) else t for t in tickets}
 
 
 def settings_slug(config: EmbeddingConfig) -> str:

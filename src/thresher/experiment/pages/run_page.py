@@ -11,7 +11,8 @@ from thresher._internal.text import format_bytes, format_share
 from thresher.data.table import EncodedTable
 from thresher.experiment.pages.field_contents import MAX_ROWS, NUM_SHUFFLES, field_contents
 from thresher.experiment.pages.warnings import run_warnings
-from thresher.experiment.run.run_folder import SETTINGS, Run
+from thresher.experiment.run.run_folder import Run
+from thresher.experiment.run.run_parts import SETTINGS
 from thresher.report.frontier import Frontier, FrontierPoint
 from thresher.report.page import PAGE, write_page
 from thresher.serving.bundle import open_bundle

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from time import monotonic
 
 from thresher.experiment.effort import PRESETS, UNKNOWN_DENSE_EPOCHS, StageSettings
-from thresher.experiment.workflow import TRIAL_EPOCHS
+from thresher.experiment.stages import TRIAL_EPOCHS
 from thresher.search.budget import Budget
 from thresher.training.progress import Progress, ProgressState
 

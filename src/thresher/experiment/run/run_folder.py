@@ -5,9 +5,7 @@
 Each folder is named after the stage that fills it.
 """
 
-import glob
-import os
-from collections.abc import Container, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,10 +14,8 @@ import polars as pl
 
 from thresher._internal.processes import wait_for_files, writes_files
 from thresher._internal.settings import load_toml, save_toml, validate_config
-from thresher._internal.storage.files import exclusive_lock, is_temporary_path, read_json, remove
-from thresher._internal.text import list_first
+from thresher._internal.storage.files import exclusive_lock, is_temporary_path, read_json
 from thresher.data.config import DataConfig
-from thresher.data.table import other_files
 from thresher.errors import (
     ConfigError,
     FolderError,
@@ -31,17 +27,9 @@ from thresher.errors import (
 from thresher.experiment.config import RunConfig, changed_settings
 from thresher.experiment.data_argument import DATA_FILE, store_frame
 from thresher.experiment.run.repair import repair
+from thresher.experiment.run.run_parts import ENCODED, SEEDS, SETTINGS, UNFINISHED, delete_parts, delete_run
 from thresher.search.budget import Budget
-from thresher.serving.manifest import bundle_file_names
 from thresher.training.distillation import DistillationPlan, SoftLabels
-
-SETTINGS, ENCODED = "config.toml", "encoded"
-UNFINISHED = f"{ENCODED}.partial"
-PARTS = {SETTINGS, DATA_FILE, ENCODED, UNFINISHED, "dense", "tables", "tickets", "retrained", "bundles", "report"}
-SEEDS = "seeds"
-PARTS |= {"results.json", "floor", SEEDS}
-"""Everything that a run writes at the top of its folder."""
-REPORT_FILES = {"frontier.png", "frontier.svg", "kept.png", "kept.svg", "index.html", "fields.json"}
 
 
 @dataclass(frozen=True)
@@ -76,7 +64,7 @@ class Run:
         if stored is None and not _is_free(folder):
             raise FolderError(f"{folder} is not empty and holds no run. Choose another folder.")
         if force:
-            _delete_run(folder, DataConfig() if frame is not None else config.data)
+            delete_run(folder, DataConfig() if frame is not None else config.data)
         elif stored is not None and not resume:
             raise RunExistsError(f"{folder} already holds a run. Resume it, replace it, or choose another folder.")
         elif stored is not None and replace(stored, seeds=config.seeds) != config:  # seeds can be added
@@ -122,7 +110,7 @@ class Run:
                 except ThresherError:
                     if fresh and not any(folder.rglob("history.jsonl")):
                         with suppress(OSError):
-                            _delete_parts(folder, keep={ENCODED})
+                            delete_parts(folder, keep={ENCODED})
                     raise
             finally:
                 if not existed:
@@ -261,58 +249,3 @@ def _is_free(folder: Path) -> bool:
         (path.name == ENCODED and (path / "table.json").exists()) or path.name == UNFINISHED or is_temporary_path(path)
         for path in folder.iterdir()
     )
-
-
-def _delete_run(folder: Path, data: DataConfig) -> None:
-    """Empty the folder of a run; raise if anything but a run would be lost, or `data` would."""
-    if not folder.exists():
-        return
-    for path in _input_paths(data):
-        if _is_inside(folder, path):
-            raise FolderError(
-                f"the input {path} is inside {folder}, which would be replaced. Choose another folder for the run."
-            )
-    if others := sorted(_other_files(folder)):
-        raise FolderError(
-            f"{folder} is not replaced because it holds files that are not part of a run: {list_first(others)}. "
-            "Move them, or choose another folder."
-        )
-    _delete_parts(folder)
-
-
-def _other_files(folder: Path) -> Iterator[str]:
-    """Files that no run wrote: at the top of the folder, and in its table, bundles and report."""
-    yield from (path.name for path in folder.iterdir() if not _is_part(path))
-    for part in (ENCODED, UNFINISHED):
-        yield from (f"{part}/{name}" for name in other_files(folder / part))
-    for path in (folder / "report").glob("*"):
-        if path.name not in REPORT_FILES and not is_temporary_path(path):
-            yield f"report/{path.name}"
-    for path in (folder / "bundles").rglob("*"):
-        bundle = folder / "bundles" / path.relative_to(folder / "bundles").parts[0]
-        is_own = bundle.is_dir() and path.relative_to(bundle).as_posix() in bundle_file_names(bundle)
-        if path.is_file() and not is_own and not is_temporary_path(bundle):
-            yield path.relative_to(folder).as_posix()
-
-
-def _delete_parts(folder: Path, *, keep: Container[str] = ()) -> None:
-    """Delete what a run wrote; its settings last, so that the folder is recognised as a run until then."""
-    for path in sorted(folder.iterdir(), key=lambda path: path.name == SETTINGS):
-        if _is_part(path) and path.name not in keep:
-            remove(path)
-
-
-def _is_part(path: Path) -> bool:
-    return path.name in PARTS or is_temporary_path(path)
-
-
-def _input_paths(data: DataConfig) -> Iterator[str]:
-    """Every file and folder that the settings name, with patterns expanded."""
-    patterns = [*data.paths, *data.split.validation_paths, *data.split.test_paths, data.data_dir, data.vocabulary_like]
-    for pattern in filter(None, patterns):
-        yield from glob.glob(pattern, recursive=True) or [pattern]  # noqa: PTH207 - the pattern may be absolute
-
-
-def _is_inside(folder: Path, path: str) -> bool:
-    places = Path(path).resolve(), Path(os.path.abspath(path))  # noqa: PTH100 - the place of a link, not of its target
-    return any(place.is_relative_to(folder.resolve()) for place in places)

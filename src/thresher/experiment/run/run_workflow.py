@@ -27,7 +27,8 @@ from thresher.experiment.run.run_models import (
     with_first_order,
 )
 from thresher.experiment.run.start_from import load_start, load_weights_
-from thresher.experiment.workflow import Stages, Workflow, WorkflowResult
+from thresher.experiment.stages import Stages
+from thresher.experiment.workflow import Workflow, WorkflowResult
 from thresher.models.base import CtrModel
 from thresher.models.model_registry import FLOOR, has_embedding, model_config
 from thresher.report.frontier import FrontierPoint
@@ -261,17 +262,16 @@ class RunWorkflow(Workflow[FrontierPoint]):
 
 
 def _point(trained: TrainedModel, *, label: str, budget: str | None, seed: int) -> FrontierPoint:
-    return FrontierPoint.from_metrics(
+    point = FrontierPoint.from_metrics(
         label=label,
         budget=budget,
+        seed=seed,
         num_parameters=trained.num_parameters,
         storage_bytes=trained.storage_bytes,
         validation=trained.fit.validation,
         test=trained.test,
-        floor_gain=trained.floor_gain,
-        floor_gain_error=trained.floor_gain_error,
-        seed=seed,
     )
+    return replace(point, floor_gain=trained.floor_gain, floor_gain_error=trained.floor_gain_error)
 
 
 def _finish(folder: Path, point: FrontierPoint) -> None:

@@ -5,13 +5,14 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from thresher._internal.mapped_tensors import load_tensor_state_, tensor_state
-from thresher.compact.stored import StoredEmbedding
+from thresher.compact.method_table import StoredEmbedding
 from thresher.compact.table import CompactTable
 from thresher.data.encode.row_encoder import RowEncoder
 from thresher.data.table import EncodedTable
 from thresher.errors import ConfigError
 from thresher.experiment.dense_start import DenseStart
-from thresher.experiment.run.run_folder import ENCODED, Run
+from thresher.experiment.run.run_folder import Run
+from thresher.experiment.run.run_parts import ENCODED
 from thresher.serving.bundle import open_bundle
 
 

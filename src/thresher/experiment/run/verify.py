@@ -7,7 +7,7 @@ from pathlib import Path
 
 from thresher._internal.storage.documents import parse_json, read_bytes, unseal
 from thresher._internal.storage.folder_manifest import MANIFEST, open_manifest
-from thresher.compact.stored import load_any_table
+from thresher.compact.method_table import load_any_table
 from thresher.errors import FormatError
 from thresher.training.checkpoint import Checkpoint
 

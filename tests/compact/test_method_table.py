@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from thresher.compact.stored import MethodTable, load_any_table
+from thresher.compact.method_table import MethodTable, load_any_table
 from thresher.embeddings.method_registry import build_embedding, embedding_config
 from thresher.errors import FormatError
 

@@ -26,7 +26,7 @@ from thresher.baselines.hashing import (
 )
 from thresher.baselines.mgqe import MgqeConfig, MgqeEmbedding
 from thresher.compact.file import checksum, map_safetensors
-from thresher.compact.stored import MethodTable, load_any_table
+from thresher.compact.method_table import MethodTable, load_any_table
 from thresher.embeddings.feature_groups import FeatureRuns, MixedDimensionEmbedding
 from thresher.embeddings.stored_form import _kinds
 from thresher.errors import FormatError

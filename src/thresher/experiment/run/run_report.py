@@ -1,0 +1,182 @@
+"""The results of a run: metrics, cost and doubts in `results.json`, figures, and the report page."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from thresher._internal.processes import training_together, writes_files
+from thresher._internal.storage.files import read_json
+from thresher.data.table import EncodedTable
+from thresher.embeddings.method_registry import method_name
+from thresher.experiment.floor import NO_EMBEDDING
+from thresher.experiment.pages.run_page import write_run_page
+from thresher.experiment.run.cost import DENSE, Cost
+from thresher.experiment.run.run_folder import Run
+from thresher.models.model_registry import model_name
+from thresher.report.frontier import SPLITS, Frontier, FrontierPoint, mean_points
+from thresher.report.plots import plot_frontier, plot_kept
+from thresher.training.checkpoint import read_history
+from thresher.training.loop import HISTORY
+from thresher.training.metrics import auc_standard_error
+
+
+def write_report(
+    run: Run,
+    table: EncodedTable,
+    dense: FrontierPoint,
+    points: Sequence[FrontierPoint],
+    floor: FrontierPoint | None = None,
+) -> Frontier:
+    """Write `results.json`, the figures and the report page."""
+    improving = [name for name, folder in _trainings(run, points) if _still_improving(run, folder)]
+    dense, *points = [
+        replace(point, still_improving=(point.budget or DENSE) in improving) for point in (dense, *points)
+    ]
+    cost = Cost.of(_stage_folders(run))
+    metadata: dict[str, object] = {
+        "source": run.config.data.source,
+        "model": model_name(run.config.model),
+        "method": method_name(run.config.embedding),
+        "seed": run.config.seed,
+        "num_rows": table.num_rows,
+        "num_features": table.schema.num_features,
+        "seconds": cost.total_seconds,
+        "cost": cost.to_json(),
+        "still_improving": improving,
+        "auc_standard_error": _standard_errors(table, dense),
+        "distillation": _distillation(run),
+        "effort": run.config.effort,
+    }
+    frontier = Frontier(points=tuple(points), dense=dense, floor=floor, metadata=metadata)
+    drop = run.config.max_auc_drop
+    recommended = None if drop is None else frontier.smallest_within(drop)
+    if drop is not None:
+        labels = table.split("validation").labels
+        num_positive = int((labels != 0).sum())
+        doubts = drop_doubts(drop, dense.validation_auc, num_positive, len(labels) - num_positive)
+        metadata["recommended"] = None if recommended is None else recommended.budget
+        metadata |= {} if doubts is None else {"doubts": doubts}
+        frontier = replace(frontier, metadata=metadata)
+    if writes_files():
+        frontier.save(run.results)
+        plot_frontier(frontier, run.report / "frontier.png")
+        _plot_search(run, points)
+        with training_together(None):  # this process alone evaluates the models for the page
+            write_run_page(run, table, frontier, _trainings(run, points))
+    return frontier
+
+
+def write_mean(run: Run, seeds: Sequence[Frontier]) -> Frontier:
+    """Replace results and figure of the first seed by means over all seeds; `by_seed` has the single results."""
+    first = seeds[0]
+    (dense,) = mean_points([seed.dense for seed in seeds if seed.dense is not None])
+    floors = mean_points([seed.floor for seed in seeds if seed.floor is not None])
+    by_seed = [
+        {"seed": seed.metadata["seed"]} | {name: seed.to_json()[name] for name in ("floor", "dense", "points")}
+        for seed in seeds
+    ]
+    metadata = {
+        **first.metadata,
+        "seeds": [seed.metadata["seed"] for seed in seeds],
+        "seconds": sum(seed.metadata["seconds"] for seed in seeds),
+        "by_seed": by_seed,
+    }
+    points = mean_points([point for seed in seeds for point in seed.points])
+    frontier = Frontier(points=tuple(points), dense=dense, floor=floors[0] if floors else None, metadata=metadata)
+    drop = run.config.max_auc_drop
+    recommended = None if drop is None else frontier.smallest_within(drop)
+    if drop is not None:
+        metadata["recommended"] = None if recommended is None else recommended.budget
+    frontier.save(run.results)
+    plot_frontier(frontier, run.report / "frontier.png")
+    return frontier
+
+
+def _standard_errors(table: EncodedTable, dense: FrontierPoint) -> dict[str, float]:
+    """Standard error of the dense model's AUC on each split: how much AUC differs between samples of rows."""
+    errors: dict[str, float] = {}
+    for split in SPLITS:
+        labels, auc = table.split(split).labels, dense.auc(split)
+        num_positive = int((labels != 0).sum())
+        if auc is not None:
+            errors[split] = auc_standard_error(auc, num_positive, len(labels) - num_positive)
+    return errors
+
+
+def drop_doubts(drop: float, dense_auc: float, num_positive: int, num_negative: int) -> str | None:
+    """Why a recommendation by `max_auc_drop` may be noise, as a sentence; None if it is not."""
+    error = auc_standard_error(dense_auc, num_positive, num_negative)
+    if dense_auc < 0.5 + 2 * error:
+        return (
+            f"Warning: the dense model's validation AUC {dense_auc:.4f} is not clearly above 0.5 (standard error "
+            f"{error:.4f}). Any size may seem good enough."
+        )
+    if drop < error:
+        return (
+            f"Warning: the recommendation may be noise. A drop of {drop} is below the standard error {error:.4f} of "
+            f"the validation AUC ({num_positive:,} positive and {num_negative:,} negative rows)."
+        )
+    return None
+
+
+def _distillation(run: Run) -> dict[str, object]:
+    """The weight of teacher predictions in the labels and, if validation decided it, the AUC of each plan tried."""
+    found: dict[str, object] = {"num_teachers": run.config.num_teachers} if run.config.num_teachers > 1 else {}
+    if run.config.teacher_models:
+        found["teacher_models"] = [model_name(model) for model in run.config.teacher_models]
+    if run.choice.exists():
+        return {**read_json(run.choice), **found}
+    plan = run.distillation()
+    assert plan is not None, "retraining starts once the plan is chosen"
+    return {"share": plan.retraining, "search_share": plan.search, **found}
+
+
+def _trainings(run: Run, points: Sequence[FrontierPoint]) -> list[tuple[str, Path]]:
+    """The name and folder of each training: the dense model, the other teachers, the tickets."""
+    budgets, plan = [str(point.budget) for point in points], str(run.distillation())
+    others = range(2, len(run.config.all_teachers()) + 1) if run.config.largest_share else ()
+    teachers = [(f"teacher {number}", run.teacher_labels(number).parent) for number in others]
+    return [("dense", run.dense), *teachers, *((budget, run.retrained(budget) / plan) for budget in budgets)]
+
+
+def _still_improving(run: Run, folder: Path) -> bool:
+    """Whether a training ended at `max_epochs` with its best epoch."""
+    training = run.config.training
+    if not (folder / HISTORY).exists():  # retraining of 0 epochs
+        return False
+    values = [record["validation"][training.early_stopping_metric] for record in read_history(folder / HISTORY)]
+    best = max(values) if training.early_stopping_metric == "auc" else min(values)
+    return len(values) == training.max_epochs and values[-1] == best
+
+
+def _plot_search(run: Run, points: Sequence[FrontierPoint]) -> None:
+    """Draw the kept entries over the steps of the search, if the method searches epoch by epoch."""
+    history = run.tickets / HISTORY
+    records = [record for record in read_history(history) if "num_kept" in record] if history.exists() else []
+    if records:
+        plot_kept(
+            [record["step"] for record in records],
+            [record["num_kept"] for record in records],
+            run.report / "kept.png",
+            budgets={str(point.budget): point.num_parameters for point in points},
+        )
+
+
+def _stage_folders(run: Run) -> list[tuple[str, Path]]:
+    """The name and folder of everything that was trained, also of plans that were tried and not chosen."""
+    teachers = [run.teacher_labels(number).parent for number in range(2, len(run.config.all_teachers()) + 1)]
+    searches = dict.fromkeys(run.ticket_folder(plan) for plan in run.config.candidate_plans())
+    trials = sorted(run.trials.glob("*"))
+    retrained = [
+        (f"retrain {budget}", folder)
+        for budget in run.config.wanted_budgets()
+        for folder in sorted(run.retrained(budget).glob("*"))
+    ]
+    return [
+        (NO_EMBEDDING, run.floor),
+        (DENSE, run.dense),
+        *(("other teachers", folder) for folder in teachers),
+        *(("trial of soft labels", folder) for folder in trials),
+        *(("search", folder) for folder in searches),
+        *retrained,
+    ]
