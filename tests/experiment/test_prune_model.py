@@ -358,3 +358,39 @@ def test_batches_that_cannot_be_trained_on_are_refused(changed, message):
     given = {"inputs": (torch.arange(3),), "labels": torch.zeros(3), "batch_size": 2, "weights": None} | changed
     with pytest.raises(DataError, match=message):
         TensorBatches(**given)
+
+
+@pytest.fixture(scope="module")
+def pruned():
+    return prune_model(
+        Model(),
+        DATA,
+        ["50%", "20%"],
+        search=SearchConfig(plan_epochs=1, clock_steps=4, optimizer=FAST),
+        training=TrainingConfig(max_epochs=2, optimizer=FAST),
+        teacher_share=0.0,
+    )
+
+
+def test_results_print_as_a_table(pruned):
+    lines = str(pruned).splitlines()
+    (half,) = [line for line in lines if line.startswith("50%")]
+    assert half.split()[1] == "160"
+    assert f"{pruned.pruned['50%'].test.auc:.4f}" in half
+    assert [line.split()[0] for line in lines if line.startswith(("dense", "50%", "20%"))] == ["dense", "50%", "20%"]
+    assert f"{pruned.dense.test.auc:.4f}" in pruned._repr_html_()
+    assert pruned.frontier.points[0].bundle_bytes == pruned.pruned["50%"].model_bytes
+
+
+@pytest.mark.parametrize("looks", [True, False])
+def test_progress_is_shown_where_a_person_looks(monkeypatch, capsys, looks):
+    monkeypatch.setattr("thresher.report.progress_display._somebody_looks", lambda: looks)
+    prune_model(
+        Model(),
+        DATA,
+        "50%",
+        search=SearchConfig(plan_epochs=1, clock_steps=4, optimizer=FAST),
+        training=TrainingConfig(max_epochs=1, optimizer=FAST),
+        with_dense=False,
+    )
+    assert ("retrain 50%: done" in capsys.readouterr().err) == looks

@@ -53,3 +53,14 @@ def format_share(share: float) -> str:
     """
     percent = 100 * share
     return f"{percent:.0f} %" if percent >= 10 else f"{percent:.2g} %"
+
+
+def printable(text: str) -> str:
+    """Text without control characters but line ends: names and values from data must not control the terminal."""
+    return "".join(sign if sign.isprintable() or sign in "\n\t" else f"\\x{ord(sign):02x}" for sign in text)
+
+
+def shorten(text: str, width: int) -> str:
+    """Text cut to a width, marked with `…`; control characters become spaces."""
+    text = "".join(sign if sign.isprintable() else " " for sign in text)
+    return text if len(text) <= width else f"{text[: width - 1]}…"

@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from thresher.cli.display.console import Details, View, handle_errors, print_details, print_note
+from thresher.cli.display.console import Details, View, handle_errors, print_details
 from thresher.cli.display.progress import display
 from thresher.cli.options import (
     BUDGETS_HELP,
@@ -24,6 +24,7 @@ from thresher.cli.options import (
     output_field,
 )
 from thresher.errors import ConfigError
+from thresher.report.notes import print_note
 
 if TYPE_CHECKING:
     from thresher.experiment.comparison.compare_config import CompareConfig

@@ -6,21 +6,22 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from thresher._internal.text import shorten
 from thresher.cli.display.console import (
     Details,
     View,
     handle_errors,
     print_details,
     print_json,
-    print_note,
     print_rows,
     share_bar,
-    shorten,
     stdout,
 )
-from thresher.cli.display.progress import display
+from thresher.cli.display.progress import OPTIONS, display
 from thresher.cli.options import EncodeOptions, Force, Json, Quiet, RawSources, SettingsOptions, expand_options, option
 from thresher.errors import ConfigError
+from thresher.report.notes import print_note
+from thresher.report.progress_display import Display
 
 if TYPE_CHECKING:
     from thresher.data.summary import FieldPreview, FieldStatistics, Preview, TableStatistics
@@ -48,7 +49,7 @@ def encode(
     Memory is bounded for any number of rows. An interrupted encoding starts again.
     prune, search and compare encode by themselves, or take the folder written here.
     """
-    from thresher.cli.run_settings import print_guess, run_config
+    from thresher.cli.run_settings import run_config
     from thresher.data.encode.encode import encode as encode_source
     from thresher.data.encode.sources import build_source
     from thresher.data.summary import preview
@@ -57,7 +58,7 @@ def encode(
     if out is None and not dry_run:
         raise ConfigError("No output folder. Use --out FOLDER, or --dry-run to only look at the data.")
     source = build_source(config)
-    print_guess(source)
+    Display(OPTIONS).columns(source)
     if out is None or dry_run:
         found = preview(source)
         print_json(asdict(found)) if as_json else _print_preview(found)

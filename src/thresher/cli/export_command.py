@@ -8,11 +8,13 @@ import typer
 
 from thresher._internal.text import format_bytes, list_first
 from thresher._internal.user_code import import_modules
-from thresher.cli.display.console import Details, handle_errors, print_json, print_note
-from thresher.cli.display.progress import Display, display
+from thresher.cli.display.console import Details, handle_errors, print_json
+from thresher.cli.display.progress import display
 from thresher.cli.options import Imports, Json, Quiet, option
 from thresher.errors import BudgetError, ConfigError, FormatError
 from thresher.report.frontier import Frontier
+from thresher.report.notes import print_note
+from thresher.report.progress_display import Display
 
 if TYPE_CHECKING:
     from thresher.compact.layouts import ValueType

@@ -10,10 +10,11 @@ import typer
 
 from thresher._internal.text import list_first
 from thresher._internal.user_code import import_modules
-from thresher.cli.display.console import handle_errors, print_note
+from thresher.cli.display.console import handle_errors
 from thresher.cli.display.progress import display
 from thresher.cli.options import Imports, option
 from thresher.errors import ConfigError, DataError
+from thresher.report.notes import print_note
 
 if TYPE_CHECKING:
     import polars as pl

@@ -14,8 +14,8 @@ from typing import IO
 
 import typer
 
-from thresher.cli.display.console import print_note
 from thresher.errors import ConfigError
+from thresher.report.notes import print_note
 
 LONGEST_WAIT = timedelta(hours=12)
 """The other processes wait while the first one encodes the data."""

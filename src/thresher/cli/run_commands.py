@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from thresher.cli import options
-from thresher.cli.display.console import handle_errors, print_frontier, print_json, print_note
+from thresher.cli.display.console import handle_errors, print_frontier, print_json
 from thresher.cli.display.progress import display
 from thresher.cli.options import (
     DataOptions,
@@ -26,6 +26,7 @@ from thresher.cli.options import (
 )
 from thresher.cli.processes import joined_processes, start_processes
 from thresher.errors import ConfigError
+from thresher.report.notes import print_note
 
 if TYPE_CHECKING:
     from thresher.data.table import EncodedTable

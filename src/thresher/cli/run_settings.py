@@ -7,14 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from thresher._internal.settings import config_from_mapping, load_toml, override
-from thresher._internal.text import list_first
 from thresher._internal.user_code import import_modules
-from thresher.cli.display.console import print_note
 from thresher.cli.options import DataOptions, PruneOptions, SearchOptions, SettingsOptions
 from thresher.data.config import DataConfig, FieldConfig
-from thresher.data.encode.sources import DataSource, source_names
-from thresher.data.encode.user_files import FilesSource
-from thresher.data.read.column_values import SHOWN_VALUES
+from thresher.data.encode.sources import source_names
 from thresher.data.schema import DATE_PARTS
 from thresher.errors import ConfigError
 from thresher.experiment.config import RunConfig
@@ -66,28 +62,6 @@ def run_config(
 
 def split_names(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
-
-
-def print_guess(source: DataSource) -> None:
-    """Print the guessed columns and labels of raw files, so that a wrong guess is seen early."""
-    if not isinstance(source, FilesSource):
-        return
-    guess, positive = source.guess, source.plan.label.positive
-    if source.labels and positive and not any(each.meaning for each in source.labels):
-        found = list_first((repr(each.value) for each in source.labels), SHOWN_VALUES)
-        print_note(f"No label in the sampled rows is {' or '.join(map(repr, positive))} (--positive). Found {found}.")
-    if guess is None:
-        return
-    if guess.only_label:
-        print_note("Columns used, with a guessed label (change it with --label):")
-    else:
-        rows = f" from {guess.rows}" if guess.rows else ""
-        print_note(f"Guessed columns{rows} (change them with --label, --fields, --drop):")
-    width = max(len(column) for column, _ in guess.reasons)
-    for column, reason in guess.reasons:
-        print_note(f"  {column:<{width}}  {reason}")
-    if guess.unused:
-        print_note(f"Not used: {', '.join(guess.unused)}")
 
 
 def _override_from(config: RunConfig, table: str, options: object, names: Sequence[str]) -> RunConfig:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from thresher._internal.user_code import import_modules
-from thresher.cli.display.console import fold_text, handle_errors, print_json, print_rows, stdout
+from thresher.cli.display.console import handle_errors, print_json, print_rows, stdout
 from thresher.cli.options import Imports, Json
 from thresher.errors import ConfigError
+from thresher.report.notes import fold_text
 
 if TYPE_CHECKING:
     from thresher._internal.setting_list import Setting

@@ -11,11 +11,12 @@ from thresher.cli.compare_command import view_comparison
 from thresher.cli.data_commands import view_table
 from thresher.cli.display import console
 from thresher.cli.display.bundle_view import view_bundle
-from thresher.cli.display.console import Details, View, print_details, print_note
+from thresher.cli.display.console import Details, View, print_details
 from thresher.cli.display.ticket_view import view_ticket
 from thresher.cli.options import OUTPUT, Imports, Json, option
 from thresher.errors import ConfigError, FormatError
 from thresher.report.frontier import Frontier
+from thresher.report.notes import print_note
 
 if TYPE_CHECKING:
     pass

@@ -25,6 +25,7 @@ from thresher.experiment.comparison.sweep import Sweep
 from thresher.experiment.data_argument import Data, compare_settings, output_folder
 from thresher.experiment.pages.compare_page import write_comparison_page
 from thresher.report.html import figures_html
+from thresher.report.progress_display import run_progress
 from thresher.report.tables import comparison_table
 from thresher.search.budget import Budgets
 from thresher.training.progress import Grouped, RunProgress
@@ -106,12 +107,13 @@ def compare(
         config: further settings; those of `config.data` describe the columns.
         out: folder of the comparison; by default a new folder `runs/compare-<date>-<time>`.
         time_limit: seconds after which it stops; finished work and the checkpoint of an unfinished training are kept.
+        progress: a display; by default bars on a terminal, lines in a notebook, and nothing elsewhere.
     """
     folder = output_folder(out, "compare")
     settings, frame = compare_settings(data, folder, label, methods, budgets, config)
-    sweep = Sweep(settings, folder, Grouped(progress), time_limit)
     finished = True
-    with exclusive_lock(folder):
+    with exclusive_lock(folder), run_progress(progress) as shown:
+        sweep = Sweep(settings, folder, Grouped(shown), time_limit)
         try:
             sweep.run(frame)
         except TimeLimitReached:

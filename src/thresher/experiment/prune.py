@@ -21,6 +21,9 @@ from thresher.models.base import ModelConfig
 from thresher.models.model_registry import has_embedding, model_name
 from thresher.report.frontier import Frontier, FrontierPoint
 from thresher.report.html import figures_html, frontier_html
+from thresher.report.progress_display import run_progress
+from thresher.report.remarks import remarks
+from thresher.report.tables import plain_table
 from thresher.search.budget import Budgets
 from thresher.training.progress import Progress, Renamed, RunProgress
 
@@ -41,6 +44,9 @@ class PruneResult:
         """The smallest size within `max_auc_drop`; None if that was not set or no size is within it."""
         drop = self.run.config.max_auc_drop
         return None if drop is None else self.frontier.smallest_within(drop)
+
+    def __str__(self) -> str:
+        return "\n".join([plain_table(self.frontier), *remarks(self.frontier)])
 
     def _repr_html_(self) -> str:
         """Table and figure, in a notebook."""
@@ -95,14 +101,15 @@ def prune(
         out: folder of the run; by default a new folder `runs/prune-<date>-<time>`.
         resume: continue the run in `out`.
         force: replace the run in `out`.
+        progress: a display; by default bars on a terminal, lines in a notebook, and nothing elsewhere.
     """
-    with training_together(Processes.of()):
+    with training_together(Processes.of()), run_progress(progress) as shown:
         folder = common_folder(output_folder(out, "prune", resume=resume))
         settings, frame = run_settings(data, folder, label, budgets, model, config)
         check_settings(settings)
         with Run.started(folder, settings, resume=resume, force=force, frame=frame) as run:
-            table = encode_once(run, progress)
-            return run_stages(run, table, progress)
+            table = encode_once(run, shown)
+            return run_stages(run, table, shown)
 
 
 def common_folder(folder: Path) -> Path:

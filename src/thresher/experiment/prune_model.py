@@ -21,12 +21,17 @@ from thresher.embeddings.pep import PepConfig
 from thresher.errors import ConfigError, FolderError
 from thresher.experiment.dense_start import DenseStart
 from thresher.experiment.effort import Effort, RetrainingConfig, StageSettings
-from thresher.experiment.floor import Floor
+from thresher.experiment.floor import NO_EMBEDDING, Floor
 from thresher.experiment.model_checks import check_folder, check_runs_compact, warn_of_probabilities
 from thresher.experiment.retrain import TrainedModel, count_model_bytes, evaluate_trained
 from thresher.experiment.run.run_folder import tickets_folder
 from thresher.experiment.stages import Stages
 from thresher.experiment.workflow import Workflow
+from thresher.report.frontier import Frontier, FrontierPoint
+from thresher.report.html import frontier_html
+from thresher.report.progress_display import training_progress
+from thresher.report.remarks import remarks
+from thresher.report.tables import plain_table
 from thresher.search.budget import Budget, parse_budgets
 from thresher.search.schedule import SearchConfig
 from thresher.search.ticket import Ticket
@@ -59,6 +64,21 @@ class PrunedModels:
     pruned: Mapping[str, TrainedModel]
     distillation: DistillationPlan
     floor: TrainedModel | None = None
+
+    @property
+    def frontier(self) -> Frontier:
+        """Sizes and metrics of all models; `bundle_bytes` are the bytes of all weights."""
+        points = [_point(model, "pep", budget) for budget, model in self.pruned.items()]
+        dense = None if self.dense is None else _point(self.dense, "dense", None)
+        floor = None if self.floor is None else _point(self.floor, NO_EMBEDDING, None)
+        return Frontier(points=tuple(points), dense=dense, floor=floor)
+
+    def __str__(self) -> str:
+        return "\n".join([plain_table(self.frontier), *remarks(self.frontier)])
+
+    def _repr_html_(self) -> str:
+        """The table, in a notebook."""
+        return frontier_html(self.frontier)
 
 
 def prune_model(
@@ -101,6 +121,7 @@ def prune_model(
             of the unpruned model.
         folder: for histories, tickets and checkpoints. Work found there is resumed if it belongs to the same model,
             initial weights and rows; otherwise it is an error.
+        progress: a display; by default bars on a terminal, lines in a notebook, and nothing elsewhere.
     """
     wanted = parse_budgets(budgets)
     settings = StageSettings(
@@ -118,7 +139,6 @@ def prune_model(
         settings=settings,
         seed=seed,
         folder=None if folder is None else Path(folder),
-        progress=progress,
     )
     if stages.folder is not None:
         check_folder(stages.folder, model, data)
@@ -128,16 +148,17 @@ def prune_model(
     tables = attach(tried)
     check_runs_compact(tried, tables, data)
     del tried
-    workflow = _ModelWorkflow(
-        stages=stages,
-        budgets=wanted,
-        plans=plans,
-        tables=tables,
-        teachers=teachers,
-        with_dense=with_dense or trained,
-        trained=trained,
-    )
-    result = workflow.run()
+    with training_progress(progress) as shown:
+        workflow = _ModelWorkflow(
+            stages=replace(stages, progress=shown),
+            budgets=wanted,
+            plans=plans,
+            tables=tables,
+            teachers=teachers,
+            with_dense=with_dense or trained,
+            trained=trained,
+        )
+        result = workflow.run()
     pruned = {str(budget): trained for budget, trained in result.pruned.items()}
     return PrunedModels(tables, result.dense, pruned, result.plan, result.floor)
 
@@ -273,6 +294,10 @@ class _ModelWorkflow(Workflow[TrainedModel]):
             storage_bytes=sum(size.storage_bytes for size in sizes),
             model_bytes=count_model_bytes(trained.model),
         )
+
+
+def _point(model: TrainedModel, label: str, budget: str | None) -> FrontierPoint:
+    return replace(model.point(label=label, budget=budget, seed=None), bundle_bytes=model.model_bytes)
 
 
 def _without(model_bytes: int, tables: Iterable[Tensor]) -> int:

@@ -10,6 +10,7 @@ from thresher.attach.attach import attach_
 from thresher.attach.compact_tables import CompactedTable, compact_
 from thresher.attach.find_tables import Where
 from thresher.data.batches.batches import BatchSource
+from thresher.report.progress_display import training_progress
 from thresher.search.budget import Budgets, parse_budgets
 from thresher.search.entry_scores import Placeholder, Score, ScoredEntries
 from thresher.search.post_training import PostTrainingSearch
@@ -63,6 +64,7 @@ def prune_trained(
             how often each row is looked up.
         where: which tables to prune, as for `attach_`, like `min_features`.
         seed: of the order in which Shapley values are computed.
+        progress: a display; by default bars on a terminal, lines in a notebook, and nothing elsewhere.
 
     Returns:
         Budget as written → a copy of the model with compact, frozen tables.
@@ -76,7 +78,9 @@ def prune_trained(
     wanted = parse_budgets(budgets)
     search = PostTrainingSearch(searched, tables, wanted, placeholder=placeholder, seed=seed)
     pruned = {}
-    for ticket in search.run(batches, score, progress=progress):
+    with training_progress(progress) as shown:
+        tickets = search.run(batches, score, progress=shown)
+    for ticket in tickets:
         compact = copy.deepcopy(model)
         ticket.apply_(compact, rewind="final")
         pruned[str(ticket.budget)] = CompactModel(compact, compact_(compact))

@@ -13,6 +13,7 @@ from thresher.compact.layouts import ValueType
 from thresher.data.batches.batches import BatchSource
 from thresher.data.batches.split_batches import SplitBatches
 from thresher.embeddings.base import FieldEmbedding
+from thresher.report.frontier import FrontierPoint
 from thresher.search.ticket import Rewind, Ticket
 from thresher.training.distillation import SoftLabels
 from thresher.training.epoch import evaluate
@@ -46,6 +47,19 @@ class TrainedModel:
     test: Metrics | None
     floor_gain: float | None = None
     floor_gain_error: float | None = None
+
+    def point(self, *, label: str, budget: str | None, seed: int | None) -> FrontierPoint:
+        """Its size and metrics, for tables and figures."""
+        point = FrontierPoint.from_metrics(
+            label=label,
+            budget=budget,
+            seed=seed,
+            num_parameters=self.num_parameters,
+            storage_bytes=self.storage_bytes,
+            validation=self.fit.validation,
+            test=self.test,
+        )
+        return replace(point, floor_gain=self.floor_gain, floor_gain_error=self.floor_gain_error)
 
 
 def train_model(

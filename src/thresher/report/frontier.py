@@ -53,7 +53,7 @@ class FrontierPoint:
         *,
         label: str,
         budget: str | None,
-        seed: int,
+        seed: int | None,
         num_parameters: int,
         storage_bytes: int,
         validation: "Metrics",

@@ -9,7 +9,7 @@ import shlex
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, wraps
+from functools import wraps
 from inspect import signature
 from itertools import zip_longest
 from pathlib import Path
@@ -21,7 +21,7 @@ from rich.bar import Bar
 from rich.console import Console
 from rich.table import Table
 
-from thresher._internal.text import format_bytes
+from thresher._internal.text import format_bytes, printable
 from thresher.errors import (
     DataError,
     FileFormatError,
@@ -37,6 +37,7 @@ from thresher.errors import (
     WriteError,
 )
 from thresher.report.frontier import Frontier
+from thresher.report.notes import fold_text, print_note, stderr
 from thresher.report.remarks import remarks
 from thresher.report.tables import plain_table, rich_table
 
@@ -76,31 +77,6 @@ class View:
 
 def stdout() -> Console:
     return Console(highlight=False, emoji=False, soft_wrap=True)
-
-
-@cache  # notes must use the console of a running progress bar, which otherwise would be overwritten
-def stderr() -> Console:
-    return Console(stderr=True, highlight=False, emoji=False)
-
-
-def print_note(text: str, *, fold: bool = True) -> None:
-    """Print a note on stderr, on a terminal folded between words; `fold=False` for commands and paths to copy."""
-    console, text = stderr(), printable(text)
-    text = fold_text(text, console) if fold else text
-    console.print(text, markup=False, soft_wrap=True)
-
-
-def fold_text(text: str, console: Console) -> str:
-    """Text folded between words to the width of a terminal, each line indented like its first; unchanged elsewhere."""
-    if not console.is_terminal:
-        return text
-    folded: list[str] = []
-    for line in text.split("\n"):
-        indent = line[: len(line) - len(line.lstrip())]
-        further = f"{indent}  " if indent else ""
-        width = max(console.width, MIN_WIDTH)
-        folded += wrap(line, width, subsequent_indent=further, break_long_words=False, break_on_hyphens=False) or [""]
-    return "\n".join(folded)
 
 
 class _NoteHandler(logging.Handler):
@@ -167,17 +143,6 @@ def print_rows(rows: Sequence[Mapping[str, Any]]) -> None:
 def share_bar(share: float, width: int) -> Bar:
     """A bar for a share 0…1; a share above 0 is always visible."""
     return Bar(1, 0, max(share, 1 / (8 * width)) if share > 0 else 0, width=width)
-
-
-def printable(text: str) -> str:
-    """Text without control characters but line ends: names and values from data must not control the terminal."""
-    return "".join(sign if sign.isprintable() or sign in "\n\t" else f"\\x{ord(sign):02x}" for sign in text)
-
-
-def shorten(text: str, width: int) -> str:
-    """Text cut to a width, marked with `…`; control characters become spaces."""
-    text = "".join(sign if sign.isprintable() else " " for sign in text)
-    return text if len(text) <= width else f"{text[: width - 1]}…"
 
 
 def handle_errors(

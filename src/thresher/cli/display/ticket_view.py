@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from thresher._internal.text import format_bytes, format_share
+from thresher._internal.text import format_bytes, format_share, shorten
 from thresher.cli.display import console
 from thresher.cli.display.console import Details, View, print_details, print_rows
 
@@ -86,7 +86,7 @@ def print_fields(prefix: str, fields: "Sequence[FieldSummary]") -> None:
     rows = []
     for field in fields:
         row: Details = {
-            "field": console.shorten(field.field, NAME_WIDTH),
+            "field": shorten(field.field, NAME_WIDTH),
             "features": field.num_features,
             "features kept": field.num_kept,
             "features dropped": field.num_features - field.num_kept,

@@ -121,7 +121,7 @@ class RunWorkflow(Workflow[FrontierPoint]):
             floor = Floor.of(trained.model, self.stages.data.validation)
             if writes_files():
                 floor.save(run.floor_predictions)
-                point = _point(trained, label=NO_EMBEDDING, budget=None, seed=run.config.seed)
+                point = trained.point(label=NO_EMBEDDING, budget=None, seed=run.config.seed)
                 _finish(run.floor, replace(point, num_parameters=0, storage_bytes=0, bundle_bytes=self._size(trained)))
             wait_for_files()
         return FrontierPoint.from_json(read_json(done))
@@ -151,7 +151,7 @@ class RunWorkflow(Workflow[FrontierPoint]):
                 if needs_weights:
                     num_epochs = trained.fit.num_epochs if start is None else start.num_epochs
                     DenseStart.of(trained.model, num_epochs).save(run.dense_weights)
-                point = _point(trained_over, label="dense", budget=None, seed=config.seed)
+                point = trained_over.point(label="dense", budget=None, seed=config.seed)
                 _finish(run.dense, replace(point, bundle_bytes=self._size(trained_over)))
             wait_for_files()
         return FrontierPoint.from_json(read_json(done))
@@ -252,26 +252,13 @@ class RunWorkflow(Workflow[FrontierPoint]):
         """Write the model as a bundle, then its point on the frontier."""
         run, config = self.run_folder, self.run_folder.config
         assert isinstance(trained.model, CtrModel)
-        point = _point(trained, label=method_name(config.embedding), budget=str(ticket.budget), seed=config.seed)
+        point = trained.point(label=method_name(config.embedding), budget=str(ticket.budget), seed=config.seed)
         if writes_files():
             encoder, model, folder = RowEncoder.load(run.encoded), trained.model.to("cpu"), run.bundle(ticket.budget)
             bundle = save_bundle(folder, model, config.model, encoder, metadata=point.to_json())
             _finish(run.retrained(ticket.budget), replace(point, bundle_bytes=loaded_bytes(bundle)))
         wait_for_files()
         return FrontierPoint.from_json(read_json(run.retrained(ticket.budget) / "point.json"))
-
-
-def _point(trained: TrainedModel, *, label: str, budget: str | None, seed: int) -> FrontierPoint:
-    point = FrontierPoint.from_metrics(
-        label=label,
-        budget=budget,
-        seed=seed,
-        num_parameters=trained.num_parameters,
-        storage_bytes=trained.storage_bytes,
-        validation=trained.fit.validation,
-        test=trained.test,
-    )
-    return replace(point, floor_gain=trained.floor_gain, floor_gain_error=trained.floor_gain_error)
 
 
 def _finish(folder: Path, point: FrontierPoint) -> None:

@@ -5,10 +5,11 @@ import re
 import pytest
 from rich.console import Console
 
-from thresher.cli.display import console as console_module, progress as module
-from thresher.cli.display.console import print_logs, print_note
-from thresher.cli.display.progress import Bars, Lines
-from thresher.cli.display.progress_row import Row
+from thresher.cli.display.console import print_logs
+from thresher.report import notes as notes_module, progress_display as module
+from thresher.report.notes import print_note
+from thresher.report.progress_display import Bars, Lines
+from thresher.report.progress_row import Row
 from thresher.training.progress import ProgressState
 
 
@@ -121,7 +122,7 @@ def test_a_stage_that_starts_again_without_an_end_is_a_new_line(clock):
 def test_notes_and_log_messages_stay_above_the_bar(monkeypatch):
     """Messages such as those of kernels being compiled were overwritten, and the bar repeated."""
     console = new_console(width=80)
-    monkeypatch.setattr(console_module, "stderr", lambda: console)
+    monkeypatch.setattr(notes_module, "stderr", lambda: console)
     print_logs()
     with Bars(console) as bars:
         bars.encoding(10, 10, "reading")
@@ -136,7 +137,7 @@ def test_notes_and_log_messages_stay_above_the_bar(monkeypatch):
 
 
 def test_notes_use_the_console_of_the_bar():
-    assert console_module.stderr() is console_module.stderr()
+    assert notes_module.stderr() is notes_module.stderr()
 
 
 @pytest.mark.parametrize("width", [40, 80, 120])

@@ -7,7 +7,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from thresher.cli.display.console import shorten
+from thresher._internal.text import shorten
 from thresher.training.progress import ProgressState
 
 WIDE = 100  # columns from which names and bars are longer
