@@ -80,13 +80,13 @@ def test_the_cost_of_every_stage_is_in_the_results(standard):
 
 
 def test_given_settings_are_used_and_absent_ones_follow_the_preset():
-    training = TrainingConfig(max_epochs=30, patience=5, optimizer=OptimizerConfig(learning_rate=0.01))
+    training = TrainingConfig(max_epochs=30, patience=5, optimizer=OptimizerConfig(learning_rate=0.001))
     open_settings = StageSettings(effort="standard", search=SearchConfig(), training=training)
     preset = PRESETS["standard"]
     assert open_settings.search_config(20, soft_labels=True).halving_epochs == pytest.approx(20 * preset.halving_share)
     assert open_settings.search_config(20, soft_labels=False).learning_rate_factor == preset.hard_rate
     tuned = open_settings.retraining_config(20, soft_labels=True)
-    assert tuned.optimizer.learning_rate == pytest.approx(0.01 * preset.soft_rate)
+    assert tuned.optimizer.learning_rate == pytest.approx(0.001 * preset.soft_rate)
     assert (tuned.max_epochs, tuned.patience) == (round(20 * preset.retraining_share), preset.patience)
 
     given = StageSettings(
@@ -98,7 +98,28 @@ def test_given_settings_are_used_and_absent_ones_follow_the_preset():
     search = given.search_config(20, soft_labels=True)
     assert (search.plan_epochs, search.halving_epochs, search.learning_rate_factor) == (3, None, 7.0)
     tuned = given.retraining_config(20, soft_labels=True)
-    assert (tuned.optimizer.learning_rate, tuned.patience, tuned.max_epochs) == (0.005, 4, 9)
+    assert (tuned.optimizer.learning_rate, tuned.patience, tuned.max_epochs) == (0.0005, 4, 9)
+
+
+@pytest.mark.parametrize(("given", "raised"), [(0.0001, 0.0003), (0.002, 0.003), (0.003, 0.003), (0.01, 0.01)])
+def test_rates_are_raised_to_a_highest_one_and_higher_ones_are_kept(given, raised):
+    optimizer = OptimizerConfig(learning_rate=given)
+    settings = StageSettings(
+        effort="standard", search=SearchConfig(optimizer=optimizer), training=TrainingConfig(optimizer=optimizer)
+    )
+    search = settings.search_config(20, soft_labels=True)
+    assert search.learning_rate_factor is not None
+    assert given * search.learning_rate_factor == pytest.approx(raised)
+    assert settings.retraining_config(20, soft_labels=True).optimizer.learning_rate == pytest.approx(raised)
+
+
+def test_an_effort_decides_how_long_labels_are_tried():
+    settings = {
+        effort: StageSettings(effort=effort, search=SearchConfig(), training=TrainingConfig()) for effort in PRESETS
+    }
+    assert {effort: own.trial_epochs for effort, own in settings.items()} == {
+        "fast": 1, "standard": 2, "best": 2, "paper": 2,
+    }  # fmt: skip
 
 
 def test_the_published_way_and_methods_without_a_dense_start():

@@ -46,6 +46,10 @@ class RetrainingConfig:
             raise ConfigError(f"retraining.max_epochs is {self.max_epochs}; it must be 0 or more")
 
 
+TRIAL_EPOCHS = 2
+"""Length of the training on which labels are tried, unless an effort shortens it."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Preset:
     """What an effort decides for a search that starts from the dense model."""
@@ -55,12 +59,20 @@ class Preset:
     halving_share: float  # epochs in which the kept entries halve, as a share of the dense training's epochs
     retraining_share: float  # most epochs of retraining, as a share of the dense training's epochs
     patience: int
+    trial_epochs: int = TRIAL_EPOCHS  # length of the training on which labels are tried
     soft_rate: float = 3.0  # factor of the learning rate on soft labels, which a model cannot memorise
     hard_rate: float = 2.0
 
+    def rate_factor(self, learning_rate: float, *, soft_labels: bool) -> float:
+        """The factor of a learning rate, which is not raised above `HIGHEST_RATE`."""
+        factor = self.soft_rate if soft_labels else self.hard_rate
+        return min(factor, max(1.0, HIGHEST_RATE / learning_rate)) if learning_rate else factor
 
+
+HIGHEST_RATE = 0.003
+"""Presets raise learning rates up to this one: a higher one that suits the dense model is too high for a ticket."""
 PRESETS: dict[Effort, Preset | None] = {
-    "fast": Preset(halving_share=0.04, retraining_share=0.12, patience=1),
+    "fast": Preset(halving_share=0.04, retraining_share=0.12, patience=1, trial_epochs=1),
     "standard": Preset(halving_share=0.12, retraining_share=0.4, patience=1),
     "best": Preset(halving_share=0.25, retraining_share=2.0, patience=3),
     "paper": None,
@@ -104,6 +116,12 @@ class StageSettings:
         return self.search.start or ("initial" if preset is None else preset.start)
 
     @property
+    def trial_epochs(self) -> int:
+        """Length of the training on which labels are tried, for a search that starts from the dense model."""
+        preset = PRESETS[self.effort]
+        return TRIAL_EPOCHS if preset is None else preset.trial_epochs
+
+    @property
     def resolved_rewind(self) -> Rewind:
         """The weights that retraining starts from."""
         if self.rewind is not None:
@@ -122,7 +140,8 @@ class StageSettings:
         if config.plan_epochs is None and config.halving_epochs is None:
             config = replace(config, halving_epochs=preset.halving_share * (dense_epochs or UNKNOWN_DENSE_EPOCHS))
         if config.learning_rate_factor is None:
-            config = replace(config, learning_rate_factor=preset.soft_rate if soft_labels else preset.hard_rate)
+            factor = preset.rate_factor(config.optimizer.learning_rate, soft_labels=soft_labels)
+            config = replace(config, learning_rate_factor=factor)
         return config
 
     def retraining_config(self, dense_epochs: int | None, *, soft_labels: bool) -> TrainingConfig:
@@ -135,7 +154,8 @@ class StageSettings:
         if self.post_training:
             max_epochs = max_epochs or 0
         if preset is not None and self.start == "dense":
-            factor = (preset.soft_rate if soft_labels else preset.hard_rate) if factor is None else factor
+            if factor is None:
+                factor = preset.rate_factor(config.optimizer.learning_rate, soft_labels=soft_labels)
             patience = preset.patience if patience is None else patience
             epochs = max(2, round(preset.retraining_share * (dense_epochs or UNKNOWN_DENSE_EPOCHS)))
             max_epochs = min(epochs, config.max_epochs) if max_epochs is None else max_epochs

@@ -21,8 +21,6 @@ from thresher.training.progress import Progress, Renamed
 
 TRIAL_BUDGET = "5%"
 """Size at which labels are tried."""
-TRIAL_EPOCHS = 2
-"""Length of the training on which labels are tried."""
 
 
 class ModelBuilder(Protocol):
@@ -141,7 +139,7 @@ class Stages:
             ticket,
             self.models.for_ticket(ticket),
             self._data(test=False),
-            replace(training, max_epochs=TRIAL_EPOCHS),
+            replace(training, max_epochs=self.settings.trial_epochs),
             rewind="final",
             seed=self.seed,
             folder=self._folder(name),

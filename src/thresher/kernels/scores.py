@@ -38,6 +38,7 @@ _UNCOUNTED, _COUNTED, _CHANGING = 0, 1, 2
 _CHUNKS_PER_THREAD = 2
 _HALF = 1 << 16
 _BELOW_ALL = -(1 << 31)  # a key that no score has: −∞ is above it
+_SORTED_ENTRIES = 1 << 22  # tables up to this size are partially sorted, which is faster than histograms of 65,536 bins
 
 
 class ScoreHistogram:
@@ -260,6 +261,9 @@ def _kth_key(tables: Sequence[ScoredTable], k: int) -> int:
     num_entries = sum(table.shape[0] * table.shape[1] for table in tables)
     if not 1 <= k <= num_entries:
         raise ValueError(f"k is {k}: expected 1 to {num_entries}, the number of scores.")
+    if num_entries <= _SORTED_ENTRIES:
+        every = torch.cat([keys.flatten() for *_, keys in _key_chunks(tables)]).numpy()
+        return int(np.partition(every, num_entries - k)[num_entries - k])
     upper = torch.zeros(_HALF, dtype=torch.int64)
     for *_, keys in _key_chunks(tables):
         upper += torch.bincount((keys >> 16).flatten() + _HALF // 2, minlength=_HALF)
@@ -280,10 +284,10 @@ def _bin_of(counts: Tensor, k: int) -> tuple[int, int]:
 
 
 def _key_chunks(tables: Sequence[ScoredTable]) -> Iterator[tuple[int, int, int, Tensor]]:
-    """`(index of the table, start, stop, keys int64 [rows, D])`: keys are integers in the order of the scores."""
+    """`(index of the table, start, stop, keys int32 [rows, D])`: keys are integers in the order of the scores."""
     for index, table, start, stop in _chunks(tables):
         bits = (table.scores(start, stop).float().cpu() + 0.0).contiguous().view(torch.int32)  # + 0 makes −0 equal 0
-        keys = (bits ^ ((bits >> 31) & 0x7FFFFFFF)).long()
+        keys = bits ^ ((bits >> 31) & 0x7FFFFFFF)
         if table.padding_id is not None and start <= table.padding_id < stop:
             keys[table.padding_id - start] = _BELOW_ALL
         yield index, start, stop, keys

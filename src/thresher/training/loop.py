@@ -35,6 +35,7 @@ from thresher.training.gradient_exchange import GradientExchange
 from thresher.training.interrupts import SafeInterrupt, deferred_interrupts
 from thresher.training.metrics import Metrics
 from thresher.training.progress import Progress, StageProgress
+from thresher.training.tiny_numbers import tiny_numbers_as_zero
 
 if TYPE_CHECKING:
     from thresher.data.batches.batches import BatchSource
@@ -134,11 +135,12 @@ def run_epochs(
 
         try:
             while not controller.finished:
-                loss = train_epoch(
-                    model, data.train, optimizer, run.epoch,
-                    start=run.step, on_step=on_step, progress=show, running=run.loss,
-                    exchange=exchange, stop=stop_reason,
-                )  # fmt: skip
+                with tiny_numbers_as_zero():
+                    loss = train_epoch(
+                        model, data.train, optimizer, run.epoch,
+                        start=run.step, on_step=on_step, progress=show, running=run.loss,
+                        exchange=exchange, stop=stop_reason,
+                    )  # fmt: skip
                 agree_on_statistics(model)
                 with nullcontext() if average is None else average.in_place():
                     with interrupts.immediate() if processes is None else nullcontext():

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, replace
 from time import monotonic
 
 from thresher.experiment.effort import PRESETS, UNKNOWN_DENSE_EPOCHS, StageSettings
-from thresher.experiment.stages import TRIAL_EPOCHS
 from thresher.search.budget import Budget
 from thresher.training.progress import Progress, ProgressState
 
@@ -49,7 +48,7 @@ class ExpectedCost:
         )
 
     def trial_epochs(self) -> float:
-        return TRIAL_EPOCHS * self.num_plans if self.num_plans > 1 else 0
+        return self.settings.trial_epochs * self.num_plans if self.num_plans > 1 else 0
 
     def search_epochs(self, dense_epochs: int) -> float:
         config = self.settings.search_config(dense_epochs, soft_labels=True)
