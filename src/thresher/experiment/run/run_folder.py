@@ -64,7 +64,7 @@ class Run:
         if stored is None and not _is_free(folder):
             raise FolderError(f"{folder} is not empty and holds no run. Choose another folder.")
         if force:
-            delete_run(folder, DataConfig() if frame is not None else config.data)
+            delete_run(folder, DataConfig() if frame is not None else config.data, start_from=config.start_from)
         elif stored is not None and not resume:
             raise RunExistsError(f"{folder} already holds a run. Resume it, replace it, or choose another folder.")
         elif stored is not None and replace(stored, seeds=config.seeds) != config:  # seeds can be added

@@ -9,9 +9,7 @@ from thresher._internal.storage.files import is_temporary_path, remove
 from thresher._internal.text import list_first
 from thresher.data.config import DataConfig
 from thresher.data.table import other_files
-from thresher.errors import (
-    FolderError,
-)
+from thresher.errors import FolderError
 from thresher.experiment.data_argument import DATA_FILE
 from thresher.serving.manifest import bundle_file_names
 
@@ -23,8 +21,8 @@ PARTS |= {"report", "results.json", SEEDS}
 REPORT_FILES = {"frontier.png", "frontier.svg", "kept.png", "kept.svg", "index.html", "fields.json"}
 
 
-def delete_run(folder: Path, data: DataConfig) -> None:
-    """Empty the folder of a run; raise if anything but a run would be lost, or `data` would."""
+def delete_run(folder: Path, data: DataConfig, *, start_from: str | None = None) -> None:
+    """Empty the folder of a run; raise if other files would be lost, or `data`, or the model of `start_from`."""
     if not folder.exists():
         return
     for path in _input_paths(data):
@@ -32,6 +30,11 @@ def delete_run(folder: Path, data: DataConfig) -> None:
             raise FolderError(
                 f"the input {path} is inside {folder}, which would be replaced. Choose another folder for the run."
             )
+    if start_from is not None and _is_inside(folder, start_from):
+        raise FolderError(
+            f"the trained model of start_from ({start_from}) is inside {folder}, which would be replaced. "
+            "Choose another folder for the run."
+        )
     if others := sorted(_other_files(folder)):
         raise FolderError(
             f"{folder} is not replaced because it holds files that are not part of a run: {list_first(others)}. "
