@@ -10,8 +10,9 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from run import RESULTS
+from run import RESULTS, result_effort
 from thresher._internal.storage.files import read_json
+from thresher.errors import ConfigError
 
 MODELS = {"fm": ("FM", ("20k", "6541")), "deepfm": ("DeepFM", ("8604",)), "autoint": ("AutoInt", ("9000",))}
 EFFORTS = {"fast": "#E69F00", "standard": "#0072B2", "best": "#009E73"}
@@ -23,7 +24,10 @@ def effort_points(model: str, effort: str) -> list[dict[str, Any]]:
     path = RESULTS / "movielens-1m" / model / f"effort-{effort}.json"
     if not path.exists():
         return []
-    seeds = list(read_json(path)["seeds"].values())
+    result = read_json(path)
+    if (found := result_effort(result)) != effort:
+        raise ConfigError(f"{path} holds results of effort {found}. Make it again.")
+    seeds = list(result["seeds"].values())
     cost = mean(seed["cost"]["total_cpu_over_dense"] for seed in seeds)
     points = zip(*(seed["points"] for seed in seeds), strict=True)
     return [

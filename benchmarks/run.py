@@ -128,6 +128,16 @@ def _with_effort_paper(stored: Mapping[str, Any]) -> dict[str, Any]:
     return others | {"effort": "paper", "search": search}
 
 
+def result_effort(result: Mapping[str, Any]) -> str:
+    """The effort that a result file was made with; `paper` if it is older than efforts. Raises if seeds differ."""
+    stored = {seed.get("effort") or "paper" for seed in result["seeds"].values()} | {
+        result["config"].get("effort", "paper")
+    }
+    if len(stored) > 1:
+        raise ConfigError(f"{result['experiment']} holds results of effort {', '.join(sorted(stored))}. Make it again.")
+    return stored.pop()
+
+
 def summary(seeds: "list[dict]") -> list[dict]:
     """Return mean and standard deviation over seeds for each budget, the dense model first."""
     by_budget: dict[str | None, list[dict]] = {}

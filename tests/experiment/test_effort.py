@@ -133,6 +133,18 @@ def test_the_published_way_and_methods_without_a_dense_start():
     assert RunConfig(embedding=PepConfig(pressure="decay")).stage_settings().start == "initial"
 
 
+def test_paper_gives_the_numbers_of_the_published_way_spelled_out(tmp_path):
+    common = replace(CONFIG, training=replace(CONFIG.training, max_epochs=2), teacher_share=0.0, budgets=("20%", "5%"))
+    short = replace(CONFIG.search, warmup_epochs=1.0)
+    paper = prune(replace(common, effort="paper", search=short), out=tmp_path / "paper")
+    spelled = replace(short, start="initial", plan_epochs=20.0)
+    published = prune(replace(common, search=spelled, rewind="initial"), out=tmp_path / "published")
+    assert paper.frontier.points == published.frontier.points
+    assert paper.frontier.dense == published.frontier.dense
+    continued = prune(replace(common, search=replace(spelled, start="dense")), out=tmp_path / "continued")
+    assert continued.frontier.points != paper.frontier.points
+
+
 def test_rewinding_after_a_search_from_the_dense_model_uses_the_initial_weights(tmp_path):
     config = replace(CONFIG, rewind="initial", budgets=("20%",), training=replace(CONFIG.training, max_epochs=1))
     result = prune(config, out=tmp_path / "run")

@@ -98,6 +98,22 @@ def test_data_that_is_to_be_read_is_not_thrown_away_first(run, tmp_path, monkeyp
     assert content(run.folder) == before
 
 
+@pytest.mark.parametrize("start", ["run", "run/bundles/2pct", "link"])
+def test_the_model_to_start_from_is_not_thrown_away_first(run, tmp_path, monkeypatch, start):
+    monkeypatch.chdir(tmp_path)
+    Path("link").symlink_to("run")
+    before = content(run.folder)
+    config = RunConfig(start_from=start)
+    if start == ".":  # a folder around the run is not replaced
+        Run.start(run.folder, config, force=True)
+        return
+    with pytest.raises(
+        ConfigError, match=r"trained model of start_from \(.*\) is inside .*run, which would be replaced"
+    ):
+        Run.start(run.folder, config, force=True)
+    assert content(run.folder) == before
+
+
 def test_a_folder_with_only_an_encoded_table_is_free(run):
     for part in ("config.toml", "tickets/300/mask.safetensors", "results.json"):
         (run.folder / part).unlink()
