@@ -14,7 +14,8 @@ from thresher.search.budget import Budget, check_budgets, parse_budgets
      ("0.5 %", "share", Fraction(5, 1000)), ("10%rows", "rows", Fraction(1, 10)),
      ("0.5% rows", "rows", Fraction(1, 200)),
      ("1MB", "bytes", 1_000_000), ("1mb", "bytes", 1_000_000), ("512KiB", "bytes", 524_288), ("1.5GB", "bytes", 1.5e9),
-     ("100B", "bytes", 100), ("1,500 B", "bytes", 1500),
+     ("1MB bundle", "bundle", 1_000_000), ("60kbbundle", "bundle", 60_000), ("100B", "bytes", 100),
+     ("1,500 B", "bytes", 1500),
      ("16.1k", "parameters", 16_100), ("2.01M", "parameters", 2_010_000), ("8.03KB", "bytes", 8_030)],
 )  # fmt: skip
 def test_reads_budgets_as_people_write_them(text, unit, amount):
@@ -22,7 +23,10 @@ def test_reads_budgets_as_people_write_them(text, unit, amount):
     assert (budget.unit, budget.amount) == (unit, amount)
 
 
-@pytest.mark.parametrize("text", ["", "many", "-3", "0", "0%", "101%", "3x", "1.5", "2 %%", "nan", "5b", "1e3", "0.02"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "many", "-3", "0", "0%", "101%", "3x", "1.5", "2 %%", "nan", "5b", "1e3", "0.02", "3k bundle", "2%bundle"],
+)
 def test_invalid_budgets_are_refused_with_examples(text):
     with pytest.raises(BudgetError, match=r"budget .*(30k|above 0|100%)"):
         Budget.parse(text)

@@ -13,7 +13,7 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 DATA, MODEL, OUTPUT = "Data", "Model and search", "Run and output"
-BUDGETS_HELP = "Target sizes: parameters, shares of the table, or bytes; default 10%,5%,2%,1%."
+BUDGETS_HELP = "Target sizes: parameters, shares of the table, bytes (1MB, '1MB bundle'); default 10%,5%,2%,1%."
 _RAW = (
     "Your files (CSV, TSV, Parquet, also .gz or .zst; several or a 'glob*'), or a data set by name: "
     "movielens-1m, criteo, avazu (with --data-dir, or followed by its files), synthetic"

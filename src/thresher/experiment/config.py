@@ -43,8 +43,13 @@ class RunConfig:
     training: TrainingConfig = field(default_factory=TrainingConfig)
     """Training of the dense model and of tickets that are rewound."""
     budgets: tuple[str, ...] = ("10%", "5%", "2%", "1%")
-    """Sizes to prune to: parameters (`30k`), shares of the table (`2%`) or bytes of the stored table (`1MB`). One
-    search serves all of them, so a further size costs one retraining."""
+    """Sizes to prune to: parameters (`30k`), shares of the table (`2%`), bytes of the stored table (`1MB`), or bytes
+    of everything a prediction loads (`1MB bundle`). One search serves all of them, so a further size costs one
+    retraining."""
+    own_first_order: int | None = None
+    """Number of first-order weights that a bundle stores, in int8; the other features of a field share one weight. A
+    number above the features stores all in int8. Absent: all in float32, except for budgets such as `1MB bundle`, which
+    store as many as fit. Not together with `embedding.first_order`."""
     max_auc_drop: float | None = None
     """Instead of `budgets`: by how much validation AUC may fall against the dense model, such as 0.001. Several sizes
     are searched, and the smallest within this drop is recommended."""
@@ -101,6 +106,14 @@ class RunConfig:
             num_teachers=self.num_teachers,
             num_other_models=len(self.teacher_models),
         )
+        if self.own_first_order is not None:
+            if self.own_first_order < 0:
+                raise ConfigError(f"own_first_order is {self.own_first_order}. It must be 0 or more, or absent.")
+            if isinstance(self.embedding, PepConfig) and self.embedding.first_order:
+                raise ConfigError(
+                    "own_first_order and embedding.first_order are mutually exclusive: the search decides which "
+                    "first-order weights are stored. Remove one of the two."
+                )
         if self.seeds < 1:
             raise ConfigError(f"seeds is {self.seeds}. It must be at least 1.")
         if self.start_from is not None and self.stage_settings().start != "dense":

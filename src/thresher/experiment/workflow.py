@@ -141,7 +141,12 @@ class Workflow(ABC, Generic[ResultT]):
     def prune_to(self, ticket: Ticket, plan: DistillationPlan) -> ResultT:
         """Retrain a ticket, unless the choice of a plan has done so, test it once, and keep the result."""
         trained = self._tried.pop((plan, ticket.budget), None) or self.retrain(ticket, plan)
+        trained = self.as_stored(ticket, trained)
         return self.keep(ticket, self.over_floor(with_test_metrics(trained, self.stages.data)))
+
+    def as_stored(self, ticket: Ticket, trained: TrainedModel) -> TrainedModel:
+        """The model as it will be stored, with its metrics on validation; by default, as it was trained."""
+        return trained
 
     @abstractmethod
     def keep(self, ticket: Ticket, trained: TrainedModel) -> ResultT:

@@ -106,6 +106,8 @@ _SHARED_ALGORITHMS = {"threshold"}
 """Searches that several processes can run together."""
 ROW_SEARCHES = ("threshold", "magnitude", "gradual-magnitude", "iterative-magnitude", "projection")
 """Search algorithms that can keep whole rows, for budgets such as `10%rows`."""
+BUNDLE_SEARCHES = (*ROW_SEARCHES, "immediate")
+"""Search algorithms that can count everything a prediction loads, for budgets such as `1MB bundle`."""
 _registry: Registry[type[SearchAlgorithm]] = Registry("search algorithm", _MODULES)
 
 
@@ -165,7 +167,7 @@ def find_tickets(
         should_stop=should_stop,
     )
     algorithm = _declared_algorithm(model)
-    _check_rows(algorithm, task.budgets)
+    _check_units(algorithm, task.budgets)
     if current_processes() is not None and algorithm not in _SHARED_ALGORITHMS:
         raise ConfigError(
             f"search {algorithm!r} runs in one process only. Use the method pep with several processes, or one process"
@@ -182,7 +184,7 @@ def unmet_budgets(
     unmet: dict[Budget, BudgetError] = {}
     while remaining:
         try:
-            _check_rows(declared, remaining)
+            _check_units(declared, remaining)
             algorithm(SearchTask(model=model, data=data, budgets=tuple(remaining), config=config, seed=0))
             break
         except BudgetError as error:
@@ -194,10 +196,13 @@ def unmet_budgets(
     return unmet
 
 
-def _check_rows(algorithm: str, budgets: Iterable[Budget]) -> None:
+def _check_units(algorithm: str, budgets: Iterable[Budget]) -> None:
     for budget in budgets:
         if budget.unit == "rows" and algorithm not in ROW_SEARCHES:
             message = f"budget {budget} keeps whole rows, which the search {algorithm!r} cannot. Use a share: 2%"
+            raise BudgetError(message, budget=budget.text)
+        if budget.unit == "bundle" and algorithm not in BUNDLE_SEARCHES:
+            message = f"budget {budget} counts a bundle, which the search {algorithm!r} cannot. Use table bytes: 1MB"
             raise BudgetError(message, budget=budget.text)
 
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 
 from thresher._internal.settings import config_to_mapping
@@ -45,14 +46,15 @@ def largest_within(
     """The config with the largest `budget_setting` within `budget`; a share refers to `N·D`, with `D` of `config`."""
     num_entries = sum(field_sizes) * config.embedding_dim
     values = config.budget_values(field_sizes)
+    rest = 0 if budget.rest is None else budget.rest(np.ones(sum(field_sizes), np.bool_))
 
     def with_value(value: Any) -> EmbeddingConfig:
         return replace(config, **{config.budget_setting: value})
 
     def exceeds(value: int) -> bool:
         size = _build_for_size(with_value(value), field_sizes, feature_counts)
-        if budget.unit == "bytes":
-            return size.storage_bytes() > budget.amount
+        if budget.in_bytes:  # rows are shared, so that every row has a key
+            return size.storage_bytes() + rest > budget.amount
         return size.num_parameters() > budget.max_entries(num_entries)
 
     num_fitting = bisect_right(values, False, key=exceeds)

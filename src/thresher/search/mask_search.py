@@ -6,6 +6,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -21,6 +22,8 @@ from thresher.training.checkpoint import Checkpoint
 
 BYTES_PER_ENTRY = 6
 """Compact bytes of an entry in a row with others: 4 of value, 2 of position; alone in its row it takes more."""
+ENTRIES_PER_ROW = 2
+"""Entries that share a key, to plan a search for a bundle; tickets count keys exactly."""
 
 Scores = Mapping[str, Tensor | ScoredTable]
 """Table name → its scores `[N, D]`, in memory or a few rows at a time."""
@@ -51,27 +54,32 @@ def entries_within(budget: Budget, scores: Scores, *, num_entries: int, at_least
     None if the budget allows fewer than `at_least`. A share refers to `num_entries`: `N·D` without padding rows.
     """
     most = min(budget.max_entries(num_entries), num_entries)
-    if most < at_least or (budget.unit == "bytes" and _compact_bytes(scores, at_least) > budget.amount):
+    if most < at_least or (budget.in_bytes and _stored_bytes(budget, scores, at_least) > budget.amount):
         return None
-    if budget.unit != "bytes":
+    if not budget.in_bytes:
         return most
     fits, exceeds = at_least, most + 1  # bytes grow with the number of entries
     while exceeds - fits > 1:
         middle = (fits + exceeds) // 2
-        if _compact_bytes(scores, middle) <= budget.amount:
+        if _stored_bytes(budget, scores, middle) <= budget.amount:
             fits = middle
         else:
             exceeds = middle
     return fits
 
 
-def _compact_bytes(scores: Scores, num_kept: int) -> int:
-    return sum(compact_bytes(mask) for mask in top_entries(scores, num_kept).values())
+def _stored_bytes(budget: Budget, scores: Scores, num_kept: int) -> int:
+    """The bytes that `budget` counts if the highest scores are kept."""
+    masks = top_entries(scores, num_kept).values()
+    stored = sum(map(compact_bytes, masks))
+    if budget.rest is None:
+        return stored
+    return stored + budget.rest(np.logical_or.reduce([mask.any(dim=1).numpy() for mask in masks]))
 
 
 def planned_entries(budget: Budget, weights: Sequence[Tensor], *, num_entries: int) -> int:
     """The number of entries to which a plan falls for this budget; an estimate for bytes, which depend on the mask."""
-    if budget.unit != "bytes":
+    if not budget.in_bytes:
         return budget.max_entries(num_entries)
     empty = first = 0
     for weight in weights:
@@ -79,10 +87,16 @@ def planned_entries(budget: Budget, weights: Sequence[Tensor], *, num_entries: i
         empty += (alone := compact_bytes(mask))
         mask.view(-1)[0] = True
         first = max(first, compact_bytes(mask) - alone)
+    per_entry = float(BYTES_PER_ENTRY)
+    if budget.rest is not None:
+        rows = np.zeros(len(weights[0]), np.bool_)
+        empty += (without_keys := budget.rest(rows))
+        per_entry += (budget.rest(~rows) - without_keys) / len(rows) / ENTRIES_PER_ROW
     if budget.amount < empty + first:
-        message = f"budget {budget} is less than the {empty + first:,} bytes of an index with one entry. Raise it"
+        parts = "an index with one entry" if budget.unit == "bytes" else "a bundle with one entry"
+        message = f"budget {budget} is less than the {empty + first:,} bytes of {parts}. Raise it"
         raise BudgetError(message, budget=budget.text)
-    return max(1, min(num_entries, int(budget.amount - empty) // BYTES_PER_ENTRY))
+    return max(1, min(num_entries, int((budget.amount - empty) / per_entry)))
 
 
 def count_halvings(budgets: Iterable[Budget], weights: Sequence[Tensor], *, num_entries: int) -> float:

@@ -95,7 +95,7 @@ class PostTrainingSearch(MaskSearch):
         values = sum(table.placeholder.numel() for table in self.tables.values())
         starts = sum(len(table.placeholder) for table in self.tables.values())
         cost: int | Fraction = values
-        if budget.unit == "bytes":
+        if budget.in_bytes:
             cost = values * BYTES_PER_VALUE + starts * FIELD_START_BYTES
         elif budget.unit == "share":
             cost = Fraction(values, self.num_entries)

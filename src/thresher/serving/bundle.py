@@ -98,7 +98,7 @@ def save_bundle(
             `Bundle.searched` for the model of an opened bundle.
         keyed: global ids of features whose values are stored in any case, for instance to train them later.
     """
-    folder, modules = Path(folder), _find_table_modules(model)
+    folder, modules = Path(folder), table_modules(model)
     tables = {name: to_table(module) for name, module in modules.items()}
     for name, table in tables.items():
         if isinstance(table, CompactTable) and table.value_type == "fp32":
@@ -164,7 +164,7 @@ def _open_bundle(folder: Path, *, verify: bool) -> Bundle:
     return Bundle(manifest.folder, encoder, model, config, tables, manifest.metadata, manifest.searched)
 
 
-def _find_table_modules(model: nn.Module) -> dict[str, nn.Module]:
+def table_modules(model: nn.Module) -> dict[str, nn.Module]:
     """The outermost modules of a model that a bundle stores as tables, by name."""
     modules: dict[str, nn.Module] = {}
     for name, module in model.named_modules():

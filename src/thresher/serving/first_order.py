@@ -46,7 +46,7 @@ def share_first_order_(
     for table in tables.values():
         if isinstance(table, CompactTable) and table.placeholder is not None:
             raise ConfigError("first-order weights cannot be shared if pruned entries read as the mean of their field")
-    offsets, sizes = np.array(schema.field_offsets), np.array(schema.field_sizes)
+    sizes = np.array(schema.field_sizes)
     fields = np.repeat(np.arange(len(sizes)), sizes)  # [N]
     weights = first_order.to_dense()[:, 0].astype(np.float64)
     mass = counts.astype(np.float64)
@@ -63,9 +63,7 @@ def share_first_order_(
     for table in vectors.values():
         if isinstance(table, CompactTable):
             keyed |= table.sizes() > 0
-    dropped_mass = np.bincount(fields[~keyed], mass[~keyed], len(sizes))
-    cleared = np.zeros(len(weights), np.bool_)
-    cleared[offsets[mass[offsets] <= dropped_mass]] = True
+    cleared = rare_unknowns(keyed, schema, counts)
     own &= ~cleared
     new: dict[str, AnyTable] = {name: _without_rows(table, cleared) for name, table in vectors.items()}
     differences = (weights - shared[fields])[own].astype(np.float32)
@@ -75,6 +73,16 @@ def share_first_order_(
     with torch.no_grad():
         model.get_parameter(BIAS).add_(float(shared.sum()))
     return {name: new[name] for name in tables}
+
+
+def rare_unknowns(kept: NDArray[np.bool_], schema: Schema, counts: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """The unknown features that are rarer than all features of their field that are not kept together, `[N]`."""
+    offsets, sizes = np.array(schema.field_offsets), np.array(schema.field_sizes)
+    fields = np.repeat(np.arange(len(sizes)), sizes)
+    dropped = np.bincount(fields[~kept], counts[~kept], len(sizes))
+    rare = np.zeros(len(kept), np.bool_)
+    rare[offsets[counts[offsets] <= dropped]] = True
+    return rare
 
 
 def _field_means(

@@ -17,6 +17,7 @@ from thresher.embeddings.uniform import UniformConfig
 from thresher.experiment.dense_start import DenseStart
 from thresher.experiment.floor import NO_EMBEDDING, Floor
 from thresher.experiment.retrain import TrainedModel, evaluate_trained
+from thresher.experiment.run.bundle_budget import BundleSizes
 from thresher.experiment.run.expected_cost import ExpectedCost, RunEstimate
 from thresher.experiment.run.run_folder import Run
 from thresher.experiment.run.run_models import (
@@ -49,6 +50,7 @@ class RunWorkflow(Workflow[FrontierPoint]):
 
     run_folder: Run
     table: EncodedTable
+    sizes: BundleSizes
 
     @classmethod
     def of(
@@ -77,8 +79,9 @@ class RunWorkflow(Workflow[FrontierPoint]):
             progress=progress if progress is None or expected is None else RunEstimate(progress, expected),
             should_stop=should_stop,
         )
-        budgets, plans = config.wanted_budgets(), config.candidate_plans()
-        return cls(stages=stages, budgets=budgets, plans=plans, run_folder=run, table=table)
+        sizes = BundleSizes(config, table)
+        budgets, plans = [sizes.with_rest(budget) for budget in config.wanted_budgets()], config.candidate_plans()
+        return cls(stages=stages, budgets=budgets, plans=plans, run_folder=run, table=table, sizes=sizes)
 
     def run(self) -> WorkflowResult[FrontierPoint]:
         """The whole workflow; large tables are files if the settings say so."""
@@ -96,6 +99,7 @@ class RunWorkflow(Workflow[FrontierPoint]):
 
     def check_budgets(self) -> None:
         """Also checks the teachers' models; sizes of the `max_auc_drop` ladder that cannot be met are left out."""
+        self.sizes.check()
         for plan in self.plans:
             found = self.run_folder.ticket_folder(plan) / "tickets.json"
             if agreed(found.exists()):  # an earlier search has checked them
@@ -248,6 +252,10 @@ class RunWorkflow(Workflow[FrontierPoint]):
         done = self.run_folder.retrained(ticket.budget) / "point.json"
         return FrontierPoint.from_json(read_json(done)) if agreed(done.exists()) else super().prune_to(ticket, plan)
 
+    def as_stored(self, ticket: Ticket, trained: TrainedModel) -> TrainedModel:
+        """With the first-order weights that its bundle stores."""
+        return self.sizes.fit(trained, ticket.budget, self.stages.data)
+
     def keep(self, ticket: Ticket, trained: TrainedModel) -> FrontierPoint:
         """Write the model as a bundle, then its point on the frontier."""
         run, config = self.run_folder, self.run_folder.config
@@ -255,7 +263,9 @@ class RunWorkflow(Workflow[FrontierPoint]):
         point = trained.point(label=method_name(config.embedding), budget=str(ticket.budget), seed=config.seed)
         if writes_files():
             encoder, model, folder = RowEncoder.load(run.encoded), trained.model.to("cpu"), run.bundle(ticket.budget)
-            bundle = save_bundle(folder, model, config.model, encoder, metadata=point.to_json())
+            bundle = save_bundle(
+                folder, model, config.model, encoder, metadata=point.to_json(), searched=self.sizes.searched
+            )
             _finish(run.retrained(ticket.budget), replace(point, bundle_bytes=loaded_bytes(bundle)))
         wait_for_files()
         return FrontierPoint.from_json(read_json(run.retrained(ticket.budget) / "point.json"))
