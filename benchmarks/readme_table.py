@@ -3,12 +3,12 @@
 They stand between the comments `<!-- NAME -->` and `<!-- /NAME -->`; a test compares them with the result files.
 """
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from generated_sections import fill
 from thresher._internal.storage.files import read_json
 from thresher._internal.text import format_share
 
@@ -28,16 +28,6 @@ ROWS = (
 def sections() -> dict[str, str]:
     """Name → text of each generated section."""
     return {"headline": _headline(), "results": _table()}
-
-
-def fill(text: str) -> str:
-    """The README with all generated sections up to date."""
-    for name, content in sections().items():
-        pattern = rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)"
-        text, found = re.subn(pattern, lambda match, new=content: f"{match[1]}{new}\n{match[2]}", text, flags=re.DOTALL)
-        if found != 1:
-            raise ValueError(f"README.md has {found} sections {name!r}; expected one")
-    return text
 
 
 def _means(experiment: str, budget: str) -> Mapping[str, Any]:
@@ -75,4 +65,4 @@ def _table() -> str:
 
 
 if __name__ == "__main__":
-    README.write_text(fill(README.read_text(encoding="utf-8")), encoding="utf-8")
+    README.write_text(fill(README.read_text(encoding="utf-8"), sections()), encoding="utf-8")

@@ -71,7 +71,7 @@ def run_seed(
         return
     config = replace(settings, seed=seed)
     if config.data.data_dir is not None:  # an absolute path is not changed
-        data_dir = _raw_data() / config.data.data_dir
+        data_dir = raw_data() / config.data.data_dir
         config = replace(config, data=replace(config.data, data_dir=str(data_dir)))
     environment = run_environment()  # before a long run: the working tree may change meanwhile
     with display(quiet=not sys.stderr.isatty()) as progress:
@@ -94,7 +94,7 @@ def _read_or_start(target: Path, name: Path) -> dict[str, Any]:
     return read_json(target) if target.exists() else {"experiment": name.as_posix(), "seeds": {}}
 
 
-def _raw_data() -> Path:
+def raw_data() -> Path:
     if "THRESHER_DATA_DIR" not in os.environ:
         raise ConfigError("THRESHER_DATA_DIR is not set. Set it to the folder of the raw data.")
     return Path(os.environ["THRESHER_DATA_DIR"])
