@@ -4,7 +4,7 @@
 
 Each model is small, has random weights, and is attached, searched, retrained, made compact and detached; `check_model`
 is what is checked at each stage. Writes benchmarks/results/compatibility.json and, with all libraries, the table in
-docs/plug_in.md. Models of RecBole and FuxiCTR are written after their published structure. A library that is not
+docs/compatible_models.md. Models of RecBole and FuxiCTR are written after their published structure. A library that is not
 installed is left out.
 """
 
@@ -25,7 +25,7 @@ from thresher import Searcher, attach_, compact_, detach_
 from thresher.errors import ThresherError
 
 HERE = Path(__file__).parent
-RESULT, PAGE = HERE / "results" / "compatibility.json", HERE.parent / "docs" / "plug_in.md"
+RESULT, PAGE = HERE / "results" / "compatibility.json", HERE.parent / "docs" / "compatible_models.md"
 LIBRARIES = {
     "torchfm": "torchfm",
     "deepctr": "DeepCTR-Torch",
@@ -141,7 +141,7 @@ def cases_of(library: str) -> list[Case] | None:
 
 
 def table_of(outcomes: list[Outcome]) -> str:
-    """The table of docs/plug_in.md."""
+    """The table of docs/compatible_models.md."""
     lines = ["| library | models | work | not |", "| --- | --- | ---: | --- |"]
     for library, title in LIBRARIES.items():
         found = [one for one in outcomes if one.library == library]

@@ -1,4 +1,4 @@
-"""The table of models in docs/plug_in.md is made from the committed result, and the models written here still work."""
+"""The table of models in docs/compatible_models.md is made from the committed result, and the models written here still work."""
 
 import pytest
 

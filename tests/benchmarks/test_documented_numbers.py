@@ -16,9 +16,9 @@ REPOSITORY = Path(__file__).parents[2]
 RESULTS = REPOSITORY / "benchmarks" / "results"
 
 
-def test_plug_in_docs_match_the_results_of_third_party_models():
+def test_docs_match_the_results_of_third_party_models():
     rows = {}
-    for line in (REPOSITORY / "docs" / "plug_in.md").read_text(encoding="utf-8").splitlines():
+    for line in (REPOSITORY / "docs" / "compatible_models.md").read_text(encoding="utf-8").splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         if len(cells) == 5 and cells[2].startswith("0."):
             rows[tuple(cells[2:])] = cells[:2]
@@ -37,7 +37,7 @@ def test_readme_numbers_match_the_results():
 
 
 def test_search_docs_table_of_models_matches_the_experiments():
-    docs = (REPOSITORY / "docs" / "search.md").read_text(encoding="utf-8")
+    docs = (REPOSITORY / "docs" / "search_results.md").read_text(encoding="utf-8")
     for model in ("fm", "deepfm", "autoint"):
         for row in read_json(RESULTS / "movielens-1m" / model / "pep-plan.json")["summary"]:
             size = f"{row['num_parameters']:,}" + (" (dense)" if row["budget"] is None else "")
@@ -84,7 +84,7 @@ def test_search_docs_agree_with_the_ablation():
     assert {*worse} == {*COSTS}
     assert variants.keys() - {ablation.DEFAULT, *better, *worse} == {*LEVEL}
     assert all(len(seeds) == 3 for seeds in variants.values())
-    docs = " ".join((REPOSITORY / "docs" / "search.md").read_text(encoding="utf-8").split())
+    docs = " ".join((REPOSITORY / "docs" / "search_results.md").read_text(encoding="utf-8").split())
     costs, docs = docs[docs.index("- Worse:") :].split("- Better, but", 1)
     gains, level = docs.split("- No clear difference:", 1)
     assert [words for words in COSTS.values() if words not in costs] == []
@@ -104,7 +104,7 @@ def test_search_docs_agree_with_the_ablation():
 
 
 def test_search_docs_on_distillation_match_the_results():
-    docs = " ".join((REPOSITORY / "docs" / "search.md").read_text(encoding="utf-8").split())
+    docs = " ".join((REPOSITORY / "docs" / "search_results.md").read_text(encoding="utf-8").split())
     seeds = read_json(RESULTS / "movielens-1m/fm/pep-plan.json")["seeds"].values()
     tried = [seed["teacher"]["validation_auc"] for seed in seeds]
     steps = [[aucs[way] for aucs in tried] for way in ("by-labels", "taught-1", "searched-taught-1")]
@@ -130,7 +130,7 @@ def test_search_docs_on_distillation_match_the_results():
 
 
 def test_search_docs_on_mixed_teachers_match_the_results():
-    docs = " ".join((REPOSITORY / "docs" / "search.md").read_text(encoding="utf-8").split())
+    docs = " ".join((REPOSITORY / "docs" / "search_results.md").read_text(encoding="utf-8").split())
     fm, autoint = (
         {row["budget"]: row["test_auc"] for row in read_json(RESULTS / "movielens-1m" / path)["summary"]}
         for path in ("fm/pep-plan-mixed-teachers.json", "autoint/pep-plan-mixed-teachers.json")
@@ -145,7 +145,7 @@ def test_search_docs_on_mixed_teachers_match_the_results():
 
 
 def test_docs_on_the_distilled_dense_model_match_the_results():
-    docs = " ".join((REPOSITORY / "docs/search.md").read_text(encoding="utf-8").split())
+    docs = " ".join((REPOSITORY / "docs/search_results.md").read_text(encoding="utf-8").split())
     seeds = read_json(RESULTS / "paper/teacher/taught-dense-fm.json")["seeds"]
     tickets = read_json(RESULTS / "movielens-1m/fm/pep-plan-mixed-teachers.json")["seeds"]
     shown = f"{fmean(found['taught']['test_auc'] for found in seeds.values()):.4f}"
@@ -173,7 +173,7 @@ def test_every_result_was_made_with_the_current_settings_of_its_experiment():
 
 
 def test_search_docs_on_the_deviation_match_the_experiments():
-    docs = (REPOSITORY / "docs" / "search.md").read_text(encoding="utf-8")
+    docs = (REPOSITORY / "docs" / "search_results.md").read_text(encoding="utf-8")
     names = ("pep-plan-by-labels", "pep-plan-fixed-deviation")
     rows = zip(*(read_json(RESULTS / "movielens-1m" / "fm" / f"{name}.json")["summary"] for name in names), strict=True)
     for learned, fixed in rows:
