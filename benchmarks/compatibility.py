@@ -4,8 +4,8 @@
 
 Each model is small, has random weights, and is attached, searched, retrained, made compact and detached; `check_model`
 is what is checked at each stage. Writes benchmarks/results/compatibility.json and, with all libraries, the table in
-docs/compatible_models.md. Models of RecBole and FuxiCTR are written after their published structure. A library that is not
-installed is left out.
+docs/compatible_models.md. Models of RecBole and FuxiCTR are written after their published structure. A library that is
+not installed is left out.
 """
 
 import argparse

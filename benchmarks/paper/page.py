@@ -119,7 +119,7 @@ def _differences() -> str:
   copied from another model.
 - **Retraining** starts from the initial weights of the search, for *PEP decay* and for *PEP plan*.
 - **Distillation.** By default, PEP plan retrains tickets, and repeats the search, on soft labels of the dense model if
-  that gains at least 0.001 validation AUC ([distillation](distillation.md#the-dense-model-as-a-teacher)). Only the smallest
+  that gains at least 0.001 validation AUC ([distillation](distillation.md)). Only the smallest
   ticket is tried, and it decides for all sizes. Larger tickets can be better with hard labels; FM's ticket of 50,000
   is. The paper uses hard labels only, and so do all comparisons of methods on this page unless stated otherwise.
 - **When a method is better.** {RULE.replace(chr(10), chr(10) + "  ")}

@@ -1,4 +1,4 @@
-"""The table of models in docs/compatible_models.md is made from the committed result, and the models written here still work."""
+"""docs/compatible_models.md has the committed result, and the models written here still work."""
 
 import pytest
 

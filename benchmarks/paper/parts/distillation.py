@@ -125,7 +125,7 @@ def page(settings: PaperSettings) -> str:
     return paragraphs(
         """If `teacher_share` is not set, a run retrains the smallest ticket with hard labels and with soft labels of
 the dense model. If soft labels gain at least 0.001, it also tries the ticket of a second search on soft labels, unless
-`distill_search` is set ([distillation](distillation.md#the-dense-model-as-a-teacher)). The table shows *validation* AUC, by
+`distill_search` is set ([distillation](distillation.md)). The table shows *validation* AUC, by
 which runs choose, and in brackets the paired difference from hard labels.""",
         table(heads, rows) if rows else NOT_RUN_YET,
         *(_several_teachers(settings, which) for which in INTRODUCTIONS),
