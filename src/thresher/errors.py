@@ -69,6 +69,10 @@ class WriteError(ThresherError):
     """A file could not be written."""
 
 
+class ForkedProcessError(ThresherError):
+    """A process made by `fork` lacks threads that it needs; it would wait for ever."""
+
+
 class AttachError(ThresherError):
     """A model has no table that can be pruned, or has one that must not be changed."""
 

@@ -158,7 +158,7 @@ def test_a_tagged_base_class_can_be_the_top_level():
     ("text", "message"),
     [
         ("sed = 1", "unknown key 'sed'; did you mean 'seed'?"),
-        ("[training]\nepoch = 1", "unknown key 'training.epoch'; did you mean 'training.loop'?"),
+        ("[training]\nepoch = 1", "unknown key 'training.epoch'; did you mean 'training.epochs'?"),
         ("[training]\nxyz = 1", "unknown key 'training.xyz'; known here: learning_rate, epochs, patience"),
         ("seed = true", "seed: expected an integer, got true (a boolean)"),
         ("seed = 1.0", "seed: expected an integer, got 1.0 (a number)"),

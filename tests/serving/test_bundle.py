@@ -145,7 +145,7 @@ def test_changed_and_missing_files_are_detected(saved):
         ({"format": "other"}, "'other'"),
         ({"model": {"name": "nothing"}}, "cannot be built"),
         ({"model": {"name": "fm"}}, "do not fit"),
-        ({"tables": {"embedding": [3, 4]}}, "has shape"),
+        ({"tables": {"embedding": [3, 4]}}, "has 3 rows"),
         ({"tables": {"../embedding": [3, 4]}}, "is not a valid table name"),
         ({"tables": 3}, "damaged"),
         ({"metadata": None}, "damaged"),

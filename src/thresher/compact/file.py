@@ -1,7 +1,7 @@
 """A compact table as one safetensors file: `save_table` writes it, `load_table` maps it into memory.
 
 The reader works without torch and refuses damaged or hostile files: everything that a lookup uses as an index is
-checked before the first lookup. Values are not checked.
+checked before the first lookup, and values on request.
 """
 
 import hashlib
@@ -47,6 +47,9 @@ DTYPES = {
     "U8": np.uint8,
     "BOOL": np.bool_,
 }
+_EXPONENTS = {"float64": 0x7FF0 << 48, "float32": 0x7F80 << 16, "float16": 0x7C00, "bf16": 0x7F80}
+"""The bits that are all set in NaN and infinity."""
+CHUNK_NUMBERS = 1 << 16
 MAX_HEADER_BYTES = 10_000_000
 MAX_COUNT = 2**32
 
@@ -89,6 +92,18 @@ def load_arrays(
     if verify and metadata.get("sha256") != checksum(arrays):
         raise FormatError(f"damaged table ({path}): the checksum does not match. Copy or export it again.")
     return metadata, arrays
+
+
+def check_finite(path: Path, arrays: Mapping[str, Array], value_type: str = "fp32") -> None:
+    """Raise `FormatError` if a stored value is NaN or infinite; reads every value once."""
+    for name, array in arrays.items():
+        exponent = _EXPONENTS.get("bf16" if name == "values" and value_type == "bf16" else array.dtype.name)
+        if exponent is None:
+            continue
+        bits = np.ascontiguousarray(array).reshape(-1).view(f"<u{array.itemsize}")
+        for first in range(0, len(bits), CHUNK_NUMBERS):
+            if (bits[first : first + CHUNK_NUMBERS] & exponent).max() == exponent:
+                raise FormatError(f"{path} is damaged: {name!r} has values that are NaN or infinite. Export it again.")
 
 
 def _order_metadata_(path: Path) -> None:

@@ -4,12 +4,14 @@ import json
 from collections.abc import Sequence
 from functools import singledispatch
 from pathlib import Path
+from typing import Any
 
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
 from thresher.compact.embedding import CompactEmbedding
-from thresher.compact.file import FORMAT as COMPACT_FORMAT, load_arrays, map_safetensors, save_arrays
+from thresher.compact.file import FORMAT as COMPACT_FORMAT, check_finite, load_arrays, map_safetensors, save_arrays
 from thresher.compact.table import CompactTable, OutOfRange
 from thresher.embeddings.base import FieldEmbedding
 from thresher.embeddings.pep import PepEmbedding
@@ -52,27 +54,36 @@ class MethodTable:
         inside: Tensor = self._embedding(ids.masked_fill(outside, 0))
         return inside.masked_fill(outside[..., None], 0.0)
 
+    def check_finite(self, path: Path) -> None:
+        """Raise `FormatError` if a value that was read from `path` is NaN or infinite."""
+        check_finite(path, self._arrays())
+
     def save(self, path: str | Path) -> None:
         method = {
             "kind": self.form.kind,
             "field_sizes": self._embedding.field_sizes,
             "metadata": dict(self.form.metadata),
         }
-        arrays = {name: tensor.numpy() for name, tensor in self.form.tensors.items()}
-        save_arrays(Path(path), arrays, FORMAT, method=json.dumps(method))
+        save_arrays(Path(path), self._arrays(), FORMAT, method=json.dumps(method))
 
     @classmethod
     def load(cls, path: str | Path, *, verify: bool = True) -> "MethodTable":
-        """Open a saved table, memory-mapped and checked; `verify` also compares the checksum (one full read)."""
+        """Open a saved table, memory-mapped and checked; `verify` also checks all values and the checksum."""
         metadata, arrays = load_arrays(Path(path), FORMAT, verify=verify, private=True)
         try:
             method = json.loads(metadata["method"])
             tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
-            return cls(method["field_sizes"], StoredForm(method["kind"], tensors, method["metadata"]))
+            table = cls(method["field_sizes"], StoredForm(method["kind"], tensors, method["metadata"]))
         except FormatError as error:
             raise FormatError(f"cannot read the table {path}: {error}") from error
         except BUILD_ERRORS as error:
             raise FormatError(f"inconsistent table ({path}): {error}. Export it again.") from error
+        if verify:
+            table.check_finite(Path(path))
+        return table
+
+    def _arrays(self) -> dict[str, npt.NDArray[Any]]:
+        return {name: tensor.numpy() for name, tensor in self.form.tensors.items()}
 
     def __repr__(self) -> str:
         size = f"{self.num_parameters} parameters, {self.storage_bytes} bytes"

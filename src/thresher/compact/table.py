@@ -184,6 +184,12 @@ class CompactTable:
         kept = {name: self.arrays[name] for name in PLACEHOLDER_ARRAYS if name in self.arrays}
         return CompactTable(table.layout, table.arrays | kept)
 
+    def check_finite(self, path: Path) -> None:
+        """Raise `FormatError` if a value that was read from `path` is NaN or infinite."""
+        from thresher.compact.file import check_finite
+
+        check_finite(path, self.arrays, self.value_type)
+
     def save(self, path: str | Path) -> None:
         from thresher.compact.file import save_table
 
@@ -191,10 +197,13 @@ class CompactTable:
 
     @classmethod
     def load(cls, path: str | Path, *, verify: bool = True) -> Self:
-        """Open a saved table, memory-mapped, its index checked; `verify` also compares the checksum (one full read)."""
+        """Open a saved table, memory-mapped, its index checked; `verify` also checks all values and the checksum."""
         from thresher.compact.file import load_table
 
-        return cls(*load_table(Path(path), verify=verify))
+        table = cls(*load_table(Path(path), verify=verify))
+        if verify:
+            table.check_finite(Path(path))
+        return table
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.layout, self.arrays)

@@ -131,12 +131,13 @@ def run_parts(kernel: Callable[[int], R], parts: int) -> list[R]:
     return [kernel(0), *(other.result() for other in others)]
 
 
-def _forget_pool() -> None:
-    global _pool
+def _forget_threads() -> None:
+    global _pool, _parallel_lock
     _pool = None  # a forked child has the object but not its threads
+    _parallel_lock = threading.RLock()  # another thread of the parent may have held it
 
 
-os.register_at_fork(after_in_child=_forget_pool)
+os.register_at_fork(after_in_child=_forget_threads)
 
 
 def _renamed(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from thresher.errors import DataError
+from thresher._internal.forked import check_polars
+from thresher.errors import DataError, ForkedProcessError
 from thresher.server.replies import JSON, RequestError
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def decode_frame(body: bytes, kind: str, columns: Sequence[str], max_rows: int) 
         raise RequestError(400, f"the body is not {kind}")
     try:
         frame = _read(body, kind, columns, max_rows)
-    except (RequestError, DataError):
+    except (RequestError, DataError, ForkedProcessError):
         raise
     except (OSError, ValueError) as error:
         raise _unreadable(kind, error) from None
@@ -60,6 +61,7 @@ def _unreadable(kind: str, error: BaseException) -> RequestError:
 
 
 def _read(body: bytes, kind: str, columns: Sequence[str], max_rows: int) -> "pl.DataFrame":
+    check_polars(f"reading {kind}")
     import polars as pl
 
     from thresher.data.read.column_values import check_columns
@@ -102,6 +104,7 @@ def polars_errors() -> tuple[type[BaseException], ...]:
 
 def encode_probabilities(probabilities: Any, kind: str) -> bytes:
     """The column `probability` in one of the bulk formats."""
+    check_polars(f"writing {kind}")
     import polars as pl
 
     return encode_frame(pl.DataFrame({"probability": probabilities}), kind)

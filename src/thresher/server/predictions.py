@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from thresher.data.table import EncodedRows
-from thresher.errors import DataError, ThresherError
+from thresher.errors import DataError, ForkedProcessError, ThresherError
 from thresher.server.bundles import ServedBundle, count_unknown_values
 from thresher.server.decoding import (
     decode_frame,
@@ -139,6 +139,8 @@ def _checked(work: Any) -> Any:
         return work()
     except DataError as error:
         raise RequestError.of_data(error) from None
+    except ForkedProcessError as error:
+        raise RequestError(500, str(error)) from None
     except (ThresherError, OverflowError) as error:
         raise _unreadable(error) from None
     except polars_errors() as error:

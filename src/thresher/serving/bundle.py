@@ -24,6 +24,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 import thresher
+from thresher._internal.forked import prepare_torch
 from thresher._internal.mapped_tensors import load_tensors
 from thresher._internal.settings import config_from_mapping, config_to_mapping
 from thresher._internal.storage.documents import damaged_file
@@ -33,7 +34,6 @@ from thresher.compact.layouts import ValueType
 from thresher.compact.method_table import AnyTable, StoredEmbedding, has_table, load_any_table, to_table
 from thresher.compact.table import CompactTable
 from thresher.data.encode.row_encoder import RowEncoder
-from thresher.data.table import read_schema
 from thresher.embeddings.base import FieldEmbedding
 from thresher.errors import ConfigError, FormatError
 from thresher.models.base import CtrModel, ModelConfig
@@ -146,6 +146,7 @@ def save_bundle(
 
 def open_bundle(folder: str | Path, *, verify: bool = True) -> Bundle:
     """Check a bundle and build its model. Tables are memory-mapped. `verify=False` skips the checksums."""
+    prepare_torch()
     place = Path(folder)
     return read_unchanged(place, lambda: _open_bundle(place, verify=verify))
 
@@ -156,7 +157,7 @@ def _open_bundle(folder: Path, *, verify: bool) -> Bundle:
         config = config_from_mapping(ModelConfig, manifest.model, where=str(manifest.folder / "bundle.json"))
     except ConfigError as error:
         raise FormatError(f"{folder}: the model cannot be built: {error}") from error
-    schema = read_schema(manifest.folder)
+    schema = manifest.read_schema()
     # read_manifest verified the checksums
     encoder = RowEncoder(schema, load_vocabularies(manifest.folder, schema, verify=False))
     tables = manifest.load_tables(load_any_table)

@@ -19,7 +19,7 @@ def dict_rows(encoder: "RowEncoder") -> DictRows | None:
     return DictRows(encoder.schema, vocabularies) if len(vocabularies) == encoder.schema.num_fields else None
 
 
-def encode_few(encoder: DictRows | None, rows: Sequence[Any], limit: int | None = FEW_ROWS) -> EncodedRows | None:
+def encode_few(encoder: DictRows | None, rows: Sequence[Any], limit: int | None) -> EncodedRows | None:
     """The ids of a few dicts; None if there are many, or if only polars can encode or reject them."""
     if encoder is None or not rows or (limit is not None and len(rows) > limit):
         return None

@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 from thresher._internal.storage.documents import check_name, damaged_file
 from thresher._internal.storage.files import read_json
 from thresher._internal.storage.folder_manifest import MANIFEST, FolderManifest, check_path, open_manifest, stored_file
+from thresher.data.schema import Schema
+from thresher.data.table import read_schema
 from thresher.errors import FormatError
 
 T = TypeVar("T")
@@ -26,16 +28,31 @@ class Manifest:
     tables: Mapping[str, tuple[int, int]]
     searched: frozenset[str]
     metadata: Mapping[str, Any]
+    verified: bool = False  # its checksums were compared, so values may be read, too
 
     @property
     def network_path(self) -> Path:
         return self.folder / "network.safetensors"
 
+    def read_schema(self) -> Schema:
+        """The schema; each of its features must have a row in every table."""
+        schema = read_schema(self.folder)
+        for name, (rows, _) in self.tables.items():
+            if rows != schema.num_features:
+                raise FormatError(
+                    f"{self.folder}: table {name!r} has {rows:,} rows, but the schema has {schema.num_features:,} "
+                    f"features. {REMEDY}"
+                )
+        return schema
+
     def load_tables(self, load: Callable[..., T]) -> dict[str, T]:
-        """Load all tables with `load(path, verify=False)`, and check their shapes."""
+        """Load all tables with `load(path, verify=False)`; check their shapes and, if `verified`, their values."""
         tables = {}
         for name, shape in self.tables.items():
-            table: Any = load(self.folder / "tables" / f"{name}.safetensors", verify=False)  # read_manifest verified it
+            path = self.folder / "tables" / f"{name}.safetensors"
+            table: Any = load(path, verify=False)  # read_manifest verified it
+            if self.verified:
+                table.check_finite(path)
             if table.shape != shape:
                 raise FormatError(
                     f"{self.folder}: table {name!r} has shape {table.shape}, but bundle.json records {shape}. Export "
@@ -61,7 +78,7 @@ def read_manifest(folder: Path, *, verify: bool = True) -> Manifest:
     with damaged_file(str(folder / "bundle.json"), REMEDY):
         tables = {_table_name(name): _shape(shape) for name, shape in content["tables"].items()}
         searched = frozenset(map(str, content["searched"]))
-        manifest = Manifest(folder, dict(content["model"]), tables, searched, dict(content["metadata"]))
+        manifest = Manifest(folder, dict(content["model"]), tables, searched, dict(content["metadata"]), verify)
     needed = {"bundle.json", "schema.json", "network.safetensors", *(f"tables/{name}.safetensors" for name in tables)}
     if missing := sorted(needed - files.files.keys() - ({"bundle.json"} if version == 1 else set())):
         raise FormatError(f"{folder} is incomplete: {missing[0]} is not listed among its files. {REMEDY}")

@@ -13,11 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from thresher._internal.storage.folder_manifest import read_unchanged
-from thresher.compact.file import map_safetensors
+from thresher.compact.file import check_finite, map_safetensors
 from thresher.compact.table import CompactTable
 from thresher.data.encode.dict_rows import DictRows
-from thresher.data.schema import Schema
-from thresher.data.table import read_schema
 from thresher.data.vocabulary.indexed_vocabulary import IndexedVocabulary
 from thresher.errors import FormatError
 from thresher.serving.few_rows import encode_few
@@ -45,7 +43,10 @@ class NumpyPredictor:
                 f"{manifest.folder}: NumpyPredictor supports {', '.join(MODELS)}, not {self.model_name!r}. Use "
                 "thresher.load_bundle."
             )
+        self.schema = manifest.read_schema()
         self.network = map_safetensors(manifest.network_path)[1]
+        if manifest.verified:
+            check_finite(manifest.network_path, self.network)
         self.tables = manifest.load_tables(CompactTable.load)
 
     @classmethod
@@ -53,10 +54,6 @@ class NumpyPredictor:
         """Open a bundle. `verify=False` skips the checksums."""
         place = Path(folder)
         return read_unchanged(place, lambda: cls(read_manifest(place, verify=verify)))
-
-    @cached_property
-    def schema(self) -> Schema:
-        return read_schema(self.manifest.folder)
 
     @cached_property
     def _vocabularies(self) -> list[IndexedVocabulary]:

@@ -9,6 +9,7 @@ import numpy.typing as npt
 import polars as pl
 import torch
 
+from thresher._internal.forked import polars_is_lost, prepare_torch
 from thresher.data.encode.row_encoder import count_unknown
 from thresher.data.read.column_values import as_text
 from thresher.data.read.data_frames import DataFrame, to_polars
@@ -17,7 +18,7 @@ from thresher.data.table import Bag, EncodedRows
 from thresher.errors import warn_user
 from thresher.models.model_registry import model_name
 from thresher.serving.bundle import Bundle, open_bundle
-from thresher.serving.few_rows import dict_rows, encode_few
+from thresher.serving.few_rows import FEW_ROWS, dict_rows, encode_few
 from thresher.serving.request_rows import Row, Rows, read_frames, rows_to_frame
 
 Probabilities = npt.NDArray[np.float32]
@@ -68,7 +69,8 @@ class Predictor:
             parts = list(self.predict_file(rows))
             return np.concatenate(parts) if parts else np.zeros(0, np.float32)
         few = [rows] if isinstance(rows, Mapping) else rows
-        encoded = encode_few(self._dict_rows, few) if isinstance(few, list) else None
+        limit = None if polars_is_lost() else FEW_ROWS
+        encoded = encode_few(self._dict_rows, few, limit) if isinstance(few, list | tuple) else None
         if encoded is not None:
             probabilities = self.predict_rows(encoded)
         else:
@@ -90,6 +92,7 @@ class Predictor:
 
     @torch.inference_mode()
     def predict_rows(self, rows: EncodedRows) -> Probabilities:
+        prepare_torch()
         probabilities = np.empty(len(rows.ids), np.float32)
         for first in range(0, len(rows.ids), BATCH_ROWS):
             part = slice(first, min(first + BATCH_ROWS, len(rows.ids)))

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from thresher._internal.storage.documents import damaged_file
 from thresher.compact.file import load_arrays, save_arrays
 from thresher.compact.table import CompactTable
 from thresher.data.schema import Schema
 from thresher.data.vocabulary.indexed_vocabulary import IndexedVocabulary
 from thresher.data.vocabulary.spelling import Spelling
 from thresher.data.vocabulary.value_index import ARRAYS, ValueIndex
-from thresher.errors import FormatError
 
 if TYPE_CHECKING:
     from thresher.data.encode.row_encoder import AnyVocabulary
@@ -100,14 +100,12 @@ def load_vocabularies(folder: Path, schema: Schema, *, verify: bool = True) -> l
     """Map and check the vocabularies of a bundle."""
     path = folder / FILE_NAME
     metadata, arrays = load_arrays(path, FORMAT, verify=verify)
-    try:
+    with damaged_file(str(path), "Copy or export the bundle again."):
         fields = json.loads(metadata["fields"])
         if len(fields) != schema.num_fields:
             raise ValueError(f"it has {len(fields)} fields, the schema {schema.num_fields}")
         used = dict.fromkeys(arrays, 0)
         return [_read_field(field.size, each, arrays, used) for field, each in zip(schema.fields, fields, strict=True)]
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError) as error:
-        raise FormatError(f"invalid vocabularies ({path}): {error}. Copy or export the bundle again.") from error
 
 
 def _read_field(

@@ -24,6 +24,7 @@ MAX_DEPTH = 64
 MAX_DIGITS = 40
 MAX_NAME_BYTES = 200
 CHECKSUM = "checksum"
+_SHA256 = re.compile(r"sha256:[0-9a-f]{64}")
 _LONG_NUMBER = re.compile(rb"[0-9_]{%d}" % (MAX_DIGITS + 1))
 
 
@@ -110,11 +111,16 @@ def unseal(content: dict[str, Any], path: str | Path, *, required: bool = False)
     """The object without its checksum; raises if the checksum is wrong, or missing although `required`."""
     plain = dict(content)
     found = plain.pop(CHECKSUM, None)
-    if found is None and not required:
+    if found is None and not required and not any(_is_checksum(value) for value in plain.values()):
         return plain
     if found != _digest(plain):
         raise FormatError(f"{path} is damaged: its checksum does not match its content. Restore or create it again.")
     return plain
+
+
+def _is_checksum(value: object) -> bool:
+    """Whether a value is a checksum, whose key must be damaged if it has another name."""
+    return isinstance(value, str) and _SHA256.fullmatch(value) is not None
 
 
 def check_name(name: object, path: str | Path) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from thresher._internal.forked import check_polars
 from thresher._internal.storage.documents import check_regular, damaged_file
 from thresher.data.encode.transforms import bag_values, dense_values, field_values, scale_dense
 from thresher.data.read.column_values import as_numbers, raw_column
@@ -101,6 +102,7 @@ class Vocabulary:
     @classmethod
     def load(cls, path: Path) -> "Vocabulary":
         check_regular(path)
+        check_polars(f"reading {path}")
         with damaged_file(str(path), "Encode the data again."):
             frame = pl.read_parquet(path, glob=False)
             values, counts = frame["value"], frame["count"]
@@ -132,6 +134,7 @@ class RowEncoder:
 
     def encode_frame(self, frame: DataFrame) -> EncodedRows:
         """Encode a polars or pandas frame with the raw columns; the label is not needed."""
+        check_polars("encoding a data frame")
         schema = self.schema
         frame = frame if isinstance(frame, pl.DataFrame) else to_polars(frame, schema.input_columns, schema)
         texts: list[pl.Series] = []  # of the single-valued fields

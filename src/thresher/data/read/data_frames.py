@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 import polars as pl
 
+from thresher._internal.forked import check_polars
 from thresher.data.read.column_values import EXACT_INTEGERS, check_columns
 from thresher.data.read.python_values import values_to_series
 from thresher.data.schema import Schema
@@ -54,6 +55,7 @@ def to_polars(
         schema: of the fields that the columns belong to, if known.
         expected: what could have been given instead, for the error message.
     """
+    check_polars("reading a data frame")
     if isinstance(frame, pl.DataFrame):
         check_columns(frame.columns, columns or ())
         frame = frame if columns is None else frame.select(columns)

@@ -14,6 +14,7 @@ from uuid import UUID
 import numpy as np
 import polars as pl
 
+from thresher._internal.forked import check_polars
 from thresher.data.read.column_values import EXACT_INTEGERS, as_text, temporal_text
 from thresher.data.schema import Schema
 from thresher.errors import DataError
@@ -28,6 +29,7 @@ def values_to_series(name: str, values: Iterable[Any], schema: Schema | None = N
 
     Of a `schema`, the field says whether a cell may hold several values, and how text cells beside lists are split.
     """
+    check_polars(f"converting column {name!r}")
     cells = list(values)
     kinds = set(map(type, cells)) - {NoneType}
     if not kinds <= {str, int, float, bool}:

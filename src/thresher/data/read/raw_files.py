@@ -17,6 +17,7 @@ from typing import Any, Literal
 import numpy as np
 import polars as pl
 
+from thresher._internal.forked import check_polars
 from thresher.data.config import BadRows
 from thresher.data.read.text_rows import LATIN_1_HINT, QUOTE_HINT, Parsed, count_char, inside_quotes, parse_rows
 from thresher.data.schema import FileFormat, SplitName
@@ -77,6 +78,7 @@ def is_parquet(path: Path) -> bool:
 
 def resolve_format(path: Path, file_format: FileFormat) -> FileFormat:
     """Fill in the delimiter and the column names from the file itself."""
+    check_polars(f"reading {path}")
     if is_parquet(path):
         try:
             return replace(file_format, columns=tuple(pl.scan_parquet(path, glob=False).collect_schema()))
