@@ -1,4 +1,4 @@
-"""`python -m crash.forks 100`: children forked from a process that has used a predictor, as gunicorn's `--preload` does.
+"""`python -m crash.forks 100`: children forked from a process that has used a predictor, as under gunicorn.
 
 Before the fork, the parent has predicted with polars, with torch and numba on several threads, and as a server. Each
 child must answer as the parent did where it needs no polars, and refuse data frames and files, which polars would never

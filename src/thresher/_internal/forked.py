@@ -30,8 +30,8 @@ def check_polars(what: str) -> None:
     if _State.polars_is_lost:
         raise ForkedProcessError(
             f"{what} needs polars, which cannot run in this process: it was forked from one that had used polars. "
-            "Start processes by 'spawn' or 'forkserver' instead of 'fork', fork before anything uses polars, or predict "
-            "rows given as dicts of texts and numbers."
+            "Start processes by 'spawn' or 'forkserver' instead of 'fork', fork before anything uses polars, or give "
+            "rows as dicts of texts and numbers."
         )
 
 
