@@ -87,11 +87,13 @@ def sections() -> dict[str, str]:
 
 
 def _rows() -> Iterable[str]:
-    stored = read_json(RESULT)
+    stored = read_json(RESULT) if RESULT.exists() else {}
     yield "| data, seeds | model | parameters | table | bundle | test AUC | validation AUC above the floor |"
     yield "| --- | --- | --- | --- | --- | --- | --- |"
     for name, (title, budgets) in DATA.items():
-        seeds = pruned_seeds(name)
+        seeds = {seed: found for seed, found in pruned_seeds(name).items() if seed in stored.get(name, {})}
+        if not seeds:
+            continue
         label = f"{title}, {len(seeds)}"
         yield _row(label, "no embedding", [seed["floor"] for seed in seeds.values()])
         yield _row("", "dense", [seed["dense"] for seed in seeds.values()])

@@ -4,6 +4,7 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
 
+import floor_and_rival
 import readme_table
 from generated_sections import fill
 from paper.parts import ablation
@@ -34,6 +35,11 @@ def test_docs_match_the_results_of_third_party_models():
 def test_readme_numbers_match_the_results():
     text = readme_table.README.read_text(encoding="utf-8")
     assert fill(text, readme_table.sections()) == text, "run python benchmarks/readme_table.py"
+
+
+def test_floor_and_rival_in_the_docs_match_the_results():
+    text = floor_and_rival.PAGE.read_text(encoding="utf-8")
+    assert fill(text, floor_and_rival.sections()) == text, "run python benchmarks/floor_and_rival.py --page"
 
 
 def test_search_docs_table_of_models_matches_the_experiments():

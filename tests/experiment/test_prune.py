@@ -516,9 +516,11 @@ def test_a_resumed_ladder_leaves_out_the_sizes_that_cannot_be_met(tmp_path, monk
     assert "failed" not in whole.frontier.metadata["distillation"]
 
 
-def test_seeds_are_averaged_and_can_be_added_later(tmp_path):
-    config = replace(CONFIG, budgets=("300",), search=replace(CONFIG.search, warmup_epochs=1, plan_epochs=1))
-    config = replace(config, training=replace(CONFIG.training, max_epochs=1), teacher_share=0.0)
+def test_seeds_are_averaged_and_can_be_added_later(tmp_path, monkeypatch):
+    monkeypatch.setattr("thresher.experiment.config.LADDER", ("20%",))
+    config = replace(CONFIG, search=replace(CONFIG.search, warmup_epochs=1, plan_epochs=1))
+    training = replace(CONFIG.training, max_epochs=1)
+    config = replace(config, training=training, teacher_share=0.0, max_auc_drop=1e-6)
     alone = prune(config, out=tmp_path)
     result = prune(replace(config, seeds=3), out=tmp_path, resume=True)
     (point,) = result.frontier.points
@@ -530,6 +532,8 @@ def test_seeds_are_averaged_and_can_be_added_later(tmp_path):
     assert point.test_auc_sd == pytest.approx(np.std(aucs, ddof=1))
     assert results["seeds"] == [0, 1, 2]
     assert {len(results[name]) > 0 for name in ("dense", "floor")} == {True}
+    assert results["recommended"] == (result.recommended.budget if result.recommended else None)
+    assert f"{result.frontier.dense.validation_auc:.4f}" in results["doubts"] or "A drop of 1e-06" in results["doubts"]
     assert f"{np.mean(aucs):.4f} ± {np.std(aucs, ddof=1):.4f}" in str(result.frontier)
     assert "data:image/png;base64," in result._repr_html_()
     assert "<td>no embedding</td>" in result._repr_html_()

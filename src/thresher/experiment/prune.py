@@ -142,7 +142,7 @@ def run_stages(run: Run, table: EncodedTable, progress: Progress | None = None) 
     others = [
         _run_seed(other, table, Renamed(progress, f"seed {other.config.seed}: {{}}")) for other in run.further_seeds()
     ]
-    return PruneResult(run, write_mean(run, [first, *others]))
+    return PruneResult(run, write_mean(run, table, [first, *others]))
 
 
 def _run_seed(run: Run, table: EncodedTable, progress: Progress | None) -> Frontier:

@@ -48,15 +48,7 @@ def write_report(
         "effort": run.config.effort,
     }
     frontier = Frontier(points=tuple(points), dense=dense, floor=floor, metadata=metadata)
-    drop = run.config.max_auc_drop
-    recommended = None if drop is None else frontier.smallest_within(drop)
-    if drop is not None:
-        labels = table.split("validation").labels
-        num_positive = int((labels != 0).sum())
-        doubts = drop_doubts(drop, dense.validation_auc, num_positive, len(labels) - num_positive)
-        metadata["recommended"] = None if recommended is None else recommended.budget
-        metadata |= {} if doubts is None else {"doubts": doubts}
-        frontier = replace(frontier, metadata=metadata)
+    frontier = _with_recommendation(frontier, run, table)
     if writes_files():
         frontier.save(run.results)
         plot_frontier(frontier, run.report / "frontier.png")
@@ -66,7 +58,7 @@ def write_report(
     return frontier
 
 
-def write_mean(run: Run, seeds: Sequence[Frontier]) -> Frontier:
+def write_mean(run: Run, table: EncodedTable, seeds: Sequence[Frontier]) -> Frontier:
     """Replace results and figure of the first seed by means over all seeds; `by_seed` has the single results."""
     first = seeds[0]
     (dense,) = mean_points([seed.dense for seed in seeds if seed.dense is not None])
@@ -83,13 +75,25 @@ def write_mean(run: Run, seeds: Sequence[Frontier]) -> Frontier:
     }
     points = mean_points([point for seed in seeds for point in seed.points])
     frontier = Frontier(points=tuple(points), dense=dense, floor=floors[0] if floors else None, metadata=metadata)
-    drop = run.config.max_auc_drop
-    recommended = None if drop is None else frontier.smallest_within(drop)
-    if drop is not None:
-        metadata["recommended"] = None if recommended is None else recommended.budget
+    frontier = _with_recommendation(frontier, run, table)
     frontier.save(run.results)
     plot_frontier(frontier, run.report / "frontier.png")
     return frontier
+
+
+def _with_recommendation(frontier: Frontier, run: Run, table: EncodedTable) -> Frontier:
+    """The frontier with the smallest size within `max_auc_drop`, if that is set, and doubts about it."""
+    drop = run.config.max_auc_drop
+    if drop is None or frontier.dense is None:
+        return frontier
+    recommended, labels = frontier.smallest_within(drop), table.split("validation").labels
+    num_positive = int((labels != 0).sum())
+    doubts = drop_doubts(drop, frontier.dense.validation_auc, num_positive, len(labels) - num_positive)
+    found: dict[str, object] = {"recommended": None if recommended is None else recommended.budget}
+    if doubts is not None:
+        found["doubts"] = doubts
+    others = {key: value for key, value in frontier.metadata.items() if key not in ("recommended", "doubts")}
+    return replace(frontier, metadata=others | found)
 
 
 def _standard_errors(table: EncodedTable, dense: FrontierPoint) -> dict[str, float]:
