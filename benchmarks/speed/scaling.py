@@ -21,7 +21,7 @@ import torch
 from search_step import BATCH_SIZE, CLOCK_STEPS, NUM_FIELDS, Stream, Training, field_sizes, mean_without_outliers
 
 from thresher.embeddings.pep import PepConfig, PepEmbedding
-from thresher.kernels.scores import clock_from_counts
+from thresher.kernels.score_histogram import clock_from_counts
 from thresher.models.fm import Fm, FmConfig
 from thresher.training.optimizers import OptimizerConfig, build_optimizer
 

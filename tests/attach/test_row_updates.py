@@ -10,7 +10,7 @@ from torch.nn import functional
 from thresher import RowAdam, Searcher, attach_, threshold_group
 from thresher.embeddings.pep import PepConfig
 from thresher.kernels.rows_above import rows_above
-from thresher.kernels.scores import ScoreHistogram
+from thresher.kernels.score_histogram import ScoreHistogram
 from thresher.search import searched_table, searcher
 
 NUM_ITEMS, WIDTH = 60, 4
@@ -109,7 +109,7 @@ def test_few_rows_of_a_large_table_hold_its_top_scores():
 
 
 def searched_table_masks(table, num_kept):
-    from thresher.kernels.scores import top_masks
+    from thresher.kernels.top_scores import top_masks
 
     return top_masks([table], num_kept)
 

@@ -6,8 +6,8 @@ from torch import nn
 from training_toys import toy_model, toy_sources
 
 from thresher.data.batches.split_batches import SplitBatches
+from thresher.training.devices import SMALLEST_NORMAL, tiny_numbers_are_zero, tiny_numbers_as_zero
 from thresher.training.fit import TrainingConfig, fit
-from thresher.training.tiny_numbers import SMALLEST_NORMAL, tiny_numbers_are_zero, tiny_numbers_as_zero
 
 
 def test_tiny_numbers_are_zeros_inside_and_numbers_after_an_error() -> None:

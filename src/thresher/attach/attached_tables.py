@@ -19,7 +19,7 @@ from thresher.embeddings.pep import PepConfig, PepEmbedding
 from thresher.embeddings.thresholds import soft_threshold
 from thresher.kernels.distinct import DistinctIds, is_ascending
 from thresher.kernels.rows import expand_rows
-from thresher.kernels.scores import ScoreHistogram
+from thresher.kernels.score_histogram import ScoreHistogram
 from thresher.kernels.threshold_lookup import PrunedRows
 
 _READ_PARAMETERS = {nn.Module.get_parameter.__code__, nn.Module.register_parameter.__code__}

@@ -13,7 +13,7 @@ from thresher._internal.processes import OwnState
 if TYPE_CHECKING:
     from thresher._internal.processes import Processes
     from thresher.embeddings.thresholds import Granularity, Sigmoid, Softplus
-    from thresher.kernels.scores import ScoreHistogram
+    from thresher.kernels.score_histogram import ScoreHistogram
     from thresher.kernels.threshold_lookup import PrunedRows
 
 
@@ -41,7 +41,7 @@ class RowRecords(OwnState):
 
     def score_histogram(self) -> "ScoreHistogram":
         """Histogram of `scores`; after the first call, lookups with row gradients keep it up to date."""
-        from thresher.kernels.scores import ScoreHistogram
+        from thresher.kernels.score_histogram import ScoreHistogram
 
         known = self._score_histogram
         if known is None or not (known.weight is self.raw_weight and known.deviation is self.thresholds):

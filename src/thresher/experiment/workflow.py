@@ -43,7 +43,7 @@ class WorkflowResult(Generic[ResultT]):
 class Workflow(ABC, Generic[ResultT]):
     """Runs the stages in order and decides about distillation on validation.
 
-    `RunWorkflow` (`prune`) keeps files and skips finished stages; `_ModelWorkflow` (`prune_model`) keeps models; `Cell`
+    `RunWorkflow` (`prune`) keeps files and skips finished stages; `ModelWorkflow` (`prune_model`) keeps models; `Cell`
     (`compare`) keeps points.
 
     Attributes:

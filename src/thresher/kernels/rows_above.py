@@ -12,7 +12,7 @@ from torch import Tensor
 
 from thresher.kernels.compiling import parallel_kernel, runs_on_kernels
 from thresher.kernels.primitives import FUNCTION_CODES, SOFTPLUS, sigmoid_inverse, softplus_inverse
-from thresher.kernels.scores import SMALLEST
+from thresher.kernels.score_histogram import SMALLEST
 
 _CHUNKS_PER_THREAD = 2
 

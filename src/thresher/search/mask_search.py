@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from thresher._internal.mapped_tensors import copy_into_, copy_of, tensor_state
 from thresher.compact.layouts import compact_bytes
 from thresher.errors import BudgetError, NonFiniteError
-from thresher.kernels.scores import ScoredTable, ScoresInMemory, kth_score, top_masks
+from thresher.kernels.top_scores import ScoredTable, ScoresInMemory, kth_score, top_masks
 from thresher.search.budget import Budget, check_budgets
 from thresher.search.schedule import Schedule
 from thresher.search.searched_table import ChosenRows

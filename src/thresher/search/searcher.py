@@ -21,7 +21,8 @@ from thresher.attach.threshold_decay import ThresholdDecayCheck
 from thresher.attach.untrained import UntrainedCheck
 from thresher.embeddings.pep import PepEmbedding
 from thresher.errors import AttachError, BudgetError, ConfigError, warn_user
-from thresher.kernels.scores import ScoredTable, clock_from_counts, count_above, sum_of_counts
+from thresher.kernels.score_histogram import clock_from_counts, sum_of_counts
+from thresher.kernels.top_scores import ScoredTable, count_above
 from thresher.search.budget import Budget, parse_budgets
 from thresher.search.controller import MaskSearchController
 from thresher.search.find_tickets import SearchTask, register_search

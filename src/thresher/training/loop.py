@@ -30,12 +30,12 @@ from thresher.training.checkpoint import (
     unpack_optimizer_,
     weights_digest,
 )
+from thresher.training.devices import tiny_numbers_as_zero
 from thresher.training.epoch import RunningLoss, evaluate, train_epoch
 from thresher.training.gradient_exchange import GradientExchange
 from thresher.training.interrupts import SafeInterrupt, deferred_interrupts
 from thresher.training.metrics import Metrics
 from thresher.training.progress import Progress, StageProgress
-from thresher.training.tiny_numbers import tiny_numbers_as_zero
 
 if TYPE_CHECKING:
     from thresher.data.batches.batches import BatchSource

@@ -1,0 +1,119 @@
+"""The exact top k of the scores of several tables, which come in chunks of rows.
+
+Two histograms (the upper, then the lower 16 bits of a score's rank among all floats) find the k-th score; small tables
+are partially sorted instead, which is faster.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from thresher._internal.mapped_tensors import CHUNK_ENTRIES, new_zeros
+
+_HALF = 1 << 16
+_BELOW_ALL = -(1 << 31)  # a key that no score has: −∞ is above it
+_SORTED_ENTRIES = 1 << 22  # most entries of tables that are partially sorted
+
+
+class ScoredTable(Protocol):
+    """A table `[N, D]` that computes the scores of rows `start … stop − 1`, never NaN; a padding row is never kept."""
+
+    @property
+    def shape(self) -> tuple[int, int]: ...
+    @property
+    def padding_id(self) -> int | None: ...
+    def scores(self, start: int, stop: int) -> Tensor: ...
+
+
+@dataclass(frozen=True)
+class ScoresInMemory:
+    """Scores `[N, D]` that are already computed."""
+
+    all_scores: Tensor
+    padding_id: int | None = None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.all_scores.shape[0], self.all_scores.shape[1]
+
+    def scores(self, start: int, stop: int) -> Tensor:
+        return self.all_scores[start:stop]
+
+
+def count_above(tables: Sequence[ScoredTable], score: float) -> int:
+    return sum(int((table.scores(start, stop) > score).sum()) for _, table, start, stop in _chunks(tables))
+
+
+def kth_score(tables: Sequence[ScoredTable], k: int) -> float:
+    """The k-th highest score, counted from 1; −∞ for a padding row."""
+    key = _kth_key(tables, k)
+    bits = np.int32(key if key >= 0 else key ^ 0x7FFFFFFF)
+    return -math.inf if key == _BELOW_ALL else float(bits.view(np.float32))
+
+
+def top_masks(tables: Sequence[ScoredTable], num_kept: int) -> list[Tensor]:
+    """Masks `[N, D]` of the `num_kept` highest scores of all tables; ties go to the earlier table, then lower index."""
+    masks = [new_zeros(*table.shape, dtype=torch.bool) for table in tables]
+    if num_kept == 0:
+        return masks
+    cut = _kth_key(tables, num_kept)
+    num_tied = num_kept
+    for index, start, stop, keys in _key_chunks(tables):
+        masks[index][start:stop] = above = keys > cut
+        num_tied -= int(above.sum())
+    for index, start, _, keys in _key_chunks(tables):
+        if num_tied == 0:
+            break
+        tied = (keys == cut).flatten().nonzero().squeeze(1)[:num_tied]
+        masks[index].view(-1)[start * keys.shape[1] + tied] = True
+        num_tied -= tied.numel()
+    return masks
+
+
+def _kth_key(tables: Sequence[ScoredTable], k: int) -> int:
+    num_entries = sum(table.shape[0] * table.shape[1] for table in tables)
+    if not 1 <= k <= num_entries:
+        raise ValueError(f"k is {k}: expected 1 to {num_entries}, the number of scores.")
+    if num_entries <= _SORTED_ENTRIES:
+        every = torch.cat([keys.flatten() for *_, keys in _key_chunks(tables)]).numpy()
+        return int(np.partition(every, num_entries - k)[num_entries - k])
+    upper = torch.zeros(_HALF, dtype=torch.int64)
+    for *_, keys in _key_chunks(tables):
+        upper += torch.bincount((keys >> 16).flatten() + _HALF // 2, minlength=_HALF)
+    high, k = _bin_of(upper, k)
+    lower = torch.zeros(_HALF, dtype=torch.int64)
+    for *_, keys in _key_chunks(tables):
+        chosen = keys[(keys >> 16) == high - _HALF // 2]
+        lower += torch.bincount(chosen & (_HALF - 1), minlength=_HALF)
+    low, _ = _bin_of(lower, k)
+    return ((high - _HALF // 2) << 16) + low
+
+
+def _bin_of(counts: Tensor, k: int) -> tuple[int, int]:
+    """The bin of the k-th entry from the top, and its rank within that bin."""
+    from_top = counts.flip(0).cumsum(0)
+    place = int(torch.searchsorted(from_top, k))
+    return len(counts) - 1 - place, k - (int(from_top[place - 1]) if place else 0)
+
+
+def _key_chunks(tables: Sequence[ScoredTable]) -> Iterator[tuple[int, int, int, Tensor]]:
+    """`(index of the table, start, stop, keys int32 [rows, D])`: keys are integers in the order of the scores."""
+    for index, table, start, stop in _chunks(tables):
+        bits = (table.scores(start, stop).float().cpu() + 0.0).contiguous().view(torch.int32)  # + 0 makes −0 equal 0
+        keys = bits ^ ((bits >> 31) & 0x7FFFFFFF)
+        if table.padding_id is not None and start <= table.padding_id < stop:
+            keys[table.padding_id - start] = _BELOW_ALL
+        yield index, start, stop, keys
+
+
+def _chunks(tables: Sequence[ScoredTable]) -> Iterator[tuple[int, ScoredTable, int, int]]:
+    for index, table in enumerate(tables):
+        num_rows, width = table.shape
+        step = max(1, CHUNK_ENTRIES // width)
+        for start in range(0, num_rows, step):
+            yield index, table, start, min(start + step, num_rows)
