@@ -3,7 +3,7 @@
 import pytest
 
 from thresher.experiment.effort import RetrainingConfig, StageSettings
-from thresher.experiment.run.expected_cost import ExpectedCost, RunEstimate
+from thresher.experiment.run.expected_cost import EARLY_SHARE, ExpectedCost, RunEstimate
 from thresher.search.budget import parse_budgets
 from thresher.search.schedule import SearchConfig
 from thresher.training.fit import TrainingConfig
@@ -36,15 +36,15 @@ def expected(**changes) -> ExpectedCost:
 def test_the_cost_is_the_sum_of_all_stages_in_units_of_the_dense_training():
     # 10 dense epochs, a trial of 2 × 2, 2 halvings of 1.5 epochs, 2 retrainings of at most 4
     assert expected().description() == (
-        "Effort standard: about 2.3 times the dense training (dense training 1.0, trial 0.4, search 0.3, retraining of "
-        "2 sizes 0.6, at most 0.8; for a dense training of 10 epochs)"
+        "Effort standard: about 2.0 times the dense training (dense training 1.0, trial 0.4, search 0.3, retraining of "
+        "2 sizes 0.3, at most 0.8; for a dense training of 10 epochs)"
     )
 
 
 def test_plans_in_fractions_of_an_epoch_count():
     assert expected(search=SearchConfig(plan_epochs=0.25)).search_epochs(1) == 0.25
     fast = expected(effort="fast", search=SearchConfig(), retraining=RetrainingConfig())
-    assert fast.search_epochs(1) == pytest.approx(0.08)
+    assert fast.search_epochs(1) == pytest.approx(0.1)
 
 
 def test_a_search_from_initial_weights_is_not_announced():
@@ -57,7 +57,7 @@ def test_states_carry_the_epochs_of_later_stages():
     estimate = RunEstimate(recorded, expected())
     dense = ProgressState(stage="dense", max_epochs=60, num_steps=200)
     estimate.update(dense)
-    assert "about 2.3 times the dense training" in recorded.notes[0]
+    assert "about 2.0 times the dense training" in recorded.notes[0]
     estimate.update(ProgressState(stage="dense", max_epochs=60, num_steps=200, step=100))
     assert recorded.notes[1].startswith("An epoch takes about 0 s")
     estimate.update(ProgressState(stage="dense", max_epochs=60, num_steps=200, epoch=5, step=200, finished=True))
@@ -66,5 +66,5 @@ def test_states_carry_the_epochs_of_later_stages():
     estimate.update(ProgressState(stage="retrain 50%", max_epochs=4, num_steps=200))
     estimate.update(ProgressState(stage="retrain 50%", max_epochs=4, num_steps=200, epoch=2, step=200, finished=True))
     estimate.update(ProgressState(stage="retrain 25%", max_epochs=4, num_steps=200))
-    both = 2 * 4 * 0.7
+    both = 2 * 4 * EARLY_SHARE
     assert recorded.later == pytest.approx([4 + 3 + both] * 3 + [3 + both, both, both / 2, 2.0, 0.0])

@@ -10,7 +10,7 @@ from thresher.search.budget import Budget
 from thresher.training.progress import Progress, ProgressState
 
 MEASURED_STEPS = 100
-EARLY_SHARE = 0.7
+EARLY_SHARE = 0.4
 """Early stopping is expected to end retraining after this share of its longest duration."""
 
 
