@@ -93,16 +93,16 @@ class Schedule:
         >>> Schedule.of(SearchConfig(warmup_epochs=0.5, plan_epochs=300), steps_per_epoch=100)
         Schedule(warmup_steps=50, plan_steps=30000, every=30, halving_steps=None)
         >>> Schedule.of(SearchConfig(start="dense", halving_epochs=0.5), steps_per_epoch=100, num_halvings=5)
-        Schedule(warmup_steps=0, plan_steps=250, every=20, halving_steps=50.0)
+        Schedule(warmup_steps=0, plan_steps=260, every=20, halving_steps=50.0)
         """
         warmup_epochs = config.max_warmup_epochs if config.warmup_epochs is None else config.warmup_epochs
         warmup_steps = 0 if config.start == "dense" else round(warmup_epochs * steps_per_epoch)
         if config.halving_epochs is not None:
             assert num_halvings is not None, "the length of the plan follows from the smallest budget"
             halving_steps = config.halving_epochs * steps_per_epoch
-            plan_steps = max(1, math.ceil(halving_steps * num_halvings))
-            # neither the rate nor the interval depends on the smallest budget, so it does not change larger tickets
+            # neither rate, interval nor the step of a cut depends on the smallest budget: it changes no larger ticket
             every = max(config.clock_steps, int(halving_steps) // MAX_PRUNINGS_PER_HALVING)
+            plan_steps = max(1, math.ceil(halving_steps * num_halvings / every)) * every
             return cls(warmup_steps=warmup_steps, plan_steps=plan_steps, every=every, halving_steps=halving_steps)
         plan_epochs = PLAN_EPOCHS if config.plan_epochs is None else config.plan_epochs
         plan_steps = max(1, round(plan_epochs * steps_per_epoch))
@@ -130,13 +130,13 @@ class Plan:
     num_entries: int
     smallest: int
     num_steps: int
-    halving_steps: float | None = None  # if given, the count halves in this number of steps
+    halving_steps: float | None = None  # if given, the count halves in so many steps, and may end just below `smallest`
 
     def num_kept(self, step: int) -> int:
         """Entries to keep `step` steps after the warm-up: `N·D · (smallest / N·D)^(step / num_steps)`."""
+        if self.halving_steps is not None:
+            return max(1, round(self.num_entries * math.exp2(-min(step, self.num_steps) / self.halving_steps)))
         if step >= self.num_steps:
             return self.smallest
-        if self.halving_steps is not None:
-            return max(self.smallest, round(self.num_entries * math.exp2(-step / self.halving_steps)))
         share: float = (self.smallest / self.num_entries) ** (step / self.num_steps)
         return round(self.num_entries * share)
