@@ -72,7 +72,7 @@ class Preset:
 HIGHEST_RATE = 0.003
 """Presets raise learning rates up to this one: a higher one that suits the dense model is too high for a ticket."""
 PRESETS: dict[Effort, Preset | None] = {
-    "fast": Preset(halving_share=0.05, retraining_share=0.12, patience=1, trial_epochs=1),
+    "fast": Preset(halving_share=0.05, retraining_share=0.06, patience=1, trial_epochs=1),
     "standard": Preset(halving_share=0.12, retraining_share=0.8, patience=1),
     "best": Preset(halving_share=0.25, retraining_share=2.0, patience=3),
     "paper": None,
@@ -157,7 +157,7 @@ class StageSettings:
             if factor is None:
                 factor = preset.rate_factor(config.optimizer.learning_rate, soft_labels=soft_labels)
             patience = preset.patience if patience is None else patience
-            epochs = max(2, round(preset.retraining_share * (dense_epochs or UNKNOWN_DENSE_EPOCHS)))
+            epochs = max(1, round(preset.retraining_share * (dense_epochs or UNKNOWN_DENSE_EPOCHS)))
             max_epochs = min(epochs, config.max_epochs) if max_epochs is None else max_epochs
         rate = config.optimizer.learning_rate * (1.0 if factor is None else factor)
         return replace(

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from thresher._internal.allocator import keep_freed_memory
 from thresher._internal.mapped_tensors import tensor_state
 from thresher._internal.processes import OwnState, Processes, agreed, current_processes
 from thresher.errors import ConfigError, FormatError, TimeLimitReached
@@ -103,7 +102,6 @@ def run_epochs(
     run_settings = json.loads(json.dumps(run_settings, default=str))  # tuples and paths as read from a checkpoint
     if folder is not None:  # settings do not distinguish two models or tickets of the same size
         run_settings[INITIAL_WEIGHTS] = weights_digest(model)
-    keep_freed_memory()
     processes = current_processes()
     exchange = None if processes is None else GradientExchange(model, processes)
     run = _Run(model, optimizer, controller, average, stage, run_settings, folder, processes)
