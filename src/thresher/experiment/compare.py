@@ -24,7 +24,7 @@ from thresher.experiment.comparison.compared_points import (
 from thresher.experiment.comparison.sweep import Sweep
 from thresher.experiment.data_argument import Data, compare_settings, output_folder
 from thresher.experiment.pages.compare_page import write_comparison_page
-from thresher.report.html import figures_html
+from thresher.report.figures import figures_html
 from thresher.report.progress_display import run_progress
 from thresher.report.tables import comparison_table
 from thresher.search.budget import Budgets

@@ -19,11 +19,11 @@ from thresher.experiment.run.run_report import write_mean, write_report
 from thresher.experiment.run.run_workflow import RunWorkflow
 from thresher.models.base import ModelConfig
 from thresher.models.model_registry import has_embedding, model_name
+from thresher.report.figures import figures_html
 from thresher.report.frontier import Frontier, FrontierPoint
-from thresher.report.html import figures_html, frontier_html
 from thresher.report.progress_display import run_progress
 from thresher.report.remarks import remarks
-from thresher.report.tables import plain_table
+from thresher.report.tables import frontier_html, plain_table
 from thresher.search.budget import Budgets
 from thresher.training.progress import Progress, Renamed, RunProgress
 

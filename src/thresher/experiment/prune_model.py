@@ -24,10 +24,9 @@ from thresher.experiment.in_memory.model_workflow import ModelCopies, ModelWorkf
 from thresher.experiment.retrain import TrainedModel
 from thresher.experiment.stages import Stages
 from thresher.report.frontier import Frontier, FrontierPoint
-from thresher.report.html import frontier_html
 from thresher.report.progress_display import training_progress
 from thresher.report.remarks import remarks
-from thresher.report.tables import plain_table
+from thresher.report.tables import frontier_html, plain_table
 from thresher.search.budget import Budget, parse_budgets
 from thresher.search.schedule import SearchConfig
 from thresher.training.distillation import (

@@ -1,6 +1,7 @@
 """Style, ticks and files of all figures: each is written as PNG and SVG. matplotlib is imported when one is drawn."""
 
-from collections.abc import Callable
+from base64 import b64encode
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -88,3 +89,9 @@ def save_figure(figure: "Figure", stem: str | Path) -> tuple[Path, ...]:
             figure.savefig(beside, format=suffix, dpi=200, metadata=metadata)
         written.append(path)
     return tuple(written)
+
+
+def figures_html(paths: Iterable[Path]) -> str:
+    """The figures in PNG files, as images in the page; missing files are left out."""
+    images = [b64encode(path.read_bytes()).decode() for path in paths if path.suffix == ".png" and path.exists()]
+    return "".join(f'<img style="max-width: 100%" src="data:image/png;base64,{image}">' for image in images)

@@ -123,7 +123,7 @@ class Frontier:
 
     def _repr_html_(self) -> str:
         """The table and its remarks, in a notebook."""
-        from thresher.report.html import frontier_html
+        from thresher.report.tables import frontier_html
 
         return frontier_html(self)
 

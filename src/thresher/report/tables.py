@@ -1,11 +1,13 @@
-"""Results as tables: plain text, or for a terminal."""
+"""Results as tables: plain text, for a terminal, or HTML for a notebook."""
 
 from collections.abc import Sequence
+from html import escape
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING
 
 from thresher._internal.text import align_columns, format_bytes, format_share
 from thresher.report.frontier import Frontier, FrontierPoint, mean_points
+from thresher.report.remarks import remarks
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -56,6 +58,15 @@ def rich_table(frontier: Frontier, *, title: str | None = None, width: int = 80)
         is_recommended = recommended is not None and recommended in cells[:2]
         table.add_row(*cells, style="dim" if i < num_references else "bold green" if is_recommended else None)
     return table
+
+
+def frontier_html(frontier: Frontier) -> str:
+    """The table of `plain_table` and the remarks below it."""
+    titles, rows = frontier_cells(frontier)
+    head = "".join(f"<th>{escape(title.replace('-' + chr(10), '').replace(chr(10), ' '))}</th>" for title in titles)
+    body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
+    below = "".join(f"<p>{escape(remark)}</p>" for remark in remarks(frontier))
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{below}"
 
 
 def comparison_table(points: Sequence[FrontierPoint], budgets: Sequence[str]) -> str:
