@@ -95,7 +95,8 @@ def _fine_tuned(
     best = max((p for p in points if p["budget"] == budget), key=lambda point: point["validation_auc"])
     ticket = tickets[best["score"], best["placeholder"], budget]
     labels = SoftLabels.load(run.soft_labels, 1.0) if run.soft_labels.exists() else None
-    config = run.config.stage_settings().retraining_config(start.num_epochs, soft_labels=labels is not None)
+    settings, steps = run.config.stage_settings(), len(data.train)
+    config = settings.retraining_config(start.num_epochs, steps, soft_labels=labels is not None)
     model = new_model(run.config, table, PostTrainingConfig(embedding_dim=run.config.embedding.embedding_dim))
     began = process_time()
     trained = retrain_ticket(

@@ -10,7 +10,7 @@ from thresher.embeddings.pep import PepConfig
 from thresher.errors import ConfigError, ThresherError
 from thresher.experiment.config import RunConfig
 from thresher.experiment.dense_start import DenseStart
-from thresher.experiment.effort import PRESETS, RetrainingConfig, StageSettings
+from thresher.experiment.effort import LONG_EPOCH, PRESETS, RetrainingConfig, StageSettings
 from thresher.experiment.prune import prune
 from thresher.experiment.run.run_models import ConfiguredModels
 from thresher.search.schedule import SearchConfig
@@ -19,6 +19,7 @@ from thresher.training.checkpoint import read_history
 from thresher.training.fit import TrainingConfig
 from thresher.training.optimizers import OptimizerConfig
 
+STEPS = 500  # of an epoch
 CONFIG = RunConfig(
     data=DataConfig(
         source="synthetic",
@@ -85,7 +86,7 @@ def test_given_settings_are_used_and_absent_ones_follow_the_preset():
     preset = PRESETS["standard"]
     assert open_settings.search_config(20, soft_labels=True).halving_epochs == pytest.approx(20 * preset.halving_share)
     assert open_settings.search_config(20, soft_labels=False).learning_rate_factor == preset.hard_rate
-    tuned = open_settings.retraining_config(20, soft_labels=True)
+    tuned = open_settings.retraining_config(20, STEPS, soft_labels=True)
     assert tuned.optimizer.learning_rate == pytest.approx(0.001 * preset.soft_rate)
     assert (tuned.max_epochs, tuned.patience) == (round(20 * preset.retraining_share), preset.patience)
 
@@ -97,7 +98,7 @@ def test_given_settings_are_used_and_absent_ones_follow_the_preset():
     )
     search = given.search_config(20, soft_labels=True)
     assert (search.plan_epochs, search.halving_epochs, search.learning_rate_factor) == (3, None, 7.0)
-    tuned = given.retraining_config(20, soft_labels=True)
+    tuned = given.retraining_config(20, STEPS, soft_labels=True)
     assert (tuned.optimizer.learning_rate, tuned.patience, tuned.max_epochs) == (0.0005, 4, 9)
 
 
@@ -110,16 +111,25 @@ def test_rates_are_raised_to_a_highest_one_and_higher_ones_are_kept(given, raise
     search = settings.search_config(20, soft_labels=True)
     assert search.learning_rate_factor is not None
     assert given * search.learning_rate_factor == pytest.approx(raised)
-    assert settings.retraining_config(20, soft_labels=True).optimizer.learning_rate == pytest.approx(raised)
+    assert settings.retraining_config(20, STEPS, soft_labels=True).optimizer.learning_rate == pytest.approx(raised)
 
 
 def test_an_effort_decides_how_long_labels_are_tried():
     settings = {
         effort: StageSettings(effort=effort, search=SearchConfig(), training=TrainingConfig()) for effort in PRESETS
     }
-    assert {effort: own.trial_epochs for effort, own in settings.items()} == {
+    assert {effort: own.trial_epochs(20, STEPS) for effort, own in settings.items()} == {
         "fast": 1, "standard": 2, "best": 2, "paper": 2,
     }  # fmt: skip
+    long = {effort: own.trial_epochs(1, 10 * LONG_EPOCH) for effort, own in settings.items()}
+    assert long == {"fast": 0.1, "standard": 0.1, "best": 0.1, "paper": 2}
+
+
+def test_short_trainings_end_inside_a_long_epoch():
+    fast = StageSettings(effort="fast", search=SearchConfig(), training=TrainingConfig())
+    lengths = {steps: fast.retraining_config(1, steps, soft_labels=True).max_epochs for steps in (500, 5000, 50_000)}
+    assert lengths == {500: 1, 5000: LONG_EPOCH / 5000, 50_000: PRESETS["fast"].retraining_share}
+    assert fast.retraining_config(50, 50_000, soft_labels=True).max_epochs == 3
 
 
 def test_the_published_way_and_methods_without_a_dense_start():
@@ -129,7 +139,7 @@ def test_the_published_way_and_methods_without_a_dense_start():
     for settings in (paper, other):
         assert (settings.start, settings.resolved_rewind) == ("initial", "initial")
         assert settings.search_config(20, soft_labels=True) == SearchConfig(start="initial")
-        assert settings.retraining_config(20, soft_labels=True) == training
+        assert settings.retraining_config(20, STEPS, soft_labels=True) == training
     assert RunConfig(embedding=PepConfig(pressure="decay")).stage_settings().start == "initial"
 
 
@@ -149,7 +159,7 @@ def test_rewinding_after_a_search_from_the_dense_model_uses_the_initial_weights(
     config = replace(CONFIG, rewind="initial", budgets=("20%",), training=replace(CONFIG.training, max_epochs=1))
     result = prune(config, out=tmp_path / "run")
     settings = result.run.config.stage_settings()
-    assert settings.retraining_config(1, soft_labels=False) == config.training
+    assert settings.retraining_config(1, STEPS, soft_labels=False) == config.training
     first = read_history(result.run.retrained("20%") / str(result.run.distillation()) / "history.jsonl")
     searched = read_history(result.run.tickets / "history.jsonl")
     assert first[0]["train_loss"] > searched[-1]["train_loss"]

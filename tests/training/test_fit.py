@@ -4,6 +4,7 @@ import subprocess
 import sys
 import time
 from dataclasses import asdict, replace
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from training_toys import TOY_CONFIG, fit_toy, toy_model, toy_sources
 
 from thresher._internal.settings import config_from_mapping, config_to_mapping
 from thresher.data.batches.split_batches import SplitBatches
-from thresher.errors import ConfigError, FormatError
+from thresher.errors import ConfigError, FormatError, TimeLimitReached
 from thresher.training.checkpoint import Checkpoint, capture_rng_state, read_history
 from thresher.training.epoch import evaluate
 from thresher.training.fit import EarlyStopping, TrainingConfig, fit
@@ -280,3 +281,38 @@ def test_invalid_settings_are_refused():
         EarlyStopping(patience=0)
     with pytest.raises(ConfigError, match="no weights were kept"):
         EarlyStopping().restore_best_(nn.Linear(1, 1))
+
+
+def test_a_part_of_an_epoch_trains_on_the_first_batches_and_resumes_bit_for_bit(tmp_path):
+    train, validation = toy_sources()
+    data, config = SplitBatches(train=train, validation=validation), replace(TOY_CONFIG, max_epochs=0.5)
+    model = toy_model()
+    result = fit(model, data, config, seed=0)
+    assert (result.num_epochs, result.best_epoch, len(result.history)) == (0.5, 1, 1)
+    assert len(train) > 3
+
+    class Half:
+        num_rows = train.num_rows
+
+        def __len__(self):
+            return round(len(train) / 2)
+
+        def epoch(self, epoch, start=0):
+            return islice(train.epoch(epoch, start), len(self) - start)
+
+    by_hand = toy_model()
+    fit(by_hand, replace(data, train=Half()), replace(config, max_epochs=1), seed=0)
+    assert same_weights(model.state_dict(), by_hand.state_dict())
+
+    stops = iter([False, True])
+    resumed = toy_model()
+    with pytest.raises(TimeLimitReached):
+        fit(resumed, data, config, seed=0, folder=tmp_path, should_stop=lambda: next(stops))
+    again = toy_model()
+    assert_same_run(again, fit(again, data, config, seed=0, folder=tmp_path), model, result)
+
+
+@pytest.mark.parametrize("max_epochs", [-1, 1.5, float("inf"), float("nan")])
+def test_epochs_are_whole_or_a_part_of_one(max_epochs):
+    with pytest.raises(ConfigError, match="whole number, or a part of an epoch"):
+        TrainingConfig(max_epochs=max_epochs)

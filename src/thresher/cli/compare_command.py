@@ -216,7 +216,7 @@ def _rivalled(points: "Sequence[FrontierPoint]") -> list[str]:
     return ["pep"] if "pep" in methods else methods[:1]
 
 
-def _describe_unconverged(points: "Sequence[ComparedPoint]", max_epochs: int) -> str:
+def _describe_unconverged(points: "Sequence[ComparedPoint]", max_epochs: float) -> str:
     """Methods with trainings that ended at the last epoch instead of by early stopping, and how many."""
     from thresher.models.model_registry import FLOOR
 

@@ -28,10 +28,10 @@ class DenseStart:
     """
 
     state: Mapping[str, Tensor]
-    num_epochs: int | None
+    num_epochs: float | None
 
     @classmethod
-    def of(cls, model: nn.Module, num_epochs: int | None) -> "DenseStart":
+    def of(cls, model: nn.Module, num_epochs: float | None) -> "DenseStart":
         return cls({name: tensor.detach().clone() for name, tensor in tensor_state(model).items()}, num_epochs)
 
     def save(self, path: Path) -> None:

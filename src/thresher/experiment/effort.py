@@ -7,7 +7,8 @@
 
 All but `paper` start the search from the trained dense model and continue each ticket from the search's own values.
 Lengths are shares of the dense training's epochs, so that they suit data that needs twenty epochs and data that needs
-one. A setting given in the config is used as it is; a preset decides only the settings that are absent.
+one; short trainings end inside a long epoch. A setting given in the config is used as it is; a preset decides only
+the settings that are absent.
 """
 
 from dataclasses import dataclass, replace
@@ -16,7 +17,7 @@ from typing import Literal
 from thresher.errors import ConfigError
 from thresher.search.schedule import SearchConfig, Start
 from thresher.search.ticket import Rewind
-from thresher.training.fit import TrainingConfig
+from thresher.training.fit import TrainingConfig, check_max_epochs
 
 Effort = Literal["fast", "standard", "best", "paper"]
 
@@ -32,8 +33,8 @@ class RetrainingConfig:
     """Multiplies the learning rate of `[training]`. Absent: by `effort`."""
     patience: int | None = None
     """Epochs without improvement after which training stops. Absent: by `effort`."""
-    max_epochs: int | None = None
-    """Most epochs. 0 keeps the values of the search. Absent: by `effort`."""
+    max_epochs: float | None = None
+    """Most epochs, or a part of one. 0 keeps the values of the search. Absent: by `effort`."""
 
     def __post_init__(self) -> None:
         if self.learning_rate_factor is not None and not 0 < self.learning_rate_factor < float("inf"):
@@ -42,12 +43,27 @@ class RetrainingConfig:
             )
         if self.patience is not None and self.patience < 1:
             raise ConfigError(f"retraining.patience is {self.patience}; it must be at least 1 epoch")
-        if self.max_epochs is not None and self.max_epochs < 0:
-            raise ConfigError(f"retraining.max_epochs is {self.max_epochs}; it must be 0 or more")
+        if self.max_epochs is not None:
+            check_max_epochs("retraining.max_epochs", self.max_epochs)
 
 
 TRIAL_EPOCHS = 2
 """Length of the training on which labels are tried, unless an effort shortens it."""
+LONG_EPOCH = 1000
+"""Steps of an epoch above which short trainings may end inside it, but not before this number of steps."""
+
+
+def training_length(epochs: float, steps_per_epoch: int) -> float:
+    """Whole epochs, at least one; or a part of a long epoch.
+
+    >>> [training_length(epochs, steps_per_epoch=500) for epochs in (0.1, 2.4)]
+    [1, 2]
+    >>> [training_length(epochs, steps_per_epoch=5000) for epochs in (0.1, 0.5, 2.4)]
+    [0.2, 0.5, 2]
+    """
+    if epochs >= 1 or steps_per_epoch <= LONG_EPOCH:
+        return max(1, round(epochs))
+    return max(epochs, LONG_EPOCH / steps_per_epoch)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +75,8 @@ class Preset:
     halving_share: float  # epochs in which the kept entries halve, as a share of the dense training's epochs
     retraining_share: float  # most epochs of retraining, as a share of the dense training's epochs
     patience: int
-    trial_epochs: int = TRIAL_EPOCHS  # length of the training on which labels are tried
+    trial_epochs: int = TRIAL_EPOCHS  # length of the training on which labels are tried, and of long epochs:
+    trial_share: float = 0.1  # the same as a share of the dense training's epochs, if that is shorter
     soft_rate: float = 3.0  # factor of the learning rate on soft labels, which a model cannot memorise
     hard_rate: float = 2.0
 
@@ -72,7 +89,7 @@ class Preset:
 HIGHEST_RATE = 0.003
 """Presets raise learning rates up to this one: a higher one that suits the dense model is too high for a ticket."""
 PRESETS: dict[Effort, Preset | None] = {
-    "fast": Preset(halving_share=0.05, retraining_share=0.06, patience=1, trial_epochs=1),
+    "fast": Preset(halving_share=0.05, retraining_share=0.06, patience=1, trial_epochs=1, trial_share=0.05),
     "standard": Preset(halving_share=0.12, retraining_share=0.8, patience=1),
     "best": Preset(halving_share=0.25, retraining_share=2.0, patience=3),
     "paper": None,
@@ -115,11 +132,15 @@ class StageSettings:
             return "initial"
         return self.search.start or ("initial" if preset is None else preset.start)
 
-    @property
-    def trial_epochs(self) -> int:
+    def trial_epochs(self, dense_epochs: float | None, steps_per_epoch: int) -> float:
         """Length of the training on which labels are tried, for a search that starts from the dense model."""
         preset = PRESETS[self.effort]
-        return TRIAL_EPOCHS if preset is None else preset.trial_epochs
+        if preset is None:
+            return TRIAL_EPOCHS
+        if steps_per_epoch <= LONG_EPOCH:
+            return preset.trial_epochs
+        share = preset.trial_share * (dense_epochs or UNKNOWN_DENSE_EPOCHS)
+        return min(preset.trial_epochs, training_length(share, steps_per_epoch))
 
     @property
     def resolved_rewind(self) -> Rewind:
@@ -131,7 +152,7 @@ class StageSettings:
         preset = PRESETS[self.effort]
         return preset.rewind if preset is not None and self.start == "dense" else "initial"
 
-    def search_config(self, dense_epochs: int | None, *, soft_labels: bool) -> SearchConfig:
+    def search_config(self, dense_epochs: float | None, *, soft_labels: bool) -> SearchConfig:
         """The search's settings, given the length of the dense training (None: not known)."""
         preset = PRESETS[self.effort]
         if self.start == "initial" or preset is None:
@@ -144,7 +165,9 @@ class StageSettings:
             config = replace(config, learning_rate_factor=factor)
         return config
 
-    def retraining_config(self, dense_epochs: int | None, *, soft_labels: bool) -> TrainingConfig:
+    def retraining_config(
+        self, dense_epochs: float | None, steps_per_epoch: int, *, soft_labels: bool
+    ) -> TrainingConfig:
         """Settings for training a ticket; those of `[training]` unless it continues from the search."""
         preset = PRESETS[self.effort]
         if self.resolved_rewind != "final":
@@ -157,7 +180,8 @@ class StageSettings:
             if factor is None:
                 factor = preset.rate_factor(config.optimizer.learning_rate, soft_labels=soft_labels)
             patience = preset.patience if patience is None else patience
-            epochs = max(1, round(preset.retraining_share * (dense_epochs or UNKNOWN_DENSE_EPOCHS)))
+            share = preset.retraining_share * (dense_epochs or UNKNOWN_DENSE_EPOCHS)
+            epochs = training_length(share, steps_per_epoch)
             max_epochs = min(epochs, config.max_epochs) if max_epochs is None else max_epochs
         rate = config.optimizer.learning_rate * (1.0 if factor is None else factor)
         return replace(

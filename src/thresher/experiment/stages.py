@@ -121,7 +121,7 @@ class Stages:
             ticket,
             self.models.for_ticket(ticket),
             self._data(test=test),
-            self.settings.retraining_config(_epochs(start), soft_labels=soft_labels is not None),
+            self.settings.retraining_config(_epochs(start), len(self.data.train), soft_labels=soft_labels is not None),
             rewind=rewind,
             seed=self.seed,
             folder=self._folder(name),
@@ -134,12 +134,13 @@ class Stages:
         """Validation AUC of the dense model pruned at once to `TRIAL_BUDGET` and trained briefly on these labels."""
         search = replace(self.settings.search, start="dense", plan_epochs=1 / len(self.data.train), halving_epochs=None)
         (ticket,) = find_tickets(self._searched(start), self.data, TRIAL_BUDGET, search, seed=self.seed)
-        training = self.settings.retraining_config(None, soft_labels=soft_labels is not None)
+        steps = len(self.data.train)
+        training = self.settings.retraining_config(None, steps, soft_labels=soft_labels is not None)
         trained = retrain_ticket(
             ticket,
             self.models.for_ticket(ticket),
             self._data(test=False),
-            replace(training, max_epochs=self.settings.trial_epochs),
+            replace(training, max_epochs=self.settings.trial_epochs(start.num_epochs, steps)),
             rewind="final",
             seed=self.seed,
             folder=self._folder(name),
@@ -163,5 +164,5 @@ class Stages:
         return None if self.folder is None else self.folder / name
 
 
-def _epochs(start: DenseStart | None) -> int | None:
+def _epochs(start: DenseStart | None) -> float | None:
     return None if start is None else start.num_epochs

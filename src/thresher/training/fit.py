@@ -1,7 +1,7 @@
 """fit(): train until validation stops improving and restore the best weights. Resumes bit for bit from a checkpoint."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from thresher._internal.mapped_tensors import copy_of, load_tensor_state_, tensor_state
+from thresher.data.batches.first_batches import FirstBatches
 from thresher.errors import ConfigError
 from thresher.training.averaging import WeightAverage
 from thresher.training.checkpoint import Checkpoint, Record
@@ -106,9 +107,9 @@ class EarlyStopping:
 class TrainingConfig:
     """Settings of a training. In TOML: `[training]`."""
 
-    max_epochs: int = 60
+    max_epochs: float = 60
     """Most epochs; early stopping usually ends a training before. Raise it if results say that a model was still
-    improving."""
+    improving. Below 1 it is a part of an epoch: 0.25 trains on a quarter of the rows."""
     batch_size: int = 1024
     """Rows per step. Larger batches are faster per row and may need a higher learning rate."""
     patience: int = 3
@@ -125,8 +126,7 @@ class TrainingConfig:
     def __post_init__(self) -> None:
         if self.batch_size < 1:
             raise ConfigError(f"batch_size is {self.batch_size}; it must be at least 1")
-        if self.max_epochs < 0:
-            raise ConfigError(f"max_epochs is {self.max_epochs}; it must be 0 or more")
+        check_max_epochs("max_epochs", self.max_epochs)
         if not 0.0 <= self.average_decay < 1.0:
             raise ConfigError(f"average_decay is {self.average_decay}; it must be at least 0 and below 1")
         self.early_stopping()
@@ -136,12 +136,17 @@ class TrainingConfig:
         return EarlyStopping(metric=self.early_stopping_metric, patience=self.patience, min_delta=self.min_delta)
 
 
+def check_max_epochs(name: str, max_epochs: float) -> None:
+    if not 0 <= max_epochs < float("inf") or (max_epochs > 1 and max_epochs != int(max_epochs)):
+        raise ConfigError(f"{name} is {max_epochs}; it must be a whole number, or a part of an epoch between 0 and 1")
+
+
 @dataclass(frozen=True, kw_only=True)
 class FitResult:
     """Result of a training; the model itself holds the best weights."""
 
     best_epoch: int
-    num_epochs: int
+    num_epochs: float  # a part of one if `max_epochs` is below 1
     validation: Metrics  # of the best epoch
     seconds: float  # training time without interruptions
     history: tuple[Record, ...]
@@ -171,7 +176,10 @@ def fit(
     if config.max_epochs == 0:
         metrics = evaluate(model, data.validation, feature_counts=data.feature_counts)
         return FitResult(best_epoch=0, num_epochs=0, validation=metrics, seconds=0.0, history=())
-    controller = StoppingController(model, config.early_stopping(), config.max_epochs)
+    max_epochs, share = max(1, int(config.max_epochs)), min(1, config.max_epochs)
+    if share < 1:
+        data = replace(data, train=FirstBatches(data.train, share))
+    controller = StoppingController(model, config.early_stopping(), max_epochs)
     history, seconds = run_epochs(
         model,
         build_optimizer(model, config.optimizer),
@@ -180,7 +188,7 @@ def fit(
         stage=STAGE,
         settings=asdict(config),
         seed=seed,
-        max_epochs=config.max_epochs,
+        max_epochs=max_epochs,
         title=stage,
         average=WeightAverage(model, config.average_decay) if config.average_decay else None,
         folder=folder,
@@ -194,7 +202,7 @@ def fit(
     assert stopping.best_metrics is not None
     return FitResult(
         best_epoch=stopping.best_epoch,
-        num_epochs=len(history),
+        num_epochs=len(history) * share,
         validation=stopping.best_metrics,
         seconds=seconds,
         history=history,

@@ -28,7 +28,7 @@ def expected(**changes) -> ExpectedCost:
     known = {"effort": "standard", "search": SearchConfig(halving_epochs=1.5), "training": TrainingConfig()}
     retraining = RetrainingConfig(max_epochs=4)
     settings = StageSettings(**(known | {"retraining": retraining} | changes))
-    found = ExpectedCost.of(settings, BUDGETS, 1000, num_plans=2, num_teachers=1)
+    found = ExpectedCost.of(settings, BUDGETS, num_entries=1000, steps_per_epoch=100, num_plans=2, num_teachers=1)
     assert found is not None
     return found
 
@@ -49,7 +49,9 @@ def test_plans_in_fractions_of_an_epoch_count():
 
 def test_a_search_from_initial_weights_is_not_announced():
     settings = StageSettings(effort="paper", search=SearchConfig(), training=TrainingConfig())
-    assert ExpectedCost.of(settings, BUDGETS, 1000, num_plans=1, num_teachers=1) is None
+    assert (
+        ExpectedCost.of(settings, BUDGETS, num_entries=1000, steps_per_epoch=100, num_plans=1, num_teachers=1) is None
+    )
 
 
 def test_states_carry_the_epochs_of_later_stages():

@@ -49,7 +49,7 @@ class ComparedPoint:
     search_seconds: float
     search_epochs: int
     retrain_seconds: float
-    retrain_epochs: int
+    retrain_epochs: float
     teacher_share: float
     trials: list[Mapping[str, Any]]
     versions: Mapping[str, str]

@@ -25,7 +25,7 @@ def write_comparison_page(
     *,
     settings: str = "",
     unmet: Mapping[tuple[str, str, str], str] | None = None,
-    max_epochs: int | None = None,
+    max_epochs: float | None = None,
 ) -> Path:
     """Write `report/index.html` from the points of a comparison.
 
@@ -93,7 +93,7 @@ def _leaders(points: Sequence[ComparedPoint]) -> list[dict[str, Any]]:
     return found
 
 
-def _table(points: Sequence[ComparedPoint], max_epochs: int | None) -> tuple[list[str], list[dict[str, Any]]]:
+def _table(points: Sequence[ComparedPoint], max_epochs: float | None) -> tuple[list[str], list[dict[str, Any]]]:
     budgets = _budgets(points)
     values = {budget: _by_seed(points, budget) for budget in budgets}
     best = {budget: max(fmean(seeds.values()) for seeds in values[budget].values()) for budget in budgets}
@@ -119,7 +119,7 @@ def _order(row: Mapping[str, Any]) -> float:
     return fmean([float(cell["mean"]) for cell in row["cells"] if cell["mean"]] or [0.0])
 
 
-def _is_improving(point: ComparedPoint, max_epochs: int | None) -> bool:
+def _is_improving(point: ComparedPoint, max_epochs: float | None) -> bool:
     if point.still_improving is not None:
         return point.still_improving
     return max_epochs is not None and point.retrain_epochs >= max_epochs
@@ -128,7 +128,7 @@ def _is_improving(point: ComparedPoint, max_epochs: int | None) -> bool:
 def _warnings(
     points: Sequence[ComparedPoint],
     unmet: Mapping[tuple[str, str, str], str],
-    max_epochs: int | None,
+    max_epochs: float | None,
     num_seeds: int,
 ) -> list[str]:
     found = []

@@ -28,11 +28,19 @@ class ExpectedCost:
     num_plans: int
     num_halvings: float
     num_budgets: int
+    steps_per_epoch: int
     num_teachers: int = 1
 
     @classmethod
     def of(
-        cls, settings: StageSettings, budgets: Sequence[Budget], num_entries: int, *, num_plans: int, num_teachers: int
+        cls,
+        settings: StageSettings,
+        budgets: Sequence[Budget],
+        *,
+        num_entries: int,
+        steps_per_epoch: int,
+        num_plans: int,
+        num_teachers: int,
     ) -> "ExpectedCost | None":
         """None for a search that does not start from a dense model: early stopping decides how long it takes."""
         if settings.start != "dense" or settings.post_training or PRESETS[settings.effort] is None:
@@ -44,11 +52,14 @@ class ExpectedCost:
             num_plans=num_plans,
             num_halvings=num_halvings,
             num_budgets=len(budgets),
+            steps_per_epoch=steps_per_epoch,
             num_teachers=num_teachers,
         )
 
-    def trial_epochs(self) -> float:
-        return self.settings.trial_epochs * self.num_plans if self.num_plans > 1 else 0
+    def trial_epochs(self, dense_epochs: int) -> float:
+        """Of all plans together."""
+        epochs = self.settings.trial_epochs(dense_epochs, self.steps_per_epoch)
+        return epochs * self.num_plans if self.num_plans > 1 else 0
 
     def search_epochs(self, dense_epochs: int) -> float:
         config = self.settings.search_config(dense_epochs, soft_labels=True)
@@ -57,14 +68,15 @@ class ExpectedCost:
         assert config.halving_epochs is not None, "a search from a dense model has one of the two"
         return config.halving_epochs * self.num_halvings
 
-    def retraining_epochs(self, dense_epochs: int) -> int:
+    def retraining_epochs(self, dense_epochs: int) -> float:
         """Most epochs of one retraining."""
-        return self.settings.retraining_config(dense_epochs, soft_labels=True).max_epochs
+        return self.settings.retraining_config(dense_epochs, self.steps_per_epoch, soft_labels=True).max_epochs
 
     def description(self, dense_epochs: int = UNKNOWN_DENSE_EPOCHS) -> str:
         """For people, in units of the dense training."""
-        parts = [("dense training", float(self.num_teachers)), ("trial", self.trial_epochs() / dense_epochs)]
-        parts.append(("search", self.search_epochs(dense_epochs) / dense_epochs))
+        epochs = {"trial": self.trial_epochs(dense_epochs), "search": self.search_epochs(dense_epochs)}
+        parts = [("dense training", float(self.num_teachers))]
+        parts += [(name, number / dense_epochs) for name, number in epochs.items()]
         most = self.num_budgets * self.retraining_epochs(dense_epochs) / dense_epochs
         likely = most * EARLY_SHARE
         total = sum(share for _, share in parts) + likely
@@ -126,7 +138,7 @@ class RunEstimate:
         later += self.expected.search_epochs(dense)
         if state.stage.startswith("try"):
             return later
-        later += self.expected.trial_epochs()
+        later += self.expected.trial_epochs(dense)
         if state.stage.startswith("teacher"):
             return later
         return later + max(0, self.expected.num_teachers - 1) * dense

@@ -150,7 +150,7 @@ def _still_improving(run: Run, folder: Path) -> bool:
         return False
     values = [record["validation"][training.early_stopping_metric] for record in read_history(folder / HISTORY)]
     best = max(values) if training.early_stopping_metric == "auc" else min(values)
-    return len(values) == training.max_epochs and values[-1] == best
+    return len(values) >= training.max_epochs and values[-1] == best
 
 
 def _plot_search(run: Run, points: Sequence[FrontierPoint]) -> None:

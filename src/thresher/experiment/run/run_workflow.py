@@ -62,17 +62,18 @@ class RunWorkflow(Workflow[FrontierPoint]):
     ) -> "RunWorkflow":
         """The workflow of a run whose data is encoded."""
         config = run.config
-        settings, num_entries = config.stage_settings(), table.schema.num_features * config.embedding.embedding_dim
+        settings, data = config.stage_settings(), shuffled_batches(config, table)
         expected = ExpectedCost.of(
             settings,
             config.wanted_budgets(),
-            num_entries,
+            num_entries=table.schema.num_features * config.embedding.embedding_dim,
+            steps_per_epoch=len(data.train),
             num_plans=len(config.candidate_plans()),
             num_teachers=len(config.all_teachers()) if config.start_from is None else 0,
         )
         stages = Stages(
             models=ConfiguredModels(config, table),
-            data=shuffled_batches(config, table),
+            data=data,
             settings=settings,
             seed=config.seed,
             folder=run.folder,

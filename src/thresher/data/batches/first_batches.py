@@ -1,0 +1,39 @@
+"""FirstBatches: a part of each epoch, for trainings shorter than an epoch. Shuffled batches make it a random sample."""
+
+from collections.abc import Iterator
+from itertools import islice
+
+from thresher.data.batches.batches import Batch, BatchSource, SharedSource
+from thresher.errors import ConfigError
+
+
+class FirstBatches:
+    """The first `share` of the batches of every epoch, at least one.
+
+    Args:
+        share: above 0 and at most 1.
+    """
+
+    def __init__(self, source: BatchSource, share: float) -> None:
+        if not 0 < share <= 1:
+            raise ConfigError(f"the share of an epoch is {share}; it must be above 0 and at most 1")
+        self.source, self.share = source, share
+        self.num_batches = max(1, round(share * len(source)))
+
+    @property
+    def num_rows(self) -> int:
+        """Exact unless the last batch, which may be smaller, is included."""
+        return round(self.source.num_rows * self.num_batches / max(1, len(self.source)))
+
+    def __len__(self) -> int:
+        return self.num_batches
+
+    def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
+        return islice(self.source.epoch(epoch, start), max(0, self.num_batches - start))
+
+    def part(self, rank: int, size: int) -> "FirstBatches":
+        """The part of each batch that belongs to process `rank` of `size`."""
+        if not isinstance(self.source, SharedSource):
+            name = type(self.source).__name__
+            raise ConfigError(f"{name} cannot be shared by processes: it needs part(rank, size)")
+        return FirstBatches(self.source.part(rank, size), self.share)
