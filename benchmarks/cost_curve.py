@@ -1,112 +1,171 @@
-"""The curve that decides: AUC over total cost, in units of the dense training, for every effort and post-training.
+"""The curve that decides: AUC over total cost, in units of the dense training, for efforts and other ways to prune.
 
-    python benchmarks/cost_curve.py        # reads benchmarks/results/, writes docs/images/cost.svg, prints tables
+    python benchmarks/run.py benchmarks/experiments/movielens-1m/*/{effort,cost}-*.toml
+    python benchmarks/post_training.py --fine-tune benchmarks/temporary/movielens-1m/fm/effort-standard/*
+    python benchmarks/cost_curve.py        # from the results: docs/images/cost.svg and the tables in docs/search.md
 
-Cost is CPU time of all training, the dense training included, ÷ that of the dense training of the same run.
-Post-training points cost the dense training and one pass.
+Cost is CPU time of all training, the dense training and the model without an embedding included, ÷ that of the dense
+training of the same run, of all its sizes together. Post-training costs the dense training and one pass.
 """
 
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
-from statistics import mean
+from statistics import fmean, stdev
 from typing import Any
 
+from generated_sections import fill
 from run import RESULTS, result_effort
 from thresher._internal.storage.files import read_json
 from thresher.errors import ConfigError
 
 MODELS = {"fm": ("FM", ("20k", "6541")), "deepfm": ("DeepFM", ("8604",)), "autoint": ("AutoInt", ("9000",))}
-EFFORTS = {"fast": "#E69F00", "standard": "#0072B2", "best": "#009E73"}
-IMAGE = Path(__file__).parents[1] / "docs" / "images" / "cost"
+"""Folder → name and the sizes that the figure shows."""
+EFFORTS = ("fast", "standard", "best", "paper")
+WAYS = {
+    **{f"effort-{effort}": (f"`{effort}`", colour) for effort, colour in
+       zip(EFFORTS, ("#E69F00", "#0072B2", "#009E73", "#000000"), strict=True)},
+    "cost-paper": ("`paper`", "#000000"),
+    "cost-iterative-magnitude": ("iterative magnitude", "#D55E00"),
+}  # fmt: skip
+"""Result file → name and colour."""
+POST_TRAINING, POST_TRAINING_COLOUR = "post-training.json", "#CC79A7"
+DOCS = Path(__file__).parents[1] / "docs"
+IMAGE, PAGE = DOCS / "images" / "cost", DOCS / "search.md"
 
 
-def effort_points(model: str, effort: str) -> list[dict[str, Any]]:
-    """Mean cost and AUC of each size under an effort; empty without results."""
-    path = RESULTS / "movielens-1m" / model / f"effort-{effort}.json"
+@dataclass(frozen=True, kw_only=True)
+class CostPoint:
+    """One size of one way to prune: means over seeds."""
+
+    way: str
+    colour: str
+    budget: str
+    cost: float
+    validation: float
+    test: float
+    test_sd: float | None
+    seeds: int
+    marker: str = "o"
+
+
+def run_points(model: str, name: str) -> list[CostPoint]:
+    """The sizes in a result file of `benchmarks/run.py`; empty without it. Raises if its effort is another one."""
+    path = RESULTS / "movielens-1m" / model / f"{name}.json"
     if not path.exists():
         return []
     result = read_json(path)
-    if (found := result_effort(result)) != effort:
+    expected = name.removeprefix("effort-") if name.startswith("effort-") else "paper"
+    if (found := result_effort(result)) != expected:
         raise ConfigError(f"{path} holds results of effort {found}. Make it again.")
     seeds = list(result["seeds"].values())
-    cost = mean(seed["cost"]["total_cpu_over_dense"] for seed in seeds)
-    points = zip(*(seed["points"] for seed in seeds), strict=True)
+    cost = fmean(seed["cost"]["total_cpu_over_dense"] for seed in seeds)
+    way, colour = WAYS[name]
+    by_size = zip(*(seed["points"] for seed in seeds), strict=True)
     return [
-        {
-            "budget": same[0]["budget"],
-            "cost": cost,
-            "validation": mean(point["validation_auc"] for point in same),
-            "test": mean(point["test_auc"] for point in same),
-            "seeds": len(seeds),
-        }
-        for same in points
+        CostPoint(
+            way=way,
+            colour=colour,
+            budget=same[0]["budget"],
+            cost=cost,
+            validation=fmean(point["validation_auc"] for point in same),
+            test=fmean(point["test_auc"] for point in same),
+            test_sd=stdev(point["test_auc"] for point in same) if len(same) > 1 else None,
+            seeds=len(same),
+        )
+        for same in by_size
     ]
 
 
-def post_training_points(model: str, placeholder: str = "zeros") -> list[dict[str, Any]]:
-    """Mean cost and AUC of the best score of post-training at each size, chosen on validation."""
-    path = RESULTS / "movielens-1m" / model / "post-training.json"
+def post_training_points(model: str) -> list[CostPoint]:
+    """The best score of post-training at each size, chosen on validation: without training, and fine-tuned."""
+    path = RESULTS / "movielens-1m" / model / POST_TRAINING
     rows = read_json(path)["summary"] if path.exists() else []
     found = []
     for fine_tuned in (False, True):
-        kept = [row for row in rows if ("fine-tuned" in row["score"]) == fine_tuned]
-        for budget in dict.fromkeys(row["budget"] for row in kept):
-            own = [row for row in kept if row["budget"] == budget and (fine_tuned or row["placeholder"] == placeholder)]
-            best = max(own, key=lambda row: row["validation_auc"]["mean"])
+        own = [row for row in rows if ("fine-tuned" in row["score"]) == fine_tuned]
+        for budget in dict.fromkeys(row["budget"] for row in own):
+            same = [row for row in own if row["budget"] == budget and (fine_tuned or row["placeholder"] == "zeros")]
+            best: dict[str, Any] = max(same, key=lambda row: row["validation_auc"]["mean"])
+            several = best["test_auc"]["seeds"] > 1
             found.append(
-                {
-                    "budget": budget,
-                    "score": best["score"],
-                    "cost": 1 + best["over_dense"]["mean"],
-                    "validation": best["validation_auc"]["mean"],
-                    "test": best["test_auc"]["mean"],
-                    "seeds": best["test_auc"]["seeds"],
-                }
+                CostPoint(
+                    way="post-training, fine-tuned" if fine_tuned else "post-training",
+                    colour=POST_TRAINING_COLOUR,
+                    budget=budget,
+                    cost=1 + best["over_dense"]["mean"],
+                    validation=best["validation_auc"]["mean"],
+                    test=best["test_auc"]["mean"],
+                    test_sd=best["test_auc"]["sd"] if several else None,
+                    seeds=best["test_auc"]["seeds"],
+                    marker="^" if fine_tuned else "v",
+                )
             )
     return found
 
 
+def all_points(model: str) -> list[CostPoint]:
+    return [point for name in WAYS for point in run_points(model, name)] + post_training_points(model)
+
+
+def sections() -> dict[str, str]:
+    """The tables of docs/search.md."""
+    return {f"cost-{model}": "\n".join(_table(name, all_points(model))) for model, (name, _) in MODELS.items()}
+
+
+def _table(name: str, points: list[CostPoint]) -> Iterable[str]:
+    budgets = list(dict.fromkeys(point.budget for point in points if point.colour != POST_TRAINING_COLOUR))
+    yield f"| {name}, test AUC | cost | {' | '.join(budgets)} | seeds |"
+    yield "| --- " * (len(budgets) + 3) + "|"
+    for way in dict.fromkeys(point.way for point in points):
+        own = [point for point in points if point.way == way]
+        cells = {point.budget: _auc(point) for point in own}
+        costs = sorted({f"{point.cost:.2f}" for point in own})
+        cost = costs[0] if len(costs) == 1 else f"{costs[0]}–{costs[-1]}"
+        yield f"| {way} | {cost} | {' | '.join(cells.get(budget, '–') for budget in budgets)} | {own[0].seeds} |"
+
+
+def _auc(point: CostPoint) -> str:
+    return f"{point.test:.4f}" + ("" if point.test_sd is None else f" ± {point.test_sd:.4f}")
+
+
 def main() -> None:
-    for model, (name, _) in MODELS.items():
-        print(
-            f"\n{name}\n| way | size | cost | validation AUC | test AUC | seeds |\n"
-            "| --- | --- | --- | --- | --- | --- |"
-        )
-        for effort in EFFORTS:
-            for point in effort_points(model, effort):
-                _print_row(effort, point)
-        for point in post_training_points(model):
-            _print_row(f"post-training ({point['score']})", point)
-    _draw()
+    PAGE.write_text(fill(PAGE.read_text(encoding="utf-8"), sections()), encoding="utf-8")
+    print("\n\n".join(sections().values()))
+    draw()
 
 
-def _print_row(way: str, point: dict[str, Any]) -> None:
-    numbers = f"{point['cost']:.2f} | {point['validation']:.4f} | {point['test']:.4f} | {point['seeds']}"
-    print(f"| {way} | {point['budget']} | {numbers} |")
-
-
-def _draw() -> None:
+def draw() -> None:
+    """One panel for each model and size: test AUC over cost."""
     import matplotlib as mpl
 
     mpl.use("svg")
     from matplotlib import pyplot
 
-    panels = [(model, name, size) for model, (name, sizes) in MODELS.items() for size in sizes]
-    panels = [panel for panel in panels if any(effort_points(panel[0], effort) for effort in EFFORTS)]
-    figure, axes = pyplot.subplots(1, len(panels), figsize=(4 * len(panels), 3.2), squeeze=False)
-    for axis, (model, name, size) in zip(axes[0], panels, strict=True):
-        for effort, colour in EFFORTS.items():
-            for point in effort_points(model, effort):
-                if point["budget"] == size:
-                    axis.scatter(point["cost"], point["test"], color=colour, label=effort, zorder=3)
-        for point in post_training_points(model):
-            if point["budget"] == size:
-                label = "post-training, fine-tuned" if "fine-tuned" in point["score"] else "post-training"
-                marker = "^" if "fine-tuned" in point["score"] else "v"
-                axis.scatter(point["cost"], point["test"], color="#CC79A7", marker=marker, label=label)
-        axis.set(title=f"{name}, {size} parameters", xlabel="cost ÷ dense training (CPU time)", ylabel="test AUC")
-        axis.legend(fontsize=7)
+    panels = [(name, size, all_points(model)) for model, (name, sizes) in MODELS.items() for size in sizes]
+    panels = [(name, size, [p for p in points if p.budget == size]) for name, size, points in panels]
+    panels = [panel for panel in panels if panel[2]]
+    figure, axes = pyplot.subplots(1, len(panels), figsize=(3.1 * len(panels), 3.4), squeeze=False)
+    labels = {}
+    for axis, (name, size, points) in zip(axes[0], panels, strict=True):
+        for point in points:
+            way = point.way.strip("`")
+            labels[way] = axis.errorbar(
+                point.cost, point.test, yerr=point.test_sd, color=point.colour, marker=point.marker,
+                markersize=7, linestyle="", capsize=2, label=way,
+            )  # fmt: skip
+        low = min(point.test for point in points if point.marker != "v")
+        axis.set_ylim(min(low, max(point.test for point in points) - 0.004) - 0.0015)
+        axis.set_xscale("log")
+        ticks = [tick for tick in (1, 2, 4, 8, 16, 32) if tick <= 1.5 * max(point.cost for point in points)]
+        axis.set_xticks(ticks, [f"{tick}×" for tick in ticks])
+        axis.minorticks_off()
+        axis.set_xlim(0.9)
+        axis.set(title=f"{name}, {size} parameters", xlabel="cost ÷ dense training")
         axis.grid(alpha=0.3)
-    figure.tight_layout()
+    axes[0, 0].set_ylabel("test AUC")
+    figure.legend(labels.values(), labels.keys(), loc="lower center", ncols=len(labels), fontsize=8, frameon=False)
+    figure.tight_layout(rect=(0, 0.07, 1, 1))
     figure.savefig(IMAGE.with_suffix(".svg"), metadata={"Date": None})
 
 
