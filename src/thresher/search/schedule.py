@@ -130,7 +130,9 @@ class Plan:
     num_entries: int
     smallest: int
     num_steps: int
-    halving_steps: float | None = None  # if given, the count halves in so many steps, and may end just below `smallest`
+    halving_steps: float | None = (
+        None  # if given, the count halves in this number of steps, and may end just below `smallest`
+    )
 
     def num_kept(self, step: int) -> int:
         """Entries to keep `step` steps after the warm-up: `N·D · (smallest / N·D)^(step / num_steps)`."""
