@@ -19,8 +19,8 @@ from typer.testing import CliRunner
 
 ROOT = Path(__file__).parent.parent
 PAGES = ("docs/your_data.md", "README.md", "docs/quickstart.md", "docs/data.md", "docs/runs.md",
-         "docs/tickets_and_budgets.md")  # fmt: skip
-SHOWN = re.compile(r"^```sh\n([^`]*?)^```\n\n(?:(?:[^\n#`|][^\n]*\n)+\n)?^```text\n([^`]*?)^```$", re.MULTILINE)
+         "docs/tickets_and_budgets.md", "docs/distillation.md", "docs/choosing.md")  # fmt: skip
+SHOWN = re.compile(r"^```sh\n([^`]*?)^```\n\n(?:(?:(?!```|#|\|)[^\n]+\n)+\n)?^```text\n([^`]*?)^```$", re.MULTILINE)
 NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
 MEASURED, COUNTED, LEAST = 0.03, 0.15, 0.02
 """Between processors measured numbers may differ by 3 % or 0.02, and counts of a search by 15 %."""
