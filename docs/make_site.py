@@ -59,7 +59,7 @@ def write_reference(folder: Path) -> list[dict[str, str]]:
 
 
 def write_examples(folder: Path) -> list[dict[str, str]]:
-    """One page per example: its docstring as text, then its code."""
+    """One page per example: its docstring as text, its code, and what it prints (from `examples/outputs`)."""
     folder.mkdir(parents=True)
     entries = []
     for path in sorted((ROOT / "examples").glob("*.py")):
@@ -71,7 +71,9 @@ def write_examples(folder: Path) -> list[dict[str, str]]:
         title, _, more = text.partition("\n")
         page = f"# {path.stem[3:].replace('_', ' ').capitalize()}\n\n{title}\n\n"
         page += f"```text\n{more.strip()}\n```\n\n" if more.strip() else ""
-        page += f"`examples/{path.name}`:\n\n```python\n{rest}\n```\n"
+        page += f"`examples/{path.name}`:\n\n```python\n{rest}\n```\n\n"
+        printed = (path.parent / "outputs" / f"{path.stem}.txt").read_text(encoding="utf-8")
+        page += f"It prints:\n\n```text\n{printed.rstrip()}\n```\n"
         (folder / f"{path.stem}.md").write_text(page, encoding="utf-8")
         entries.append({path.stem[3:].replace("_", " ").capitalize(): f"examples/{path.stem}.md"})
     return entries

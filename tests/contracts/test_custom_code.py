@@ -1,4 +1,4 @@
-"""The module of docs/custom_code.md works on the command line, and bundles import nothing."""
+"""The module of docs/custom_code.md and docs/custom_source.md works on the command line, and bundles import nothing."""
 
 import json
 import os
@@ -13,7 +13,8 @@ import pytest
 
 from forged_files import change_json, reseal
 
-PAGE = (Path(__file__).parents[2] / "docs" / "custom_code.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = "\n".join((DOCS / name).read_text(encoding="utf-8") for name in ("custom_code.md", "custom_source.md"))
 BLOCKS = dict.fromkeys(("python", "sh", "toml"), "")
 for language, text in re.findall(r"^```(python|sh|toml)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL):
     BLOCKS[language] += "" if text.startswith(">>>") else f"{text}\n\n"

@@ -1,5 +1,6 @@
 """Every example runs as a script, has fewer than 60 lines, and prints sizes and metrics in the expected range."""
 
+import importlib.util
 import re
 import runpy
 import sys
@@ -9,12 +10,15 @@ from pathlib import Path
 import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
+SPEC = importlib.util.spec_from_file_location("make_outputs", EXAMPLES.parent / "docs" / "make_outputs.py")
+make_outputs = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(make_outputs)
 NEEDS = {"04_deepctr_torch": "deepctr_torch", "05_torch_rechub": "torch_rechub"}
 
 
 @pytest.fixture
 def run(capsys, monkeypatch, tmp_path):
-    """Run an example without arguments in an empty folder; returns what it prints."""
+    """Run an example without arguments in an empty folder; returns what it prints, which has all lines of its page."""
 
     def run(name):
         monkeypatch.setattr(sys, "argv", [name])
@@ -25,7 +29,11 @@ def run(capsys, monkeypatch, tmp_path):
             warnings.simplefilter("default")  # third-party packages may warn
             runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
         assert not list(folder.iterdir()), "an example leaves no files in the folder it is run in"
-        return capsys.readouterr().out
+        printed = capsys.readouterr().out
+        shown = (EXAMPLES / "outputs" / f"{name}.txt").read_text(encoding="utf-8")
+        lines = make_outputs.lines_shown(shown, printed)
+        assert [line for line, other in lines if other is None] == [], f"examples/outputs/{name}.txt is outdated"
+        return printed
 
     return run
 

@@ -13,7 +13,16 @@ HOSTILE = "</script><script>alert(1)</script><!-- \u2028 &amp;"
 
 
 def comparison(**others):
-    empty = {"overview": [], "warnings": [], "leaders": [], "tables": [], "points": [], "commands": [], "settings": ""}
+    empty = {
+        "overview": [],
+        "warnings": [],
+        "leaders": [],
+        "tables": [],
+        "points": [],
+        "unmet": [],
+        "commands": [],
+        "settings": "",
+    }
     return {"version": "1", "title": "title", "subtitle": "", "test_text": "", "improving": False, **empty, **others}
 
 
@@ -46,3 +55,30 @@ def test_chart_libraries_are_the_recorded_files():
     for checksum, name in recorded:
         assert hashlib.sha256((FILES / "vendor" / name).read_bytes()).hexdigest() == checksum
     assert all((FILES / "vendor" / f"LICENSE-{name}").exists() for name in ("d3", "plot"))
+
+
+def luminance(colour: str) -> float:
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(one: str, other: str) -> float:
+    darker, lighter = sorted([luminance(one), luminance(other)])
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+def test_colours_have_the_contrast_that_wcag_asks_for_in_light_and_dark():
+    css = (FILES / "style.css").read_text(encoding="utf-8")
+    schemes = [
+        dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", part)) for part in re.findall(r":root \{([^}]*--[^}]*)\}", css)
+    ]
+    assert len(schemes) == 2
+    for colours in schemes:
+        for text in ("text", "quiet", "accent", "good", "c1"):
+            assert contrast(colours[text], colours["page"]) >= 4.5, text
+        for ground in ("panel", "warn", "mark"):
+            assert contrast(colours["text"], colours[ground]) >= 4.5, ground
+        assert contrast(colours["quiet"], colours["panel"]) >= 4.5
+        for line in ("c0", "c1", "c2", "c3", "c4", "c5"):
+            assert contrast(colours[line], colours["page"]) >= 3, line

@@ -130,7 +130,7 @@ class Plan:
     num_entries: int
     smallest: int
     num_steps: int
-    halving_steps: float | None = None  # if given, the count halves in so many steps, and may end just below `smallest`
+    halving_steps: float | None = None  # in which the count halves; it may then end just below `smallest`
 
     def num_kept(self, step: int) -> int:
         """Entries to keep `step` steps after the warm-up: `N·D · (smallest / N·D)^(step / num_steps)`."""

@@ -63,12 +63,48 @@ def test_the_page_has_every_number_of_the_results(run):
         assert f"{point.test_auc:.4f}" in html
         assert f"thresher export {run.run.folder} --budget {point.budget}" in html
     assert data["dense"]["validation_auc"] == run.frontier.dense.validation_auc
-    assert [curve["stage"] for curve in data["curves"]] == ["dense", "30%", "10%"]
-    assert [ticket["num_kept"] for ticket in sorted(data["tickets"], key=lambda t: t["step"])] == [
+    (training,) = data["trainings"]
+    assert [curve["stage"] for curve in training["curves"]] == ["dense", "search", "30%", "10%", "no embedding"]
+    assert [ticket["num_kept"] for ticket in sorted(training["tickets"], key=lambda t: t["step"])] == [
         point.num_parameters for point in run.frontier.points
     ]
-    kept = [record["num_kept"] for record in data["kept"]]
+    kept = [record["num_kept"] for record in training["kept"]]
     assert kept == sorted(kept, reverse=True)
+
+
+def test_tickets_are_marked_in_the_epoch_of_the_search_that_cut_them(run):
+    (training,) = page_data(run.run.report / "index.html")["trainings"]
+    search = next(curve for curve in training["curves"] if curve["stage"] == "search")
+    assert search["best"] is None
+    ends = {record["epoch"]: record["step"] for record in training["kept"]}
+    steps = {ticket["budget"]: ticket["step"] for ticket in training["tickets"]}
+    assert steps.keys() == {"30%", "10%"}
+    for ticket in search["tickets"]:
+        assert ends.get(ticket["epoch"] - 1, 0) < steps[ticket["budget"]] <= ends[ticket["epoch"]]
+
+
+@pytest.fixture(scope="module")
+def several(tmp_path_factory):
+    config = RunConfig(
+        data=DATA, embedding=PepConfig(embedding_dim=8), search=SEARCH, training=TRAINING, budgets=("30%", "10%"),
+        teacher_share=0.0, seeds=2,
+    )  # fmt: skip
+    return prune(config, out=tmp_path_factory.mktemp("runs") / "several")
+
+
+def test_the_page_of_several_seeds_has_means_and_every_seed(several):
+    folder = several.run.report
+    data, html = page_data(folder / "index.html"), (folder / "index.html").read_text(encoding="utf-8")
+    for point, shown in zip(several.frontier.points, data["points"], strict=True):
+        single = [own["test_auc"] for own in data["by_seed"] if own["name"] == point.budget]
+        assert shown["test_auc"] == point.test_auc == pytest.approx(sum(single) / 2)
+        assert f"{point.test_auc:.4f} ± {point.test_auc_sd:.4f}" in html
+    assert [training["seed"] for training in data["trainings"]] == [0, 1]
+    assert data["trainings"][0]["curves"] != data["trainings"][1]["curves"]
+    (link,) = set(re.findall(r'href="(\.\.[^"]+)"', html))
+    assert (folder / link).resolve() == (several.run.folder / "seeds" / "1" / "report" / "index.html").resolve()
+    assert (folder / link).exists()
+    assert "means of 2 seeds" in html
 
 
 def test_fields_are_also_a_file(run):
@@ -164,6 +200,38 @@ def test_run_page_in_a_browser(run, opened):
     page.locator("#field-table th button", has_text="features kept").click()
     kept = [int(text) for text in page.locator("#field-table tbody td:nth-child(3)").all_text_contents()]
     assert kept == sorted(kept, reverse=True)
+
+
+def test_hovering_shows_size_and_every_metric(run, opened):
+    page = opened(run.run.report / "index.html")
+    page.locator("#frontier").scroll_into_view_if_needed()
+    page.locator("#frontier svg circle").last.hover(force=True)
+    shown = page.locator("#frontier g[aria-label=tip]").text_content()
+    for part in ("parameters", "tables", "bundle", "AUC", "logloss", "calibration", "rare rows"):
+        assert part in shown
+
+
+def test_the_seed_of_the_curves_can_be_chosen(several, opened):
+    page = opened(several.run.report / "index.html")
+    paths = "#curves svg g[aria-label=line] path"
+    first = page.locator(paths).evaluate_all("paths => paths.map(path => path.getAttribute('d'))")
+    page.select_option("#seed", "1")
+    second = page.locator(paths).evaluate_all("paths => paths.map(path => path.getAttribute('d'))")
+    assert len(first) == len(second) == 5
+    assert first != second
+    page.locator("#single-seeds summary").click()
+    assert page.locator("#single-seeds tbody tr").count() == 8
+    assert "standard deviation over seeds" in page.locator("#band").text_content()
+
+
+def test_every_control_is_reached_from_the_keyboard(run, opened):
+    page = opened(run.run.report / "index.html")
+    assert page.locator("#field-table[tabindex='0'][role=region]").count() == 1  # wider than 390 pixels
+    reached = set()
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        reached.add(page.evaluate("document.activeElement.id"))
+    assert reached >= {"quality", "size", "log", "zero", "afford", "unit", "of", "lose", "field-budget", "curve"}
 
 
 def test_comparison_page_in_a_browser(compared, opened):

@@ -49,6 +49,7 @@ def write_comparison_page(
             ("trained models", f"{len(points):,}"),
         ],
         "warnings": _warnings(points, unmet or {}, max_epochs, len(seeds)),
+        "unmet": [(*key, reason) for key, reason in (unmet or {}).items()],
         "test_text": TEST_TEXT,
         "leaders": [(model, _leaders([p for p in points if p.model == model])) for model in models],
         "tables": tables,
@@ -141,5 +142,23 @@ def _warnings(
         found.append(
             f"Trainings that ended at their last epoch: {', '.join(improving)}. More epochs may change the order."
         )
-    found += [f"{model}, {method}, budget {budget}: {reason}" for (model, method, budget), reason in unmet.items()]
+    found += _floor_warnings(points)
+    for budget in dict.fromkeys(budget for _, _, budget in unmet):
+        methods = dict.fromkeys(method for _, method, other in unmet if other == budget)
+        found.append(f"Budget {budget} cannot be met by {', '.join(methods)}. The reasons are below the table.")
+    return found
+
+
+def _floor_warnings(points: Sequence[ComparedPoint]) -> list[str]:
+    """A model none of whose embeddings is better than no embedding."""
+    floor = [point.test_auc for point in points if point.model == FLOOR]
+    found = []
+    for model in compared_models(points) if floor else []:
+        own = [point for point in points if point.model == model]
+        means = [fmean(seeds.values()) for budget in _budgets(own) for seeds in _by_seed(own, budget).values()]
+        if means and max(means) <= fmean(floor):
+            found.append(
+                f"{model}: no method is better than the model without an embedding ({fmean(floor):.4f}). The embedding "
+                "adds nothing that can be measured, or the trainings are too short."
+            )
     return found

@@ -1,5 +1,7 @@
 """What to know before choosing a size: doubts about the results of a run or a comparison, as sentences."""
 
+from collections.abc import Sequence
+
 from thresher.report.frontier import Frontier
 
 MAX_MISCALIBRATION = 0.1
@@ -39,8 +41,17 @@ def run_warnings(frontier: Frontier) -> list[str]:
             "Some pruned models are above the dense model. They are trained on its soft labels, the dense model on "
             "hard labels: the gain comes from distillation and not from pruning."
         )
-    found.append("All figures on this page come from one seed. Differences in AUC below 0.001 may be noise.")
+    found.append(_seed_warning(metadata.get("seeds", [])))
     return found
+
+
+def _seed_warning(seeds: Sequence[int]) -> str:
+    if len(seeds) < 2:
+        return "All figures on this page come from one seed. Differences in AUC below 0.001 may be noise."
+    return (
+        f"Results are means of {len(seeds)} seeds. Fields, costs and bundles are those of seed {seeds[0]}, whose AUC "
+        "may differ from the mean."
+    )
 
 
 def _floor_warnings(frontier: Frontier) -> list[str]:
@@ -49,8 +60,10 @@ def _floor_warnings(frontier: Frontier) -> list[str]:
     for point in frontier.points:
         gain, error = point.floor_gain, point.floor_gain_error
         if gain is not None and gain < 2 * (error or 0.0):
+            side = "above" if gain >= 0 else "below"
             found.append(
-                f"{point.budget}: validation AUC is {gain:+.4f} from a model without an embedding (standard error "
-                f"{error or 0.0:.4f}). The embedding adds nothing that can be measured at this size."
+                f"{point.budget}: validation AUC is {abs(gain):.4f} {side} that of a model "
+                f"without an embedding (standard error {error or 0.0:.4f}). The embedding adds nothing that can be "
+                "measured at this size."
             )
     return found

@@ -9,7 +9,7 @@ from thresher._internal.storage.files import read_json
 from thresher.data.table import EncodedTable
 from thresher.embeddings.method_registry import method_name
 from thresher.experiment.floor import NO_EMBEDDING
-from thresher.experiment.pages.run_page import write_run_page
+from thresher.experiment.pages.run_page import SeedResult, write_run_page
 from thresher.experiment.run.cost import DENSE, Cost
 from thresher.experiment.run.run_folder import Run
 from thresher.models.model_registry import model_name
@@ -54,12 +54,12 @@ def write_report(
         plot_frontier(frontier, run.report / "frontier.png")
         _plot_search(run, points)
         with training_together(None):  # this process alone evaluates the models for the page
-            write_run_page(run, table, frontier, _trainings(run, points))
+            write_run_page(table, [SeedResult(run=run, frontier=frontier, trainings=_trainings(run, points))])
     return frontier
 
 
 def write_mean(run: Run, table: EncodedTable, seeds: Sequence[Frontier]) -> Frontier:
-    """Replace results and figure of the first seed by means over all seeds; `by_seed` has the single results."""
+    """Replace results, figure and page of the first seed by means over all seeds; `by_seed` has the single results."""
     first = seeds[0]
     (dense,) = mean_points([seed.dense for seed in seeds if seed.dense is not None])
     floors = mean_points([seed.floor for seed in seeds if seed.floor is not None])
@@ -78,6 +78,13 @@ def write_mean(run: Run, table: EncodedTable, seeds: Sequence[Frontier]) -> Fron
     frontier = _with_recommendation(frontier, run, table)
     frontier.save(run.results)
     plot_frontier(frontier, run.report / "frontier.png")
+    if writes_files():
+        runs = [run, *run.further_seeds()]
+        results = [
+            SeedResult(run=own, frontier=seed, trainings=_trainings(own, seed.points))
+            for own, seed in zip(runs, seeds, strict=True)
+        ]
+        write_run_page(table, results, mean=frontier)
     return frontier
 
 

@@ -121,6 +121,21 @@ function makeSortable(table) {
   }
 }
 
+// Tables that are wider than the page can be scrolled with the keyboard.
+function makeScrollable() {
+  document.querySelectorAll(".scroll").forEach((place) => {
+    const section = place.closest("section");
+    if (place.scrollWidth > place.clientWidth) {
+      place.setAttribute("tabindex", "0");
+      place.setAttribute("role", "region");
+      if (section) place.setAttribute("aria-labelledby", section.getAttribute("aria-labelledby"));
+    } else place.removeAttribute("tabindex");
+  });
+}
+window.addEventListener("resize", makeScrollable);
+document.addEventListener("toggle", makeScrollable, true);
+window.addEventListener("DOMContentLoaded", makeScrollable);
+
 function copyable(text) {
   const button = element("button", { type: "button", class: "copy" }, "Copy");
   button.addEventListener("click", async () => {

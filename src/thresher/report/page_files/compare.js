@@ -1,7 +1,8 @@
 "use strict";
 // The page of a comparison: one line per method, tables to sort and filter.
 const QUALITIES = [["test_auc", "test AUC"], ["validation_auc", "validation AUC"], ["test_logloss", "test logloss"]];
-const methods = [...new Set(data.points.filter((point) => point.model !== data.floor).map((point) => point.method))];
+const methods = d3.sort(new Set(data.points.filter((point) => point.model !== data.floor).map((point) => point.method)),
+  (method) => (method === "pep" ? "" : method));
 const FIRST = 6; // with colours alone; further methods repeat them with another dash and symbol
 const DASHES = [null, "6 3", "2 3", "8 3 2 3"];
 const look = (method) => {

@@ -8,13 +8,15 @@ const QUALITIES = [
 const { points, dense, floor } = data;
 const everything = [...points, dense, floor].filter(Boolean);
 
+const spread = (point, key) => fixed(point[key], 4) + (isNumber(point[`${key}_sd`]) ? ` ± ${fixed(point[`${key}_sd`], 4)}` : "");
+
 function describe(point) {
   const share = dense && dense.num_parameters ? ` (${((100 * point.num_parameters) / dense.num_parameters).toPrecision(2)} %)` : "";
   return [
     point.name,
     `${count(point.num_parameters)} parameters${share}`,
     `${bytes(point.storage_bytes)} tables, ${bytes(point.bundle_bytes)} bundle`,
-    `AUC ${fixed(point.test_auc, 4)} test, ${fixed(point.validation_auc, 4)} validation`,
+    `AUC ${spread(point, "test_auc")} test, ${spread(point, "validation_auc")} validation`,
     `logloss ${fixed(point.test_logloss, 4)}, calibration ${fixed(point.test_calibration, 3)}`,
     `AUC on rare rows ${fixed(point.test_rare_auc, 4)}`,
   ].join("\n");
@@ -37,7 +39,12 @@ const drawFrontier = chart("frontier", (width) => {
   const level = reference ? reference[quality] : null;
   const below = floor && isNumber(floor[quality]) ? floor[quality] : null;
   // The axis never shows less than the confidence band, so that noise does not look like a cliff.
-  const values = sized.map((point) => point[quality]);
+  const bars = sized.filter((point) => isNumber(point[`${quality}_sd`]))
+    .map((point) => ({ x: point[size], low: point[quality] - point[`${quality}_sd`], high: point[quality] + point[`${quality}_sd`] }));
+  const sizeOf = new Map(sized.map((point) => [point.name, point[size]]));
+  const single = data.by_seed.filter((point) => isNumber(point[quality]) && sizeOf.has(point.name))
+    .map((point) => ({ x: sizeOf.get(point.name), y: point[quality] }));
+  const values = [...sized.map((point) => point[quality]), ...bars.flatMap((bar) => [bar.low, bar.high]), ...single.map((point) => point.y)];
   if (level !== null && error) values.push(level - 2.2 * error, level + 2.2 * error);
   let [low, high] = d3.extent(values);
   if (below !== null && low - below < 3 * (high - low)) low = Math.min(low, below);
@@ -55,6 +62,8 @@ const drawFrontier = chart("frontier", (width) => {
   }
   const ordered = d3.sort(shown, (point) => point[size]);
   marks.push(
+    Plot.dot(single, { x: "x", y: "y", r: 3, fill: "var(--quiet)", fillOpacity: 0.55 }),
+    Plot.ruleX(bars, { x: "x", y1: "low", y2: "high", stroke: "var(--quiet)" }),
     Plot.line(ordered, { x: size, y: quality, stroke: "var(--c0)", strokeWidth: 2 }),
     Plot.dot(ordered, { x: size, y: quality, r: 5, fill: "var(--c0)", stroke: "var(--page)" }),
     Plot.text(ordered, { x: size, y: quality, text: "name", dy: -13, fill: "var(--text)" }),
@@ -65,7 +74,8 @@ const drawFrontier = chart("frontier", (width) => {
   }
   marks.push(Plot.tip(sized, Plot.pointer({ x: size, y: quality, title: describe, maxRadius: 60, ...tipStyle })));
   byId("band").textContent = level !== null && error
-    ? `Grey band: 95 % confidence interval of the dense model's ${label} over samples of rows (± ${fixed(1.96 * error, 4)}).`
+    ? `Grey band: 95 % confidence interval of the dense model's ${label} over samples of rows (±\u00a0${fixed(1.96 * error, 4)}).`
+      + (bars.length ? " Bars: one standard deviation over seeds; small dots: single seeds." : "")
     : "";
   return plot(width, Math.min(400, Math.max(290, width * 0.42)), {
     x: { ...sizeAxis(sized.map((point) => point[size]), log, size, width - 80), label: SIZES.find(([key]) => key === size)[1] },
@@ -164,15 +174,22 @@ if (byId("field-budget")) {
 }
 
 // --- training ---
+if (byId("seed")) fillSelect(byId("seed"), data.trainings.map((training, at) => [at, training.seed]));
+const shownSeed = () => (byId("seed") ? data.trainings[Number(byId("seed").value)] : data.trainings[0]);
+
 const drawCurves = chart("curves", (width) => {
   const key = byId("curve").value;
   const label = byId("curve").selectedOptions[0].textContent;
-  const rows = data.curves.flatMap((curve) => curve.records.filter((record) => isNumber(record[key]))
-    .map((record) => ({ ...record, stage: curve.stage, best: record.epoch === curve.best.epoch && key !== "train_loss" })));
+  const { curves } = shownSeed();
+  const rows = curves.flatMap((curve) => curve.records.filter((record) => isNumber(record[key])).map((record) => ({
+    ...record, stage: curve.stage, best: curve.best !== null && record.epoch === curve.best.epoch && key !== "train_loss",
+    cut: (curve.tickets || []).filter((ticket) => ticket.epoch === record.epoch).map((ticket) => ticket.budget),
+  })));
   if (!rows.length) return null;
   const range = d3.extent(rows, (row) => row[key]);
   const stages = [...new Set(rows.map((row) => row.stage))];
-  const colours = stages.map((_, at) => COLOURS[at % COLOURS.length]);
+  const colours = stages.map((stage, at) => (stage === "no embedding" ? "var(--quiet)" : COLOURS[at % COLOURS.length]));
+  const cut = rows.filter((row) => row.cut.length);
   const drawn = plot(width, 300, {
     x: { label: "epoch →", tickFormat: (value) => (Number.isInteger(value) ? value : ""), domain: [1, Math.max(2, d3.max(rows, (row) => row.epoch))] },
     y: { label: `↑ ${label}`, grid: true, domain: range, nice: true },
@@ -180,21 +197,22 @@ const drawCurves = chart("curves", (width) => {
     marks: [
       Plot.line(rows, { x: "epoch", y: key, stroke: "stage", z: "stage", strokeWidth: 1.7 }),
       Plot.dot(rows.filter((row) => row.best), { x: "epoch", y: key, fill: "stage", r: 4.5, stroke: "var(--page)" }),
-      Plot.tip(rows, Plot.pointer({ x: "epoch", y: key, title: (row) => `${row.stage}\nepoch ${row.epoch}: ${fixed(row[key], 4)}`, ...tipStyle })),
+      Plot.dot(cut, { x: "epoch", y: key, fill: "stage", symbol: "diamond", r: 5, stroke: "var(--page)" }),
+      Plot.tip(rows, Plot.pointer({ x: "epoch", y: key, ...tipStyle, title: (row) =>
+        `${row.stage}\nepoch ${row.epoch}: ${fixed(row[key], 4)}${row.cut.length ? `\ntickets ${row.cut.join(", ")}` : ""}` })),
     ],
   });
-  const legend = element("div", { class: "legend" }, ...stages.map((stage, at) => element("label", {},
+  const legend = element("div", { class: "legend" }, ...stages.map((stage, at) => element("span", {},
     element("span", { class: "swatch", style: `background:${colours[at]}` }), stage)));
   return element("div", {}, legend, drawn);
 });
-byId("curve").addEventListener("change", drawCurves);
 
-chart("kept", (width) => {
-  const rows = data.kept;
+const drawKept = chart("kept", (width) => {
+  const rows = shownSeed().kept;
   if (!rows.length) return null;
-  const tickets = data.tickets.filter((ticket) => isNumber(ticket.step));
+  const tickets = shownSeed().tickets.filter((ticket) => isNumber(ticket.step));
   return plot(width, 330, {
-    marginTop: 40,
+    marginTop: 40, marginRight: 44,
     x: { label: "search step →", tickFormat: (value) => shortCount(value), ticks: Math.max(3, Math.floor(width / 90)) },
     y: { ...sizeAxis([...rows, ...tickets].map((row) => Math.max(1, row.num_kept)), true, "num_parameters", 500), label: "↑ entries kept; dots are tickets" },
     marks: [
@@ -205,3 +223,5 @@ chart("kept", (width) => {
     ],
   });
 });
+byId("curve").addEventListener("change", drawCurves);
+byId("seed")?.addEventListener("change", () => [drawCurves, drawKept].forEach((draw) => draw()));
