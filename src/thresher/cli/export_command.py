@@ -51,8 +51,8 @@ USAGE = {
 FORMAT_HELP = (
     "bundle (a folder, for thresher predict); onnx (from feature ids); onnx-raw (from raw values); triton (a model "
     "folder); torch-quantized (PyTorch's rowwise quantized op, .pt2); fbgemm (a folder with rows for FBGEMM); torch "
-    "(exported program, .pt2); compiled (AOTInductor package, .pt2); dense (plain weights, .safetensors); csr (a folder "
-    "with one scipy .npz per table)."
+    "(exported program, .pt2); compiled (AOTInductor package, .pt2); dense (plain weights, .safetensors); csr (one "
+    "scipy .npz per table, in a folder)."
 )
 TYPE_HELP = "Store values as fp32 (as trained), fp16, bf16, int8 or int4."
 RETRAIN_HELP = "With int8 or int4: train the quantized model for a few more epochs."
