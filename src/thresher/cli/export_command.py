@@ -27,6 +27,7 @@ ENDINGS = {
     "triton": "",
     "torch": ".pt2",
     "torch-quantized": ".pt2",
+    "fbgemm": "",
     "compiled": ".pt2",
     "dense": ".safetensors",
     "csr": "",
@@ -41,6 +42,7 @@ USAGE = {
     "onnx-raw": "Inputs: the raw columns by name; output: probability.",
     "triton": "Put the folder into a model repository of Triton.",
     "torch-quantized": "Load with torch.export.load('{out}').module().",
+    "fbgemm": "Load with thresher.serving.exports.fbgemm.load_fbgemm('{out}').",
     "torch": "Load with torch.export.load('{out}').module().",
     "compiled": "Load with torch._inductor.aoti_load_package('{out}').",
     "dense": "Weights by name, as model.load_state_dict takes them.",
@@ -48,8 +50,9 @@ USAGE = {
 }
 FORMAT_HELP = (
     "bundle (a folder, for thresher predict); onnx (from feature ids); onnx-raw (from raw values); triton (a model "
-    "folder); torch-quantized (PyTorch's rowwise quantized op, .pt2); torch (exported program, .pt2); compiled "
-    "(AOTInductor package, .pt2); dense (plain weights, .safetensors); csr (a folder with one scipy .npz per table)."
+    "folder); torch-quantized (PyTorch's rowwise quantized op, .pt2); fbgemm (a folder with rows for FBGEMM); torch "
+    "(exported program, .pt2); compiled (AOTInductor package, .pt2); dense (plain weights, .safetensors); csr (one "
+    "scipy .npz per table, in a folder)."
 )
 TYPE_HELP = "Store values as fp32 (as trained), fp16, bf16, int8 or int4."
 RETRAIN_HELP = "With int8 or int4: train the quantized model for a few more epochs."
@@ -154,6 +157,7 @@ def _find_bundle(source: Path, budget: str | None) -> tuple[Path, "Run | None", 
 def _check_out(out: Path, to: str, *, force: bool) -> None:
     """Raise if `out` has the wrong suffix, exists, or holds files that no export has written."""
     from thresher.serving.exports.export import csr_file_names
+    from thresher.serving.exports.fbgemm import fbgemm_file_names
     from thresher.serving.exports.triton import triton_file_names
     from thresher.serving.manifest import bundle_file_names
 
@@ -167,7 +171,7 @@ def _check_out(out: Path, to: str, *, force: bool) -> None:
     if not out.is_dir():
         return
     files = {path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_symlink() or not path.is_dir()}
-    own = csr_file_names(out) or bundle_file_names(out) or triton_file_names(out)
+    own = csr_file_names(out) or bundle_file_names(out) or triton_file_names(out) or fbgemm_file_names(out)
     others = sorted(files - own)
     if others and not own:
         raise ConfigError(f"{out} is not an export, so it is not replaced. Use another --out.")
@@ -199,6 +203,7 @@ def _quantize(
 def _write(to: str, folder: Path, out: Path) -> None:
     from thresher.serving.change_bundle import copy_bundle
     from thresher.serving.exports.export import export_csr, export_dense, export_onnx, export_program
+    from thresher.serving.exports.fbgemm import export_fbgemm
     from thresher.serving.exports.onnx_raw import export_raw_onnx
     from thresher.serving.exports.torch_quantized import export_quantized
     from thresher.serving.exports.triton import export_triton
@@ -214,6 +219,8 @@ def _write(to: str, folder: Path, out: Path) -> None:
             export_triton(folder, out)
         case "torch-quantized":
             export_quantized(folder, out)
+        case "fbgemm":
+            export_fbgemm(folder, out)
         case "torch" | "compiled":
             export_program(folder, out, compiled=to == "compiled")
         case "dense":

@@ -117,7 +117,7 @@ def dense_state_dict(bundle: Bundle | str | Path) -> Mapping[str, Tensor]:
     """The `state_dict` of the model over a `UniformEmbedding`: compact tables become dense `….weight` `[N, D]`."""
     bundle = opened(bundle)
     state: dict[str, Any] = dict(bundle.model.state_dict())
-    for name, table in _compact_tables(bundle).items():
+    for name, table in compact_tables(bundle).items():
         state[f"{name}.weight"] = torch.from_numpy(table.to_dense())
     return state
 
@@ -138,7 +138,7 @@ def export_csr(bundle: Bundle | str | Path, folder: str | Path) -> Path:
     bundle, folder = opened(bundle), Path(folder)
     with atomic_folder(folder) as temporary:
         write_json(temporary / CSR, {"tables": sorted(bundle.tables)})
-        for name, table in _compact_tables(bundle).items():
+        for name, table in compact_tables(bundle).items():
             save_npz(temporary / f"{name}.npz", to_csr(table))
         shutil.copy(bundle.folder / NETWORK, temporary)
     return folder
@@ -205,7 +205,7 @@ def opened(bundle: Bundle | str | Path) -> Bundle:
     return bundle if isinstance(bundle, Bundle) else open_bundle(bundle)
 
 
-def _compact_tables(bundle: Bundle) -> dict[str, CompactTable]:
+def compact_tables(bundle: Bundle) -> dict[str, CompactTable]:
     tables: dict[str, CompactTable] = {}
     for name, table in bundle.tables.items():
         if not isinstance(table, CompactTable):
@@ -226,7 +226,7 @@ def _to_traceable(bundle: Bundle) -> _ProbabilityModel:
 def probability_model(bundle: Bundle, embed: Callable[[CompactTable], nn.Module]) -> _ProbabilityModel:
     """A copy of the bundle's model that computes probabilities, with its tables made by `embed`."""
     model = _shallow_copy(bundle.model)
-    for name, table in _compact_tables(bundle).items():
+    for name, table in compact_tables(bundle).items():
         *parents, last = name.split(".")
         module = model
         for parent in parents:  # copied, so that the bundle's model keeps its own submodules

@@ -39,18 +39,13 @@ class RowwiseEmbedding(FieldEmbedding):
         super().__init__(field_sizes, table.embedding_dim)
         check_no_placeholder(table, "PyTorch's quantized rows")
         self.num_kept, self.row_type = table.num_parameters, row_type
-        kept = np.flatnonzero(table.sizes())
-        rows = np.zeros((max(len(kept), 1), self.embedding_dim), np.float32)
-        if len(kept):
-            rows[:] = table.lookup(kept)
-        mapping = np.full(self.num_features, -1, np.int32)
-        mapping[kept] = np.arange(len(kept))
+        rows, mapping = kept_rows(table)
         prepack = {
             "int8": torch.ops.quantized.embedding_bag_byte_prepack,
             "int4": torch.ops.quantized.embedding_bag_4bit_prepack,
         }[row_type]
-        self.register_buffer("packed", prepack(torch.from_numpy(rows)))
-        self.register_buffer("mapping", torch.from_numpy(mapping))
+        self.register_buffer("packed", prepack(rows))
+        self.register_buffer("mapping", mapping)
 
     def forward(self, ids: Tensor) -> Tensor:
         flat = ids.reshape(-1).int()
@@ -76,6 +71,17 @@ class RowwiseEmbedding(FieldEmbedding):
 
     def storage_bytes(self) -> int:
         return self.packed.nbytes + self.mapping.nbytes
+
+
+def kept_rows(table: CompactTable) -> tuple[Tensor, Tensor]:
+    """The rows that keep an entry, float32 `[kept rows, D]`, and the row of each feature, int32 `[N]`, −1 for none."""
+    kept = np.flatnonzero(table.sizes())
+    rows = np.zeros((max(len(kept), 1), table.embedding_dim), np.float32)
+    if len(kept):
+        rows[:] = table.lookup(kept)
+    mapping = np.full(table.num_features, -1, np.int32)
+    mapping[kept] = np.arange(len(kept))
+    return torch.from_numpy(rows), torch.from_numpy(mapping)
 
 
 def export_quantized(bundle: Bundle | str | Path, path: str | Path, *, row_type: RowType = "int8") -> Path:
