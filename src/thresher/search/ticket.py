@@ -163,7 +163,8 @@ class SizeTicket:
                 raise ThresherError(
                     f"the model has no table {name!r} of {features} features. Build it as in the search"
                 )
-            model.set_submodule(name, sizes.build(table.field_sizes))
+            device = next(table.parameters()).device
+            model.set_submodule(name, sizes.build(table.field_sizes).to(device))
         if rewind != "random":
             try:
                 model.load_state_dict(dict(self.initial if rewind == "initial" else self.final))
