@@ -24,6 +24,7 @@ from thresher.models.deepfm import DeepFmConfig
 from thresher.models.fm import FmConfig
 from thresher.search.schedule import SearchConfig
 from thresher.search.ticket_files import load_ticket
+from thresher.training.checkpoint import Checkpoint
 from thresher.training.fit import TrainingConfig
 from thresher.training.optimizers import OptimizerConfig
 
@@ -46,25 +47,44 @@ def run_and_resume(rank, folder):
     for stop_at in (5, 18):  # in the dense training, then in the search
         stop_after(DEEP, folder / "resumed", stop_at)
     prune(DEEP, out=folder / "resumed", resume=True)
+    stop_in_search(CONFIG, folder / "then one")
+    prune(CONFIG, out=folder / "then two", resume=True)
 
 
 def stop_after(config, folder, num_steps):
     """Start or resume a run and end it as a time limit does."""
     steps = iter(range(num_steps))
+    stop(config, folder, lambda: next(steps, None) is None)
+
+
+def stop_in_search(config, folder):
+    """End a new run after five steps of its search."""
+    steps = iter(range(5))
+    stop(config, folder, lambda: (folder / "tickets").exists() and next(steps, None) is None)
+    [checkpoint] = folder.rglob("checkpoint.safetensors")
+    return Checkpoint.load(checkpoint).metadata
+
+
+def stop(config, folder, should_stop):
     with training_together(Processes.of()), Run.started(folder, config, resume=True) as run:
-        workflow = RunWorkflow.of(run, encode_once(run), should_stop=lambda: next(steps, None) is None)
+        workflow = RunWorkflow.of(run, encode_once(run), should_stop=should_stop)
         with pytest.raises(TimeLimitReached):
             workflow.run()
 
 
-def test_two_processes_find_what_one_finds_and_resume_bit_for_bit(tmp_path):
+def test_two_processes_find_what_one_finds_and_resume(tmp_path):
+    """With the same number of processes bit for bit; with another number from the same step, to the same results."""
     one = prune(CONFIG, out=tmp_path / "one").frontier
+    stopped = stop_in_search(CONFIG, tmp_path / "then two")
+    assert (stopped["stage"], stopped["epoch"], stopped["step"]) == ("search", 1, 6)
     run_in_processes(run_and_resume, tmp_path)
-    two = read_json(tmp_path / "two" / "results.json")
-    for point, other in zip((one.dense, *one.points), (two["dense"], *two["points"]), strict=True):
-        assert other["num_parameters"] == point.num_parameters
-        assert other["test_auc"] == pytest.approx(point.test_auc, abs=1e-5)
-        assert other["validation_logloss"] == pytest.approx(point.validation_logloss, abs=1e-5)
+    prune(CONFIG, out=tmp_path / "then one", resume=True)
+    for name in ("two", "then one", "then two"):
+        two = read_json(tmp_path / name / "results.json")
+        for point, other in zip((one.dense, *one.points), (two["dense"], *two["points"]), strict=True):
+            assert other["num_parameters"] == point.num_parameters
+            assert other["test_auc"] == pytest.approx(point.test_auc, abs=1e-5)
+            assert other["validation_logloss"] == pytest.approx(point.validation_logloss, abs=1e-5)
     for path in (tmp_path / "one").glob("tickets/**/ticket.json"):
         ticket, other = (
             load_ticket(path.parent),

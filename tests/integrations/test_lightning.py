@@ -1,11 +1,14 @@
-"""The callback under a real Lightning trainer, on its own and resumed from Lightning's checkpoint."""
+"""The callback under a real Lightning trainer: alone, resumed from Lightning's checkpoint, in two processes."""
 
+import os
 import warnings
 
 import pytest
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
+
+from processes import run_in_processes
 
 lightning = pytest.importorskip("lightning.pytorch", reason="Lightning is not installed (extra: lightning)")
 
@@ -28,13 +31,16 @@ class Clicks(lightning.LightningModule):
         return torch.optim.Adam(self.parameters(), lr=0.01)
 
 
-def loader():
+def loader(rank=0, size=1):
+    """Batches of 32 rows, or the part of each that belongs to a process."""
     draw = torch.Generator().manual_seed(0)
     users, items = torch.randint(30, (320,), generator=draw), torch.randint(20, (320,), generator=draw)
-    return DataLoader(TensorDataset(users, items, (users % 2 == items % 2).float()), batch_size=32)
+    labels = (users % 2 == items % 2).to(torch.get_default_dtype())
+    rows = TensorDataset(*(column[rank::size] for column in (users, items, labels)))
+    return DataLoader(rows, batch_size=32 // size)
 
 
-def fit(module, callbacks, folder, *, epochs, checkpoint=None, show_warnings=False, **settings):
+def fit(module, callbacks, folder, *, epochs, checkpoint=None, show_warnings=False, rows=None, **settings):
     with warnings.catch_warnings():
         # Lightning's advice on workers, devices and loggers
         warnings.simplefilter("always" if show_warnings else "ignore")
@@ -49,7 +55,7 @@ def fit(module, callbacks, folder, *, epochs, checkpoint=None, show_warnings=Fal
             enable_model_summary=False,
             **settings,
         )
-        trainer.fit(module, loader(), ckpt_path=checkpoint)
+        trainer.fit(module, loader() if rows is None else rows, ckpt_path=checkpoint)
     return trainer
 
 
@@ -107,3 +113,29 @@ def test_resumed_from_a_checkpoint_it_finds_the_same_tickets(tmp_path):
     for ours, theirs in zip(resumed.tickets, whole.tickets, strict=True):
         assert all(torch.equal(mask, theirs.masks[name]) for name, mask in ours.masks.items())
         assert torch.equal(ours.initial.values["users"], theirs.initial.values["users"])
+
+
+def search_in_float64(folder, **settings):
+    torch.set_default_dtype(torch.float64)
+    try:
+        module, search = Clicks(), PepCallback(["25%", "10%"], steps=30)
+        fit(module, [search], folder, epochs=3, **settings)
+        return [ticket.masks for ticket in search.tickets], module.users.seen
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def search_under_ddp(rank, folder):
+    os.environ["LOCAL_RANK"] = str(rank)  # Lightning starts no processes
+    torch.set_default_dtype(torch.float64)
+    own = loader(rank, 2)  # Lightning's sampler would shuffle
+    return search_in_float64(folder, strategy="ddp", devices=2, rows=own, use_distributed_sampler=False)
+
+
+def test_two_processes_find_the_tickets_of_one(tmp_path):
+    expected, seen = search_in_float64(tmp_path)
+    assert len(expected) == 2
+    for masks, seen_there in run_in_processes(search_under_ddp, tmp_path):
+        assert torch.equal(seen_there, seen)
+        for found, reference in zip(masks, expected, strict=True):
+            assert all(torch.equal(found[name], mask) for name, mask in reference.items())

@@ -52,10 +52,17 @@ def new_zeros(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
 
 
 def copy_of(values: Tensor) -> Tensor:
-    """A detached copy, allocated like `new_zeros`."""
+    """A detached copy, allocated like `new_zeros`; parts of a large table that are all 0 need no memory."""
     if values.device.type != "cpu" or values.numel() * values.element_size() < LARGE_BYTES:
         return values.detach().clone()
-    return new_zeros(*values.shape, dtype=values.dtype).copy_(values.detach())
+    copied, num_rows = (
+        new_zeros(*values.shape, dtype=values.dtype),
+        max(1, CHUNK_ENTRIES * len(values) // values.numel()),
+    )
+    for target, source in zip(copied.split(num_rows), values.detach().split(num_rows), strict=True):
+        if source.any():
+            target.copy_(source)
+    return copied
 
 
 @torch.no_grad()

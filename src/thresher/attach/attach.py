@@ -10,6 +10,7 @@ from typing import Any, Self
 import torch
 from torch import nn
 
+from thresher._internal.mapped_tensors import new_zeros
 from thresher.attach.attached_tables import AttachedModule, attached_module
 from thresher.attach.compact_tables import CompactLinear
 from thresher.attach.find_tables import FoundTable, Where, find_tables
@@ -146,7 +147,10 @@ def _thresholds_for(table: FoundTable, config: PepConfig, shared: dict[tuple[Any
     num_features, embedding_dim = table.weight.shape
     start = 0.0 if config.pressure == "plan" else config.raw_threshold_init
     shape = granularity.shape([num_features], embedding_dim)
-    values = torch.full(shape, start, dtype=table.weight.dtype, device=table.weight.device)
+    if start == 0:
+        values = new_zeros(*shape, dtype=table.weight.dtype).to(table.weight.device)
+    else:
+        values = torch.full(shape, start, dtype=table.weight.dtype, device=table.weight.device)
     thresholds = nn.Parameter(values, requires_grad=config.learn_deviation)
     if granularity.rows == "all":
         return shared.setdefault(_sharing_key(table.weight, config), thresholds)

@@ -120,7 +120,7 @@ def project_l1_ball(values: Tensor, radius: float) -> Tensor:
     if float(magnitudes.sum()) <= radius:
         return values
     descending = torch.sort(magnitudes, descending=True).values
-    ranks = torch.arange(1, len(values) + 1, dtype=torch.float64)
+    ranks = torch.arange(1, len(values) + 1, dtype=torch.float64, device=values.device)
     thetas = (descending.cumsum(0) - radius) / ranks
     theta = thetas[max(1, int((descending > thetas).sum())) - 1]  # the largest entry remains, whatever the rounding
     return torch.sign(values) * (magnitudes - theta).clamp_min(0).to(values.dtype)

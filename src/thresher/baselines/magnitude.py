@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from thresher._internal.processes import OwnState, current_processes
 from thresher.embeddings.base import BYTES_PER_VALUE, EmbeddingConfig, FieldEmbedding, new_table
 from thresher.embeddings.method_registry import register_embedding
 from thresher.errors import ConfigError
@@ -80,19 +81,22 @@ class IterativeMagnitudeConfig(MagnitudeConfig):
         return [cls(embedding_dim=128), cls(embedding_dim=64), cls(embedding_dim=128, round_keep_share=0.7)]
 
 
-class SeenTable(FieldEmbedding):
-    """A table `V` `[N, D]` scored by `|V|`; it records which rows were looked up in training."""
+class SeenTable(OwnState, FieldEmbedding):
+    """A table `V` `[N, D]` scored by `|V|`; it records which rows were looked up in training.
 
-    seen: Tensor  # [N]; the other rows carry no information
+    Rows that are not in `seen` `[N]` carry no information.
+    """
 
     def __init__(self, field_sizes: Sequence[int], config: EmbeddingConfig) -> None:
         super().__init__(field_sizes, config.embedding_dim)
         self.weight = new_table(self.num_features, self.embedding_dim)
-        self.register_buffer("seen", torch.zeros(self.num_features, dtype=torch.bool))
+        self.seen = torch.zeros(self.num_features, dtype=torch.bool)  # of this process (OwnState)
 
     @torch.no_grad()
     def scores(self) -> Tensor:
-        """`|V|` `[N, D]`; −∞ for rows never seen in training."""
+        """`|V|` `[N, D]`; −∞ for rows never seen in training by any process."""
+        if (processes := current_processes()) is not None:
+            self.unite_seen(processes)
         return self.weight.abs().masked_fill(~self.seen[:, None], -torch.inf)
 
 

@@ -211,10 +211,12 @@ class PepEmbedding(RowRecords, RowEmbedding):
     @torch.no_grad()
     def kept_values(self, mask: Tensor) -> Tensor:
         """The entries of `mask` `[N, D]` after Eq. 8, `[K]` in row-major order: the values the model computes with."""
-        step = max(1, CHUNK_ENTRIES // self.embedding_dim)
-        chunks = ((at, at + step) for at in range(0, self.num_features, step))
+        kept_rows = mask.any(1).nonzero().squeeze(1)
         pruned = (
-            soft_threshold(self.raw_weight[slice(*rows)], self.threshold(*rows))[mask[slice(*rows)]] for rows in chunks
+            soft_threshold(self.raw_weight[rows], self.threshold_function(self.clock + self._raw_thresholds(rows)))[
+                mask[rows]
+            ]
+            for rows in torch.split(kept_rows, max(1, CHUNK_ENTRIES // self.embedding_dim))
         )
         return torch.cat(list(pruned))
 

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from thresher._internal.mapped_tensors import new_zeros
+
 GranularityName = Literal["global", "dimension", "feature", "feature-dimension", "field", "field-dimension"]
 ThresholdFunctionName = Literal["softplus", "sigmoid"]
 
@@ -104,4 +106,6 @@ GRANULARITIES: dict[GranularityName, Granularity] = {
 
 def field_of_feature(field_sizes: Sequence[int]) -> Tensor:
     """The field of each of the `N` features, `[N]`."""
+    if len(field_sizes) == 1:
+        return new_zeros(field_sizes[0], dtype=torch.int64)  # memory only where it is written: nowhere
     return torch.repeat_interleave(torch.arange(len(field_sizes)), torch.tensor(list(field_sizes)))

@@ -53,7 +53,12 @@ def row_adam_step_(
 
 def catch_up_rows_(weight: Tensor, rows: Tensor, state: RowAdamState, step: int, settings: RowAdamSettings) -> None:
     """Move rows (int64 `[U]`, distinct) to where they would be after `step`: an update with a gradient of 0."""
-    _update_rows(weight.detach(), rows, torch.zeros_like(weight[:1]), state, step, settings)
+    if runs_on_kernels(weight, rows, state.exp_avg, state.exp_avg_sq, state.touched_at):
+        zeros = torch.zeros(len(rows), weight.shape[1])
+        _update_by_kernel(weight.detach(), rows, zeros, state, step, settings, update_zeros=True)
+        weight.detach()[:0].zero_()  # marks the tensor as written, which numba does not
+    else:
+        _update_rows(weight.detach(), rows, torch.zeros_like(weight[:1]), state, step, settings)
 
 
 def _update_by_torch(
@@ -90,7 +95,14 @@ def _update_rows(
 
 
 def _update_by_kernel(
-    weight: Tensor, rows: Tensor, gradient: Tensor, state: RowAdamState, step: int, settings: RowAdamSettings
+    weight: Tensor,
+    rows: Tensor,
+    gradient: Tensor,
+    state: RowAdamState,
+    step: int,
+    settings: RowAdamSettings,
+    *,
+    update_zeros: bool = False,
 ) -> int:
     size, root = _correction(step, settings)
     update = _step_rows if state.exp_avg_sq.shape == weight.shape else _step_rows_by_mean
@@ -103,7 +115,7 @@ def _update_by_kernel(
             step, settings.max_decay_steps, _absence(*settings.betas).numpy(), _corrections(*settings.betas).numpy(),
             float32(settings.learning_rate), float32(size), float32(root),
             float32(1 - settings.betas[0]), float32(1 - settings.betas[1]),
-            float32(settings.epsilon), float32(settings.weight_decay), float32(settings.gradient_scale),
+            float32(settings.epsilon), float32(settings.weight_decay), float32(settings.gradient_scale), update_zeros,
         )
     )  # fmt: skip
 
@@ -147,7 +159,8 @@ def _absence(beta1: float, beta2: float) -> Tensor:
     return torch.from_numpy(np.stack([beta1**steps, beta2**steps, spent], axis=1).astype(np.float32))
 
 
-# The kernels take the same arguments and return the number of rows with NaN or infinity in their gradient.
+# The kernels take the same arguments and return the number of rows with NaN or infinity in their gradient. Rows whose
+# gradient is all 0 are updated only with `update_zeros`.
 
 
 @serial_kernel
@@ -161,7 +174,7 @@ def _prefetch_state(weight, exp_avg, exp_avg_sq, touched_at, rows, i):  # type: 
 @parallel_kernel
 def _step_rows(  # type: ignore[no-untyped-def]
     weight, rows, gradient, exp_avg, exp_avg_sq, touched_at, step, max_decay_steps, absence, corrections,
-    learning_rate, size, root, take_first, take_second, epsilon, weight_decay, gradient_scale,
+    learning_rate, size, root, take_first, take_second, epsilon, weight_decay, gradient_scale, update_zeros,
 ):  # fmt: skip
     zero, has_momentum = float32(0.0), exp_avg.shape[1] > 0
     num_bad = 0
@@ -174,7 +187,7 @@ def _step_rows(  # type: ignore[no-untyped-def]
             check += zero * grad[j]  # 0 unless NaN or infinite
             total += abs(grad[j])
         num_bad += check != zero
-        if check != zero or total == zero:
+        if check != zero or (total == zero and not update_zeros):
             continue
         gap = step - touched_at[row, 0]
         away = absence[min(gap, absence.shape[0] - 1)]
@@ -203,7 +216,7 @@ def _step_rows(  # type: ignore[no-untyped-def]
 @parallel_kernel
 def _step_rows_by_mean(  # type: ignore[no-untyped-def]
     weight, rows, gradient, exp_avg, exp_avg_sq, touched_at, step, max_decay_steps, absence, corrections,
-    learning_rate, size, root, take_first, take_second, epsilon, weight_decay, gradient_scale,
+    learning_rate, size, root, take_first, take_second, epsilon, weight_decay, gradient_scale, update_zeros,
 ):  # fmt: skip
     """As `_step_rows`, with one second moment per row: the mean over its entries."""
     zero, has_momentum = float32(0.0), exp_avg.shape[1] > 0
@@ -217,7 +230,7 @@ def _step_rows_by_mean(  # type: ignore[no-untyped-def]
             check += zero * grad[j]
             total += abs(grad[j])
         num_bad += check != zero
-        if check != zero or total == zero:
+        if check != zero or (total == zero and not update_zeros):
             continue
         gap = step - touched_at[row, 0]
         away = absence[min(gap, absence.shape[0] - 1)]
@@ -251,7 +264,7 @@ def _step_rows_by_mean(  # type: ignore[no-untyped-def]
 @parallel_kernel
 def _step_numbers(  # type: ignore[no-untyped-def]
     weight, rows, gradient, exp_avg, exp_avg_sq, touched_at, step, max_decay_steps, absence, corrections,
-    learning_rate, size, root, take_first, take_second, epsilon, weight_decay, gradient_scale,
+    learning_rate, size, root, take_first, take_second, epsilon, weight_decay, gradient_scale, update_zeros,
 ):  # fmt: skip
     """As `_step_rows` for rows of one number (first-order weights): loops of one iteration would cost more."""
     zero = float32(0.0)
@@ -261,7 +274,7 @@ def _step_numbers(  # type: ignore[no-untyped-def]
         row, grad = rows[i], gradient[i, 0]
         is_bad = zero * grad != zero
         num_bad += is_bad
-        if is_bad or grad == zero:
+        if is_bad or (grad == zero and not update_zeros):
             continue
         touched = touched_at[row, 0]
         gap = step - touched

@@ -102,7 +102,7 @@ _MODULES = (
     "thresher.baselines.nis",
     "thresher.baselines.post_training",
 )
-_SHARED_ALGORITHMS = {"threshold"}
+_SHARED_ALGORITHMS = {"threshold", "immediate", "magnitude", "gradual-magnitude", "iterative-magnitude", "projection"}
 """Searches that several processes can run together."""
 ROW_SEARCHES = ("threshold", "magnitude", "gradual-magnitude", "iterative-magnitude", "projection")
 """Search algorithms that can keep whole rows, for budgets such as `10%rows`."""
@@ -168,10 +168,7 @@ def find_tickets(
     )
     algorithm = _declared_algorithm(model)
     _check_units(algorithm, task.budgets)
-    if current_processes() is not None and algorithm not in _SHARED_ALGORITHMS:
-        raise ConfigError(
-            f"search {algorithm!r} runs in one process only. Use the method pep with several processes, or one process"
-        )
+    _check_processes(algorithm)
     return search_algorithm(algorithm)(task).run()
 
 
@@ -180,6 +177,7 @@ def unmet_budgets(
 ) -> dict[Budget, BudgetError]:
     """The budgets that no ticket of this model can meet, with the reason; nothing is trained."""
     declared, remaining = _declared_algorithm(model), list(budgets)
+    _check_processes(declared)
     algorithm = search_algorithm(declared)
     unmet: dict[Budget, BudgetError] = {}
     while remaining:
@@ -194,6 +192,14 @@ def unmet_budgets(
             remaining.remove(refused)
             unmet[refused] = error
     return unmet
+
+
+def _check_processes(algorithm: str) -> None:
+    if current_processes() is not None and algorithm not in _SHARED_ALGORITHMS:
+        raise ConfigError(
+            f"search {algorithm!r} runs in one process only. Start one process, or use a method with another search, "
+            "such as pep"
+        )
 
 
 def _check_units(algorithm: str, budgets: Iterable[Budget]) -> None:

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -17,7 +16,7 @@ from thresher.kernels.top_scores import ScoredTable, ScoresInMemory, kth_score, 
 from thresher.search.budget import Budget, check_budgets
 from thresher.search.schedule import Schedule
 from thresher.search.searched_table import ChosenRows
-from thresher.search.ticket import MaskTicket, Provenance, kept_weights
+from thresher.search.ticket import MaskTicket, Provenance, kept_entries, kept_weights
 from thresher.training.checkpoint import Checkpoint
 
 BYTES_PER_ENTRY = 6
@@ -250,13 +249,13 @@ class MaskSearch:
 
     def kept_values(self, name: str, mask: Tensor) -> Tensor:
         """The kept entries of a table as the model computes with them now, `[K]` in row-major order."""
-        return self.model.get_submodule(name).get_parameter("weight").detach()[mask].clone()
+        return kept_entries(self.model.get_submodule(name).get_parameter("weight"), mask)
 
     def cut(self, budget: Budget, masks: Mapping[str, Tensor]) -> None:
         """Cut a ticket with these masks."""
         step = self.current_step
         kept = {name: self.kept_values(name, mask) for name, mask in masks.items()}
-        final = replace(kept_weights(self.model, masks), values=kept)
+        final = kept_weights(self.model, masks, values=kept)
         if broken := [name for name, values in final.values.items() if not values.isfinite().all()]:
             where = f"table {broken[0]!r} holds NaN or infinities at step {step}"
             raise NonFiniteError(f"{where}: training diverged. Lower the learning rate, clip gradients, or use float32")

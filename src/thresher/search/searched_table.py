@@ -100,8 +100,7 @@ class ChosenRows:
     def whole_mask(self, mask: Tensor) -> Tensor:
         """The mask `[N, D]` of a mask of these rows."""
         whole = new_zeros(self.num_rows, mask.shape[1], dtype=torch.bool)
-        whole[self.rows] = mask
-        return whole
+        return whole.index_copy_(0, self.rows, mask)
 
 
 def rows_with_top_scores(tables: Mapping[str, SearchedTable], num_kept: int) -> dict[str, ChosenRows] | None:

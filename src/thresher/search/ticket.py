@@ -163,7 +163,8 @@ class SizeTicket:
                 raise ThresherError(
                     f"the model has no table {name!r} of {features} features. Build it as in the search"
                 )
-            model.set_submodule(name, sizes.build(table.field_sizes))
+            device = next(table.parameters()).device
+            model.set_submodule(name, sizes.build(table.field_sizes).to(device))
         if rewind != "random":
             try:
                 model.load_state_dict(dict(self.initial if rewind == "initial" else self.final))
@@ -202,8 +203,18 @@ class SettingsTicket:
         return list(tables)
 
 
-def kept_weights(model: nn.Module, masks: Mapping[str, Tensor], state: Mapping[str, Tensor] | None = None) -> Weights:
-    """The weights of `model`, or of a `state_dict` of it, as a mask ticket holds them."""
+def kept_weights(
+    model: nn.Module,
+    masks: Mapping[str, Tensor],
+    state: Mapping[str, Tensor] | None = None,
+    *,
+    values: Mapping[str, Tensor] | None = None,
+) -> Weights:
+    """The weights of `model`, or of a `state_dict` of it, as a mask ticket holds them.
+
+    Args:
+        values: the kept entries of each table, if they are not those of the state.
+    """
     state = tensor_state(model) if state is None else state
     tables = [model.get_submodule(name).get_parameter("weight") for name in masks]
     modules = dict(model.named_modules(remove_duplicate=False))
@@ -212,10 +223,18 @@ def kept_weights(model: nn.Module, masks: Mapping[str, Tensor], state: Mapping[s
     owned = {f"{holder}.{key}" for holder in holders for key in TABLE_STATE}
     plain = [name for name in holders if isinstance(modules[name], FieldEmbedding)]
     embeddings = tuple(f"{name}." for name in plain if not isinstance(modules[name], nn.Linear))
+    if values is None:
+        values = {name: kept_entries(state[f"{name}.weight"], mask) for name, mask in masks.items()}
     return Weights(
-        values={name: state[f"{name}.weight"][mask].clone() for name, mask in masks.items()},
+        values=values,
         state={key: t.clone() for key, t in state.items() if key not in owned and not key.startswith(embeddings)},
     )
+
+
+def kept_entries(table: Tensor, mask: Tensor) -> Tensor:
+    """The entries of `mask` `[N, D]`, `[K]` in row-major order; reads only rows that keep some."""
+    rows = mask.any(1).nonzero().squeeze(1)
+    return table.detach()[rows][mask[rows]]
 
 
 def _check_table(model: nn.Module, name: str, mask: Tensor) -> None:

@@ -18,7 +18,8 @@ from thresher.errors import ConfigError, NonFiniteError
 from thresher.kernels.distinct import is_ascending
 from thresher.kernels.row_adam_step import RowAdamSettings, RowAdamState, catch_up_rows_, row_adam_step_
 
-ROWS_AT_ONCE = 1 << 16
+CATCH_UP_ENTRIES = 1 << 17
+"""Entries that are caught up at a time: few enough for the temporaries to stay in the cache."""
 
 
 class RowAdam(torch.optim.Optimizer):
@@ -168,9 +169,9 @@ class RowAdam(torch.optim.Optimizer):
                     continue
                 touched_at, step = state["touched_at"].squeeze(1), state["step"]
                 due = ((touched_at > 0) & (touched_at < step)).nonzero().squeeze(1)
-                for start in range(0, due.numel(), ROWS_AT_ONCE):
-                    rows = due[start : start + ROWS_AT_ONCE]
-                    catch_up_rows_(_by_rows(parameter), rows, _row_adam_state(state), step, _settings(group, 1.0))
+                table = _by_rows(parameter)
+                for rows in torch.split(due, max(1, CATCH_UP_ENTRIES // table.shape[1])):
+                    catch_up_rows_(table, rows, _row_adam_state(state), step, _settings(group, 1.0))
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Like torch's, but integer state stays integer (torch casts all state to the parameter's type)."""
