@@ -1,12 +1,15 @@
 """The sharded search of TorchRec: cuts equal those of whole tables, and tickets are those of the unsharded model."""
 
 import threading
+import warnings
 from dataclasses import replace
 
 import pytest
 import torch
 
-pytest.importorskip("torchrec", reason="TorchRec is not installed: make torchrec", exc_type=ImportError)
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # FBGEMM deprecates modules that it imports itself
+    pytest.importorskip("torchrec", reason="TorchRec is not installed: make torchrec", exc_type=ImportError)
 
 from integrations import torchrec_models as toys
 from processes import run_in_processes
@@ -187,8 +190,6 @@ def search_attached(rank):
 
 
 def in_two_processes(rank, ticket_file):
-    import warnings
-
     warnings.simplefilter("ignore")  # of TorchRec on this version of torch
     refuse(rank)
     found = [search(rank, *case) for case in CASES]
