@@ -6,9 +6,10 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 LIBRARY := $(VENV)/.installed
 DEVELOPMENT := $(VENV)/.installed-for-development
+TORCHREC := $(VENV)/.installed-torchrec
 WORKERS ?= 2
 
-.PHONY: install test lint format types demo docs docs-serve paper paper-quick clean fuzz
+.PHONY: install torchrec test lint format types demo docs docs-serve paper paper-quick clean fuzz
 
 install: $(DEVELOPMENT)
 
@@ -24,6 +25,13 @@ $(LIBRARY): constraints.txt pyproject.toml
 # The tools of the tests, ONNX, and the libraries of other projects that the tests and examples use.
 $(DEVELOPMENT): $(LIBRARY)
 	$(PIP) -e '.[dev,docs,onnx,peers,serve]'
+	@touch $@
+
+# TorchRec and FBGEMM for CPUs (30 MB), for thresher.integrations.torchrec and its tests, which are skipped without them.
+torchrec: $(TORCHREC)
+
+$(TORCHREC): requirements-torchrec.txt $(DEVELOPMENT)
+	$(PIP) --no-deps -r requirements-torchrec.txt
 	@touch $@
 
 # numba's threads and torch's would fight over the cores the test workers already use.

@@ -1,8 +1,10 @@
 """Every example runs as a script, has fewer than 60 lines, and prints sizes and metrics in the expected range."""
 
 import importlib.util
+import os
 import re
 import runpy
+import subprocess
 import sys
 import warnings
 from pathlib import Path
@@ -96,3 +98,24 @@ def test_two_tower(run):
     dense, larger, smaller = numbers(printed, r"(0\.\d{4})")
     assert dense > larger > smaller > 0.17  # the share of movies that ten of them are
     assert numbers(printed, r"(\S+) parameters") == [7680, 1536, 384]
+
+
+@pytest.mark.slow
+def test_dlrm_torchrec(tmp_path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        pytest.importorskip("torchrec", reason="TorchRec is not installed: make torchrec", exc_type=ImportError)
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+    ended = subprocess.run(
+        [*command, str((EXAMPLES / "08_dlrm_torchrec").with_suffix(".py"))],
+        cwd=tmp_path,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    # two processes print, each the accuracy of its own rows
+    assert min(numbers(ended.stdout, r"dense: accuracy (\d\.\d+)")) > 0.95
+    assert min(numbers(ended.stdout, r"5%: accuracy (\d\.\d+)")) > 0.65
+    assert len(numbers(ended.stdout, r": ([\d,]+) bytes")) == 4

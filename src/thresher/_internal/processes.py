@@ -51,6 +51,10 @@ class Processes:
             distributed.all_reduce(values, group=self.group)
         return values
 
+    def total(self, values: Tensor) -> Tensor:
+        """The sum of values on the CPU over all processes, on the CPU."""
+        return self.sum_(values.to(self._transport(values.device), copy=True)).cpu()
+
     def unite_(self, flags: Tensor) -> Tensor:
         """Flags (bool) that are set in any process, in place."""
         import torch.distributed as distributed

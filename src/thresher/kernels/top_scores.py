@@ -5,7 +5,7 @@ are partially sorted instead, which is faster.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -51,7 +51,7 @@ def count_above(tables: Sequence[ScoredTable], score: float) -> int:
 
 def kth_score(tables: Sequence[ScoredTable], k: int) -> float:
     """The k-th highest score, counted from 1; −∞ for a padding row."""
-    key = _kth_key(tables, k)
+    key = kth_key(tables, k)
     bits = np.int32(key if key >= 0 else key ^ 0x7FFFFFFF)
     return -math.inf if key == _BELOW_ALL else float(bits.view(np.float32))
 
@@ -61,12 +61,12 @@ def top_masks(tables: Sequence[ScoredTable], num_kept: int) -> list[Tensor]:
     masks = [new_zeros(*table.shape, dtype=torch.bool) for table in tables]
     if num_kept == 0:
         return masks
-    cut = _kth_key(tables, num_kept)
+    cut = kth_key(tables, num_kept)
     num_tied = num_kept
-    for index, start, stop, keys in _key_chunks(tables):
+    for index, start, stop, keys in key_chunks(tables):
         masks[index][start:stop] = above = keys > cut
         num_tied -= int(above.sum())
-    for index, start, _, keys in _key_chunks(tables):
+    for index, start, _, keys in key_chunks(tables):
         if num_tied == 0:
             break
         tied = (keys == cut).flatten().nonzero().squeeze(1)[:num_tied]
@@ -75,22 +75,29 @@ def top_masks(tables: Sequence[ScoredTable], num_kept: int) -> list[Tensor]:
     return masks
 
 
-def _kth_key(tables: Sequence[ScoredTable], k: int) -> int:
+def kth_key(tables: Sequence[ScoredTable], k: int, add_up: Callable[[Tensor], Tensor] | None = None) -> int:
+    """The k-th highest score as a key of `key_chunks`.
+
+    Args:
+        add_up: adds up counts of all processes, if each of them holds other parts of the tables.
+    """
     num_entries = sum(table.shape[0] * table.shape[1] for table in tables)
+    if add_up is not None:
+        num_entries = int(add_up(torch.tensor(num_entries)))
     if not 1 <= k <= num_entries:
         raise ValueError(f"k is {k}: expected 1 to {num_entries}, the number of scores.")
-    if num_entries <= _SORTED_ENTRIES:
-        every = torch.cat([keys.flatten() for *_, keys in _key_chunks(tables)]).numpy()
+    if num_entries <= _SORTED_ENTRIES and add_up is None:
+        every = torch.cat([keys.flatten() for *_, keys in key_chunks(tables)]).numpy()
         return int(np.partition(every, num_entries - k)[num_entries - k])
     upper = torch.zeros(_HALF, dtype=torch.int64)
-    for *_, keys in _key_chunks(tables):
+    for *_, keys in key_chunks(tables):
         upper += torch.bincount((keys >> 16).flatten() + _HALF // 2, minlength=_HALF)
-    high, k = _bin_of(upper, k)
+    high, k = _bin_of(upper if add_up is None else add_up(upper), k)
     lower = torch.zeros(_HALF, dtype=torch.int64)
-    for *_, keys in _key_chunks(tables):
+    for *_, keys in key_chunks(tables):
         chosen = keys[(keys >> 16) == high - _HALF // 2]
         lower += torch.bincount(chosen & (_HALF - 1), minlength=_HALF)
-    low, _ = _bin_of(lower, k)
+    low, _ = _bin_of(lower if add_up is None else add_up(lower), k)
     return ((high - _HALF // 2) << 16) + low
 
 
@@ -101,7 +108,7 @@ def _bin_of(counts: Tensor, k: int) -> tuple[int, int]:
     return len(counts) - 1 - place, k - (int(from_top[place - 1]) if place else 0)
 
 
-def _key_chunks(tables: Sequence[ScoredTable]) -> Iterator[tuple[int, int, int, Tensor]]:
+def key_chunks(tables: Sequence[ScoredTable]) -> Iterator[tuple[int, int, int, Tensor]]:
     """`(index of the table, start, stop, keys int32 [rows, D])`: keys are integers in the order of the scores."""
     for index, table, start, stop in _chunks(tables):
         bits = (table.scores(start, stop).float().cpu() + 0.0).contiguous().view(torch.int32)  # + 0 makes −0 equal 0

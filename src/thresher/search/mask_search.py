@@ -16,7 +16,7 @@ from thresher.kernels.top_scores import ScoredTable, ScoresInMemory, kth_score, 
 from thresher.search.budget import Budget, check_budgets
 from thresher.search.schedule import Schedule
 from thresher.search.searched_table import ChosenRows
-from thresher.search.ticket import MaskTicket, Provenance, kept_entries, kept_weights
+from thresher.search.ticket import MaskTicket, Provenance, Weights, kept_entries, kept_weights
 from thresher.training.checkpoint import Checkpoint
 
 BYTES_PER_ENTRY = 6
@@ -137,7 +137,7 @@ class MaskSearch:
         self.planned_counts = {budget: planned_entries(budget, tables, num_entries=num_entries) for budget in budgets}
         self.smallest = min(self.planned_counts.values())  # where a plan for all budgets ends
         self.tickets_so_far: list[MaskTicket] = []  # largest first
-        self.initial_state = {name: copy_of(value) for name, value in tensor_state(model).items()}
+        self.initial_state = {name: copy_of(value) for name, value in self.model_state().items()}
         self.current_step = self.epoch = 0
         self.schedule, self.num_kept = schedule, num_entries
         self._pruning_since = 0 if schedule is not None and schedule.warmup_steps == 0 else None
@@ -230,7 +230,11 @@ class MaskSearch:
         }
         due = {budget: num_kept for budget, num_kept in allowed.items() if num_kept is not None}
         for budget in sorted(due, key=lambda budget: -due[budget]):
-            self.cut(budget, self._top_rows(budget) if budget.unit == "rows" else top_entries(scores, due[budget]))
+            self.cut(budget, self._top_rows(budget) if budget.unit == "rows" else self.kept_masks(scores, due[budget]))
+
+    def kept_masks(self, scores: Scores, num_kept: int) -> Mapping[str, Tensor]:
+        """Masks `[N, D]` of the `num_kept` highest scores over all tables together."""
+        return top_entries(scores, num_kept)
 
     def row_norms(self, name: str) -> Tensor:
         """The norm of each row `[N]` as the model computes with it now; −∞ for rows that are not to be kept."""
@@ -251,18 +255,30 @@ class MaskSearch:
         """The kept entries of a table as the model computes with them now, `[K]` in row-major order."""
         return kept_entries(self.model.get_submodule(name).get_parameter("weight"), mask)
 
+    def model_state(self) -> Mapping[str, Tensor]:
+        """The present tensors of the model that `initial_state` holds copies of."""
+        return tensor_state(self.model)
+
+    def present_weights(self, masks: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> Weights:
+        """The present weights of the model as a ticket holds them, with these kept values."""
+        return kept_weights(self.model, masks, values=values)
+
+    def initial_weights(self, masks: Mapping[str, Tensor]) -> Weights:
+        """The weights of `initial_state` as a ticket holds them."""
+        return kept_weights(self.model, masks, self.initial_state)
+
     def cut(self, budget: Budget, masks: Mapping[str, Tensor]) -> None:
         """Cut a ticket with these masks."""
         step = self.current_step
         kept = {name: self.kept_values(name, mask) for name, mask in masks.items()}
-        final = kept_weights(self.model, masks, values=kept)
+        final = self.present_weights(masks, kept)
         if broken := [name for name, values in final.values.items() if not values.isfinite().all()]:
             where = f"table {broken[0]!r} holds NaN or infinities at step {step}"
             raise NonFiniteError(f"{where}: training diverged. Lower the learning rate, clip gradients, or use float32")
         ticket = MaskTicket(
             budget=budget,
             masks=masks,
-            initial=kept_weights(self.model, masks, self.initial_state),
+            initial=self.initial_weights(masks),
             final=final,
             provenance=Provenance(method=self.method, seed=self.seed, step=step, epoch=self.epoch),
             placeholders=self.placeholders,

@@ -11,6 +11,8 @@ from thresher.training.optimizers import OptimizerConfig
 MAX_PRUNINGS = 1000
 """A long plan prunes this many times; pruning more often changes nothing."""
 MAX_PRUNINGS_PER_HALVING = 150
+CLOCK_STEPS = 20
+"""Fewest steps between two prunings, by default."""
 PLAN_EPOCHS = 20.0
 """Length of a plan that starts from the initial weights, if the settings give none."""
 
@@ -41,7 +43,7 @@ class SearchConfig:
     """Multiplies the learning rate of `[search.optimizer]`. Absent: by `effort`."""
     max_epochs: int = 60
     """Most epochs of a search without a plan."""
-    clock_steps: int = 20
+    clock_steps: int = CLOCK_STEPS
     """Fewest steps between two settings of the clock."""
     early_stopping_metric: StoppingMetric = "auc"
     """Validation metric that ends a warm-up, or a search without a plan."""
@@ -81,6 +83,27 @@ class Schedule:
     plan_steps: int  # of pruning, after the warm-up
     every: int  # steps between two prunings
     halving_steps: float | None = None  # in which the kept entries halve, if the settings fix this rate
+
+    @classmethod
+    def of_steps(cls, steps: int, warmup_steps: int | None = None, every: int | None = None) -> "Schedule":
+        """The schedule of a search of `steps` steps in a loop of the user; a third of them is the warm-up by default.
+
+        >>> Schedule.of_steps(300)
+        Schedule(warmup_steps=100, plan_steps=200, every=20, halving_steps=None)
+        """
+        warmup_steps = steps // 3 if warmup_steps is None else warmup_steps
+        every = max(CLOCK_STEPS, (steps - warmup_steps) // MAX_PRUNINGS) if every is None else every
+        if every < 1:
+            raise ConfigError(f"every must be at least 1, got {every}")
+        return cls(warmup_steps=warmup_steps, plan_steps=steps - warmup_steps, every=every)
+
+    def check_pruning(self) -> None:
+        """Raise if the warm-up takes all steps."""
+        if self.plan_steps < 1:
+            raise ConfigError(
+                f"a warm-up of {self.warmup_steps} steps leaves no step for pruning: the search has {self.num_steps} "
+                "steps. Make the search longer or the warm-up shorter"
+            )
 
     @classmethod
     def of(cls, config: SearchConfig, steps_per_epoch: int, num_halvings: float | None = None) -> "Schedule":

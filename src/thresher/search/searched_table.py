@@ -129,6 +129,11 @@ def searched_tables(model: nn.Module) -> dict[str, SearchedTable]:
         if isinstance(module, PepEmbedding):
             holders.setdefault(module.raw_weight, {})[name] = module
     if not holders:
+        if any(type(module).__name__.startswith("ShardedEmbedding") for module in model.modules()):
+            raise AttachError(
+                "the model has no PEP table to search: TorchRec shards its tables. Use ShardedSearcher of "
+                "thresher.integrations.torchrec, or call attach_ of that module before DistributedModelParallel"
+            )
         raise AttachError("the model has no PEP table to search. Build it with PepConfig or call attach_ on it first")
     tables = {next(iter(named)): SearchedTable(tuple(named.values())) for named in holders.values()}
     if len({holder.config.pressure for table in tables.values() for holder in table.holders}) > 1:

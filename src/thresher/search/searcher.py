@@ -9,7 +9,7 @@ This is Algorithm 1 of the paper up to line 4, for all budgets in one run.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -20,15 +20,16 @@ from thresher.attach.optimizer_watch import OptimizerWatch
 from thresher.attach.threshold_decay import ThresholdDecayCheck
 from thresher.attach.untrained import UntrainedCheck
 from thresher.embeddings.pep import PepEmbedding
-from thresher.errors import AttachError, BudgetError, ConfigError, warn_user
+from thresher.errors import AttachError, BudgetError, ConfigError
 from thresher.kernels.score_histogram import clock_from_counts, sum_of_counts
 from thresher.kernels.top_scores import ScoredTable, count_above
 from thresher.search.budget import Budget, parse_budgets
 from thresher.search.controller import MaskSearchController
 from thresher.search.find_tickets import SearchTask, register_search
-from thresher.search.mask_search import MaskSearch, Scores, clock_for, scored_tables
-from thresher.search.schedule import MAX_PRUNINGS, Plan, Schedule
+from thresher.search.mask_search import Scores, clock_for, scored_tables
+from thresher.search.schedule import Plan, Schedule
 from thresher.search.searched_table import IN_MEMORY_ENTRIES, rows_with_top_scores, searched_tables
+from thresher.search.stepped_search import SteppedSearch
 from thresher.search.ticket import MaskTicket
 from thresher.search.ticket_files import mask_ticket_from_state, mask_ticket_state
 from thresher.training.checkpoint import Checkpoint
@@ -37,11 +38,8 @@ from thresher.training.optimizers import build_optimizer
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
-CLOCK_STEPS = 20
-"""Fewest steps between two settings of the clock, by default."""
 
-
-class Searcher(MaskSearch):
+class Searcher(SteppedSearch):
     """Raises the thresholds of a model's PEP tables towards a list of budgets, one search for all of them.
 
     Args:
@@ -68,10 +66,7 @@ class Searcher(MaskSearch):
         before_cut: Callable[[], None] | None = None,
         group: "ProcessGroup | None" = None,
     ) -> None:
-        warmup_steps = steps // 3 if warmup_steps is None else warmup_steps
-        every = max(CLOCK_STEPS, (steps - warmup_steps) // MAX_PRUNINGS) if every is None else every
-        if every < 1:
-            raise ConfigError(f"every must be at least 1, got {every}")
+        schedule = Schedule.of_steps(steps, warmup_steps, every)
         self.tables = searched_tables(model)
         for name, table in self.tables.items():
             check_whole(name, table.holders[0].raw_weight)
@@ -83,56 +78,20 @@ class Searcher(MaskSearch):
             method="pep",
             seed=seed,
             on_ticket=on_ticket,
-            schedule=Schedule(warmup_steps=warmup_steps, plan_steps=steps - warmup_steps, every=every),
+            schedule=schedule,
         )
         self._holders = [holder for table in self.tables.values() for holder in table.holders]
         self.planned = self._holders[0].config.pressure == "plan"
-        if self.planned and warmup_steps >= steps:
-            raise ConfigError(
-                f"a warm-up of {warmup_steps} steps leaves no step for pruning: the search has {steps} steps. Make the "
-                "search longer or the warm-up shorter"
-            )
+        if self.planned:
+            schedule.check_pruning()
         self._watch, self._num_steps = OptimizerWatch(self._holders), steps
         self.before_cut = self._watch.catch_up if before_cut is None else before_cut
         by_rows = all(table.row_gradients for table in self.tables.values())
         self._counts_in_histograms = by_rows or self.num_entries > IN_MEMORY_ENTRIES
         self.num_rows -= sum(table.padding_id is not None for table in self.tables.values())
-        self.plan = Plan(self.num_entries, self.smallest, steps - warmup_steps)
+        self.plan = Plan(self.num_entries, self.smallest, schedule.plan_steps)
         self._untrained, self._threshold_decay = UntrainedCheck(model, self.initial_state), ThresholdDecayCheck(model)
-        self._warned_unfinished = False
         self.processes = Processes.of(group)
-
-    @property
-    def tickets(self) -> list[MaskTicket]:
-        """The tickets, largest first; warns if budgets are missing because the loop ended too early."""
-        self.warn_if_unfinished()
-        return self.tickets_so_far
-
-    def warn_if_unfinished(self) -> None:
-        """Call this after the training loop: warns once if some budgets have no ticket."""
-        if self.finished or self._warned_unfinished or not self.current_step:
-            return
-        self._warned_unfinished = True
-        missing = ", ".join(map(str, self.open_budgets()))
-        warn_user(
-            f"the search has no ticket for {missing}: it is at step {self.current_step:,} of {self._num_steps:,}. Step "
-            "it after every step of the optimizer, to the end; disable early stopping, since metrics fall while the "
-            "search prunes. tickets_so_far does not warn"
-        )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
-        if error is None:
-            self.warn_if_unfinished()
-
-    def __repr__(self) -> str:
-        stage = "finished" if self.finished else "warming up" if self.warming_up else "pruning"
-        kept = f"{self.num_kept:,} of {self.num_entries:,} entries kept"
-        following = [] if self.next_budget is None else [f"next budget {self.next_budget}"]
-        cut = ", ".join(str(ticket.budget) for ticket in self.tickets_so_far) or "none yet"
-        return f"Searcher({', '.join([f'step {self.current_step:,}', stage, kept, *following])}, tickets: {cut})"
 
     def step(self) -> None:
         self._threshold_decay.warn()
@@ -169,14 +128,6 @@ class Searcher(MaskSearch):
             self.before_cut()
             scores = self._scores_for_cut()
         self.cut_due(scores, at_least=0 if self.planned and self.at_end else self.num_kept)
-
-    def cut(self, budget: Budget, masks: Mapping[str, Tensor]) -> None:
-        super().cut(budget, masks)
-        if empty := [name for name, mask in masks.items() if not mask.any()]:
-            warn_user(
-                f"the ticket of {budget} keeps no entry of {list_first(empty, 3)}: its vectors are all 0 and cannot be "
-                "retrained. Use a larger budget, or exclude the table from the search"
-            )
 
     def kept_values(self, name: str, mask: Tensor) -> Tensor:
         holder: PepEmbedding = self.tables[name].holders[0]

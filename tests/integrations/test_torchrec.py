@@ -1,0 +1,272 @@
+"""The sharded search of TorchRec: cuts equal those of whole tables, and tickets are those of the unsharded model."""
+
+import threading
+import warnings
+from dataclasses import replace
+
+import pytest
+import torch
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # FBGEMM deprecates modules that it imports itself
+    pytest.importorskip("torchrec", reason="TorchRec is not installed: make torchrec", exc_type=ImportError)
+
+from integrations import torchrec_models as toys
+from processes import run_in_processes
+from thresher import Searcher, compact_, load_ticket, save_ticket
+from thresher.errors import AttachError, BudgetError, ConfigError
+from thresher.integrations import torchrec as pruning
+from thresher.integrations.torchrec.global_cut import global_top_masks
+from thresher.integrations.torchrec.shards import Shard
+from thresher.kernels.top_scores import ScoresInMemory, top_masks
+from thresher.search.schedule import Plan
+
+STEPS = 60
+CASES = [(True, ("row", "row", "row")), (True, ("column", "data", "table")), (False, ("row", "column", "row"))]
+
+
+def parts_of(name, weight, seen, split):
+    """The shards of two processes: by rows, by columns, in one process only, or whole in both."""
+    half = [size // 2 for size in weight.shape]
+    parts = {
+        "row": [(slice(0, half[0]), slice(None)), (slice(half[0], None), slice(None))],
+        "column": [(slice(None), slice(0, half[1])), (slice(None), slice(half[1], None))],
+        "table": [None, (slice(None), slice(None))],
+        "data": [(slice(None), slice(None))] * 2,
+    }[split]
+    for rank, part in enumerate(parts):
+        shards = []
+        if part is not None:
+            rows, columns = part
+            shard = Shard(name, weight[part].clone(), rows.start or 0, columns.start or 0, split != "data" or rank == 0)
+            shard.seen.copy_(seen[rows])
+            shards = [shard]
+        yield shards
+
+
+class Adder:
+    """Adds up the values of two threads."""
+
+    def __init__(self):
+        self.barrier, self.values = threading.Barrier(2, timeout=60), {}
+
+    def of(self, rank):
+        def add_up(values):
+            self.values[rank] = values
+            self.barrier.wait()
+            total = self.values[0] + self.values[1]
+            self.barrier.wait()
+            return total
+
+        return add_up
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_cut_of_shards_equals_the_cut_of_the_whole_tables(seed):
+    """Few different values, so that many entries tie, as zeros and rows never seen do."""
+    draw = torch.Generator().manual_seed(seed)
+    splits = [["row", "column", "table", "data"][at] for at in torch.randperm(4, generator=draw)]
+    weights = {f"t{at}": torch.randint(-2, 3, (5 + 3 * at, 4), generator=draw).float() for at in range(4)}
+    seen = {name: torch.rand(len(weight), generator=draw) < 0.7 for name, weight in weights.items()}
+    scores = [w.abs().masked_fill(~seen[name][:, None], -torch.inf) for name, w in weights.items()]
+    shapes = {name: tuple(weight.shape) for name, weight in weights.items()}
+    shards = [[], []]
+    for (name, weight), split in zip(weights.items(), splits, strict=True):
+        for rank, found in enumerate(parts_of(name, weight, seen[name], split)):
+            shards[rank] += found
+    total = sum(weight.numel() for weight in weights.values())
+    for num_kept in (1, total // 7, total // 2, total - 3, total):
+        adder, masks = Adder(), {}
+
+        def cut(rank, num_kept=num_kept, adder=adder, masks=masks):
+            masks[rank] = global_top_masks(shards[rank], shapes, num_kept, adder.of(rank))
+
+        threads = [threading.Thread(target=cut, args=(rank,)) for rank in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for name, expected in zip(
+            weights, top_masks([ScoresInMemory(table) for table in scores], num_kept), strict=True
+        ):
+            whole = torch.zeros_like(expected)
+            for rank in range(2):
+                for shard, mask in zip(shards[rank], masks[rank], strict=True):
+                    if shard.table == name:
+                        assert torch.equal(mask, expected[shard.rows, shard.columns])
+                        whole[shard.rows, shard.columns] |= mask
+            assert torch.equal(whole, expected)
+
+
+def whole_tables(sharded, searcher):
+    """The tables of all processes, joined by TorchRec's own metadata."""
+    whole = {}
+    for name, shape in searcher._shapes.items():
+        table, value = torch.zeros(shape), sharded.state_dict()[f"{name}.weight"]
+        for own, part in toys.parts(value):
+            table[part] = own.detach()
+        if hasattr(value, "local_shards"):
+            torch.distributed.all_reduce(table)
+        whole[name] = table
+    return whole
+
+
+def search_whole(bags):
+    """The rule of a sharded search on whole tables, in one process: the tables before the last cut."""
+    model = toys.Clicks(bags)
+    tables = [value for name, value in model.named_parameters() if "layer" not in name]
+    initial, seen = [table.detach().clone() for table in tables], [torch.zeros(len(table)) > 0 for table in tables]
+    plan, steps, last = Plan(sum(table.numel() for table in tables), 104, STEPS - STEPS // 3), 0, []
+
+    @torch.no_grad()
+    def after_step():
+        nonlocal steps
+        steps += 1
+        pruning_steps = steps - STEPS // 3
+        if pruning_steps < 0 or pruning_steps % 5:
+            return
+        last[:] = [table.detach().clone() for table in tables]
+        for rows, table, first in zip(seen, tables, initial, strict=True):
+            rows |= ((table != first) & (table != 0)).any(1)
+        scores = [
+            t.detach().abs().masked_fill(~rows[:, None], -torch.inf) for t, rows in zip(tables, seen, strict=True)
+        ]
+        masks = top_masks([ScoresInMemory(table) for table in scores], plan.num_kept(pruning_steps))
+        for table, mask in zip(tables, masks, strict=True):
+            table.mul_(mask)
+
+    toys.train(model, list(model.parameters()), STEPS, after_step)
+    return last
+
+
+def search(rank, bags, kinds):
+    """A sharded search; at each cut, the tables as they were then."""
+    model = toys.Clicks(bags)
+    sharded = toys.shard(model, kinds)
+    searcher = pruning.ShardedSearcher(sharded, ["50%", "10%", "20%rows"], steps=STEPS, every=5)
+    tables, cut = [], searcher.cut
+
+    def cut_and_record(budget, masks):
+        tables.append(whole_tables(sharded, searcher))
+        cut(budget, masks)
+
+    searcher.cut = cut_and_record
+    toys.train(sharded, list(sharded.parameters()), STEPS, searcher.step, rank)  # fused tables have no gradients
+    nonzero = sum(int(table.count_nonzero()) for table in whole_tables(sharded, searcher).values())
+    tickets = [replace(ticket, placeholders={}) for ticket in searcher.tickets]  # a mapping that pickle supports
+    return tickets, tables, nonzero, repr(searcher)
+
+
+def refuse(rank):
+    sharded = toys.shard(toys.Clicks(), ["row"] * 3)
+    with pytest.raises(BudgetError, match="is in bytes"):
+        pruning.ShardedSearcher(sharded, "1KB", steps=9)
+    with pytest.raises(ConfigError, match="leaves no step for pruning"):
+        pruning.ShardedSearcher(sharded, "10%", steps=9, warmup_steps=9)
+    with pytest.raises(AttachError, match="no sharded table to search"):
+        pruning.ShardedSearcher(sharded, "10%", steps=9, where="*.nothing")
+    with pytest.raises(AttachError, match="no PEP table to search: TorchRec shards"):
+        Searcher(sharded, "10%", steps=9)
+
+
+def retrain(rank, ticket):
+    """Compact tables under DistributedModelParallel: whole in every process, equal to one process."""
+    model = toys.Clicks()
+    ticket.apply_(model)
+    assert pruning.keep_unsharded_(model) == ["tables"]
+    wrapped = toys.DistributedModelParallel(model, device=torch.device("cpu"))
+    toys.train(wrapped, list(wrapped.parameters()), 10, rank=rank)
+    return {name: value.detach() for name, value in model.state_dict().items()}
+
+
+def search_attached(rank):
+    """Learned thresholds on collections that DistributedModelParallel keeps whole."""
+    model = toys.Clicks(bags=False)
+    pruning.attach_(model)
+    wrapped = toys.DistributedModelParallel(model, device=torch.device("cpu"))
+    searcher = Searcher(model, "50%", steps=STEPS, every=5)
+    toys.train(wrapped, list(wrapped.parameters()), STEPS, searcher.step, rank)
+    return dict(searcher.tickets[0].masks), type(model.tables).__name__
+
+
+def in_two_processes(rank, ticket_file):
+    warnings.simplefilter("ignore")  # of TorchRec on this version of torch
+    refuse(rank)
+    found = [search(rank, *case) for case in CASES]
+    if rank == 0:
+        save_ticket(found[0][0][-1], ticket_file)
+    torch.distributed.barrier()
+    return found, retrain(rank, load_ticket(ticket_file)), search_attached(rank)
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    file = tmp_path_factory.mktemp("tickets") / "ticket"
+    return *run_in_processes(in_two_processes, file), file
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", range(len(CASES)))
+def test_tickets_of_two_processes_are_those_of_the_whole_tables(results, case):
+    """Searches in one process and in two see the same tables, but for rounding, and the cuts are equal."""
+    (tickets, tables, nonzero, shown), (others, *_) = results[0][0][case], results[1][0][case]
+    for table, expected in zip(tables[-1].values(), search_whole(CASES[case][0]), strict=True):
+        assert torch.allclose(table, expected, atol=1e-5)
+    assert shown.startswith("ShardedSearcher(step 60, finished")
+    initial = toys.Clicks(CASES[case][0])
+    seen = {name: (tables[-1][name] != initial.state_dict()[f"{name}.weight"]).any(1) for name in tables[-1]}
+    assert {str(ticket.budget): ticket.num_parameters for ticket in tickets} == {
+        "50%": 524, "20%rows": 26 * toys.WIDTH, "10%": 104
+    }  # fmt: skip
+    assert nonzero <= 104  # after the last pruning
+    for ticket, other, whole in zip(tickets, others, tables, strict=True):
+        for name in whole:
+            assert torch.equal(ticket.masks[name], other.masks[name])
+            assert torch.equal(ticket.initial.values[name], initial.state_dict()[f"{name}.weight"][ticket.masks[name]])
+            assert torch.equal(ticket.final.values[name], whole[name][ticket.masks[name]])
+        assert not any(mask[50:60].any() for name, mask in ticket.masks.items() if name.endswith("user"))  # never seen
+        if ticket.budget.unit == "rows":
+            norms = torch.cat([torch.linalg.vector_norm(table, dim=1) for table in whole.values()])
+            kept = torch.cat([mask.any(1) for mask in ticket.masks.values()])
+            assert norms[kept].min() >= norms[~kept][torch.cat(list(seen.values()))[~kept]].max()
+            continue
+        scores = [ScoresInMemory(whole[name].abs()) for name in whole]
+        for mask, expected in zip(ticket.masks.values(), top_masks(scores, ticket.num_parameters), strict=True):
+            assert torch.equal(mask, expected)
+
+
+@pytest.mark.slow
+def test_a_ticket_of_shards_retrains_the_unsharded_model_and_under_model_parallel(results):
+    (_, first, _), (_, second, _), file = results
+    ticket = load_ticket(file)
+    model = toys.Clicks()
+    assert ticket.apply_(model) == [f"tables.embedding_bags.{name}" for name in toys.names()]
+    assert torch.equal(model.layer.weight, toys.Clicks().layer.weight)  # rewound
+    toys.train(model, list(model.parameters()), 10)
+    for name, value in model.state_dict().items():
+        assert torch.equal(first[name], second[name])
+        assert torch.allclose(first[name].float(), value.float(), atol=1e-5)
+    assert sum(table.num_parameters for table in compact_(model)) == 104
+
+
+@pytest.mark.slow
+def test_attached_collections_stay_whole_and_learn_thresholds(results):
+    (*_, (masks, kind)), (*_, (same, _)), _ = results
+    assert kind == "UnshardedEmbeddingCollection"
+    model = toys.Clicks(bags=False)
+    pruning.attach_(model)
+    searcher = Searcher(model, "50%", steps=STEPS, every=5)
+    toys.train(model, list(model.parameters()), STEPS, searcher.step)
+    for name, expected in searcher.tickets[0].masks.items():
+        assert torch.equal(masks[name], same[name])
+        assert (masks[name] == expected).float().mean() > 0.999
+
+
+def test_detach_lets_a_collection_be_sharded_again():
+    model = toys.Clicks()
+    with pytest.raises(AttachError, match="no collection with attached or compact tables"):
+        pruning.keep_unsharded_(model)
+    pruning.attach_(model, where="*t_user")
+    assert type(model.tables).__name__ == "UnshardedEmbeddingBagCollection"
+    pruning.detach_(model)
+    assert type(model.tables) is toys.torchrec.EmbeddingBagCollection
