@@ -90,7 +90,7 @@ HIGHEST_RATE = 0.003
 """Presets raise learning rates up to this one: a higher one that suits the dense model is too high for a ticket."""
 PRESETS: dict[Effort, Preset | None] = {
     "fast": Preset(halving_share=0.05, retraining_share=0.06, patience=1, trial_epochs=1, trial_share=0.05),
-    "standard": Preset(halving_share=0.12, retraining_share=0.8, patience=1),
+    "standard": Preset(halving_share=0.12, retraining_share=1.5, patience=1),
     "best": Preset(halving_share=0.25, retraining_share=2.0, patience=3),
     "paper": None,
 }

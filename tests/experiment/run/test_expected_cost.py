@@ -36,8 +36,8 @@ def expected(**changes) -> ExpectedCost:
 def test_the_cost_is_the_sum_of_all_stages_in_units_of_the_dense_training():
     # 10 dense epochs, a trial of 2 × 2, 2 halvings of 1.5 epochs, 2 retrainings of at most 4
     assert expected().description() == (
-        "Effort standard: about 2.0 times the dense training (dense training 1.0, trial 0.4, search 0.3, retraining of "
-        "2 sizes 0.3, at most 0.8; for a dense training of 10 epochs)"
+        "Effort standard: about 1.9 times the dense training (dense training 1.0, trial 0.4, search 0.3, retraining of "
+        "2 sizes 0.2, at most 0.8; for a dense training of 10 epochs)"
     )
 
 
@@ -45,6 +45,13 @@ def test_plans_in_fractions_of_an_epoch_count():
     assert expected(search=SearchConfig(plan_epochs=0.25)).search_epochs(1) == 0.25
     fast = expected(effort="fast", search=SearchConfig(), retraining=RetrainingConfig())
     assert fast.search_epochs(1) == pytest.approx(0.1)
+
+
+def test_a_retraining_is_expected_to_take_an_epoch_unless_it_is_shorter():
+    lengths = {most: expected(retraining=RetrainingConfig(max_epochs=most)) for most in (0.25, 1, 2, 10)}
+    assert {most: cost.likely_retraining_epochs(10) for most, cost in lengths.items()} == {
+        0.25: 0.25, 1: 1, 2: 1, 10: 10 * EARLY_SHARE,
+    }  # fmt: skip
 
 
 def test_a_search_from_initial_weights_is_not_announced():
@@ -59,7 +66,7 @@ def test_states_carry_the_epochs_of_later_stages():
     estimate = RunEstimate(recorded, expected())
     dense = ProgressState(stage="dense", max_epochs=60, num_steps=200)
     estimate.update(dense)
-    assert "about 2.0 times the dense training" in recorded.notes[0]
+    assert "about 1.9 times the dense training" in recorded.notes[0]
     estimate.update(ProgressState(stage="dense", max_epochs=60, num_steps=200, step=100))
     assert recorded.notes[1].startswith("An epoch takes about 0 s")
     estimate.update(ProgressState(stage="dense", max_epochs=60, num_steps=200, epoch=5, step=200, finished=True))

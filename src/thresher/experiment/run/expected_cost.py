@@ -10,7 +10,7 @@ from thresher.search.budget import Budget
 from thresher.training.progress import Progress, ProgressState
 
 MEASURED_STEPS = 100
-EARLY_SHARE = 0.4
+EARLY_SHARE = 0.3
 """Early stopping is expected to end retraining after this share of its longest duration."""
 
 
@@ -72,13 +72,18 @@ class ExpectedCost:
         """Most epochs of one retraining."""
         return self.settings.retraining_config(dense_epochs, self.steps_per_epoch, soft_labels=True).max_epochs
 
+    def likely_retraining_epochs(self, dense_epochs: int) -> float:
+        """Of one retraining that early stopping ends; at least one, unless it is shorter."""
+        most = self.retraining_epochs(dense_epochs)
+        return min(most, max(1.0, most * EARLY_SHARE))
+
     def description(self, dense_epochs: int = UNKNOWN_DENSE_EPOCHS) -> str:
         """For people, in units of the dense training."""
         epochs = {"trial": self.trial_epochs(dense_epochs), "search": self.search_epochs(dense_epochs)}
         parts = [("dense training", float(self.num_teachers))]
         parts += [(name, number / dense_epochs) for name, number in epochs.items()]
         most = self.num_budgets * self.retraining_epochs(dense_epochs) / dense_epochs
-        likely = most * EARLY_SHARE
+        likely = self.num_budgets * self.likely_retraining_epochs(dense_epochs) / dense_epochs
         total = sum(share for _, share in parts) + likely
         listed = ", ".join(f"{name} {share:.1f}" for name, share in parts if share)
         sizes = "1 size" if self.num_budgets == 1 else f"{self.num_budgets} sizes"
@@ -126,7 +131,7 @@ class RunEstimate:
     def _later_epochs(self, state: ProgressState) -> float:
         """Epochs of the stages after this one."""
         dense = self._dense_epochs or UNKNOWN_DENSE_EPOCHS
-        likely = self.expected.retraining_epochs(dense) * EARLY_SHARE
+        likely = self.expected.likely_retraining_epochs(dense)
         if self._retrained:
             likely = sum(self._retrained) / len(self._retrained)
         running = state.stage.startswith("retrain") and not state.finished
