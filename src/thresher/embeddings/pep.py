@@ -135,18 +135,16 @@ class PepEmbedding(RowRecords, RowEmbedding):
         return 'pressure = "decay" applies weight decay to every threshold at every step' if decays else None
 
     def forward(self, ids: Tensor) -> Tensor:
-        if self.row_gradients:
-            from thresher.kernels.rows import expand_rows
-
-            return expand_rows(*self.distinct_rows(ids))  # [..., D]
-        if ids.device.type != "cpu":  # finding distinct ids would wait for the device
+        if ids.device.type != "cpu" and not self.row_gradients:  # finding distinct ids would wait for the device
             if self.training:
                 self.seen[ids.long().flatten()] = True
             return self._pruned_rows_of(ids)
-        distinct, places = torch.unique(ids, return_inverse=True)  # [U], [...]
-        if self.training:
-            self.seen[distinct.long()] = True
-        return functional.embedding(places, self._pruned_rows_of(distinct))  # [..., D]
+        rows, distinct = self.distinct_rows(ids)
+        if self.row_gradients:
+            from thresher.kernels.rows import expand_rows
+
+            return expand_rows(rows, distinct)  # [..., D]
+        return functional.embedding(distinct.places, rows)  # [..., D]
 
     def _pruned_rows_of(self, ids: Tensor) -> Tensor:
         """Eq. 8 for ids `[...]` → `[..., D]` in plain torch."""
