@@ -27,6 +27,7 @@ def page_text(settings: PaperSettings, parts: Mapping[str, Part]) -> str:
     sections = [
         _introduction(settings),
         f"## Which claims of the paper hold\n\n{verdicts if rows else 'No part has been run yet.'}",
+        _commands(),
         _how_to_read(),
         _differences(),
         *(_section(settings, name, module, claims[name]) for name, module in parts.items()),
@@ -63,7 +64,11 @@ def _introduction(settings: PaperSettings) -> str:
 This page reproduces the experiments of *Learnable Embedding Sizes for Recommender Systems* (Liu et al., ICLR 2021) with
 Thresher. MovieLens-1M is used in full. Criteo and Avazu are represented by small samples of the real files. Tables and
 figures are numbered as in the paper. All numbers are read from `benchmarks/results/`; `benchmarks/paper/make.py` writes
-this page.
+this page."""
+
+
+def _commands() -> str:
+    return """## How to reproduce it
 
 ```sh
 export THRESHER_DATA_DIR=…        # contains ml-1m/, criteo/ and avazu/

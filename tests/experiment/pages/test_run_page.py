@@ -13,8 +13,10 @@ from thresher.embeddings.pep import PepConfig
 from thresher.experiment.compare import compare
 from thresher.experiment.comparison.compare_config import CompareConfig
 from thresher.experiment.config import RunConfig
+from thresher.experiment.pages.compare_page import write_comparison_page
 from thresher.experiment.pages.warnings import run_warnings
 from thresher.experiment.prune import prune
+from thresher.models.model_registry import FLOOR
 from thresher.report.frontier import Frontier, FrontierPoint
 from thresher.search.schedule import SearchConfig
 from thresher.training.fit import TrainingConfig
@@ -123,6 +125,19 @@ def test_a_comparison_has_one_row_per_method(compared):
     assert sorted(re.findall(r'data-method="([^"]+)"', rows)) == ["frequent", "pep", "uniform"]
     assert rows.count("±") == sum(1 for point in result.points if point.budget) / 2
     assert len(page_data(out / "report" / "index.html")["points"]) == len(result.points)
+
+
+def test_a_comparison_names_unmet_budgets_and_models_below_the_floor(compared, tmp_path):
+    def page_with(floor_auc: float) -> str:
+        points = [replace(point, test_auc=floor_auc) if point.model == FLOOR else point for point in compared[1].points]
+        unmet = {("fm", "uniform", "1%"): "the reason"}
+        return write_comparison_page(tmp_path, points, unmet=unmet).read_text(encoding="utf-8")
+
+    html = page_with(floor_auc=0.99)
+    assert "Budget 1% cannot be met by uniform." in html
+    assert "the reason" in html
+    assert "fm: no method is better than the model without an embedding (0.9900)" in html
+    assert "no method is better" not in page_with(floor_auc=0.1)
 
 
 def test_warnings_name_the_size_and_the_reason():
