@@ -4,6 +4,7 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
 
+import deploy_pages
 import floor_and_rival
 import readme_table
 from generated_sections import fill
@@ -40,6 +41,12 @@ def test_readme_numbers_match_the_results():
 def test_floor_and_rival_in_the_docs_match_the_results():
     text = floor_and_rival.PAGE.read_text(encoding="utf-8")
     assert fill(text, floor_and_rival.sections()) == text, "run python benchmarks/floor_and_rival.py --page"
+
+
+def test_pages_on_deployment_match_the_results():
+    for page, sections in deploy_pages.sections().items():
+        text = (deploy_pages.DOCS / f"{page}.md").read_text(encoding="utf-8")
+        assert fill(text, sections) == text, "run python benchmarks/deploy_pages.py"
 
 
 def test_search_docs_table_of_models_matches_the_experiments():
