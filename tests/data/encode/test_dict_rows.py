@@ -75,7 +75,7 @@ def test_many_rows_get_the_ids_of_single_rows(others):
     _, _, dicts = make_encoders()
     cells = [*"abc", "Köln", "3", "3.0", "-7", "-7.0", "", "true", "True", "17", "x" * 50, *others] * 5
     rows = [dict.fromkeys(VALUES, cell) | {"x": 1, "y": 2} for cell in cells]
-    rows = [row | {"log": 5, "parts": 1, "hour": "2024-03-05 09:30:00"} for row in rows]
+    rows = [row | {"log": 5, "parts": 1, "hour": "2024-03-05 09:30:00", "tags": "a|b"} for row in rows]
     single = [dicts.encode([row]).ids[0].tolist() for row in rows]
     assert dicts.encode(rows).ids.tolist() == single
     assert len({tuple(ids) for ids in single}) > 5
