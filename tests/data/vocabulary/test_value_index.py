@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from thresher.data.vocabulary import value_index
 from thresher.data.vocabulary.text_blob import TextBlob
 from thresher.data.vocabulary.value_index import ValueIndex
 
@@ -35,7 +36,13 @@ def test_the_kernels_agree_with_the_search_one_by_one_without_numba(monkeypatch)
     index = ValueIndex.build(texts, range(1, len(texts) + 1))
     by_kernel = index.find_all(texts)
     monkeypatch.setitem(__import__("sys").modules, "thresher.kernels.value_lookup", None)
-    assert np.array_equal(index.find_all(texts), by_kernel)
+    value_index._text_kernel.cache_clear()
+    try:
+        assert value_index._text_kernel() is None
+        assert np.array_equal(index.find_all(texts), by_kernel)
+        assert np.array_equal(index.find_part(TextBlob.of(texts), 3, 90), by_kernel[3:90])
+    finally:
+        value_index._text_kernel.cache_clear()
 
 
 @pytest.mark.parametrize("kind", TEXTS)

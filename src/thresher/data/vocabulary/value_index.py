@@ -8,7 +8,7 @@ import re
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 from zlib import crc32
 
@@ -178,6 +178,7 @@ ARRAYS = {
 }
 
 
+@cache  # a failed import is slow
 def _text_kernel() -> tuple[Any, Array] | None:
     """`find_texts` and its table; None if numba is not installed."""
     try:
