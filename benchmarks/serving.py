@@ -2,11 +2,12 @@
 
     python benchmarks/serving.py [--quick] [--workers 1 2]
 
-Both sides serve the same DeepFM of Criteo's size (1,086,810 features, D = 64), of which ours keeps 1 %: `Predictor`
-and `NumpyPredictor` in process; `thresher serve` over HTTP; and FastAPI with a dense PyTorch model and Python dicts as
-vocabularies. A client process on loopback sends a fixed number of requests; the servers take turns within each round.
-The script first checks that all answers agree. On a busy machine only the ratios mean something. Needs the extra
-`serve` and fastapi.
+Both sides serve the same DeepFM of Criteo's size (1,086,810 features, D = 64), of which ours keeps 1 %: in process
+`Predictor`, `NumpyPredictor`, ONNX Runtime from raw values, and PyTorch's quantized rows behind our encoder; over HTTP
+`thresher serve`, with and without numba; and FastAPI with a dense PyTorch model and Python dicts as vocabularies. A
+client process on loopback sends a fixed number of requests; the servers take turns within each round. The script first
+checks that all answers agree. On a busy machine only the ratios mean something. Needs the extras `serve` and `onnx`,
+and fastapi.
 """
 
 import argparse
@@ -25,6 +26,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+import torch
 
 from served_model import CRITEO_FEATURES, ServedModel, make_model
 
@@ -34,6 +36,8 @@ sys.path.insert(0, str(HERE / "speed"))
 from measure import QUICK_RESULTS, RESULTS, print_table, write_result  # noqa: E402
 
 from thresher import NumpyPredictor, load_bundle  # noqa: E402
+from thresher.serving.exports.torch_quantized import export_quantized  # noqa: E402
+from thresher.serving.few_rows import encode_few  # noqa: E402
 
 
 def free_port() -> int:
@@ -44,13 +48,13 @@ def free_port() -> int:
 
 
 @contextmanager
-def server(command: list[str]) -> Iterator[tuple[int, int, float]]:
+def server(command: list[str], *first_paths: Path) -> Iterator[tuple[int, int, float]]:
     """Start a server; gives its port, its process and the seconds until it was ready."""
     port = free_port()
     environment = {
         **os.environ,
         "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": os.pathsep.join([*filter(None, sys.path), str(HERE)]),
+        "PYTHONPATH": os.pathsep.join([*map(str, first_paths), *filter(None, sys.path), str(HERE)]),
     }
     start = time.perf_counter()
     process = subprocess.Popen([sys.executable, *command, "--port", str(port)], env=environment)
@@ -99,19 +103,25 @@ def measure_http(model: ServedModel, folder: Path, rounds: int, requests: int, w
     single.write_text(json.dumps(model.rows(200)))
     batch.write_text(json.dumps([model.rows(64, seed) for seed in range(20)]))
     figures: dict[str, Any] = {}
+    (folder / "without").mkdir()
+    (folder / "without" / "numba.py").write_text("raise ImportError('not installed')\n")
     for num in workers:
+        ours = ["-m", "thresher", "serve", str(model.bundle), "-q"]
         commands = {
-            f"thresher serve, {num} workers": ["-m", "thresher", "serve", str(model.bundle), "-q"],
+            f"thresher serve, {num} workers": ours,
+            f"thresher serve without numba, {num} workers": ours,
             f"FastAPI and dense PyTorch, {num} workers": [str(HERE / "dense_service.py"), str(model.dense)],
         }
         with ExitStack() as stack:
             found = {}
             for name, command in commands.items():
-                port, pid, seconds = stack.enter_context(server([*command, "--workers", str(num)]))
+                paths = [folder / "without"] if "without numba" in name else []
+                port, pid, seconds = stack.enter_context(server([*command, "--workers", str(num)], *paths))
                 figures[name] = {"start_seconds": round(seconds, 3)}
                 found[name] = (port, pid, [], [], [])
             answers = [request(port, model.rows(64))["probabilities"] for port, *_ in found.values()]
-            np.testing.assert_allclose(*answers, atol=1e-5)
+            for answer in answers[1:]:
+                np.testing.assert_allclose(answers[0], answer, atol=1e-5)
             for port, *_ in found.values():
                 client(port, batch, 20, 2)  # warm
             for _ in range(rounds):
@@ -132,11 +142,49 @@ def latencies(milliseconds: list[float], name: str) -> dict[str, float]:
     return {f"{name}_p50_ms": round(float(p50), 3), f"{name}_p99_ms": round(float(p99), 3)}
 
 
-def measure_in_process(model: ServedModel, rounds: int, requests: int) -> dict[str, Any]:
-    predictors = {"Predictor": load_bundle(model.bundle), "NumpyPredictor": NumpyPredictor.load(model.bundle)}
+def onnx_predict(model: ServedModel, folder: Path) -> Callable[[Any], Any]:
+    """Rows → probabilities by ONNX Runtime, from raw values."""
+    import onnxruntime
+
+    from thresher.serving.exports.onnx_raw import export_raw_onnx
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(export_raw_onnx(model.bundle, folder / "model.onnx"), options)
+    names = [each.name for each in session.get_inputs()]
+
+    def predict(rows: Any) -> Any:
+        rows = [rows] if isinstance(rows, dict) else rows
+        return session.run(None, {name: np.array([row[name] for row in rows], object) for name in names})[0]
+
+    return predict
+
+
+def quantized_predict(model: ServedModel, folder: Path, encoder: NumpyPredictor) -> Callable[[Any], Any]:
+    """Rows → probabilities by PyTorch's quantized rows; Thresher encodes."""
+    program = torch.export.load(export_quantized(model.bundle, folder / "model.pt2")).module()
+
+    def predict(rows: Any) -> Any:
+        encoded = encode_few(encoder._dict_rows, [rows] if isinstance(rows, dict) else rows, None)
+        assert encoded is not None
+        with torch.inference_mode():
+            return program(torch.from_numpy(encoded.ids).long()).numpy()
+
+    return predict
+
+
+def measure_in_process(model: ServedModel, folder: Path, rounds: int, requests: int) -> dict[str, Any]:
+    without_torch = NumpyPredictor.load(model.bundle)
     rows, batch = model.rows(200), model.rows(64)
-    works: dict[str, Callable[[Any], Any]] = {name: each.predict for name, each in predictors.items()}
-    np.testing.assert_allclose(*(work(batch) for work in works.values()), atol=1e-6)
+    works: dict[str, Callable[[Any], Any]] = {
+        "Predictor": load_bundle(model.bundle).predict,
+        "NumpyPredictor": without_torch.predict,
+        "ONNX Runtime, raw values": onnx_predict(model, folder),
+        "PyTorch's quantized rows": quantized_predict(model, folder, without_torch),
+    }
+    expected = works["Predictor"](batch)
+    for name, work in works.items():
+        np.testing.assert_allclose(work(batch), expected, atol=0.02 if "quantized" in name else 1e-6)
     alone: dict[str, list[float]] = {name: [] for name in works}
     loaded: dict[str, list[float]] = {name: [] for name in works}
     for _ in range(rounds):
@@ -168,6 +216,13 @@ def ratios(figures: dict[str, Any], workers: list[int]) -> dict[str, float]:
             f"dense_memory_over_ours_{num}_workers": theirs["memory_megabytes"] / ours["memory_megabytes"],
             f"dense_start_over_ours_{num}_workers": theirs["start_seconds"] / ours["start_seconds"],
         }
+        lean = figures[f"thresher serve without numba, {num} workers"]
+        found |= {
+            f"rows_per_second_over_dense_without_numba_{num}_workers": lean["rows_per_second"]
+            / theirs["rows_per_second"],
+            f"dense_memory_over_ours_without_numba_{num}_workers": theirs["memory_megabytes"]
+            / lean["memory_megabytes"],
+        }
     return {name: round(value, 3) for name, value in found.items()}
 
 
@@ -181,7 +236,7 @@ def main() -> None:
     with TemporaryDirectory() as folder:
         model = make_model(Path(folder), num_features=num_features)
         size = sum(path.stat().st_size for path in model.bundle.rglob("*") if path.is_file())
-        figures = measure_in_process(model, rounds, requests)
+        figures = measure_in_process(model, Path(folder), rounds, requests)
         figures |= measure_http(model, Path(folder), rounds, requests, arguments.workers)
     print_table(figures)
     settings = {

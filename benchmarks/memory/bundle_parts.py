@@ -1,13 +1,13 @@
-"""Bytes of every part of a bundle of Criteo's size, for three ways to treat first-order weights.
+"""Bytes of every part of a bundle of Criteo's size, and of its table in the forms of other engines.
 
-python benchmarks/memory/bundle_parts.py [--kept 1067] [--own 10000]
+python benchmarks/memory/bundle_parts.py [--kept 1067 695558] [--own 10000] [--out benchmarks/results/bundle_parts.json]
 
 Features and their counts are generated (Zipf): sizes depend on how many features keep something, not on what they mean.
-The AUC of these choices is measured by `benchmarks/memory/first_order.py` on a real run.
+The AUC of these choices is measured by `benchmarks/memory/first_order.py` on real runs. Needs fbgemm-gpu-cpu.
 """
 
 import argparse
-import json
+import sys
 import tempfile
 from pathlib import Path
 
@@ -15,6 +15,10 @@ import numpy as np
 import polars as pl
 import torch
 
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from environment import run_environment
+from thresher._internal.storage.files import write_json
 from thresher.compact.embedding import CompactEmbedding
 from thresher.compact.method_table import StoredEmbedding
 from thresher.compact.table import CompactTable
@@ -22,11 +26,13 @@ from thresher.compact.traceable import TraceableEmbedding
 from thresher.data.encode.row_encoder import RowEncoder, Vocabulary
 from thresher.data.schema import Field, Label, Schema
 from thresher.models.model_registry import build_model, model_config
-from thresher.serving.bundle import open_bundle, save_bundle
+from thresher.serving.bundle import Bundle, open_bundle, save_bundle
+from thresher.serving.exports.fbgemm import FbgemmEmbedding
 from thresher.serving.exports.torch_quantized import RowwiseEmbedding
 from thresher.serving.first_order import FIRST_ORDER, share_first_order_
 
-NUM_FEATURES, NUM_FIELDS, EMBEDDING_DIM = 1_086_810, 39, 64
+NUM_FEATURES, EMBEDDING_DIM = 1_086_810, 64
+RESULT = Path(__file__).parent.parent / "results" / "bundle_parts.json"
 
 
 def make_encoder() -> tuple[RowEncoder, np.ndarray]:
@@ -53,51 +59,70 @@ def parts(folder: Path) -> dict[str, int]:
     return {**sizes, "total": sum(sizes.values())}
 
 
+def make_bundle(folder: Path, num_kept: int, encoder: RowEncoder, counts: np.ndarray) -> Bundle:
+    """An FM whose kept entries are those of the most frequent features, with random values."""
+    sizes, random = encoder.schema.field_sizes, np.random.default_rng(1)
+    frequent = np.argsort(-counts, kind="stable")[: max(num_kept // 4, 1)]
+    drawn = random.choice(frequent, num_kept * 2) * EMBEDDING_DIM + random.integers(0, EMBEDDING_DIM, num_kept * 2)
+    positions = np.sort(random.permutation(np.unique(drawn))[:num_kept])
+    embedding = CompactEmbedding(sizes, EMBEDDING_DIM, torch.from_numpy(positions), torch.randn(len(positions)))
+    config = model_config("fm")
+    model = build_model(embedding, config)
+    with torch.no_grad():
+        model.get_parameter(f"{FIRST_ORDER}.weight").normal_()
+    return open_bundle(save_bundle(folder, model, config, encoder))
+
+
+def measure(num_kept: int, num_own: int, encoder: RowEncoder, counts: np.ndarray) -> dict[str, dict[str, int]]:
+    """Bytes of the bundle's parts with all and with few first-order weights, and of the table in other forms."""
+    sizes = encoder.schema.field_sizes
+    with tempfile.TemporaryDirectory() as scratch:
+        bundle = make_bundle(Path(scratch) / "all", num_kept, encoder, counts)
+        found = {"all first-order weights, float32": parts(bundle.folder)}
+        table = bundle.tables["embedding"]
+        assert isinstance(table, CompactTable)
+        shared = share_first_order_(bundle.model, bundle.tables, encoder.schema, counts, num_own)
+        bundle.model.set_submodule(FIRST_ORDER, StoredEmbedding(sizes, shared[FIRST_ORDER].to_value_type("int8")))
+        few = save_bundle(Path(scratch) / "few", bundle.model, bundle.model_config, encoder, searched=bundle.searched)
+        found[f"{num_own} first-order weights of their own, int8"] = parts(few)
+    rows = {
+        f"FBGEMM rows, {row_type}": FbgemmEmbedding(sizes, table, row_type).storage_bytes()
+        for row_type in ("int8", "int4")
+    }
+    torch_rows = {
+        f"PyTorch's quantized rows, {row_type}": RowwiseEmbedding(sizes, table, row_type).storage_bytes()
+        for row_type in ("int8", "int4")
+    }
+    found["table"] = {
+        "compact, float32": table.storage_bytes,
+        "compact, int8": table.to_value_type("int8").storage_bytes,
+        "ONNX operations": TraceableEmbedding(sizes, table).storage_bytes(),
+        **torch_rows,
+        **rows,
+        "dense, float32": 4 * NUM_FEATURES * EMBEDDING_DIM,
+    }
+    return found
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--kept", type=int, default=1067, help="entries kept: the paper's PEP-0")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kept", type=int, nargs="+", default=[1067, 695_558], help="entries kept: PEP-0, and 1 %%")
     parser.add_argument("--own", type=int, default=10_000, help="first-order weights kept")
+    parser.add_argument("--out", type=Path, default=RESULT)
     options = parser.parse_args()
     torch.manual_seed(0)
     encoder, counts = make_encoder()
-    sizes = encoder.schema.field_sizes
-    frequent = np.argsort(-counts, kind="stable")[: max(options.kept // 4, 1)]
-    random = np.random.default_rng(1)
-    positions = np.unique(
-        random.choice(frequent, options.kept * 2) * EMBEDDING_DIM + random.integers(0, 64, options.kept * 2)
-    )
-    positions = np.sort(random.permutation(positions)[: options.kept])
-    embedding = CompactEmbedding(sizes, EMBEDDING_DIM, torch.from_numpy(positions), torch.randn(len(positions)))
-    model, config = build_model(embedding, model_config("fm")), model_config("fm")
-    with torch.no_grad():
-        model.get_parameter(f"{FIRST_ORDER}.weight").normal_()
-    results: dict[str, dict[str, int]] = {}
     with tempfile.TemporaryDirectory() as scratch:
-        encoder.save(Path(scratch) / "parquet")
-        results["parquet vocabularies"] = parts(Path(scratch) / "parquet")
-        folder = save_bundle(Path(scratch) / "all", model, config, encoder)
-        results["all first-order weights"] = parts(folder)
-        bundle = open_bundle(folder)
-        shared = share_first_order_(bundle.model, bundle.tables, encoder.schema, counts, options.own)
-        rounded = shared[FIRST_ORDER].to_value_type("int8")
-        bundle.model.set_submodule(FIRST_ORDER, StoredEmbedding(sizes, rounded))
-        folder = save_bundle(Path(scratch) / "own", bundle.model, config, encoder, searched=bundle.searched)
-        results[f"{options.own} own first-order weights, int8"] = parts(folder)
-        table = bundle.tables["embedding"]
-        assert isinstance(table, CompactTable)
-        results["table"] = {
-            "compact": table.storage_bytes,
-            "ONNX operations": TraceableEmbedding(sizes, table).storage_bytes(),
-            "torch rowwise int8, pruned rows": RowwiseEmbedding(sizes, table, "int8").storage_bytes(),
-            "torch rowwise int4, pruned rows": RowwiseEmbedding(sizes, table, "int4").storage_bytes(),
-            "compact int8": table.to_value_type("int8").storage_bytes,
-            "dense float32": 4 * NUM_FEATURES * EMBEDDING_DIM,
-        }
-    for name, sizes_of in results.items():
-        print(name)
-        for part, size in sizes_of.items():
-            print(f"  {part:50} {size:>12,}")
-    print(json.dumps({name: sizes_of.get("total", sizes_of) for name, sizes_of in results.items()}))
+        encoder.save(Path(scratch))
+        vocabularies = parts(Path(scratch))["total"]
+    results = {str(num_kept): measure(num_kept, options.own, encoder, counts) for num_kept in options.kept}
+    content = {"parquet_vocabularies": vocabularies, "kept": results, "made_with": run_environment()}
+    write_json(options.out, content)
+    for num_kept, found in results.items():
+        for name, sizes in found.items():
+            print(f"{num_kept} entries: {name}")
+            for part, size in sizes.items():
+                print(f"  {part:50} {size:>12,}")
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from pathlib import Path
 from statistics import fmean
 
 import cost_curve
+import deploy_pages
 import floor_and_rival
 import readme_table
 from generated_sections import fill
@@ -46,6 +47,12 @@ def test_floor_and_rival_in_the_docs_match_the_results():
 def test_costs_in_the_docs_match_the_results():
     text = cost_curve.PAGE.read_text(encoding="utf-8")
     assert fill(text, cost_curve.sections()) == text, "run python benchmarks/cost_curve.py"
+
+
+def test_pages_on_deployment_match_the_results():
+    for page, sections in deploy_pages.sections().items():
+        text = (deploy_pages.DOCS / f"{page}.md").read_text(encoding="utf-8")
+        assert fill(text, sections) == text, "run python benchmarks/deploy_pages.py"
 
 
 def test_search_docs_table_of_models_matches_the_experiments():

@@ -7,6 +7,7 @@ Single-valued fields come before multi-valued ones (bags).
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
@@ -145,12 +146,12 @@ class Schema:
     def num_dense(self) -> int:
         return len(self.dense)
 
-    @property
+    @cached_property
     def single_fields(self) -> tuple[Field, ...]:
         """The single-valued fields: the columns of the ids `[rows, F]`."""
         return tuple(field for field in self.fields if field.pooling is None)
 
-    @property
+    @cached_property
     def bag_fields(self) -> tuple[Field, ...]:
         return tuple(field for field in self.fields if field.pooling is not None)
 
@@ -158,17 +159,17 @@ class Schema:
     def field_names(self) -> tuple[str, ...]:
         return tuple(field.name for field in self.fields)
 
-    @property
+    @cached_property
     def input_columns(self) -> tuple[str, ...]:
         """The raw columns that a prediction reads: those of the fields and the dense inputs, without the label."""
         columns = [*(field.column for field in self.fields), *(dense.column for dense in self.dense)]
         return tuple(dict.fromkeys(columns))
 
-    @property
+    @cached_property
     def field_sizes(self) -> tuple[int, ...]:
         return tuple(field.size for field in self.fields)
 
-    @property
+    @cached_property
     def field_offsets(self) -> tuple[int, ...]:
         return tuple(accumulate(self.field_sizes, initial=0))[:-1]
 

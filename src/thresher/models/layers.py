@@ -58,7 +58,8 @@ def fm_term(vectors: Tensor | DistinctVectors) -> Tensor:
     """Sum of the dot products of all pairs of fields, as `½ Σ_d ((Σ_f v)² − Σ_f v²)`. Vectors `[B, F, D]` → `[B]`."""
     if isinstance(vectors, DistinctVectors):
         return fm_from_rows(vectors.rows, vectors.distinct)
-    if torch.compiler.is_compiling():  # the compiler fuses the plain formula
+    # a compiler fuses the plain formula; predictions take it because its rounding errors are half as large
+    if torch.compiler.is_compiling() or torch.is_inference_mode_enabled():
         return 0.5 * (vectors.sum(1).square() - vectors.square().sum(1)).sum(1)
     if not (torch.is_grad_enabled() and vectors.requires_grad):
         return _fm_term(vectors, vectors.sum(1))

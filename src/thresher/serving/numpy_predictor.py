@@ -4,8 +4,9 @@ It starts several times faster than `Predictor` and needs a fraction of the memo
 polars. Results equal those of `Predictor` up to float rounding.
 """
 
-from collections.abc import Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -48,6 +49,7 @@ class NumpyPredictor:
         if manifest.verified:
             check_finite(manifest.network_path, self.network)
         self.tables = manifest.load_tables(CompactTable.load)
+        self._layers = deep_layers(self.network)
 
     @classmethod
     def load(cls, folder: str | Path, *, verify: bool = True) -> Self:
@@ -106,10 +108,10 @@ class NumpyPredictor:
         if self.model_name == "autoint":
             logits = logits + attention_term(self.network, vectors, int(self.manifest.model["num_heads"]))
         else:
-            logits = logits + 0.5 * (np.square(vectors.sum(1)) - np.square(vectors).sum(1)).sum(1)
-        if "deep_term.layers.0.weight" in self.network:
+            logits = logits + fm_term(vectors)
+        if self._layers:
             inputs = vectors.reshape(len(vectors), -1)
-            logits = logits + deep_term(self.network, inputs if dense is None else np.hstack([inputs, dense[part]]))
+            logits = logits + deep_term(self._layers, inputs if dense is None else np.hstack([inputs, dense[part]]))
         return logits
 
     def _vectors(self, name: str, ids: Any, bags: Any, part: slice) -> Floats:
@@ -123,19 +125,58 @@ class NumpyPredictor:
         return np.concatenate([vectors, np.stack(pooled, 1)], axis=1) if pooled else vectors
 
 
-def deep_term(network: Mapping[str, npt.NDArray[Any]], inputs: Floats, prefix: str = "deep_term.layers") -> Floats:
-    """`models.layers.DeepTerm` in evaluation mode: linear layers, batch norm with stored statistics, ReLU; `[n]`."""
+def fm_term(vectors: Floats) -> Floats:
+    """`models.layers.fm_term`: vectors `[n, F, D]` → `[n]`."""
+    total = np.ones(vectors.shape[1], np.float32) @ vectors  # [n, D]
+    found: Floats = 0.5 * (np.square(total) - np.einsum("nfd,nfd->nd", vectors, vectors)).sum(1)
+    return found
+
+
+@cache  # a failed import is slow
+def choose_product() -> Callable[[Floats, Floats], Floats]:
+    """`inputs @ weight`: vectors of a pruned table are mostly zero, which the kernel skips."""
+    try:
+        from thresher.kernels.sparse_products import sparse_product
+    except ImportError:  # numba is not installed
+        return np.matmul
+    return sparse_product
+
+
+@dataclass(frozen=True)
+class DeepLayer:
+    """A linear layer and the batch norm behind it, if there is one: mean, deviation, weight, bias."""
+
+    weight: Floats
+    bias: Floats
+    norm: tuple[Floats, Floats, Floats, Floats] | None
+
+    def __call__(self, inputs: Floats) -> Floats:
+        outputs: Floats = choose_product()(inputs, self.weight) + self.bias
+        if self.norm is None:
+            return outputs
+        mean, deviation, weight, bias = self.norm
+        return (outputs - mean) / deviation * weight + bias
+
+
+def deep_layers(network: Mapping[str, npt.NDArray[Any]], prefix: str = "deep_term.layers") -> list[DeepLayer]:
+    """The layers of `models.layers.DeepTerm` with their stored statistics; none if the model has no deep term."""
     # a hidden layer takes up to four positions in the sequence, and only its linear layer has a 2-D weight
     weights = ((at, network.get(f"{prefix}.{at}.weight")) for at in range(4 * len(network)))
-    linear = [at for at, weight in weights if weight is not None and weight.ndim == 2]
+    layers = []
+    for at, weight in weights:
+        if weight is None or weight.ndim != 2:
+            continue
+        norm, name = None, f"{prefix}.{at + 1}"
+        if f"{name}.running_mean" in network:
+            deviation = np.sqrt(network[f"{name}.running_var"] + np.float32(1e-5))  # torch's default epsilon
+            norm = network[f"{name}.running_mean"], deviation, network[f"{name}.weight"], network[f"{name}.bias"]
+        layers.append(DeepLayer(np.ascontiguousarray(weight.T), network[f"{prefix}.{at}.bias"], norm))
+    return layers
+
+
+def deep_term(layers: Sequence[DeepLayer], inputs: Floats) -> Floats:
+    """`models.layers.DeepTerm` in evaluation mode: hidden layers end with ReLU; `[n]`."""
     outputs = inputs
-    for at in linear:
-        outputs = outputs @ network[f"{prefix}.{at}.weight"].T + network[f"{prefix}.{at}.bias"]
-        norm = f"{prefix}.{at + 1}"
-        if f"{norm}.running_mean" in network:
-            deviation = np.sqrt(network[f"{norm}.running_var"] + np.float32(1e-5))  # torch's default epsilon
-            outputs = (outputs - network[f"{norm}.running_mean"]) / deviation
-            outputs = outputs * network[f"{norm}.weight"] + network[f"{norm}.bias"]
-        if at != linear[-1]:
-            outputs = np.maximum(outputs, 0)
-    return outputs[:, 0]
+    for layer in layers[:-1]:
+        outputs = np.maximum(layer(outputs), np.float32(0))
+    return layers[-1](outputs)[:, 0]

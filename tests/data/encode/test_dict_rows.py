@@ -70,6 +70,17 @@ def test_a_row_gets_the_ids_of_a_frame(cell):
         assert found.bags[0].offsets.tolist() == expected.bags[0].offsets.tolist()
 
 
+@pytest.mark.parametrize("others", [[], [3, None, True]], ids=["texts", "texts and others"])
+def test_many_rows_get_the_ids_of_single_rows(others):
+    _, _, dicts = make_encoders()
+    cells = [*"abc", "Köln", "3", "3.0", "-7", "-7.0", "", "true", "True", "17", "x" * 50, *others] * 5
+    rows = [dict.fromkeys(VALUES, cell) | {"x": 1, "y": 2} for cell in cells]
+    rows = [row | {"log": 5, "parts": 1, "hour": "2024-03-05 09:30:00", "tags": "a|b"} for row in rows]
+    single = [dicts.encode([row]).ids[0].tolist() for row in rows]
+    assert dicts.encode(rows).ids.tolist() == single
+    assert len({tuple(ids) for ids in single}) > 5
+
+
 def test_many_numbers_get_the_buckets_of_a_frame():
     full, _, dicts = make_encoders()
     numbers = np.exp(np.random.default_rng(0).uniform(-3, 20, 3000)).tolist() + list(range(200))

@@ -1,6 +1,8 @@
 import numpy as np
 import pytest
 
+from thresher.data.vocabulary import value_index
+from thresher.data.vocabulary.text_blob import TextBlob
 from thresher.data.vocabulary.value_index import ValueIndex
 
 TEXTS = {
@@ -34,7 +36,22 @@ def test_the_kernels_agree_with_the_search_one_by_one_without_numba(monkeypatch)
     index = ValueIndex.build(texts, range(1, len(texts) + 1))
     by_kernel = index.find_all(texts)
     monkeypatch.setitem(__import__("sys").modules, "thresher.kernels.value_lookup", None)
-    assert np.array_equal(index.find_all(texts), by_kernel)
+    value_index._text_kernel.cache_clear()
+    try:
+        assert value_index._text_kernel() is None
+        assert np.array_equal(index.find_all(texts), by_kernel)
+        assert np.array_equal(index.find_part(TextBlob.of(texts), 3, 90), by_kernel[3:90])
+    finally:
+        value_index._text_kernel.cache_clear()
+
+
+@pytest.mark.parametrize("kind", TEXTS)
+def test_parts_of_a_blob_are_found_like_their_texts(kind):
+    texts = TEXTS[kind] * 3
+    index = ValueIndex.build(TEXTS[kind], range(1, len(TEXTS[kind]) + 1))
+    first, last = 2, len(texts) - 3
+    found = index.find_part(TextBlob.of(texts), first, last)
+    assert found.tolist() == [index.find(text) for text in texts[first:last]]
 
 
 def test_an_empty_index_knows_nothing():

@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from thresher.data.schema import DenseColumn, Field, Schema
 from thresher.data.table import Bag, EncodedRows
 from thresher.data.vocabulary.indexed_vocabulary import IndexedVocabulary
+from thresher.data.vocabulary.text_blob import TextBlob
+from thresher.data.vocabulary.value_index import FEW_TEXTS
 
 EXACT_INTEGERS, INT64_LIMIT = 2.0**53, 2**63
 REMEMBERED_DATES = 10_000
@@ -38,6 +40,11 @@ class DictRows:
             for field, vocabulary, offset in fields
             if field.pooling is None
         ]
+        self._vocabularies = [
+            vocabulary if field.transform == "none" else None
+            for field, vocabulary, _ in fields
+            if field.pooling is None
+        ]
         self._bags = [
             (at, field, _find_feature(field, vocabulary), offset)
             for at, (field, vocabulary, offset) in enumerate(fields)
@@ -48,14 +55,38 @@ class DictRows:
 
     def encode(self, rows: Sequence[Mapping[str, Any]]) -> EncodedRows:
         """Encode rows; raises `NotPlainError` for rows that need `encode_frame`."""
-        ids = np.empty((len(rows), len(self._single)), np.int32)
-        for at, row in enumerate(rows):
-            try:
-                ids[at] = [find(row[column]) + offset for column, find, offset in self._single]
-            except KeyError:  # an absent cell is missing, but a column that no row has is an error
-                raise NotPlainError from None
+        try:
+            if len(rows) > FEW_TEXTS:
+                ids = self._by_columns(rows)
+            else:
+                ids = np.empty((len(rows), len(self._single)), np.int32)
+                for at, row in enumerate(rows):
+                    ids[at] = [find(row[column]) + offset for column, find, offset in self._single]
+        except KeyError:  # an absent cell is missing, but a column that no row has is an error
+            raise NotPlainError from None
         bags = tuple(self._bag(rows, *each) for each in self._bags)
         return EncodedRows(ids, self._dense(rows) if self.schema.dense else None, bags)
+
+    def _by_columns(self, rows: Sequence[Mapping[str, Any]]) -> NDArray[np.int32]:
+        """The ids of rows `[n, F]`; texts are looked up together, other cells one by one."""
+        found = np.empty((len(self._single), len(rows)), np.int32)
+        texts: list[str] = []
+        places: list[int] = []  # of the fields whose cells are in `texts`
+        for at, ((column, find, _), vocabulary) in enumerate(zip(self._single, self._vocabularies, strict=True)):
+            cells = [row[column] for row in rows]
+            if vocabulary is not None and set(map(type, cells)) == {str}:
+                texts += vocabulary.spelling.respell_texts(cells)
+                places.append(at)
+            else:
+                found[at] = [find(cell) for cell in cells]
+        blob, first = TextBlob.of(texts), 0
+        for at in places:
+            vocabulary = self._vocabularies[at]
+            assert vocabulary is not None
+            found[at] = vocabulary.index.find_part(blob, first, first + len(rows))
+            first += len(rows)
+        offsets = np.array([offset for _, _, offset in self._single], np.int32)
+        return np.ascontiguousarray(found.T) + offsets
 
     def _dense(self, rows: Sequence[Mapping[str, Any]]) -> NDArray[np.float32]:
         cells = [[_dense_number(column, row) for column in self.schema.dense] for row in rows]

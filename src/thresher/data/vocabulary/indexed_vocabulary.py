@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thresher.data.vocabulary.spelling import Spelling
+from thresher.data.vocabulary.text_blob import TextBlob
 from thresher.data.vocabulary.value_index import FEW_TEXTS, ValueIndex
 
 if TYPE_CHECKING:
@@ -38,9 +39,8 @@ class IndexedVocabulary:
         """Local ids of a String series; 0 for values without a key."""
         if len(values) <= FEW_TEXTS:
             return self.index.find_all(values.to_list())
-        starts = np.zeros(len(values) + 1, np.int64)
-        np.cumsum(values.str.len_bytes().to_numpy(), out=starts[1:])
-        return self.index.find_blob("".join(values.to_list()).encode(), starts)
+        blob = "".join(values.to_list()).encode()
+        return self.index.find_blob(TextBlob.of_bytes(blob, values.str.len_bytes().to_numpy()))
 
     def items(self) -> "Iterator[tuple[str, int]]":
         """The values that have a key, with their local ids."""

@@ -52,6 +52,12 @@ class Spelling:
             return texts.str.replace(INTEGER_AS_FLOAT, "${1}")
         return texts
 
+    def respell_texts(self, texts: list[str]) -> list[str]:
+        """Many texts."""
+        if self.integers_as_floats == self.integers or not (self.integers_as_floats or ".0" in "".join(texts)):
+            return texts
+        return [self.respell_text(text) for text in texts]
+
     def respell_text(self, text: str, *, boolean: bool = False) -> str:
         """One text; `boolean` if the raw value is a bool."""
         if boolean:

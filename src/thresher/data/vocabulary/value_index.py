@@ -8,16 +8,17 @@ import re
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
 
+from thresher.data.vocabulary.text_blob import MAX_DIGITS, TextBlob
+
 Array = npt.NDArray[Any]
 DECIMAL = 0  # the base of decimal numbers; any other base is the width of hexadecimal numbers
-MAX_DIGITS = 18  # of a decimal number, so that it fits int64
 FEW_TEXTS = 32  # fewer are found faster one by one
 MIN_NUMBERS = 16  # fewer are stored as text
 KEYS_PER_BUCKET = 4
@@ -90,36 +91,38 @@ class ValueIndex:
 
     def find_all(self, texts: Sequence[str]) -> npt.NDArray[np.int32]:
         """The local ids of some texts `[n]`."""
-        if len(texts) > FEW_TEXTS:
-            keys = [text.encode("utf-8", "surrogatepass") for text in texts]
-            starts = np.zeros(len(keys) + 1, np.int64)
-            np.cumsum(np.fromiter(map(len, keys), np.int64, len(keys)), out=starts[1:])
-            return self.find_blob(b"".join(keys), starts)
-        return np.array([self.find(text) for text in texts], np.int32)
-
-    def find_blob(self, blob: bytes, starts: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
-        """The local ids of texts given as one blob of UTF-8 and the start of each, `[n + 1]`."""
-        try:
-            from thresher.kernels.value_lookup import CRC_TABLE, find_texts, parse_numbers
-        except ImportError:  # numba is not installed
-            bounds = zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True)
-            texts = (blob[first:last].decode("utf-8", "surrogatepass") for first, last in bounds)
+        if len(texts) <= FEW_TEXTS:
             return np.array([self.find(text) for text in texts], np.int32)
-        found = np.zeros(len(starts) - 1, np.int32)
-        arrays, data = self.arrays, np.frombuffer(blob, np.uint8)
+        return self.find_blob(TextBlob.of(texts))
+
+    def find_blob(self, texts: TextBlob) -> npt.NDArray[np.int32]:
+        """The local ids of many texts `[n]`."""
+        if (kernel := _text_kernel()) is None:
+            return np.array([self.find(text) for text in texts], np.int32)
+        find_texts, crc_table = kernel
+        found = np.zeros(len(texts), np.int32)
+        arrays, all_numbers = self.arrays, False
         if len(keys := arrays["number_keys"]):
-            parsed, valid = parse_numbers(data, starts, self.base, MAX_DIGITS)
-            wanted = _as_type_of(keys, parsed[valid])
-            inside = wanted.astype(np.int64) == parsed[valid]  # else it does not fit the type of the keys
-            places = np.minimum(keys.searchsorted(wanted), len(keys) - 1)
-            hits = inside & (keys[places] == wanted)
-            found[np.flatnonzero(valid)[hits]] = arrays["number_ids"][places[hits]]
-        if len(sizes := arrays["text_sizes"]):
+            parsed, valid = texts.numbers(self.base)
+            wanted = _as_type_of(keys, parsed)
+            places = keys.searchsorted(wanted)
+            np.minimum(places, len(keys) - 1, out=places)
+            hits = (keys[places] == wanted) & valid
+            if wanted.itemsize < parsed.itemsize:  # a number that does not fit the type of the keys is none of them
+                hits &= wanted == parsed
+            np.copyto(found, arrays["number_ids"][places], where=hits, casting="unsafe")
+            all_numbers = np.count_nonzero(valid) == len(valid)
+        if len(sizes := arrays["text_sizes"]) and not all_numbers:  # numbers are not among the texts
             tables = arrays["bucket_starts"], arrays["bucket_bytes"], sizes, arrays["text_keys"]
-            places = find_texts(data, starts, CRC_TABLE, self._shift, *tables)
+            places = find_texts(texts.data, texts.starts, crc_table, self._shift, *tables)
             hits = places >= 0
             found[hits] = arrays["text_ids"][places[hits]]
         return found
+
+    def find_part(self, texts: TextBlob, first: int, last: int) -> npt.NDArray[np.int32]:
+        """The local ids of the texts from `first` to `last`."""
+        bases = [self.base] if len(self.arrays["number_keys"]) and _text_kernel() is not None else []
+        return self.find_blob(texts.part(first, last, bases))
 
     def items(self) -> Iterator[tuple[str, int]]:
         """All stored texts with their local ids."""
@@ -173,6 +176,16 @@ ARRAYS = {
     "bucket_starts": ("uint32",),
     "bucket_bytes": ("uint32",),
 }
+
+
+@cache  # a failed import is slow
+def _text_kernel() -> tuple[Any, Array] | None:
+    """`find_texts` and its table; None if numba is not installed."""
+    try:
+        from thresher.kernels.value_lookup import CRC_TABLE, find_texts
+    except ImportError:
+        return None
+    return find_texts, CRC_TABLE
 
 
 def _best_base(texts: Sequence[str]) -> int | None:

@@ -103,7 +103,7 @@ function showCard(bundle) {
     loaded: new Date(1000 * bundle.loaded_at).toLocaleString() };
   for (const [name, [rows, width]] of Object.entries(bundle.tables)) facts[name] = `${rows.toLocaleString("en")} × ${width}`;
   for (const [name, value] of Object.entries(bundle.metadata)) {
-    facts[name.replaceAll("_", " ")] = typeof value !== "number" ? value
+    facts[name.replaceAll("_", " ").replace(/\bauc\b/, "AUC")] = typeof value !== "number" ? value
       : Number.isInteger(value) ? value.toLocaleString("en") : value.toFixed(4);
   }
   byId("card").replaceChildren(...Object.entries(facts).flatMap(([name, value]) =>
