@@ -55,11 +55,10 @@ def copy_of(values: Tensor) -> Tensor:
     """A detached copy, allocated like `new_zeros`; parts of a large table that are all 0 need no memory."""
     if values.device.type != "cpu" or values.numel() * values.element_size() < LARGE_BYTES:
         return values.detach().clone()
-    copied, num_rows = (
-        new_zeros(*values.shape, dtype=values.dtype),
-        max(1, CHUNK_ENTRIES * len(values) // values.numel()),
-    )
-    for target, source in zip(copied.split(num_rows), values.detach().split(num_rows), strict=True):
+    copied = new_zeros(*values.shape, dtype=values.dtype)
+    num_rows = max(1, CHUNK_ENTRIES * len(values) // values.numel())
+    parts = (torch.split(tensor, num_rows) for tensor in (copied, values.detach()))
+    for target, source in zip(*parts, strict=True):
         if source.any():
             target.copy_(source)
     return copied
