@@ -1,5 +1,7 @@
 """Models with attached and compact tables in torch.func, torch.compile, torch.export and safetensors."""
 
+import copy
+
 import pytest
 import torch
 from safetensors.torch import load_model, save_file, save_model
@@ -96,6 +98,30 @@ def test_models_are_saved_with_safetensors(granularity, tmp_path):
         save_model(saved, str(tmp_path / "model.safetensors"))
         load_model(other, str(tmp_path / "model.safetensors"))
         assert torch.equal(other(IDS), saved(IDS))
+
+
+@pytest.mark.parametrize("granularity", ["global", "feature-dimension"])
+def test_models_of_hugging_face_are_saved_and_loaded(granularity, tmp_path):
+    """With shared thresholds, and with a compact table that is tied to the output layer."""
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    transformers.utils.logging.disable_progress_bar()
+    ends = {"bos_token_id": 1, "eos_token_id": 2}
+    config = transformers.GPT2Config(vocab_size=60, n_embd=16, n_layer=1, n_head=2, n_positions=8, **ends)
+    torch.manual_seed(0)
+    attached, pruned = (transformers.GPT2LMHeadModel(config).eval() for _ in range(2))
+    keep = torch.arange(0, 60 * 16, 5)
+    for model in (attached, pruned):
+        if model is attached:
+            attach_(model, PepConfig(granularity=granularity))
+        else:
+            put_compact_(model, "transformer.wte", keep, model.transformer.wte.weight.detach().reshape(-1)[keep])
+        model.save_pretrained(tmp_path / "model")
+        other = copy.deepcopy(model)
+        with torch.no_grad():
+            for parameter in other.parameters():
+                parameter.zero_()
+        load_model(other, str(tmp_path / "model" / "model.safetensors"))
+        assert torch.equal(other(IDS.view(1, 6)).logits, model(IDS.view(1, 6)).logits)
 
 
 def test_row_adam_updates_sparse_first_order_weights_beside_compact_tables():

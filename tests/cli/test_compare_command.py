@@ -201,3 +201,11 @@ def test_teacher_share_applies_to_all_methods(thresher, clicks, tmp_path):
     points = json.loads(thresher(*words, "--first-seed", "2").stdout.splitlines()[-1])["points"]
     assert {point["seed"] for point in points} == {2}
     assert {point["method"]: point["teacher_share"] for point in points} == {"lr": 0.0, "hash": 0.5}
+
+
+def test_several_processes_are_refused(thresher, clicks, tmp_path, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    result = thresher(*COMPARE, clicks, "--methods", "hash", "--budgets", "50%", "--out", tmp_path / "c")
+    assert result.exit_code == 2
+    assert "compare runs in one process, but torchrun started several" in " ".join(result.stderr.split())
+    assert not (tmp_path / "c").exists()

@@ -61,8 +61,6 @@ def stop_in_search(config, folder):
     """End a new run after five steps of its search."""
     steps = iter(range(5))
     stop(config, folder, lambda: (folder / "tickets").exists() and next(steps, None) is None)
-    [checkpoint] = folder.rglob("checkpoint.safetensors")
-    return Checkpoint.load(checkpoint).metadata
 
 
 def stop(config, folder, should_stop):
@@ -75,7 +73,9 @@ def stop(config, folder, should_stop):
 def test_two_processes_find_what_one_finds_and_resume(tmp_path):
     """With the same number of processes bit for bit; with another number from the same step, to the same results."""
     one = prune(CONFIG, out=tmp_path / "one").frontier
-    stopped = stop_in_search(CONFIG, tmp_path / "then two")
+    stop_in_search(CONFIG, tmp_path / "then two")
+    [checkpoint] = (tmp_path / "then two").rglob("checkpoint.safetensors")
+    stopped = Checkpoint.load(checkpoint).metadata
     assert (stopped["stage"], stopped["epoch"], stopped["step"]) == ("search", 1, 6)
     run_in_processes(run_and_resume, tmp_path)
     prune(CONFIG, out=tmp_path / "then one", resume=True)

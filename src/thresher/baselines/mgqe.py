@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from thresher._internal.processes import current_processes
 from thresher.embeddings.base import EmbeddingConfig, FieldEmbedding, new_table
 from thresher.embeddings.feature_groups import FeatureRuns
 from thresher.embeddings.method_registry import register_embedding
@@ -107,7 +108,10 @@ class MgqeEmbedding(FieldEmbedding):
         with torch.no_grad():
             codes = self._codes(queries, self.limits[distinct.long()])  # [U, S]
         chosen = take_centroids(self.centroids, codes)  # [U, S, D/S]
-        vectors = cast(Tensor, StraightThrough.apply(queries, chosen, self.config.pull))  # type: ignore[no-untyped-call]
+        processes, pull = current_processes(), self.config.pull
+        if processes is not None:
+            pull /= processes.size  # their gradients are added up: a mean over the features of each part
+        vectors = cast(Tensor, StraightThrough.apply(queries, chosen, pull))  # type: ignore[no-untyped-call]
         return functional.embedding(places, vectors.reshape(len(distinct), self.embedding_dim))  # [..., D]
 
     def _codes(self, queries: Tensor, limits: Tensor) -> Tensor:

@@ -23,6 +23,7 @@ from thresher.cli.options import (
     model_field,
     output_field,
 )
+from thresher.cli.processes import refuse_processes
 from thresher.errors import ConfigError
 from thresher.report.notes import print_note
 
@@ -73,6 +74,7 @@ def compare(data: DataOptions, compared: CompareOptions, run: CompareRunOptions,
     """Compare methods with the same data, retraining, seeds and number of trials; one result file per point."""
     from thresher.experiment.compare import compare as run_comparison
 
+    refuse_processes("compare")
     if run.time_limit is not None and run.time_limit <= 0:
         raise ConfigError(f"--time-limit {run.time_limit:g}: must be above 0 seconds.")
     config = _compare_config(sources, data, compared, run)

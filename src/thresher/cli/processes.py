@@ -34,6 +34,12 @@ def start_processes(number: int | None) -> None:
         raise typer.Exit(_run_children(_without_option(sys.argv[1:], "--processes"), number))
 
 
+def refuse_processes(command: str) -> None:
+    """Raise if torchrun has started several processes of a command that runs in one."""
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise ConfigError(f"thresher {command} runs in one process, but torchrun started several. Start it by itself.")
+
+
 @contextmanager
 def joined_processes() -> Iterator[bool]:
     """Join the processes that torchrun or `start_processes` has started; yields whether this one prints results."""

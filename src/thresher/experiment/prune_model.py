@@ -11,6 +11,7 @@ from pathlib import Path
 
 from torch import nn
 
+from thresher._internal.processes import Processes, training_together
 from thresher.attach.attach import AttachedTable, attach_
 from thresher.attach.find_tables import Where
 from thresher.data.batches.batches import DistillableSource
@@ -97,6 +98,8 @@ def prune_model(
 ) -> PrunedModels:
     """Search a model's embedding tables and retrain it at each budget; the model itself is not changed.
 
+    If several processes of torch.distributed call it, they train together: each batch is shared among them.
+
     Args:
         model: returns logits `[B]` or `[B, 1]` for `model(*batch.inputs)`; its present weights are the initial ones.
         data: batches for training and validation, and for a test at the end.
@@ -133,7 +136,8 @@ def prune_model(
         seed=seed,
         folder=None if folder is None else Path(folder),
     )
-    if stages.folder is not None:
+    processes = Processes.of()
+    if stages.folder is not None and (processes is None or processes.is_first):
         check_folder(stages.folder, model, data)
     for teacher in teachers:
         warn_of_probabilities(teacher, data)
@@ -141,7 +145,7 @@ def prune_model(
     tables = attach(tried)
     check_runs_compact(tried, tables, data)
     del tried
-    with training_progress(progress) as shown:
+    with training_together(processes), training_progress(progress) as shown:
         workflow = ModelWorkflow(
             stages=replace(stages, progress=shown),
             budgets=wanted,

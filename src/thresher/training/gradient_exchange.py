@@ -38,6 +38,8 @@ class GradientExchange:
     @torch.no_grad()
     def __call__(self, loss: Tensor, stop: int = 0) -> Tensor:
         """Replace all gradients by their sums, and return the sum of the losses."""
+        for parameter in self._parameters:
+            _make_distinct_(parameter)
         if self._parameters and self._parameters[0].device.type != "cpu":
             loss = loss.cpu()
         own = [_kind(parameter.grad) for parameter in self._parameters]
@@ -92,6 +94,15 @@ class GradientExchange:
         return self.processes.gather(values)
 
 
+def _make_distinct_(parameter: nn.Parameter) -> None:
+    """Add up the rows of an id that a row-sparse gradient holds more than once, as those of PyTorch's tables do."""
+    gradient = parameter.grad
+    if gradient is None or not gradient.is_sparse or gradient.is_coalesced():
+        return
+    if not is_ascending(gradient._indices()[0]):
+        parameter.grad = gradient.coalesce()
+
+
 def _kind(gradient: Tensor | None) -> float:
     if gradient is None:
         return _NO_GRADIENT
@@ -102,10 +113,7 @@ def _rows_of(parameter: nn.Parameter) -> tuple[Tensor, Tensor]:
     gradient = parameter.grad
     if gradient is None:
         return torch.empty(0, dtype=torch.int64, device=parameter.device), parameter.new_empty(0, *parameter.shape[1:])
-    ids = gradient._indices()[0]
-    if not gradient.is_coalesced() and not is_ascending(ids):
-        raise ConfigError("a row-sparse gradient holds an id twice. Look up distinct ids, as Thresher's tables do")
-    return ids, gradient._values()
+    return gradient._indices()[0], gradient._values()
 
 
 def _padded(values: Tensor, size: int) -> Tensor:
