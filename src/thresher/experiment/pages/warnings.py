@@ -1,6 +1,7 @@
 """What to know before choosing a size: doubts about the results of a run or a comparison, as sentences."""
 
 from thresher.report.frontier import Frontier
+from thresher.report.remarks import data_doubts
 
 MAX_MISCALIBRATION = 0.1
 RARE_DROP = 0.005
@@ -19,7 +20,7 @@ def run_warnings(frontier: Frontier) -> list[str]:
             f"Training ended at its last epoch while validation was still improving: {', '.join(improving)}. "
             "More epochs (training.max_epochs) may raise its AUC and change the comparison."
         )
-    found += _floor_warnings(frontier)
+    found += [*data_doubts(frontier), *_floor_warnings(frontier)]
     for point in frontier.points:
         calibration = point.validation_calibration
         if calibration is not None and abs(calibration - 1) > MAX_MISCALIBRATION:
@@ -39,7 +40,10 @@ def run_warnings(frontier: Frontier) -> list[str]:
             "Some pruned models are above the dense model. They are trained on its soft labels, the dense model on "
             "hard labels: the gain comes from distillation and not from pruning."
         )
-    found.append("All figures on this page come from one seed. Differences in AUC below 0.001 may be noise.")
+    if seeds := metadata.get("seeds"):
+        found.append(f"Sizes and metrics are means of {len(seeds)} seeds; fields, curves and bundles are of the first.")
+    else:
+        found.append("All figures on this page come from one seed. Differences in AUC below 0.001 may be noise.")
     return found
 
 
