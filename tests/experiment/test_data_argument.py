@@ -16,7 +16,7 @@ import thresher
 from thresher.cli.app import app
 from thresher.data.config import DataConfig, FieldConfig
 from thresher.embeddings.pep import PepConfig
-from thresher.errors import ConfigError, DataError, FolderError, RunExistsError, SettingsConflictError
+from thresher.errors import ConfigError, DataError, FolderError, FormatError, RunExistsError, SettingsConflictError
 from thresher.experiment.comparison.compare_config import CompareConfig
 from thresher.experiment.config import RunConfig
 from thresher.experiment.run.run_folder import Run
@@ -55,6 +55,23 @@ def prune(data, **settings):
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     return prune(rows(), out=tmp_path_factory.mktemp("frames") / "run")
+
+
+def test_the_folder_of_a_run_is_no_bundle(finished) -> None:
+    bundle = re.escape(str(finished.run.bundle("20%")))
+    with pytest.raises(FormatError, match=f"is a run. Use one of its bundles: {bundle}$"):
+        load_bundle(finished.run.folder)
+    with pytest.raises(FormatError, match=f"no such bundle. Found beside it: {bundle}$"):
+        load_bundle(finished.run.bundle("10%"))
+
+
+def test_columns_without_names_are_numbered(tmp_path) -> None:
+    frame = rows(400)
+    frame = frame.set_axis(range(frame.shape[1]), axis=1)
+    result = prune(frame, label=0, out=tmp_path / "run")
+    assert result.run.config.data.label == "0"
+    with pytest.raises(DataError, match="no column '9'"):
+        prune(frame, label=9, out=tmp_path / "other")
 
 
 def test_a_pandas_frame_is_pruned_and_predicted(finished) -> None:

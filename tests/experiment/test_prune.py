@@ -1,5 +1,6 @@
 """The whole path on made-up rows: exact budgets, honest files, a bundle that predicts, kills that leave no trace."""
 
+import html
 import json
 import os
 import signal
@@ -144,6 +145,7 @@ def test_the_smallest_ticket_decides_about_distillation_on_validation(pruned):
     assert teacher["search_share"] == teacher["share"] == 0.0
     smallest = min(pruned.frontier.points, key=lambda point: point.num_parameters)
     assert smallest.validation_auc == by_labels
+    assert teacher["decided_by"] == smallest.budget
     tried = {path.parent.relative_to(retrained).as_posix() for path in retrained.rglob("history.jsonl")}
     others = {f"{folder.name}/hard-labels" for folder in retrained.iterdir() if folder.is_dir()}
     assert tried == others | {f"{Budget.parse(smallest.budget).slug}/soft-labels-1"}
@@ -392,6 +394,9 @@ def test_what_may_be_lost_instead_of_what_may_stay(tmp_path):
     smaller = [p for p in result.frontier.points if p.num_parameters < result.recommended.num_parameters]
     assert all(point.validation_auc < floor for point in smaller)
     assert json.loads((tmp_path / "ladder" / "results.json").read_text())["recommended"] == result.recommended.budget
+    sentence = f"Smallest size within 0.1 of the dense model&#x27;s validation AUC: {result.recommended.budget}"
+    assert html.unescape(sentence) in str(result)
+    assert sentence in result._repr_html_()
 
 
 def test_the_ladder_leaves_out_sizes_a_method_does_not_have(tmp_path):
@@ -522,6 +527,7 @@ def test_seeds_are_averaged_and_can_be_added_later(tmp_path, monkeypatch):
     training = replace(CONFIG.training, max_epochs=1)
     config = replace(config, training=training, teacher_share=0.0, max_auc_drop=1e-6)
     alone = prune(config, out=tmp_path)
+    alone_results = read_json(alone.run.results)
     result = prune(replace(config, seeds=3), out=tmp_path, resume=True)
     (point,) = result.frontier.points
     results = read_json(result.run.results)
@@ -537,6 +543,12 @@ def test_seeds_are_averaged_and_can_be_added_later(tmp_path, monkeypatch):
     assert f"{np.mean(aucs):.4f} ± {np.std(aucs, ddof=1):.4f}" in str(result.frontier)
     assert "data:image/png;base64," in result._repr_html_()
     assert "<td>no embedding</td>" in result._repr_html_()
+    stages = [
+        {stage["stage"]: stage["epochs"] for stage in each["cost"]["stages"]} for each in (alone_results, results)
+    ]
+    assert stages[1]["dense"] > stages[0]["dense"]
+    assert "means of 3 seeds" in result.run.report.joinpath("index.html").read_text(encoding="utf-8")
+    assert results["doubts"] in str(result)
     begun = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("history.jsonl")}
     again = prune(replace(config, seeds=3), out=tmp_path, resume=True)
     assert again.frontier.points == result.frontier.points

@@ -18,7 +18,7 @@ PRUNED = replace(DENSE, label="pep", budget="5%", num_parameters=50, validation_
 def test_a_gain_within_the_noise_is_said_plainly():
     noise = replace(PRUNED, floor_gain_error=0.0031)
     found = remarks(Frontier(points=(noise,), dense=DENSE))
-    assert found[-1] == (
+    assert found[1] == (
         "Embeddings add nothing measurable here: validation AUC of the best model (5%) is +0.0060 from that without "
         "an embedding, with a standard error of 0.0031."
     )
@@ -36,3 +36,22 @@ def test_shares_have_a_stated_base_and_unfinished_trainings_are_named():
         "Shares are of the dense model's 1,000 parameters. Bundle bytes: everything that a prediction loads."
     )
     assert "training.max_epochs" in found[-1]
+
+
+def test_models_below_the_one_without_an_embedding_are_named():
+    worse, alike = replace(PRUNED, floor_gain=-0.0041), replace(PRUNED, budget="1%", floor_gain=-0.001)
+    worse, alike = (replace(point, floor_gain_error=0.001) for point in (worse, alike))
+    sentences = remarks(Frontier(points=(worse, alike), dense=replace(DENSE, floor_gain=0.01)))
+    (found,) = [sentence for sentence in sentences if sentence.startswith("Worse than")]
+    assert "5% (-0.0041) of validation AUC" in found
+    assert "1%" not in found
+
+
+def test_few_validation_rows_and_an_auc_too_good_to_be_true_are_doubts():
+    few = {"validation_labels": {"positive": 1, "negative": 2}}
+    leak = replace(DENSE, validation_auc=0.995)
+    sentences = " ".join(remarks(Frontier(points=(PRUNED,), dense=DENSE, floor=leak, metadata=few)))
+    assert "only 1 positive and 2 negative rows" in sentences
+    assert "without an embedding is 0.9950: does a field hold the label" in sentences
+    enough = {"validation_labels": {"positive": 100, "negative": 2000}}
+    assert "negative rows" not in " ".join(remarks(Frontier(points=(PRUNED,), dense=DENSE, metadata=enough)))

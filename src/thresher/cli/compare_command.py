@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from thresher.cli.display.console import Details, View, handle_errors, print_details
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
     from thresher.experiment.comparison.compare_config import CompareConfig
     from thresher.experiment.comparison.compared_points import ComparedPoint
     from thresher.experiment.config import RunConfig
-    from thresher.report.frontier import FrontierPoint
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +71,7 @@ class CompareRunOptions(SettingsOptions):
 def compare(data: DataOptions, compared: CompareOptions, run: CompareRunOptions, sources: Sources = None) -> None:
     """Compare methods with the same data, retraining, seeds and number of trials; one result file per point."""
     from thresher.experiment.compare import compare as run_comparison
+    from thresher.experiment.comparison.comparison_text import comparison_text
 
     refuse_processes("compare")
     if run.time_limit is not None and run.time_limit <= 0:
@@ -83,7 +82,7 @@ def compare(data: DataOptions, compared: CompareOptions, run: CompareRunOptions,
         found = run_comparison(config, out=run.out, time_limit=run.time_limit, progress=progress)
     for (model, method, budget), reason in found.unmet.items():
         print_note(f"{model}, {method}, budget {budget}: {reason}")
-    tables = comparison_tables(found.points, config.budgets)
+    tables = comparison_text(found.points, config.budgets)
     if run.as_json or not tables:
         print_note(tables or "No result of a method yet.", fold=not tables)
     else:
@@ -186,38 +185,6 @@ def _print_grids(config: "CompareConfig") -> None:
         print_note(f"  {method:<{width}}  {describe_grid(method, first=config.trials)}")
 
 
-def comparison_tables(points: "Sequence[ComparedPoint]", budgets: Sequence[str]) -> str:
-    """Test AUC by method and budget, one table per model."""
-    from thresher.experiment.comparison.compare_config import RIVAL
-    from thresher.models.model_registry import FLOOR
-    from thresher.report.frontier import mean_points
-    from thresher.report.remarks import embedding_gain, rival_wins
-    from thresher.report.tables import UNDER_TRAINED, bytes_table, comparison_table
-
-    aucs = [point.test_auc for point in points if point.model == FLOOR]
-    floor = f"; logistic regression without embedding: {fmean(aucs):.4f}" if aucs else ""
-    blocks = []
-    for model in dict.fromkeys(point.model for point in points if point.model != FLOOR):
-        of_model = [point.frontier_point() for point in points if point.model == model]
-        title = f"{model}: test AUC by budget, the best with a star{floor}"
-        sizes = f"Bytes of everything that a prediction loads:\n{bytes_table(of_model, budgets)}"
-        sentences = [
-            *(rival_wins(of_model, method, RIVAL) for method in _rivalled(of_model)),
-            embedding_gain(mean_points(of_model)),
-        ]
-        notes = [sentence for sentence in sentences if sentence]
-        if any(point.still_improving for point in of_model):
-            notes.append(f"{UNDER_TRAINED} not converged when training ended (training.max_epochs).")
-        blocks.append("\n".join([title, comparison_table(of_model, budgets), sizes, *notes]))
-    return "\n\n".join(blocks)
-
-
-def _rivalled(points: "Sequence[FrontierPoint]") -> list[str]:
-    """The method that the rival is compared with, as `CompareConfig.rivalled`."""
-    methods = [point.label for point in points if point.budget is not None]
-    return ["pep"] if "pep" in methods else methods[:1]
-
-
 def _describe_unconverged(points: "Sequence[ComparedPoint]", max_epochs: float) -> str:
     """Methods with trainings that ended at the last epoch instead of by early stopping, and how many."""
     from thresher.models.model_registry import FLOOR
@@ -233,6 +200,7 @@ def _describe_unconverged(points: "Sequence[ComparedPoint]", max_epochs: float) 
 def view_comparison(folder: Path) -> View:
     """Tables and figures of the points that a comparison has so far."""
     from thresher.experiment.comparison.compared_points import compared_models, load_points
+    from thresher.experiment.comparison.comparison_text import comparison_text
 
     points = load_points(folder / "points")
     sizes: dict[str, int] = {}
@@ -252,7 +220,7 @@ def view_comparison(folder: Path) -> View:
         print_details(details)
         if sizes:
             largest_first = sorted(sizes, key=lambda budget: -sizes[budget])
-            print(f"\n{comparison_tables(points, largest_first)}")
+            print(f"\n{comparison_text(points, largest_first)}")
 
     everything = details | {"points": [asdict(point) for point in points]}
     return View(everything, display, partial(_draw, points) if compared_models(points) else None)

@@ -87,15 +87,7 @@ def _check_out(out: Path | None, rows: str, *, as_json: bool) -> None:
 def _load(bundle: Path) -> "Predictor":
     from thresher.serving.predictor import load_bundle
 
-    if (bundle / "config.toml").exists() and not (bundle / "bundle.json").exists():
-        raise ConfigError(f"{bundle} is a run. Use one of its bundles: {_bundles(bundle / 'bundles')}")
-    if not bundle.exists() and bundle.parent.is_dir():
-        raise ConfigError(f"{bundle}: no such bundle. Found beside it: {_bundles(bundle.parent)}")
     return load_bundle(bundle)
-
-
-def _bundles(folder: Path) -> str:
-    return ", ".join(str(found.parent) for found in sorted(folder.glob("*/bundle.json"))) or "none yet"
 
 
 def _read(predictor: "Predictor", rows: str, also: Sequence[str]) -> Iterator["pl.DataFrame"]:

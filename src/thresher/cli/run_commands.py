@@ -193,18 +193,15 @@ def _print_result(result: "PruneResult", *, as_json: bool) -> None:
     metadata = frontier.metadata
     _print_skipped(EncodedTable.open(run.encoded))
     print_frontier(frontier, title=f"{metadata['source']} · {metadata['model']} · {_seeds(metadata)}")
-    drop = run.config.max_auc_drop
-    if drop is not None and result.recommended is None:
-        print_note(f"No size keeps validation AUC within {drop} of the dense model. Allow more, or use --budgets.")
-    elif result.recommended is not None:
-        print_note(f"Smallest size within {drop} of the dense model's validation AUC: {result.recommended.budget}")
-    if doubts := metadata.get("doubts"):
-        print_note(doubts)
+    for sentence in result.recommendation:
+        print_note(sentence)
     if improving := metadata.get("still_improving"):
         epochs = run.config.training.max_epochs
         print_note(f"Still improving after {epochs} epochs (training.max_epochs): {', '.join(improving)}")
     print_note(_describe_distillation(run.config, metadata["distillation"]))
-    print_note(f"Cost of all training, in seconds and in units of the dense training:\n{cost_table(metadata['cost'])}")
+    of_seeds = f" of {len(metadata['seeds'])} seeds" if "seeds" in metadata else ""
+    costs = cost_table(metadata["cost"])
+    print_note(f"Cost of all training{of_seeds}, in seconds and in units of the dense training:\n{costs}")
     best = str(frontier.best()[-1].budget if result.recommended is None else result.recommended.budget)
     print_note(f"Results  {run.results}", fold=False)
     print_note(
@@ -233,7 +230,10 @@ def _describe_distillation(config: "RunConfig", teacher: Mapping[str, Any]) -> s
         return f"{stages} with {labels}, as set."
     aucs, plans = teacher["validation_auc"], config.candidate_plans()
     tried = "; ".join(f"{aucs[str(plan)]:.4f} {plan.description}" for plan in plans if str(plan) in aucs)
-    size = "a short trial" if config.stage_settings().start == "dense" else "the smallest size"
+    size = "a short trial"
+    if config.stage_settings().start != "dense":
+        decided_by = f" ({teacher['decided_by']})" if "decided_by" in teacher else ""
+        size = f"the smallest size{decided_by}, which decides for all"
     failed = f" Not tried: {teacher['failed']}" if "failed" in teacher else ""
     return f"{stages} with {labels}. Validation AUC of {size}: {tried} (teacher_share, distill_search).{failed}"
 

@@ -17,16 +17,15 @@ from thresher.errors import TimeLimitReached
 from thresher.experiment.comparison.compare_config import SETTINGS, CompareConfig
 from thresher.experiment.comparison.compared_points import (
     ComparedPoint,
-    compared_models,
     draw_comparison,
     load_points,
 )
+from thresher.experiment.comparison.comparison_text import comparison_text, model_texts
 from thresher.experiment.comparison.sweep import Sweep
 from thresher.experiment.data_argument import Data, compare_settings, output_folder
 from thresher.experiment.pages.compare_page import write_comparison_page
 from thresher.report.figures import figures_html
 from thresher.report.progress_display import run_progress
-from thresher.report.tables import comparison_table
 from thresher.search.budget import Budgets
 from thresher.training.progress import Grouped, RunProgress
 
@@ -49,19 +48,15 @@ class Comparison:
 
     def _repr_html_(self) -> str:
         """Tables and figures, in a notebook."""
-        tables = [f"<p>{escape(model)}</p><pre>{escape(table)}</pre>" for model, table in self._tables().items()]
-        return "".join(tables) + figures_html(self.figures)
+        texts = model_texts(self.points, self._budgets).values()
+        return "".join(f"<pre>{escape(text)}</pre>" for text in texts) + figures_html(self.figures)
 
     def __str__(self) -> str:
-        return "\n\n".join(f"{model}: test AUC by budget\n{table}" for model, table in self._tables().items())
+        return comparison_text(self.points, self._budgets)
 
-    def _tables(self) -> dict[str, str]:
-        """Model → its table of test AUC."""
-        budgets = list(dict.fromkeys(point.budget for point in self.points if point.budget is not None))
-        return {
-            model: comparison_table([point.frontier_point() for point in self.points if point.model == model], budgets)
-            for model in compared_models(self.points)
-        }
+    @property
+    def _budgets(self) -> list[str]:
+        return list(dict.fromkeys(point.budget for point in self.points if point.budget is not None))
 
 
 @overload

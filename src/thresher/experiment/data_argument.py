@@ -96,7 +96,7 @@ def _with_data(config: Config, data: object, folder: Path, label: str | None) ->
             f"the data is given twice: as an argument, and in config.data (source {settings.source!r}, paths "
             f"{list(settings.paths)}). Remove one of them."
         )
-    settings = settings if label is None else replace(settings, label=label)
+    settings = settings if label is None else replace(settings, label=str(label))  # pandas names columns 0, 1, 2, …
     if isinstance(data, str | Path):
         source = "encoded" if (Path(data) / "table.json").exists() else "files"
         return replace(config, data=replace(settings, source=source, paths=(str(data),))), None

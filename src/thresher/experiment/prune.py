@@ -1,6 +1,7 @@
 """prune(): raw files → encoded table → workflow (dense, search, retraining) → bundles → results and figures."""
 
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from typing import overload
 
@@ -45,12 +46,26 @@ class PruneResult:
         drop = self.run.config.max_auc_drop
         return None if drop is None else self.frontier.smallest_within(drop)
 
+    @property
+    def recommendation(self) -> list[str]:
+        """Which size `max_auc_drop` recommends and why that may be noise, as sentences; none if it was not set."""
+        drop = self.run.config.max_auc_drop
+        if drop is None:
+            return []
+        if self.recommended is None:
+            found = f"No size keeps validation AUC within {drop} of the dense model. Allow more, or set budgets."
+        else:
+            found = f"Smallest size within {drop} of the dense model's validation AUC: {self.recommended.budget}"
+        doubts = self.frontier.metadata.get("doubts")
+        return [found, *([str(doubts)] if doubts else [])]
+
     def __str__(self) -> str:
-        return "\n".join([plain_table(self.frontier), *remarks(self.frontier)])
+        return "\n".join([plain_table(self.frontier), *remarks(self.frontier), *self.recommendation])
 
     def _repr_html_(self) -> str:
         """Table and figure, in a notebook."""
-        return frontier_html(self.frontier) + figures_html([self.run.report / "frontier.png"])
+        below = "".join(f"<p>{escape(sentence)}</p>" for sentence in self.recommendation)
+        return frontier_html(self.frontier) + below + figures_html([self.run.report / "frontier.png"])
 
 
 @overload
@@ -139,10 +154,9 @@ def run_stages(run: Run, table: EncodedTable, progress: Progress | None = None) 
     first = _run_seed(run, table, progress)
     if run.config.seeds == 1:
         return PruneResult(run, first)
-    others = [
-        _run_seed(other, table, Renamed(progress, f"seed {other.config.seed}: {{}}")) for other in run.further_seeds()
-    ]
-    return PruneResult(run, write_mean(run, table, [first, *others]))
+    further = run.further_seeds()
+    others = [_run_seed(other, table, Renamed(progress, f"seed {other.config.seed}: {{}}")) for other in further]
+    return PruneResult(run, write_mean([run, *further], table, [first, *others]))
 
 
 def _run_seed(run: Run, table: EncodedTable, progress: Progress | None) -> Frontier:

@@ -8,14 +8,15 @@ By default the search starts from the trained dense model, and a ticket is train
 in `experiment/effort.py`).
 
 `prune` (files of a run) and `prune_model` (models in memory) run it once, `compare` runs it for every cell of its grid.
-To choose a distillation plan, a ticket of a fixed size is trained briefly under each (`try_plans`); a search from the
-initial weights is compared by its smallest ticket, retrained in full (`compare_plans`).
+To choose a distillation plan, a ticket of a fixed size is trained briefly under each (`try_plans`), so that the choice
+depends on no budget. A search from the initial weights has no trained start for such a trial: its smallest ticket is
+retrained in full under each plan and decides for all sizes (`compare_plans`). Results name that size.
 Validation decides everything; the test split of a model is read once, after all decisions about it.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
 from thresher.experiment.dense_start import DenseStart
@@ -120,7 +121,8 @@ class Workflow(ABC, Generic[ResultT]):
 
         choice = choose_plan(self.plans, validation_auc)
         self._tried = {key: trained for key, trained in self._tried.items() if key[0] == choice.best}
-        return choice
+        ((_, size),) = self._tried
+        return replace(choice, size=str(size))
 
     @abstractmethod
     def dense_start(self) -> DenseStart | None:

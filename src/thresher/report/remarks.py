@@ -7,6 +7,10 @@ from thresher.report.frontier import Frontier, FrontierPoint
 
 ERRORS_OF_A_GAIN = 2.0
 """A gain below this many standard errors is noise: chance exceeds it in one of twenty cases."""
+FEW_LABELS = 100
+"""With fewer validation rows of a class, the standard error of an AUC is above 0.02."""
+TOO_GOOD = 0.99
+"""Real clicks are predicted with an AUC of 0.6 to 0.9."""
 
 
 def remarks(frontier: Frontier) -> list[str]:
@@ -17,8 +21,9 @@ def remarks(frontier: Frontier) -> list[str]:
         has_bundles = any(point.bundle_bytes is not None for point in frontier.points)
         found.append(base + (" Bundle bytes: everything that a prediction loads." if has_bundles else ""))
     dense = [] if frontier.dense is None else [frontier.dense]
-    if sentence := embedding_gain([*dense, *frontier.points]):
-        found.append(sentence)
+    for sentence in (embedding_gain([*dense, *frontier.points]), below_floor([*dense, *frontier.points])):
+        found += [sentence] if sentence else []
+    found += data_doubts(frontier)
     if any(point.still_improving for point in (*dense, *frontier.points)):
         found.append("† still improving when training ended (training.max_epochs).")
     return found
@@ -33,6 +38,38 @@ def embedding_gain(points: Sequence[FrontierPoint]) -> str | None:
         f"Embeddings add nothing measurable here: validation AUC of the best model ({best.budget or best.label}) is "
         f"{best.floor_gain:+.4f} from that without an embedding, with a standard error of {best.floor_gain_error:.4f}."
     )
+
+
+def below_floor(points: Sequence[FrontierPoint]) -> str | None:
+    """A sentence that names the models that are measurably worse than the model without an embedding; None if none."""
+    worse = [
+        f"{point.budget or point.label} ({point.floor_gain:+.4f})"
+        for point in points
+        if point.floor_gain is not None and point.floor_gain < -ERRORS_OF_A_GAIN * (point.floor_gain_error or 0.0)
+    ]
+    if not worse:
+        return None
+    return (
+        f"Worse than the model without an embedding, which is also smaller: {', '.join(worse)} of validation AUC. Do "
+        "not use these; longer training (effort, training.max_epochs) may help."
+    )
+
+
+def data_doubts(frontier: Frontier) -> list[str]:
+    """Doubts about the data: too few rows to measure an AUC, or fields that seem to hold the label."""
+    found = []
+    labels = frontier.metadata.get("validation_labels", {})
+    if labels and min(labels.values()) < FEW_LABELS:
+        found.append(
+            f"Validation has only {labels['positive']:,} positive and {labels['negative']:,} negative rows. AUCs of so "
+            "few rows differ by chance; choose no size by them."
+        )
+    if frontier.floor is not None and frontier.floor.validation_auc > TOO_GOOD:
+        found.append(
+            f"Validation AUC without an embedding is {frontier.floor.validation_auc:.4f}: does a field hold the label, "
+            "or what is known only after it? Drop such fields."
+        )
+    return found
 
 
 def rival_wins(points: Sequence[FrontierPoint], method: str, rival: str) -> str | None:

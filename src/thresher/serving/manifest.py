@@ -64,6 +64,8 @@ class Manifest:
 
 def read_manifest(folder: Path, *, verify: bool = True) -> Manifest:
     """Read `bundle.json` and check that all its files exist; with `verify`, also compare their checksums."""
+    if not (folder / "bundle.json").exists():
+        _explain_missing(folder)
     content = read_json(folder / "bundle.json")
     found, version = content.get("format"), content.get("version")
     if found != FORMAT or version not in (1, VERSION):
@@ -85,6 +87,18 @@ def read_manifest(folder: Path, *, verify: bool = True) -> Manifest:
     if not searched <= tables.keys():
         raise FormatError(f"{folder}: bundle.json lists searched tables that the bundle does not have")
     return manifest
+
+
+def _explain_missing(folder: Path) -> None:
+    """Raise with the bundles that are near: a run or the folder of its bundles was named, or another size."""
+    if (folder / "config.toml").exists():
+        raise FormatError(f"{folder} is a run. Use one of its bundles: {_bundles(folder / 'bundles')}")
+    if not folder.exists() and folder.parent.is_dir():
+        raise FormatError(f"{folder}: no such bundle. Found beside it: {_bundles(folder.parent)}")
+
+
+def _bundles(folder: Path) -> str:
+    return ", ".join(str(found.parent) for found in sorted(folder.glob("*/bundle.json"))) or "none yet"
 
 
 def bundle_file_names(folder: Path) -> set[str]:

@@ -168,11 +168,16 @@ def candidate_plans(teacher_share: float | None, distill_search: bool | None) ->
 
 @dataclass(frozen=True)
 class PlanChoice:
-    """Which plan was chosen, the validation AUC of the smallest ticket under each, and why one could not be tried."""
+    """Which plan was chosen, the validation AUC under each, and why one could not be tried.
+
+    Attributes:
+        size: the budget whose ticket was trained under each plan; None for a trial of a fixed size.
+    """
 
     best: DistillationPlan
     validation_aucs: Mapping[str, float]
     failed: str | None = None
+    size: str | None = None
 
 
 def choose_plan(plans: Sequence[DistillationPlan], validation_auc: Callable[[DistillationPlan], float]) -> PlanChoice:

@@ -16,7 +16,7 @@ from thresher.cli.data_commands import encode
 from thresher.cli.display.console import handle_errors
 from thresher.cli.predict_command import predict
 from thresher.cli.run_commands import prune, retrain
-from thresher.errors import FileFormatError, RunExistsError, RunNotFoundError, TableExistsError, WriteError
+from thresher.errors import DataError, FileFormatError, RunExistsError, RunNotFoundError, TableExistsError, WriteError
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "100"}
 
@@ -90,6 +90,25 @@ def test_hints_name_only_options_of_the_command(capsys, command, error, hint):
     with pytest.raises(typer.Exit):
         handle_errors()(wraps(command)(fail))()
     assert capsys.readouterr().err == f"error: failed.\n{f'hint: {hint}' if hint else ''}".rstrip() + "\n"
+
+
+@pytest.mark.parametrize(
+    ("message", "line", "hint"),
+    [
+        ('no column "a"; set data.delimiter = "|"', None, """--set 'data.delimiter="|"'"""),
+        ('not UTF-8; set data.encoding = "latin-1"', 7, """--set 'data.encoding="latin-1"', or --skip"""),
+        ("'2' is not a label. Set data.positive to", 7, "--positive for the values that mean 1, or --skip"),
+        ("has 2 columns, expected 5", 7, "--skip"),
+    ],
+)
+def test_hints_repeat_the_setting_that_a_message_names(capsys, message, line, hint):
+    def fail(**_):
+        raise DataError(message, file="a.csv", line=line)
+
+    with pytest.raises(typer.Exit):
+        handle_errors(skip_flag="--skip")(wraps(prune)(fail))()
+    expected = hint + (" to leave such rows out" if line else "")
+    assert capsys.readouterr().err.splitlines()[-1] == f"hint: Use {expected}."
 
 
 @pytest.mark.slow

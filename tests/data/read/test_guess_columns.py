@@ -2,6 +2,7 @@ from dataclasses import replace
 from datetime import datetime, time, timedelta
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -275,3 +276,50 @@ def test_few_of_many_rows_do_not_make_a_row_id(tmp_path: Path) -> None:
     assert "row id" not in reasons["user"]
     frame.head(1000).write_csv(path)
     assert "a row id? Drop it" in dict(guess_file(path).reasons)["user"]
+
+
+def test_integers_that_recur_and_are_spread_evenly_are_ids(tmp_path: Path) -> None:
+    draw, rows = np.random.default_rng(0), 20_000
+    popular = draw.permutation(3000)[np.minimum(draw.zipf(1.2, rows), 3000) - 1]
+    frame = pl.DataFrame(
+        {
+            "click": draw.integers(0, 2, rows),
+            "s": draw.integers(1, 3000, rows),
+            "popular": popular,
+            "each": draw.permutation(rows),
+            "counts": draw.geometric(0.01, rows),
+            "amounts": draw.gamma(2, 500, rows).astype(int),
+            "salaries": draw.normal(50_000, 15_000, rows).astype(int).clip(0),
+            "change": draw.integers(-1500, 1500, rows),
+        }
+    )
+    frame.write_csv(path := tmp_path / "a.csv")
+    found = guess_file(path, DataConfig(label="click"))
+    transforms = {field.name: field.transform for field in found.fields}
+    assert transforms.pop("s") == transforms.pop("popular") == "none"
+    assert set(transforms.values()) == {"log2"}
+    assert "integers spread evenly, as ids are" in dict(found.reasons)["s"]
+
+
+def test_ids_of_a_large_file_are_seen_in_a_sample(tmp_path: Path) -> None:
+    draw, rows = np.random.default_rng(0), 300_000
+    frame = pl.DataFrame({"click": draw.integers(0, 2, rows), "s": draw.integers(1, 20_000, rows)})
+    frame.write_parquet(path := tmp_path / "a.parquet")
+    assert guess_file(path).fields[0].transform == "none"
+
+
+@pytest.mark.parametrize(("name", "transform"), [("timestamp", "quantiles"), ("createdAt", "quantiles"), ("x", "none")])
+def test_early_times_are_known_by_their_name(tmp_path: Path, name: str, transform: str) -> None:
+    frame = pl.DataFrame({"click": [row % 2 for row in range(1000)], name: [880_000_000 + row for row in range(1000)]})
+    assert guess(tmp_path / "a.csv", frame)[name] == transform
+    reason = dict(guess_file(tmp_path / "a.csv").reasons)[name]
+    assert ("seconds since 1970" in reason) == (transform == "quantiles")
+
+
+def test_codes_with_letters_are_not_called_numbers(tmp_path: Path) -> None:
+    codes = ["V3N4P" if row % 9 == 0 else str(10_000 + 7 * (row % 90)) for row in range(1000)]
+    frame = pl.DataFrame({"click": [row % 2 for row in range(1000)], "zip_code": codes, "constant": ["a"] * 1000})
+    frame.write_csv(path := tmp_path / "a.csv")
+    reasons = dict(guess_file(path).reasons)
+    assert "numeric" not in reasons["zip_code"]
+    assert reasons["constant"] == "categorical: text, 1 distinct value in 1,000 rows"

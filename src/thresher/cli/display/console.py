@@ -5,6 +5,7 @@
 
 import json
 import logging
+import re
 import shlex
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -59,6 +60,8 @@ HINTS: Mapping[type, Mapping[str, str]] = {
     UserCodeError: {},
 }  # fmt: skip
 """Options that fix an error, by its class and by the parameter of the command that takes the option."""
+SETTING = re.compile(r'set (data\.\w+) = ("[^"]*"|\w+)')
+"""A setting with its value in an error message."""
 EXIT_USER_ERROR = 2
 EXIT_INTERRUPTED = 130
 UNITS = (" %", " B", " KB", " MB", " GB")
@@ -198,8 +201,14 @@ def _hint(error: ThresherError, skip_flag: str | None, parameters: Collection[st
     """The options that fix the error, of those that the command has; the most specific class in `HINTS` counts."""
     if isinstance(error, RunNotFoundError):
         return "Start a run with: thresher prune DATA --out FOLDER"
-    if skip_flag and isinstance(error, DataError) and error.line is not None and error.line > 1:
-        return f"Use {skip_flag} to leave such rows out, or --set KEY=VALUE to change a setting."
+    if isinstance(error, DataError) and "settings" in parameters:
+        named = [f"--set {shlex.quote(f'{key}={value}')}" for key, value in SETTING.findall(str(error))]
+        if "data.positive" in str(error) and not isinstance(error, LabelError):
+            named.append("--positive for the values that mean 1")
+        if skip_flag and error.line is not None and error.line > 1:
+            named.append(f"{skip_flag} to leave such rows out")
+        if named:
+            return f"Use {', or '.join(named)}."
     kinds = [*type(error).__mro__, *type(error.__cause__).__mro__]  # a bundle of an unknown model: the cause says it
     options = next((HINTS[kind] for kind in kinds if kind in HINTS), {})
     *others, last = [text for name, text in options.items() if name in parameters] or [""]

@@ -1,4 +1,4 @@
-"""What the name of a column says about its numbers: whether they are codes (identifiers) or quantities."""
+"""What the name of a column says about its numbers: whether they are codes (identifiers), quantities or times."""
 
 import re
 
@@ -12,6 +12,8 @@ _CODE_WORDS = {
 }  # fmt: skip
 """A column whose name ends in such a word holds codes, even if they are written as fractions."""
 _CODE_ENDINGS = ("id", "ids", "code", "zip", "type", "category", "hash", "phone")  # without a break: `userid`
+_TIME_WORDS = {"timestamp", "time", "ts", "date", "datetime", "at", "unix", "epoch", "when", "seconds", "ms"}
+"""A column whose name ends in such a word may hold times."""
 _NO_CODES = {"bid", "bids", "paid", "unpaid", "prepaid", "aid", "kid", "kids", "grid", "mid", "fluid", "humid"}
 _THINGS = {
     "user", "customer", "member", "visitor", "buyer", "seller", "merchant", "account", "author", "artist",
@@ -36,7 +38,7 @@ def names_codes(name: str, *, integers: bool) -> bool:
     >>> [name for name in names if names_codes(name, integers=True)]
     ['userId', 'isbn13', 'flight_number']
     """
-    words = [word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+", name)]
+    words = _words(name)
     if not words or words[-1] in _NO_CODES:
         return False
     *before, last = words
@@ -45,3 +47,16 @@ def names_codes(name: str, *, integers: bool) -> bool:
     if not integers or _QUANTITY_WORDS & set(words) or (before and before[0] in _NUMBER_WORDS):
         return False
     return last in _THINGS or bool(before and last in _NUMBER_WORDS) or (last != "number" and last.endswith("number"))
+
+
+def names_time(name: str) -> bool:
+    """Whether a column of this name may hold times.
+
+    >>> [name for name in ["timestamp", "createdAt", "event_ts", "format"] if names_time(name)]
+    ['timestamp', 'createdAt', 'event_ts']
+    """
+    return bool(_TIME_WORDS.intersection(_words(name)[-1:]))
+
+
+def _words(name: str) -> list[str]:
+    return [word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+", name)]

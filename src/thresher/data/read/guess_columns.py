@@ -9,7 +9,7 @@ import polars as pl
 
 from thresher._internal.text import list_first
 from thresher.data.config import DataConfig, FieldConfig
-from thresher.data.read.column_names import LABEL_NAMES, ROW_ID_NAMES, names_codes
+from thresher.data.read.column_names import LABEL_NAMES, ROW_ID_NAMES, names_codes, names_time
 from thresher.data.read.column_values import (
     SHOWN_VALUES,
     LabelValue,
@@ -31,6 +31,9 @@ FEW_BUCKETS = 8  # fewer log² buckets than this say little: quantiles are used 
 FEW_ROWS = 50  # minimum number of values for a hint about a text column
 NEARLY_ALL, OFTEN = 0.9, 0.4
 UNIX_SECONDS = 1e9, 2e9  # 2001 to 2033; integers in this range, or thousand times as large, may be timestamps
+EARLIEST_SECONDS = 1e8  # 1973; of a column whose name says that it holds times
+UNEVEN = 0.1  # largest distance of the distinct values of ids from an even spread over their range
+ROWS_PER_VALUE = 4  # with fewer rows for each value, a quantity as a category would learn nothing
 SEPARATORS = ("|", ";", ",")
 
 
@@ -61,7 +64,7 @@ def guess_columns(sample: Sample, config: DataConfig | None = None) -> Guess:
         if name in roles:
             reasons.append((name, roles[name]))
         elif not config.fields:
-            field, reason = _guess_field(name, frame[name], complete=sample.complete)
+            field, reason = _guess_field(name, frame[name], sample)
             reasons.append((name, reason))
             fields += [] if field is None else [field]
     if not fields and not config.fields:
@@ -131,7 +134,7 @@ def _binary(column: pl.Series, positive: tuple[str, ...]) -> bool:
     return {label_of(value, positive) for value in distinct} == {0, 1}
 
 
-def _guess_field(name: str, column: pl.Series, *, complete: bool) -> tuple[FieldConfig | None, str]:
+def _guess_field(name: str, column: pl.Series, sample: Sample) -> tuple[FieldConfig | None, str]:
     if isinstance(column.dtype, pl.List | pl.Array):
         return FieldConfig(name=name, pooling="mean"), "multi-valued: a list column, pooled by the mean"
     if column.dtype.is_nested():
@@ -146,13 +149,13 @@ def _guess_field(name: str, column: pl.Series, *, complete: bool) -> tuple[Field
         return None, "not used: a row number, different in every row"
     if not name:
         return None, "not used: it has no name"
-    counts = f"{distinct:,} distinct values in {rows:,} rows"
+    counts = f"{distinct:,} distinct value{'s' if distinct != 1 else ''} in {rows:,} rows"
     if text.str.to_lowercase().is_in(["true", "false", ""]).all():
         return FieldConfig(name=name), f"categorical: text, {counts}"
     numbers, broken = as_numbers(column)
     present = numbers[~np.isnan(numbers)]
     # in a small part of many rows, most values of an identifier differ; a row id differs in all of them
-    differ = rows >= FEW_ROWS and distinct >= (NEARLY_ALL * rows if complete else rows)
+    differ = rows >= FEW_ROWS and distinct >= (NEARLY_ALL * rows if sample.complete else rows)
     row_id = "; nearly all values differ: a row id? Drop it" if differ else ""
     if broken.any() or not len(present):
         hint = _text_hint(name, text, len(present), broken)
@@ -162,22 +165,24 @@ def _guess_field(name: str, column: pl.Series, *, complete: bool) -> tuple[Field
         return FieldConfig(name=name), f"categorical: numbers, but codes by its name; {counts}{row_id}"
     if not is_whole:
         return FieldConfig(name=name, transform="quantiles"), f"numeric: fractions, quantile buckets; {counts}"
-    if why := _look_like_codes(text, present):
+    if why := _look_like_codes(name, text, present):
         return FieldConfig(name=name), f"categorical: {why}; {counts}{row_id}"
     if distinct > MANY_VALUES:
+        if not _timestamp_hint(name, present) and _spread_like_ids(present, sample.num_rows or rows):
+            return FieldConfig(name=name), f"categorical: integers spread evenly, as ids are; {counts}"
         return _many_integers(name, present, counts)
     return FieldConfig(name=name), f"categorical: few integers, {counts}"
 
 
-def _look_like_codes(text: pl.Series, present: npt.NDArray[np.float64]) -> str:
+def _look_like_codes(name: str, text: pl.Series, present: npt.NDArray[np.float64]) -> str:
     """Why integers are codes and not quantities, by the way they are written; empty if they are not."""
     digits = text.filter(text != "").str.strip_chars().str.strip_suffix(".0")
     if digits.str.contains(r"^0\d").any():
         return "numbers with leading zeros, so codes"
+    if _timestamp_hint(name, present):
+        return ""
     lengths = digits.str.len_bytes().unique().to_list()
     if len(lengths) > 1 or lengths[0] < CODE_DIGITS or not digits.str.contains(r"^\d+$").all():
-        return ""
-    if _timestamp_hint(present):
         return ""
     hint = ""
     if lengths[0] == 8 and not digits.str.to_date("%Y%m%d", strict=False).has_nulls():
@@ -185,18 +190,33 @@ def _look_like_codes(text: pl.Series, present: npt.NDArray[np.float64]) -> str:
     return f"numbers of {lengths[0]} digits each, so codes{hint}"
 
 
+def _spread_like_ids(present: npt.NDArray[np.float64], num_rows: int) -> bool:
+    """Whether integers recur in the file and lie evenly in their range.
+
+    Ids do, whatever their frequencies. Counts and amounts lie closer together at the small end, or in the middle.
+    """
+    values, counts = np.unique(present, return_counts=True)
+    once, twice = int((counts == 1).sum()), int((counts == 2).sum())
+    num_values = len(values) + once**2 / (2 * max(twice, 1))  # in the file: Chao's estimate from a sample
+    if values[0] < 0 or num_rows < ROWS_PER_VALUE * num_values:
+        return False
+    place = (values - values[0]) / (values[-1] - values[0])
+    return bool(np.abs(place - np.linspace(0, 1, len(values))).max() < UNEVEN)
+
+
 def _many_integers(name: str, present: npt.NDArray[np.float64], counts: str) -> tuple[FieldConfig, str]:
     """A quantity: log² buckets, or quantiles if the values are so close together that few buckets are left."""
-    hint, low, high = _timestamp_hint(present), present.min(), present.max()
+    hint, low, high = _timestamp_hint(name, present), present.min(), present.max()
     if low > 2 and np.log(high) ** 2 - np.log(low) ** 2 < FEW_BUCKETS:
         reason = f"numeric: many integers in a narrow range, quantile buckets; {counts}{hint}"
         return FieldConfig(name=name, transform="quantiles"), reason
     return FieldConfig(name=name, transform="log2"), f"numeric: many integers, log² buckets; {counts}{hint}"
 
 
-def _timestamp_hint(present: npt.NDArray[np.float64]) -> str:
+def _timestamp_hint(name: str, present: npt.NDArray[np.float64]) -> str:
+    earliest = EARLIEST_SECONDS if names_time(name) else UNIX_SECONDS[0]
     for factor, hint in (1, "seconds since 1970? Set"), (1000, "milliseconds since 1970? Divide by 1000 and set"):
-        if UNIX_SECONDS[0] * factor <= present.min() and present.max() < UNIX_SECONDS[1] * factor:
+        if earliest * factor <= present.min() and present.max() < UNIX_SECONDS[1] * factor:
             return f'; {hint} transform = "date", date_format = "unix"'
     return ""
 
@@ -221,7 +241,7 @@ def _text_hint(name: str, text: pl.Series, num_numbers: int, broken: npt.NDArray
     for separator in SEPARATORS:
         if _share(present.str.contains(separator, literal=True)) >= OFTEN:
             return f"several values separated by {separator!r}? Set separator = {separator!r}"
-    if num_numbers >= OFTEN * len(present):
+    if num_numbers >= OFTEN * len(present) and not names_codes(name, integers=True):
         words = text.filter(pl.Series(broken)).value_counts(sort=True)[:, 0].head(3).to_list()
         return f"numbers except for {', '.join(map(repr, words))}? Leave those cells empty to make it numeric"
     return ""

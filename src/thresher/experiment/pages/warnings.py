@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from thresher.report.frontier import Frontier
+from thresher.report.remarks import data_doubts
 
 MAX_MISCALIBRATION = 0.1
 RARE_DROP = 0.005
@@ -21,7 +22,7 @@ def run_warnings(frontier: Frontier) -> list[str]:
             f"Training ended at its last epoch while validation was still improving: {', '.join(improving)}. "
             "More epochs (training.max_epochs) may raise its AUC and change the comparison."
         )
-    found += _floor_warnings(frontier)
+    found += [*data_doubts(frontier), *_floor_warnings(frontier)]
     for point in frontier.points:
         calibration = point.validation_calibration
         if calibration is not None and abs(calibration - 1) > MAX_MISCALIBRATION:
@@ -49,7 +50,7 @@ def _seed_warning(seeds: Sequence[int]) -> str:
     if len(seeds) < 2:
         return "All figures on this page come from one seed. Differences in AUC below 0.001 may be noise."
     return (
-        f"Results are means of {len(seeds)} seeds. Fields, costs and bundles are those of seed {seeds[0]}, whose AUC "
+        f"Results are means of {len(seeds)} seeds. Fields and bundles are those of seed {seeds[0]}, whose AUC "
         "may differ from the mean."
     )
 

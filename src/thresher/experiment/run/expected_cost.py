@@ -89,7 +89,8 @@ class ExpectedCost:
         sizes = "1 size" if self.num_budgets == 1 else f"{self.num_budgets} sizes"
         return (
             f"Effort {self.settings.effort}: about {total:.1f} times the dense training ({listed}, retraining of "
-            f"{sizes} {likely:.1f}, at most {most:.1f}; for a dense training of {dense_epochs} epochs)"
+            f"{sizes} {likely:.1f}, at most {most:.1f}; for a dense training of {dense_epochs} epochs), and the "
+            "training without an embedding"
         )
 
 

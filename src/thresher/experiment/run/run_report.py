@@ -13,7 +13,7 @@ from thresher.experiment.pages.run_page import SeedResult, write_run_page
 from thresher.experiment.run.cost import DENSE, Cost
 from thresher.experiment.run.run_folder import Run
 from thresher.models.model_registry import model_name
-from thresher.report.frontier import SPLITS, Frontier, FrontierPoint, mean_points
+from thresher.report.frontier import SPLITS, Frontier, FrontierPoint, Split, mean_points
 from thresher.report.plots import plot_frontier, plot_kept
 from thresher.training.checkpoint import read_history
 from thresher.training.loop import HISTORY
@@ -44,6 +44,7 @@ def write_report(
         "cost": cost.to_json(),
         "still_improving": improving,
         "auc_standard_error": _standard_errors(table, dense),
+        "validation_labels": dict(zip(("positive", "negative"), _label_counts(table, "validation"), strict=True)),
         "distillation": _distillation(run),
         "effort": run.config.effort,
     }
@@ -58,9 +59,10 @@ def write_report(
     return frontier
 
 
-def write_mean(run: Run, table: EncodedTable, seeds: Sequence[Frontier]) -> Frontier:
+def write_mean(runs: Sequence[Run], table: EncodedTable, seeds: Sequence[Frontier]) -> Frontier:
     """Replace results, figure and page of the first seed by means over all seeds; `by_seed` has the single results."""
-    first = seeds[0]
+    run, first = runs[0], seeds[0]
+    cost = Cost.of([stage for each in runs for stage in _stage_folders(each)])
     (dense,) = mean_points([seed.dense for seed in seeds if seed.dense is not None])
     floors = mean_points([seed.floor for seed in seeds if seed.floor is not None])
     by_seed = [
@@ -70,7 +72,8 @@ def write_mean(run: Run, table: EncodedTable, seeds: Sequence[Frontier]) -> Fron
     metadata = {
         **first.metadata,
         "seeds": [seed.metadata["seed"] for seed in seeds],
-        "seconds": sum(seed.metadata["seconds"] for seed in seeds),
+        "seconds": cost.total_seconds,
+        "cost": cost.to_json(),
         "by_seed": by_seed,
     }
     points = mean_points([point for seed in seeds for point in seed.points])
@@ -79,7 +82,6 @@ def write_mean(run: Run, table: EncodedTable, seeds: Sequence[Frontier]) -> Fron
     frontier.save(run.results)
     plot_frontier(frontier, run.report / "frontier.png")
     if writes_files():
-        runs = [run, *run.further_seeds()]
         results = [
             SeedResult(run=own, frontier=seed, trainings=_trainings(own, seed.points))
             for own, seed in zip(runs, seeds, strict=True)
@@ -93,9 +95,8 @@ def _with_recommendation(frontier: Frontier, run: Run, table: EncodedTable) -> F
     drop = run.config.max_auc_drop
     if drop is None or frontier.dense is None:
         return frontier
-    recommended, labels = frontier.smallest_within(drop), table.split("validation").labels
-    num_positive = int((labels != 0).sum())
-    doubts = drop_doubts(drop, frontier.dense.validation_auc, num_positive, len(labels) - num_positive)
+    recommended = frontier.smallest_within(drop)
+    doubts = drop_doubts(drop, frontier.dense.validation_auc, *_label_counts(table, "validation"))
     found: dict[str, object] = {"recommended": None if recommended is None else recommended.budget}
     if doubts is not None:
         found["doubts"] = doubts
@@ -107,11 +108,17 @@ def _standard_errors(table: EncodedTable, dense: FrontierPoint) -> dict[str, flo
     """Standard error of the dense model's AUC on each split: how much AUC differs between samples of rows."""
     errors: dict[str, float] = {}
     for split in SPLITS:
-        labels, auc = table.split(split).labels, dense.auc(split)
-        num_positive = int((labels != 0).sum())
+        auc = dense.auc(split)
         if auc is not None:
-            errors[split] = auc_standard_error(auc, num_positive, len(labels) - num_positive)
+            errors[split] = auc_standard_error(auc, *_label_counts(table, split))
     return errors
+
+
+def _label_counts(table: EncodedTable, split: Split) -> tuple[int, int]:
+    """Positive and negative rows."""
+    labels = table.split(split).labels
+    num_positive = int((labels != 0).sum())
+    return num_positive, len(labels) - num_positive
 
 
 def drop_doubts(drop: float, dense_auc: float, num_positive: int, num_negative: int) -> str | None:

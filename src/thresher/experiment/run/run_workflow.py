@@ -221,9 +221,10 @@ class RunWorkflow(Workflow[FrontierPoint]):
             choice = self.try_plans() if self.stages.settings.start == "dense" else self.compare_plans()
             chosen = choice.best
             shares = {"share": chosen.retraining, "search_share": chosen.search}
-            failed = {} if choice.failed is None else {"failed": choice.failed}
+            others = {"failed": choice.failed, "decided_by": choice.size}
+            known = {name: value for name, value in others.items() if value is not None}
             if writes_files():
-                write_json(self.run_folder.choice, {**shares, "validation_auc": choice.validation_aucs, **failed})
+                write_json(self.run_folder.choice, {**shares, "validation_auc": choice.validation_aucs, **known})
                 for checkpoint in self.run_folder.trials.glob(f"*/{CHECKPOINT}"):
                     checkpoint.unlink()
             wait_for_files()
