@@ -9,7 +9,7 @@ DEVELOPMENT := $(VENV)/.installed-for-development
 TORCHREC := $(VENV)/.installed-torchrec
 WORKERS ?= 2
 
-.PHONY: install torchrec test lint format types demo docs docs-serve paper paper-quick clean fuzz
+.PHONY: install torchrec test lint format types demo docs docs-serve paper paper-quick clean fuzz crash
 
 install: $(DEVELOPMENT)
 
@@ -74,4 +74,9 @@ clean:
 # Mutates files of every kind of artefact and loads them; exit code 1 if one is accepted with other content or ends in a
 # raw exception, an abort, more than 5 seconds or too much memory.
 fuzz: $(DEVELOPMENT)
-	PYTHONPATH=tests OMP_NUM_THREADS=1 $(BIN)/python -m fuzz.campaign $(or $(TIME),60) $(SEED)
+	PYTHONPATH=tests OMP_NUM_THREADS=1 $(BIN)/python -m fuzz.campaign $(or $(TIME),60) $(if $(SEED),--seed $(SEED)) $(if $(OUT),--out $(OUT))
+
+# Kills and power failures of prune, compare, encode, export and serve; exit code 1 if a resumed task ends with other
+# files. TIME is the limit for the recorded states in seconds; 300 processes are killed after that.
+crash: $(DEVELOPMENT)
+	PYTHONPATH=tests OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 $(BIN)/python -m crash.campaign $(or $(TIME),600) $(if $(SEED),--seed $(SEED)) $(if $(OUT),--out $(OUT))

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import random
+import shutil
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,13 +13,18 @@ import numpy as np
 import polars as pl
 import torch
 
+from fuzz.structure import change_structure, change_toml
+from thresher._internal.settings import load_toml, save_toml
 from thresher.compact.embedding import CompactEmbedding
+from thresher.compact.method_table import load_any_table
+from thresher.compact.table import CompactTable
 from thresher.data.config import DataConfig, FieldConfig
 from thresher.data.encode.encode import encode
 from thresher.data.encode.row_encoder import RowEncoder
 from thresher.data.encode.sources import build_source
 from thresher.data.schema import SPLITS
 from thresher.data.table import EncodedTable
+from thresher.experiment.config import RunConfig
 from thresher.models.model_registry import build_model, model_config
 from thresher.report.frontier import Frontier, FrontierPoint
 from thresher.search.budget import Budget
@@ -39,7 +45,7 @@ class Artefact:
     name: str
     path: Path
     read: Callable[[Path], str]
-    sealed: bool = True  # a manifest or checksum covers it
+    sealed: bool = True  # a manifest or a checksum covers it; people write the others
 
     def files(self) -> list[Path]:
         return sorted(self.path.rglob("*")) if self.path.is_dir() else [self.path]
@@ -78,6 +84,8 @@ def make_corpus(folder: Path) -> list[Artefact]:
         test_auc=0.79, test_logloss=0.41, seed=0,
     )  # fmt: skip
     Frontier(points=(point,), dense=point, metadata={"seconds": 1.5}).save(folder / "results.json")
+    compact = Path(shutil.copy(folder / "bundle" / "tables" / "embedding.safetensors", folder / "compact.safetensors"))
+    save_toml(RunConfig(data=config, budgets=("10%", "50k")), folder / "config.toml")
     return [
         Artefact("encoded table", folder / "table", _read_table),
         Artefact("bundle", folder / "bundle", _read_bundle),
@@ -85,12 +93,18 @@ def make_corpus(folder: Path) -> list[Artefact]:
         Artefact("ticket", folder / "ticket", _read_ticket),
         Artefact("checkpoint", folder / "c.safetensors", _read_checkpoint),
         Artefact("results", folder / "results.json", _read_results),
+        Artefact("compact table", compact, _read_compact),
+        Artefact("settings", folder / "config.toml", _read_settings, sealed=False),
     ]
 
 
 def mutate(content: bytes, chance: random.Random, donors: list[bytes]) -> bytes:
     """One random change: bits, bytes, blocks, lengths, numbers in text, or another file's content."""
     data, at = bytearray(content), chance.randrange(max(len(content), 1))
+    if chance.random() < 0.4 and (changed := change_structure(content, chance)) is not None:
+        return changed
+    if content.startswith(b"budgets") and chance.random() < 0.6:
+        return change_toml(content, chance)
     match chance.randrange(8):
         case 0 if data:
             data[at] ^= 1 << chance.randrange(8)
@@ -153,6 +167,16 @@ def _read_checkpoint(path: Path) -> str:
     found = Checkpoint.load(path)
     names = sorted(found.tensors)
     return _digest([found.metadata, *names, *(found.tensors[name].numpy() for name in names)])
+
+
+def _read_compact(path: Path) -> str:
+    table = load_any_table(path)
+    assert isinstance(table, CompactTable)
+    return _digest([table.shape, table.lookup(np.arange(min(table.shape[0], 100)))])
+
+
+def _read_settings(path: Path) -> str:
+    return _digest([repr(load_toml(RunConfig, path))])
 
 
 def _read_results(path: Path) -> str:

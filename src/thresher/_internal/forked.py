@@ -5,13 +5,14 @@ cannot be started anew, and torch's OpenMP unless it is limited to the calling t
 """
 
 import os
+import re
 import sys
 from contextlib import suppress
 from pathlib import Path
 
 from thresher.errors import ForkedProcessError
 
-_THREADS_OF_POLARS = ("polars-", "tokio-rt")
+_THREADS_OF_POLARS = re.compile(r"polars-\d|tokio-rt|async-executor")  # its import starts others, which it can lack
 
 
 class _State:
@@ -59,7 +60,7 @@ def _polars_has_threads() -> bool:
         return True  # only Linux lists threads by name
     for task in tasks.iterdir():
         with suppress(OSError):  # the thread has ended
-            if (task / "comm").read_text().startswith(_THREADS_OF_POLARS):
+            if _THREADS_OF_POLARS.match((task / "comm").read_text()):
                 return True
     return False
 

@@ -1,5 +1,6 @@
 """encode: raw files → EncodedTable; and how an encoded table is shown."""
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
@@ -71,7 +72,7 @@ def encode(
         print_json(details)
         return
     _print_encoded(details)
-    print_note(f"\nMore: thresher show {out}", fold=False)
+    print_note(f"\nMore: thresher show {shlex.quote(str(out))}", fold=False)
 
 
 def view_table(folder: Path) -> View:

@@ -1,11 +1,12 @@
 """export: one pruned model of a run as a bundle or for another engine, optionally quantized."""
 
+import shlex
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, cast, get_args
 
 import typer
 
+from thresher._internal.storage.private_folders import private_folder
 from thresher._internal.text import format_bytes, list_first
 from thresher._internal.user_code import import_modules
 from thresher.cli.display.console import Details, handle_errors, print_json
@@ -93,9 +94,9 @@ def export(
 
         check_raw_values(open_bundle(folder))
     details: Details = {"out": str(out), "to": to, "budget": wanted}
-    with TemporaryDirectory() as beside:
+    with private_folder("export") as beside:
         if wanted_type != "fp32":
-            smaller = Path(beside) / "bundle"
+            smaller = beside / "bundle"
             with display(quiet=quiet) as progress:
                 details |= _quantize(folder, smaller, wanted_type, run, retrain=retrain, progress=progress)
             folder = smaller
@@ -114,7 +115,8 @@ def export(
         print_note(f"{value_type}: quantized, AUC not measured. Export from the run to measure it.")
     size = f"{format_bytes(details['bytes'])}, {bundle.num_parameters:,} parameters"
     modules = imports or (() if run is None else run.config.imports)
-    usage = USAGE[to].format(out=out, imports="".join(f" --import {module}" for module in modules))
+    shown = shlex.quote(str(out)) if to == "bundle" else out  # for a shell, or inside quotes of Python
+    usage = USAGE[to].format(out=shown, imports="".join(f" --import {module}" for module in modules))
     print_note(f"{size}{f' ({wanted})' if wanted else ''}. {usage}", fold=False)
 
 

@@ -12,6 +12,8 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
+from thresher.errors import ConfigError
+
 DATA, MODEL, OUTPUT = "Data", "Model and search", "Run and output"
 BUDGETS_HELP = "Target sizes: parameters, shares of the table, bytes (1MB, '1MB bundle'); default 10%,5%,2%,1%."
 _RAW = (
@@ -36,6 +38,9 @@ def expand_options(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def run(**values: Any) -> None:
+        for name, value in values.items():
+            if value == "":
+                raise ConfigError(f"--{name.replace('_', '-')} is empty. Give a value, or leave the option out.")
         for name, group in groups.items():
             values[name] = group(**{item.name: values.pop(item.name) for item in fields(group)})
         command(**values)

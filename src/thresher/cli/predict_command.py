@@ -13,7 +13,7 @@ from thresher._internal.user_code import import_modules
 from thresher.cli.display.console import handle_errors
 from thresher.cli.display.progress import display
 from thresher.cli.options import Imports, option
-from thresher.errors import ConfigError, DataError
+from thresher.errors import ConfigError, DataError, WriteError
 from thresher.report.notes import print_note
 
 if TYPE_CHECKING:
@@ -175,7 +175,10 @@ def _write_parquet(frames: Iterator["pl.DataFrame"], path: Path) -> None:
             except pl.exceptions.PolarsError as error:
                 raise DataError(f"a column of --keep changes its type: {error}. Write .csv or .jsonl.") from error
 
-    register_io_source(parts, schema=schema).sink_parquet(path)
+    try:
+        register_io_source(parts, schema=schema).sink_parquet(path)
+    except pl.exceptions.PolarsError as error:
+        raise WriteError(f"cannot write the predictions: {error}. Free disk space or choose another file.") from error
 
 
 class _UnknownValues:

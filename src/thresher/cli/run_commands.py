@@ -89,7 +89,7 @@ def search(data: DataOptions, model: SearchOptions, run: RunOptions, sources: So
         return
     for ticket in found:
         print(f"{ticket['budget']:>8}  {ticket['num_parameters']:>12,} parameters  {ticket['folder']}")
-    print_note(f"Retrain them with: thresher retrain {run.out}", fold=False)
+    print_note(f"Retrain them with: thresher retrain {shlex.quote(str(run.out))}", fold=False)
 
 
 @handle_errors(repeatable=True)
@@ -116,7 +116,8 @@ def retrain(
     run = Run.open(folder)
     check_settings(run.config)
     if not (run.ticket_folder(run.config.candidate_plans()[0]) / "tickets.json").exists():
-        raise ConfigError(f"The search is not finished. Continue it with: thresher search --out {folder} --resume")
+        again = shlex.join(["thresher", "search", "--out", str(folder), "--resume"])
+        raise ConfigError(f"The search is not finished. Continue it with: {again}")
     with joined_processes() as prints, training_together(Processes.of()), ExitStack() as lock:
         if prints:
             lock.enter_context(exclusive_lock(folder))
@@ -240,7 +241,9 @@ def _describe_distillation(config: "RunConfig", teacher: Mapping[str, Any]) -> s
 
 def _print_skipped(table: "EncodedTable") -> None:
     if skipped := table.metadata.get("skipped", 0):
-        print_note(f"Bad rows left out: {skipped:,}; see them with: thresher show {table.folder}", fold=False)
+        print_note(
+            f"Bad rows left out: {skipped:,}; see them with: thresher show {shlex.quote(str(table.folder))}", fold=False
+        )
 
 
 def _run_config(sources: Sequence[str] | None, data: DataOptions, model: SearchOptions, run: RunOptions) -> "RunConfig":

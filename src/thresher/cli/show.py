@@ -1,5 +1,6 @@
 """show: the contents of a run, comparison, ticket, bundle or encoded table, from its files."""
 
+import shlex
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -78,7 +79,8 @@ def _view(path: Path) -> View:
         raise FormatError(f"{path}: no such file or folder.")
     if path.is_file() and path.suffix.lower() != ".json":
         raise FormatError(
-            f"{path} was not written by Thresher. Look at raw data with: thresher encode {path} --dry-run"
+            f"{path} was not written by Thresher. Look at raw data with: "
+            f"{shlex.join(['thresher', 'encode', str(path)])} --dry-run"
         )
     if path.is_file():
         return _view_results({"kind": "results", "file": str(path)}, Frontier.load(path))

@@ -7,13 +7,14 @@ The loop is in `comparison/sweep.py`; each of its cells runs the workflow.
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import overload
 
 from thresher._internal.storage.files import exclusive_lock
-from thresher.errors import TimeLimitReached
+from thresher.errors import ThresherError, TimeLimitReached
 from thresher.experiment.comparison.compare_config import SETTINGS, CompareConfig
 from thresher.experiment.comparison.compared_points import (
     ComparedPoint,
@@ -105,6 +106,7 @@ def compare(
         progress: a display; by default bars on a terminal, lines in a notebook, and nothing elsewhere.
     """
     folder = output_folder(out, "compare")
+    existed = folder.exists()
     settings, frame = compare_settings(data, folder, label, methods, budgets, config)
     finished = True
     with exclusive_lock(folder), run_progress(progress) as shown:
@@ -113,6 +115,11 @@ def compare(
             sweep.run(frame)
         except TimeLimitReached:
             finished = False
+        except ThresherError:
+            if not existed:
+                with suppress(OSError):  # the folder is not empty
+                    folder.rmdir()
+            raise
     points = load_points(sweep.points_folder)
     figures = draw_comparison(points, lambda model: folder / f"frontier-{model}")
     if points:

@@ -6,8 +6,9 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any, Literal
 
+from thresher._internal.settings import config_from_mapping
 from thresher._internal.storage.files import read_json, write_json
-from thresher.errors import FormatError, ThresherError
+from thresher.errors import ConfigError, FormatError, ThresherError
 
 if TYPE_CHECKING:
     from thresher.training.metrics import Metrics
@@ -89,11 +90,14 @@ class FrontierPoint:
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> "FrontierPoint":
-        """Unknown keys are ignored; a missing key raises `FormatError`."""
+        """Unknown keys are ignored; a missing key or a value of another type raises `FormatError`."""
+        if not isinstance(content, Mapping):
+            raise FormatError(f"a point is {type(content).__name__}, expected an object. Restore or create it again.")
         known = {item.name for item in fields(cls)}
         try:
-            return cls(**{name: value for name, value in content.items() if name in known})
-        except TypeError as error:
+            measured = {name: value for name, value in content.items() if name in known and value is not None}
+            return config_from_mapping(cls, measured)
+        except ConfigError as error:
             raise FormatError(f"incomplete point: {error}") from None
 
 
@@ -163,8 +167,11 @@ class Frontier:
         dense, floor = content.get("dense"), content.get("floor")
         own = {"format_version", "dense", "floor", "points"}
         metadata = {key: value for key, value in content.items() if key not in own}
+        points = content.get("points", [])
+        if not isinstance(points, list):
+            raise FormatError(f"points is {type(points).__name__}, expected a list. Restore or create it again.")
         return cls(
-            points=tuple(FrontierPoint.from_json(point) for point in content.get("points", ())),
+            points=tuple(FrontierPoint.from_json(point) for point in points),
             dense=None if dense is None else FrontierPoint.from_json(dense),
             floor=None if floor is None else FrontierPoint.from_json(floor),
             metadata=metadata,

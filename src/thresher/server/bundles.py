@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from thresher._internal.storage.folder_manifest import read_unchanged
+from thresher._internal.storage.private_folders import private_folder
 from thresher.data.encode.dict_rows import DictRows, NotPlainError
 from thresher.data.schema import Schema
 from thresher.data.table import EncodedRows, read_schema
@@ -132,12 +133,16 @@ def load_bundle(name: str, folder: Path, engine: Engine, *, private: bool = True
         private: map a copy of the files. Otherwise, overwriting a file in place changes the answers of a running
             server, or ends it by a bus error.
     """
+    return read_unchanged(folder, lambda: _load_private(name, folder, engine, private=private))
+
+
+def _load_private(name: str, folder: Path, engine: Engine, *, private: bool) -> ServedBundle:
     version = read_version(folder)
     resolved = folder.resolve()  # a link may change while files are read
     if not private:
         return _load(name, resolved, version, engine)
-    with TemporaryDirectory(prefix="thresher-bundle-") as temporary:  # maps outlive the names of their files
-        copy = Path(temporary) / name
+    with private_folder("bundle") as temporary:  # maps outlive the names of their files
+        copy = temporary / name
         try:
             shutil.copytree(resolved, copy)
             return _load(name, copy, version, engine)

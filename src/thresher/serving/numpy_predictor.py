@@ -13,20 +13,22 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from thresher._internal.storage.documents import damaged_file
 from thresher._internal.storage.folder_manifest import read_unchanged
 from thresher.compact.file import check_finite, map_safetensors
 from thresher.compact.table import CompactTable
 from thresher.data.encode.dict_rows import DictRows
+from thresher.data.table import Bag
 from thresher.data.vocabulary.indexed_vocabulary import IndexedVocabulary
 from thresher.errors import FormatError
 from thresher.serving.few_rows import encode_few
-from thresher.serving.manifest import Manifest, read_manifest
+from thresher.serving.manifest import REMEDY, Manifest, read_manifest
 from thresher.serving.numpy_attention import attention_term
 from thresher.serving.vocabularies import load_vocabularies
 
 if TYPE_CHECKING:
     from thresher.data.encode.row_encoder import RowEncoder
-    from thresher.data.table import Bag, EncodedRows
+    from thresher.data.table import EncodedRows
 
 Floats = npt.NDArray[np.float32]
 MODELS = ("lr", "fm", "deepfm", "autoint")
@@ -49,13 +51,28 @@ class NumpyPredictor:
         if manifest.verified:
             check_finite(manifest.network_path, self.network)
         self.tables = manifest.load_tables(CompactTable.load)
-        self._layers = deep_layers(self.network)
+        with damaged_file(f"bundle {manifest.folder}", REMEDY):  # the parts may not fit each other
+            self._layers = deep_layers(self.network)
+            if manifest.verified:
+                self._predict_unknown()
 
     @classmethod
     def load(cls, folder: str | Path, *, verify: bool = True) -> Self:
         """Open a bundle. `verify=False` skips the checksums."""
         place = Path(folder)
         return read_unchanged(place, lambda: cls(read_manifest(place, verify=verify)))
+
+    def _predict_unknown(self) -> None:
+        """Predict a row of unknown values, which reads every part of the network."""
+        fields = self.schema.fields
+        offsets = np.array(self.schema.field_offsets, np.int32)[[field.pooling is None for field in fields]]
+        dense = np.zeros((1, self.schema.num_dense), np.float32) if self.schema.dense else None
+        bags = [
+            Bag(at, np.empty(0, np.int32), np.zeros(2, np.int64), field.pooling)
+            for at, field in enumerate(fields)
+            if field.pooling is not None
+        ]
+        self.predict_ids(offsets[None], dense, bags)
 
     @cached_property
     def _vocabularies(self) -> list[IndexedVocabulary]:

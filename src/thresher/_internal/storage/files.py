@@ -124,7 +124,7 @@ def clean_up_interrupted_writes(path: Path) -> None:
     """Remove temporary files of `path` that belong to this or a dead process; restore `path` if it was moved aside."""
     for temporary in sorted(path.parent.glob(f".{glob.escape(path.name)}.*")):
         match = _TEMPORARY.fullmatch(temporary.name)
-        if match is None or match["name"] != path.name or _is_other_running_process(int(match["pid"])):
+        if match is None or match["name"] != path.name or is_other_running_process(int(match["pid"])):
             continue
         with suppress(OSError):  # it may belong to another user, which does not prevent writing
             if match["kind"] == "old" and not path.exists():
@@ -178,7 +178,8 @@ def _temporary_path(path: Path, kind: Literal["partial", "old"]) -> Path:
     return path.with_name(f".{path.name}.{os.getpid()}.{kind}")
 
 
-def _is_other_running_process(pid: int) -> bool:
+def is_other_running_process(pid: int) -> bool:
+    """Whether a process of this number runs and is not this one; on Windows, where one cannot ask, True."""
     if pid == os.getpid():
         return False
     if os.name != "posix":

@@ -218,7 +218,7 @@ def _hint(error: ThresherError, skip_flag: str | None, parameters: Collection[st
 def _print_error(message: str, hint: str = "") -> None:
     console = stderr()
     console.print("[bold red]error:[/]", end=" ")
-    console.print(message, markup=False, soft_wrap=True)
+    console.print(printable(message), markup=False, soft_wrap=True)  # it may quote names from files
     if hint:
         console.print(f"hint: {hint}", markup=False, soft_wrap=True)
 

@@ -1,5 +1,6 @@
 """A user's files as a data source: CSV, TSV or Parquet (`FilesSource`), or an encoded table (`EncodedSource`)."""
 
+import logging
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,6 +20,8 @@ from thresher.data.read.text_rows import delimiter_hint
 from thresher.data.schema import DenseColumn, Field, FileFormat, Label, Schema, SplitName
 from thresher.data.table import EncodedTable, read_metadata
 from thresher.errors import ConfigError, DataError, FileFormatError, TableExistsError
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,9 @@ class FilesSource:
 def build_files_source(config: DataConfig) -> FilesSource:
     """Reads a sample of the rows if the label or the fields must be guessed."""
     paths, splits = _split_paths(config)
+    _warn_about_repeated(paths)
+    if config.label is not None and config.label in config.drop:
+        raise ConfigError(f"data.drop names the label column {config.label!r}. Remove it there, or set another label.")
     file_format = resolve_format(paths[0], config.file_format)
     named = [config.label, *(field.column or field.name for field in config.fields), *config.drop]
     named += [*(dense.column or dense.name for dense in config.dense), config.weight, config.split.column]
@@ -82,6 +88,18 @@ def build_files_source(config: DataConfig) -> FilesSource:
         labels = count_labels(sample.frame[plan.label.column], plan.label.positive)
     check_positive(labels, plan.label.positive, file=paths[0], column=plan.label.column)
     return FilesSource(paths, plan, splits, config.file_format, config.block_bytes, guess, labels, sample)
+
+
+def _warn_about_repeated(paths: Sequence[Path]) -> None:
+    """Warn if two paths are one file: copies of its rows would be in both the training and the test split."""
+    seen: dict[Path, Path] = {}
+    for path in paths:
+        if (first := seen.setdefault(path.resolve(), path)) is not path:
+            both = f"{path} is given twice" if first == path else f"{first} and {path} are one file"
+            logger.warning(
+                f"{both}: its rows count twice, and test rows may also be training rows, so metrics are too good. Name "
+                "each file once."
+            )
 
 
 def _check_columns(names: Sequence[str | None], columns: Sequence[str], path: Path) -> None:

@@ -1,5 +1,7 @@
 """Guesses the label and the fields of files from a sample of their rows, with a reason for each column."""
 
+import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +26,8 @@ from thresher.data.read.sample_rows import Sample
 from thresher.data.read.text_rows import single_column_error
 from thresher.data.schema import DatePart
 from thresher.errors import DataError, FileFormatError, LabelError
+
+logger = logging.getLogger(__name__)
 
 MANY_VALUES = 256  # an integer column with more distinct values is a quantity, unless it holds codes
 CODE_DIGITS = 8  # integers that all have the same number of digits, at least this many, are codes
@@ -69,10 +73,22 @@ def guess_columns(sample: Sample, config: DataConfig | None = None) -> Guess:
             fields += [] if field is None else [field]
     if not fields and not config.fields:
         raise DataError("no column is left as a field; set data.fields", file=sample.file)
+    _warn_about_copies(frame, label, [field.column or field.name for field in config.fields or fields])
     unused = tuple(name for name in others if config.fields and name not in roles)
     return Guess(
         label, config.fields or tuple(fields), tuple(reasons), bool(config.fields), unused, labels, sample.description
     )
+
+
+def _warn_about_copies(frame: pl.DataFrame, label: str, columns: Sequence[str]) -> None:
+    """Warn about fields that repeat the label: a model that reads them is of no use for new rows."""
+    labels = as_text(frame[label])
+    for name in dict.fromkeys(columns):
+        if name in frame.columns and not frame[name].dtype.is_nested() and as_text(frame[name]).equals(labels):
+            logger.warning(
+                f"column {name!r} has the same values as the label {label!r}, so predictions would only repeat it. Add "
+                "it to data.drop, or leave it out of the fields."
+            )
 
 
 def _roles_as_set(config: DataConfig) -> dict[str, str]:

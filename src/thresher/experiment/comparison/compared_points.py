@@ -67,9 +67,12 @@ class ComparedPoint:
     def load(cls, path: Path) -> "ComparedPoint":
         content = read_json(path)
         try:
+            FrontierPoint.from_json({"label": "", **content})  # sizes and metrics
             return cls(**{i.name: content[i.name] for i in fields(cls) if i.default is MISSING or i.name in content})
         except KeyError as error:
             raise FormatError(f"{path} is not a result of a comparison: {error} is missing. Delete it.") from None
+        except FormatError as error:
+            raise FormatError(f"{path} is not a result of a comparison: {error}. Delete it.") from None
 
     def frontier_point(self) -> FrontierPoint:
         return FrontierPoint(

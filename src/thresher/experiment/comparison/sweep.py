@@ -20,6 +20,7 @@ from thresher.data.table import EncodedTable
 from thresher.embeddings.base import EmbeddingConfig
 from thresher.embeddings.method_registry import describe_settings, frontier_points, method_grid
 from thresher.embeddings.uniform import UniformConfig
+from thresher.errors import ThresherError, TimeLimitReached
 from thresher.experiment.comparison.choice import Choice
 from thresher.experiment.comparison.compare_cell import Cell
 from thresher.experiment.comparison.compare_config import RIVAL, SETTINGS, CompareConfig, check_comparable
@@ -30,11 +31,12 @@ from thresher.experiment.comparison.compared_points import (
 )
 from thresher.experiment.comparison.searches import searched_together
 from thresher.experiment.config import RunConfig
-from thresher.experiment.data_argument import store_frame
+from thresher.experiment.data_argument import DATA_FILE, store_frame
 from thresher.experiment.floor import NO_EMBEDDING
 from thresher.experiment.prune import encode_data
 from thresher.experiment.retrain import TrainedModel
 from thresher.experiment.run.repair import repair
+from thresher.experiment.run.threads import THREADS, note_threads
 from thresher.models.model_registry import FLOOR, model_config
 from thresher.search.budget import Budget
 from thresher.search.ticket import Ticket
@@ -59,9 +61,23 @@ class Sweep:
         self.place = ""  # number of the current model, method and seed
 
     def run(self, frame: pl.DataFrame | None = None) -> None:
+        """Run what is not finished. A comparison that is refused before its first training step is deleted again."""
+        fresh = not (self.out / SETTINGS).exists()
+        try:
+            self._run(frame)
+        except TimeLimitReached:
+            raise
+        except ThresherError:
+            if fresh and not any(self.out.rglob("history.jsonl")):
+                for name in (THREADS, DATA_FILE, SETTINGS):  # the settings last: the folder is a comparison until then
+                    (self.out / name).unlink(missing_ok=True)
+            raise
+
+    def _run(self, frame: pl.DataFrame | None) -> None:
         check_comparable(self.config, self.out / SETTINGS)
         repair(self.out)
         save_toml(self.config, self.out / SETTINGS)
+        note_threads(self.out)
         if frame is not None:
             store_frame(frame, self.out)
         table = encode_data(self.config.data, self.out / "encoded", self.display)

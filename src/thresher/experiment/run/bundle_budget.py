@@ -5,14 +5,13 @@ those that change predictions most; the other features of a field share one weig
 """
 
 import copy
-import tempfile
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from thresher._internal.storage.private_folders import private_folder
 from thresher.compact.layouts import ValueType, compact_bytes
 from thresher.compact.method_table import StoredEmbedding, to_table
 from thresher.compact.table import CompactTable
@@ -99,9 +98,9 @@ class BundleSizes:
         """Bytes of the bundle of a model, with the longest metadata."""
         numbers = {each.name: LONGEST_NUMBER for each in fields(FrontierPoint)}
         metadata = FrontierPoint(**numbers).to_json()  # type: ignore[arg-type]  # only their length counts
-        with tempfile.TemporaryDirectory() as scratch:
+        with private_folder("sizes") as scratch:
             parts = model, self.config.model, self.encoder
-            return loaded_bytes(save_bundle(Path(scratch) / "bundle", *parts, metadata=metadata))
+            return loaded_bytes(save_bundle(scratch / "bundle", *parts, metadata=metadata))
 
     def _key_bytes(self, kept_rows: NDArray[np.bool_]) -> int:
         """Bytes of the vocabularies if these rows `[N]` keep an entry or a weight."""

@@ -1,6 +1,6 @@
 """Run: the folder of one pruning, and the settings it was started with.
 
-    runs/<name>/{config.toml,data.parquet,encoded,floor,dense,tickets,retrained,bundles,report,results.json}
+    runs/<name>/{config.toml,threads.json,data.parquet,encoded,floor,dense,tickets,retrained,bundles,report,results.json}
 
 Each folder is named after the stage that fills it.
 """
@@ -28,6 +28,7 @@ from thresher.experiment.config import RunConfig, changed_settings
 from thresher.experiment.data_argument import DATA_FILE, store_frame
 from thresher.experiment.run.repair import repair
 from thresher.experiment.run.run_parts import ENCODED, SEEDS, SETTINGS, UNFINISHED, delete_parts, delete_run
+from thresher.experiment.run.threads import note_threads
 from thresher.search.budget import Budget
 from thresher.training.distillation import DistillationPlan, SoftLabels
 
@@ -75,6 +76,7 @@ class Run:
         if stored is not None and not force:
             repair(folder)
         save_toml(config, settings)
+        note_threads(folder)
         if frame is not None:
             if stored is None:  # rows that an interrupted start left behind
                 (folder / DATA_FILE).unlink(missing_ok=True)

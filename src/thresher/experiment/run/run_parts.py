@@ -11,12 +11,13 @@ from thresher.data.config import DataConfig
 from thresher.data.table import other_files
 from thresher.errors import FolderError
 from thresher.experiment.data_argument import DATA_FILE
+from thresher.experiment.run.threads import THREADS
 from thresher.serving.manifest import bundle_file_names
 
 SETTINGS, ENCODED, SEEDS = "config.toml", "encoded", "seeds"
 UNFINISHED = f"{ENCODED}.partial"
 PARTS = {SETTINGS, DATA_FILE, ENCODED, UNFINISHED, "floor", "dense", "tables", "tickets", "retrained", "bundles"}
-PARTS |= {"report", "results.json", SEEDS}
+PARTS |= {"report", "results.json", SEEDS, THREADS}
 """Everything that a run writes at the top of its folder."""
 REPORT_FILES = {"frontier.png", "frontier.svg", "kept.png", "kept.svg", "index.html", "fields.json"}
 
