@@ -27,7 +27,7 @@ $(DEVELOPMENT): $(LIBRARY)
 	$(PIP) -e '.[dev,docs,onnx,peers,serve]'
 	@touch $@
 
-# TorchRec and FBGEMM for CPUs (30 MB), for thresher.integrations.torchrec and its tests, which are skipped without them.
+# TorchRec and FBGEMM for CPUs (45 MB), for thresher.integrations.torchrec and its tests, which are skipped without them.
 torchrec: $(TORCHREC)
 
 $(TORCHREC): requirements-torchrec.txt $(DEVELOPMENT)

@@ -13,13 +13,14 @@ with warnings.catch_warnings():
 
 from integrations import torchrec_models as toys
 from processes import run_in_processes
-from thresher import Searcher, compact_, load_ticket, save_ticket
-from thresher.errors import AttachError, BudgetError, ConfigError
+from thresher import Budget, MaskTicket, Searcher, compact_, load_ticket, save_ticket
+from thresher.errors import AttachError, BudgetError, ConfigError, ThresherError
 from thresher.integrations import torchrec as pruning
 from thresher.integrations.torchrec.global_cut import global_top_masks
 from thresher.integrations.torchrec.shards import Shard
 from thresher.kernels.top_scores import ScoresInMemory, top_masks
 from thresher.search.schedule import Plan
+from thresher.search.ticket import Provenance, kept_weights
 
 STEPS = 60
 CASES = [(True, ("row", "row", "row")), (True, ("column", "data", "table")), (False, ("row", "column", "row"))]
@@ -179,6 +180,18 @@ def retrain(rank, ticket):
     return {name: value.detach() for name, value in model.state_dict().items()}
 
 
+def retrain_dropped(rank, ticket):
+    """A ticket of whole rows as smaller tables, sharded with fused optimizers, against one process."""
+    model, alone = toys.Clicks(), toys.Clicks()
+    for one in (model, alone):
+        pruning.drop_rows_(one, ticket)
+    toys.train(alone, list(alone.parameters()), 10)
+    sharded = toys.shard(model, ["row"] * 3, within="tables.collection")
+    toys.train(sharded, list(sharded.parameters()), 10, rank=rank)
+    weight = alone.get_parameter("layer.weight")
+    return torch.allclose(dict(sharded.named_parameters())["layer.weight"], weight, atol=1e-5)
+
+
 def search_attached(rank):
     """Learned thresholds on collections that DistributedModelParallel keeps whole."""
     model = toys.Clicks(bags=False)
@@ -196,6 +209,8 @@ def in_two_processes(rank, ticket_file):
     if rank == 0:
         save_ticket(found[0][0][-1], ticket_file)
     torch.distributed.barrier()
+    rows = next(ticket for ticket in found[0][0] if ticket.budget.unit == "rows")
+    assert retrain_dropped(rank, rows)
     return found, retrain(rank, load_ticket(ticket_file)), search_attached(rank)
 
 
@@ -270,3 +285,55 @@ def test_detach_lets_a_collection_be_sharded_again():
     assert type(model.tables).__name__ == "UnshardedEmbeddingBagCollection"
     pruning.detach_(model)
     assert type(model.tables) is toys.torchrec.EmbeddingBagCollection
+
+
+def row_ticket(model):
+    """A ticket that keeps 30 % of the rows of two of the tables."""
+    draw, masks = torch.Generator().manual_seed(1), {}
+    prefix = "tables.embedding_bags" if model.bags else "tables.embeddings"
+    for name in ("t_user", "t_item"):
+        weight = model.get_parameter(f"{prefix}.{name}.weight")
+        masks[f"{prefix}.{name}"] = (torch.rand(len(weight), 1, generator=draw) < 0.3).expand(weight.shape).clone()
+    weights = kept_weights(model, masks)
+    return MaskTicket(Budget.parse("30%rows"), masks, weights, weights, Provenance("test", 0, 0, 0))
+
+
+def ragged(weighted):
+    """Bags of none to three ids, also of dropped rows."""
+    draw = torch.Generator().manual_seed(2)
+    lengths = torch.randint(4, (len(toys.SIZES) * 20,), generator=draw)
+    per_feature = lengths.view(len(toys.SIZES), -1).sum(1).tolist()
+    sizes = zip(toys.SIZES.values(), per_feature, strict=True)
+    ids = torch.cat([torch.randint(rows, (count,), generator=draw) for rows, count in sizes])
+    weights = torch.rand(len(ids), generator=draw) if weighted else None
+    return toys.torchrec.KeyedJaggedTensor(list(toys.SIZES), ids, weights, lengths=lengths)
+
+
+@pytest.mark.parametrize("kind", ["sum", "mean", "weighted", "sequence"])
+def test_dropped_rows_and_remapped_ids_give_the_vectors_of_zeros(kind):
+    config = {"pooling": toys.torchrec.PoolingType.MEAN} if kind == "mean" else {}
+    model, compact = (toys.Clicks(bags=kind != "sequence", weighted=kind == "weighted", **config) for _ in range(2))
+    ticket = row_ticket(model)
+    ticket.apply_(compact)
+    assert pruning.drop_rows_(model, ticket) == ["tables"]
+    assert max(len(value) for name, value in model.named_parameters() if "t_item" in name) < 15
+    found, expected = model.tables(ragged(kind == "weighted")), compact.tables(ragged(kind == "weighted"))
+    if kind == "sequence":
+        for name in toys.SIZES:
+            assert torch.equal(found[name].values(), expected[name].values())
+            assert torch.equal(found[name].lengths(), expected[name].lengths())
+    else:
+        assert found.keys() == expected.keys()
+        assert torch.allclose(found.values(), expected.values(), atol=1e-6)
+    if kind != "weighted":
+        toys.train(model, list(model.parameters()), 2)
+
+
+def test_dropping_rows_needs_whole_rows_and_plain_collections():
+    model = toys.Clicks()
+    ticket = row_ticket(model)
+    ticket.masks["tables.embedding_bags.t_user"][0] = torch.arange(toys.WIDTH) < 3
+    with pytest.raises(ThresherError, match=r"keeps parts of rows of .*t_user"):
+        pruning.drop_rows_(model, ticket)
+    with pytest.raises(AttachError, match="not in a plain collection"):
+        pruning.drop_rows_(torch.nn.Sequential(), row_ticket(model))

@@ -32,17 +32,17 @@ WIDTH, BATCH = 8, 64
 class Clicks(nn.Module):
     """Users click items of their group; shops are noise. The last ten users never occur."""
 
-    def __init__(self, bags=True):
+    def __init__(self, bags=True, weighted=False, **settings):
         super().__init__()
         torch.manual_seed(0)
         config, collection = torchrec.EmbeddingConfig, torchrec.EmbeddingCollection
         if bags:
             config, collection = torchrec.EmbeddingBagConfig, torchrec.EmbeddingBagCollection
         tables = [
-            config(name=f"t_{name}", embedding_dim=WIDTH, num_embeddings=size, feature_names=[name])
+            config(name=f"t_{name}", embedding_dim=WIDTH, num_embeddings=size, feature_names=[name], **settings)
             for name, size in SIZES.items()
         ]
-        self.tables, self.bags = collection(tables=tables), bags
+        self.tables, self.bags = collection(tables=tables, **({"is_weighted": True} if weighted else {})), bags
         self.layer = nn.Linear(len(SIZES) * WIDTH, 1)
 
     def forward(self, features):
@@ -67,7 +67,7 @@ def batch(step, rank=None, size=2):
     return features, labels[part]
 
 
-def shard(model, kinds):
+def shard(model, kinds, within="tables"):
     """DistributedModelParallel with a kind of sharding for each table, and stochastic gradient descent."""
     ways = {
         "row": lambda: row_wise(compute_kernel="fused"),
@@ -75,12 +75,13 @@ def shard(model, kinds):
         "column": lambda: column_wise(ranks=list(range(distributed.get_world_size())), compute_kernel="fused"),
         "data": data_parallel,
     }
-    bags = isinstance(model.tables, torchrec.EmbeddingBagCollection)
+    tables = model.get_submodule(within)
+    bags = isinstance(tables, torchrec.EmbeddingBagCollection)
     sharder = (EmbeddingBagCollectionSharder if bags else EmbeddingCollectionSharder)(
         fused_params={"learning_rate": 0.5, "optimizer": EmbOptimType.EXACT_SGD}
     )
     plan = construct_module_sharding_plan(
-        model.tables,
+        tables,
         {name: ways[kind]() for name, kind in zip(names(), kinds, strict=True)},
         sharder=sharder,
         local_size=distributed.get_world_size(),
@@ -91,7 +92,7 @@ def shard(model, kinds):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         sharded = DistributedModelParallel(
-            model, device=torch.device("cpu"), plan=ShardingPlan({"tables": plan}), sharders=[sharder]
+            model, device=torch.device("cpu"), plan=ShardingPlan({within: plan}), sharders=[sharder]
         )
     with torch.no_grad():  # on a CPU, TorchRec draws new weights for an EmbeddingBagCollection
         for name, value in sharded.state_dict().items():

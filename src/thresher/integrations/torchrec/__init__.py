@@ -26,6 +26,7 @@ except ImportError as error:
     ) from error
 
 from thresher.integrations.torchrec.collections import attach_, detach_, keep_unsharded_
+from thresher.integrations.torchrec.dropped_rows import RemappedCollection, drop_rows_
 from thresher.integrations.torchrec.sharded_searcher import ShardedSearcher
 
-__all__ = ["ShardedSearcher", "attach_", "detach_", "keep_unsharded_"]
+__all__ = ["RemappedCollection", "ShardedSearcher", "attach_", "detach_", "drop_rows_", "keep_unsharded_"]
