@@ -18,6 +18,7 @@ from generated_sections import fill
 from run import RESULTS, result_effort
 from thresher._internal.storage.files import read_json
 from thresher.errors import ConfigError
+from thresher.search.budget import Budget
 
 MODELS = {"fm": ("FM", ("20k", "6541")), "deepfm": ("DeepFM", ("8604",)), "autoint": ("AutoInt", ("9000",))}
 """Folder → name and the sizes that the figure shows."""
@@ -108,6 +109,12 @@ def all_points(model: str) -> list[CostPoint]:
     return [point for name in WAYS for point in run_points(model, name)] + post_training_points(model)
 
 
+def dense_auc(model: str) -> float:
+    """Mean test AUC of the dense models of effort `standard`."""
+    seeds = read_json(RESULTS / "movielens-1m" / model / "effort-standard.json")["seeds"].values()
+    return fmean(seed["dense"]["test_auc"] for seed in seeds)
+
+
 def sections() -> dict[str, str]:
     """The tables of docs/search.md."""
     return {f"cost-{model}": "\n".join(_table(name, all_points(model))) for model, (name, _) in MODELS.items()}
@@ -142,26 +149,30 @@ def draw() -> None:
     mpl.use("svg")
     from matplotlib import pyplot
 
-    panels = [(name, size, all_points(model)) for model, (name, sizes) in MODELS.items() for size in sizes]
-    panels = [(name, size, [p for p in points if p.budget == size]) for name, size, points in panels]
-    panels = [panel for panel in panels if panel[2]]
+    panels = [
+        (f"{name}, {int(Budget.parse(size).amount):,} parameters", dense_auc(model), points)
+        for model, (name, sizes) in MODELS.items()
+        for size in sizes
+        if (points := [point for point in all_points(model) if point.budget == size])
+    ]
     figure, axes = pyplot.subplots(1, len(panels), figsize=(3.1 * len(panels), 3.4), squeeze=False)
-    labels = {}
-    for axis, (name, size, points) in zip(axes[0], panels, strict=True):
+    labels: dict[str, Any] = {}
+    for axis, (title, dense, points) in zip(axes[0], panels, strict=True):
+        labels["dense model"] = axis.axhline(dense, color="#666666", linestyle="--", linewidth=1)
         for point in points:
             way = point.way.strip("`")
             labels[way] = axis.errorbar(
                 point.cost, point.test, yerr=point.test_sd, color=point.colour, marker=point.marker,
                 markersize=7, linestyle="", capsize=2, label=way,
             )  # fmt: skip
-        low = min(point.test for point in points if point.marker != "v")
-        axis.set_ylim(min(low, max(point.test for point in points) - 0.004) - 0.0015)
+        shown = [dense, *(point.test for point in points if point.marker != "v")]
+        axis.set_ylim(min(shown) - 0.002, max(shown) + 0.001)
         axis.set_xscale("log")
-        ticks = [tick for tick in (1, 2, 4, 8, 16, 32) if tick <= 1.5 * max(point.cost for point in points)]
-        axis.set_xticks(ticks, [f"{tick}×" for tick in ticks])
+        axis.set_xlim(0.9, 1.4 * max(point.cost for point in points))
+        axis.set_xticks(ticks := [tick for tick in (1, 2, 4, 8, 16, 32) if tick < axis.get_xlim()[1]])
+        axis.set_xticklabels([f"{tick}×" for tick in ticks])
         axis.minorticks_off()
-        axis.set_xlim(0.9)
-        axis.set(title=f"{name}, {size} parameters", xlabel="cost ÷ dense training")
+        axis.set(title=title, xlabel="cost ÷ dense training")
         axis.grid(alpha=0.3)
     axes[0, 0].set_ylabel("test AUC")
     figure.legend(labels.values(), labels.keys(), loc="lower center", ncols=len(labels), fontsize=8, frameon=False)
