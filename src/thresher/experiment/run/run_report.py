@@ -79,9 +79,9 @@ def write_mean(runs: Sequence[Run], table: EncodedTable, seeds: Sequence[Frontie
     points = mean_points([point for seed in seeds for point in seed.points])
     frontier = Frontier(points=tuple(points), dense=dense, floor=floors[0] if floors else None, metadata=metadata)
     frontier = _with_recommendation(frontier, run, table)
-    frontier.save(run.results)
-    plot_frontier(frontier, run.report / "frontier.png")
     if writes_files():
+        frontier.save(run.results)
+        plot_frontier(frontier, run.report / "frontier.png")
         results = [
             SeedResult(run=own, frontier=seed, trainings=_trainings(own, seed.points))
             for own, seed in zip(runs, seeds, strict=True)
