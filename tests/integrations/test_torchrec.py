@@ -16,8 +16,8 @@ from processes import run_in_processes
 from thresher import Budget, MaskTicket, Searcher, compact_, load_ticket, save_ticket
 from thresher.errors import AttachError, BudgetError, ConfigError, ThresherError
 from thresher.integrations import torchrec as pruning
-from thresher.integrations.torchrec.global_cut import global_top_masks
-from thresher.integrations.torchrec.shards import Shard
+from thresher.integrations.sharding.global_cut import global_top_masks
+from thresher.integrations.sharding.shards import Shard
 from thresher.kernels.top_scores import ScoresInMemory, top_masks
 from thresher.search.schedule import Plan
 from thresher.search.ticket import Provenance, kept_weights
