@@ -153,7 +153,7 @@ class Plan:
     num_entries: int
     smallest: int
     num_steps: int
-    halving_steps: float | None = None  # if given, the count halves in so many steps, and may end just below `smallest`
+    halving_steps: float | None = None  # if given, the count halves in it, and may end just below `smallest`
 
     def num_kept(self, step: int) -> int:
         """Entries to keep `step` steps after the warm-up: `N·D · (smallest / N·D)^(step / num_steps)`."""
