@@ -18,7 +18,7 @@ FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 TOLERANCE = 0.01
 NEEDS_EXTRAS = ("thresher.integrations",)
 PUBLIC_MODULES = {"thresher", "thresher.testing", "thresher.errors", "thresher.baselines"}
-PUBLIC_MODULES |= {"thresher.integrations.lightning", "thresher.integrations.spark"}
+PUBLIC_MODULES |= {f"thresher.integrations.{engine}" for engine in ("lightning", "spark", "torchrec")}
 UNCLEAR_WORDS = (
     r"by heart|whoever|nobody|taught|teach(?:es|ing)?|lessons?|kin|so many|told|foreign|mend(?:ed)?|facts|announced?|"
     r"Tomorrow's|passes over|goes on|comes to|in fewer bits|takes? up again"

@@ -15,7 +15,7 @@ def test_the_extra_that_brings_lightning_is_named(monkeypatch):
 
 def test_the_command_that_installs_torchrec_is_named(monkeypatch):
     for name in list(sys.modules):
-        if name.startswith("thresher.integrations.torchrec"):
+        if name.startswith(("thresher.integrations.torchrec", "thresher.integrations.sharding")):
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "torchrec", None)
     with pytest.raises(MissingExtraError, match="make torchrec"):

@@ -16,8 +16,8 @@ from processes import run_in_processes
 from thresher import Budget, MaskTicket, Searcher, compact_, load_ticket, save_ticket
 from thresher.errors import AttachError, BudgetError, ConfigError, ThresherError
 from thresher.integrations import torchrec as pruning
-from thresher.integrations.torchrec.global_cut import global_top_masks
-from thresher.integrations.torchrec.shards import Shard
+from thresher.integrations.sharding.global_cut import global_top_masks
+from thresher.integrations.sharding.shards import Shard
 from thresher.kernels.top_scores import ScoresInMemory, top_masks
 from thresher.search.schedule import Plan
 from thresher.search.ticket import Provenance, kept_weights
@@ -335,5 +335,5 @@ def test_dropping_rows_needs_whole_rows_and_plain_collections():
     ticket.masks["tables.embedding_bags.t_user"][0] = torch.arange(toys.WIDTH) < 3
     with pytest.raises(ThresherError, match=r"keeps parts of rows of .*t_user"):
         pruning.drop_rows_(model, ticket)
-    with pytest.raises(AttachError, match="not in a plain collection"):
+    with pytest.raises(AttachError, match="plain collection inside the model"):
         pruning.drop_rows_(torch.nn.Sequential(), row_ticket(model))

@@ -172,8 +172,8 @@ class DataConfig:
     """Which data to read, from a named source or from files, and how to encode it. In TOML: `[data]`."""
 
     source: str = "files"
-    """`files` for your own files; `movielens-1m`, `criteo`, `avazu`, `synthetic`; `encoded` for an encoded table; or a
-    registered source."""
+    """`files` for your own files; `movielens-1m`, `criteo`, `avazu`, `synthetic`; `encoded` for an encoded table;
+    `ids` for Parquet files of ids; or a registered source."""
     data_dir: str | None = None
     """Folder of a named source's raw files."""
     with_ids: bool = False
@@ -183,6 +183,8 @@ class DataConfig:
 
     paths: tuple[str, ...] = ()
     """Your files: CSV, TSV or Parquet, also gzip or zstd; globs allowed. Of the source `encoded`: its folder."""
+    schema: str | None = None
+    """Of the source `ids`: a TOML file with the fields and their sizes (docs/data_sources.md)."""
     label: str | None = None
     """Label column. Absent: guessed."""
     positive: tuple[str, ...] = ()
@@ -242,6 +244,8 @@ class DataConfig:
         for name in ("fields", "label", "dense", "weight", "drop", "columns"):
             if self.source != "files" and getattr(self, name):
                 raise ConfigError(f"data.{name} is for files, not for the source {self.source!r}")
+        if self.schema is not None and self.source != "ids":
+            raise ConfigError(f"data.schema is for the source 'ids', not for {self.source!r}. Remove it")
         if self.new_values == "append" and self.vocabulary_like is None:
             raise SettingsConflictError('data.new_values = "append" needs data.vocabulary_like: the table to extend.')
         if self.split.kind == "files" and self.source != "files":

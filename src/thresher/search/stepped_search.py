@@ -55,5 +55,5 @@ class SteppedSearch(MaskSearch):
         kept = f"{self.num_kept:,} of {self.num_entries:,} entries kept"
         following = [] if self.next_budget is None else [f"next budget {self.next_budget}"]
         cut = ", ".join(str(ticket.budget) for ticket in self.tickets_so_far) or "none yet"
-        facts = ", ".join([f"step {self.current_step:,}", stage, kept, *following])
-        return f"{type(self).__name__}({facts}, tickets: {cut})"
+        progress = ", ".join([f"step {self.current_step:,}", stage, kept, *following])
+        return f"{type(self).__name__}({progress}, tickets: {cut})"

@@ -28,6 +28,7 @@ from thresher._internal.storage.folder_manifest import write_manifest
 from thresher._internal.text import list_first
 from thresher.data.batches.shuffle import prefetched
 from thresher.data.encode.codes_to_ids import Fitted, fit_vocabularies, write_arrays
+from thresher.data.encode.ids_source import IdsSource
 from thresher.data.encode.row_encoder import RowEncoder
 from thresher.data.encode.rows_to_codes import CodedRows
 from thresher.data.encode.sources import DataSource, EncodingPlan, differences, fingerprint
@@ -92,6 +93,13 @@ def _build_or_open(source: DataSource, folder: Path, overwrite: bool, progress: 
 
 
 def _build(source: DataSource, folder: Path, inputs: dict[str, Any], progress: Progress) -> None:
+    if isinstance(source, IdsSource):
+        written = source.write(folder)
+        check_rows(written.rows, written.positives, written.skipped, source.plan, file=source.paths[0].name)
+        write_metadata(folder, inputs, written)
+        shutil.rmtree(folder / SCRATCH)
+        write_manifest(folder, ARTEFACT)
+        return
     known = None if source.plan.vocabulary_like is None else RowEncoder.load(source.plan.vocabulary_like)
     plan = source.plan if known is None else _plan_like(source.plan, known.schema)
     coded = CodedRows(plan, folder / SCRATCH, build_splitter(source), known)

@@ -92,7 +92,7 @@ class DataSource(Protocol):
 
 SourceBuilder = Callable[[DataConfig], DataSource]
 _registry: Registry[SourceBuilder] = Registry(
-    "data source", ("thresher.data.datasets", "thresher.data.encode.user_files")
+    "data source", ("thresher.data.datasets", "thresher.data.encode.user_files", "thresher.data.encode.ids_source")
 )
 
 

@@ -11,7 +11,7 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
-from thresher.integrations.torchrec.shards import Shard
+from thresher.integrations.sharding.shards import Shard
 from thresher.kernels.top_scores import ScoresInMemory, key_chunks, kth_key
 
 

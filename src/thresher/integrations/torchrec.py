@@ -25,8 +25,8 @@ except ImportError as error:
         "repository, or pip install --no-deps -c constraints.txt -r requirements-torchrec.txt"
     ) from error
 
-from thresher.integrations.torchrec.collections import attach_, detach_, keep_unsharded_
-from thresher.integrations.torchrec.dropped_rows import RemappedCollection, drop_rows_
-from thresher.integrations.torchrec.sharded_searcher import ShardedSearcher
+from thresher.integrations.sharding.collections import attach_, detach_, keep_unsharded_
+from thresher.integrations.sharding.dropped_rows import RemappedCollection, drop_rows_
+from thresher.integrations.sharding.sharded_searcher import ShardedSearcher
 
 __all__ = ["RemappedCollection", "ShardedSearcher", "attach_", "detach_", "drop_rows_", "keep_unsharded_"]

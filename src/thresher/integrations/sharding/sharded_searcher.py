@@ -16,8 +16,8 @@ from thresher._internal.mapped_tensors import new_zeros
 from thresher._internal.processes import Processes
 from thresher.embeddings.pep import PepEmbedding
 from thresher.errors import AttachError, BudgetError
-from thresher.integrations.torchrec.global_cut import global_top_masks
-from thresher.integrations.torchrec.shards import sharded_tables
+from thresher.integrations.sharding.global_cut import global_top_masks
+from thresher.integrations.sharding.shards import sharded_tables
 from thresher.search.budget import Budget, parse_budgets
 from thresher.search.mask_search import Scores
 from thresher.search.schedule import Plan, Schedule

@@ -1,0 +1,1 @@
+"""What `thresher.integrations.torchrec` consists of."""
