@@ -83,6 +83,15 @@ def test_a_column_named_like_a_label_must_be_binary(tmp_path: Path, values, held
     assert guess(path, named)["label"] == "label"
 
 
+def test_a_guessed_label_names_columns_of_yes_and_no(tmp_path: Path) -> None:
+    frame = pl.DataFrame({"member": [0, 1, 1, 0], "site": ["a", "b", "a", "b"], "good": ["yes", "no", "No", "yes"]})
+    frame.write_csv(path := tmp_path / "a.csv")
+    assert dict(guess_file(path).reasons)["member"] == (
+        "label: the only 0/1 column; or is it good? Then set label and positive"
+    )
+    assert dict(guess_file(path, DataConfig(label="member")).reasons)["member"] == "label: as set"
+
+
 def test_settings_override_guesses(tmp_path: Path) -> None:
     frame = pl.DataFrame({"stars": ["1", "5", "4"], "click": [0, 1, 0], "c": ["x", "y", "z"]})
     config = DataConfig(label="stars", positive=("4", "5"), drop=("click",))

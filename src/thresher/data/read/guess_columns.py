@@ -39,6 +39,7 @@ EARLIEST_SECONDS = 1e8  # 1973; of a column whose name says that it holds times
 UNEVEN = 0.1  # largest distance of the distinct values of ids from an even spread over their range
 ROWS_PER_VALUE = 4  # with fewer rows for each value, a quantity as a category would learn nothing
 SEPARATORS = ("|", ";", ",")
+YES_AND_NO: list[set[str]] = [{"yes", "no"}, {"y", "n"}, {"true", "false"}, {"t", "f"}, {"1", "-1"}]
 
 
 @dataclass(frozen=True)
@@ -121,15 +122,22 @@ def _guess_label(sample: pl.DataFrame, config: DataConfig, path: Path | None) ->
             if name.lower() == wanted:
                 raise LabelError(_not_binary(name, sample[name], config.positive), file=path, column=name)
     if len(binary) == 1:
-        return binary[0], "the only 0/1 column"
+        return binary[0], f"the only 0/1 column{_other_labels(sample, free, binary)}"
     for name, place in ((sample.columns[0], "first"), (sample.columns[-1], "last")):
         if name in binary:
-            return name, f"the {place} column is 0/1"
+            return name, f"the {place} column is 0/1{_other_labels(sample, free, binary)}"
     if problem := single_column_error(sample.columns):
         raise FileFormatError(problem, file=path)
     found = f"several are 0/1: {list_first(binary, 8)}" if binary else "none is 0/1"
     problem = f"cannot guess the label column ({found})"
     raise LabelError(f"{problem}. Set data.label, and data.positive if its values are not 0/1.", file=path)
+
+
+def _other_labels(sample: pl.DataFrame, free: Sequence[str], binary: Sequence[str]) -> str:
+    """A hint if other columns hold yes and no, or the like, and may be the label."""
+    values = {name: set(as_text(sample[name]).str.to_lowercase().unique().to_list()) for name in free}
+    others = [name for name in free if name not in binary and values[name] in YES_AND_NO]
+    return f"; or is it {list_first(others, 3)}? Then set label and positive" if others else ""
 
 
 def _not_binary(name: str, column: pl.Series, positive: tuple[str, ...]) -> str:
