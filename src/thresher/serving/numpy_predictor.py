@@ -51,7 +51,8 @@ class NumpyPredictor:
             check_finite(manifest.network_path, self.network)
         self.tables = manifest.load_tables(CompactTable.load)
         if manifest.verified:
-            with damaged_file(f"bundle {manifest.folder}", REMEDY):  # the parts may not fit each other
+            # the parts may not fit each other
+            with damaged_file(f"bundle {manifest.folder}", REMEDY), np.errstate(all="ignore"):
                 self._predict_unknown()
 
     @classmethod
