@@ -8,6 +8,7 @@ import cost_curve
 import deploy_pages
 import floor_and_rival
 import readme_table
+import reliability_page
 from generated_sections import fill
 from paper.parts import ablation
 from run import settings_match
@@ -37,6 +38,11 @@ def test_docs_match_the_results_of_third_party_models():
 def test_readme_numbers_match_the_results():
     text = readme_table.README.read_text(encoding="utf-8")
     assert fill(text, readme_table.sections()) == text, "run python benchmarks/readme_table.py"
+
+
+def test_campaigns_in_the_docs_match_the_results():
+    text = reliability_page.PAGE.read_text(encoding="utf-8")
+    assert fill(text, reliability_page.sections()) == text, "run python benchmarks/reliability_page.py"
 
 
 def test_floor_and_rival_in_the_docs_match_the_results():

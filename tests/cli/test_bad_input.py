@@ -221,3 +221,37 @@ def test_full_disk(tmp_path, clicks, fast, max_bytes, finished):
     assert "too large" in done.stderr
     assert str(out) in done.stderr
     assert not list(tmp_path.rglob("*.part*"))
+
+
+def test_control_characters_of_names_do_not_reach_the_terminal(refused, thresher, tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_text("clicked,\x1b[31muser\x1b[0m\n" + "0,a\n1,b\n" * 30)
+    assert "\x1b" not in refused("encode", path, "--label", "click", "--dry-run")
+    shown = thresher("encode", path, "--label", "clicked", "--dry-run")
+    assert "\x1b" not in shown.stderr + shown.stdout
+    assert r"\x1b[31muser" in shown.stderr
+
+
+def test_remedies_can_be_pasted_into_a_shell(refused, tmp_path):
+    (path := tmp_path / "a b; rm c.csv").write_text("x")
+    assert f"thresher encode '{path}' --dry-run" in refused("show", path)
+    run = tmp_path / "my run"
+    run.mkdir()
+    (run / "config.toml").write_text("seed = 1\n")
+    assert f"--out '{run}' --resume" in refused("retrain", run)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="limits the size of files")
+def test_full_disk_while_predictions_are_written(finished, tmp_path):
+    (rows := tmp_path / "rows.csv").write_text("user_id,item_id,price\n" + "u1,i1,2\n" * 20_000)
+    for name in ("out.parquet", "out.csv"):
+        out = tmp_path / name
+        done = subprocess.run(
+            [sys.executable, "-m", "thresher", "predict", finished.out / "bundles" / "50", rows, "--out", out, "--keep",
+             "price"], preexec_fn=limited(2_000), capture_output=True, text=True, check=False,
+            env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
+        )  # fmt: skip
+        assert done.returncode == 2, done.stderr
+        assert "Traceback" not in done.stderr
+        assert "cannot write" in done.stderr
+        assert not list(tmp_path.glob("*out*"))

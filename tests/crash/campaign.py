@@ -31,8 +31,8 @@ KINDS = ("killed", "empty", "zeros", "ext4")
 class Campaign:
     """Counts by task and kind of crash; a violation is also written out, and its state kept if asked for."""
 
-    def __init__(self, folder: Path, end: float, keep: Path | None = None) -> None:
-        self.work, self.folder, self.end, self.keep = folder / "work", folder, end, keep
+    def __init__(self, folder: Path, end: float, keep: Path | None = None, out: Path | None = None) -> None:
+        self.work, self.folder, self.end, self.keep, self.out = folder / "work", folder, end, keep, out
         self.log, self.predictions = folder / "log", 0
         self.counts: dict[str, Counter[str]] = {}
         self.expected: dict[str, dict[str, bytes | None]] = {}
@@ -99,8 +99,8 @@ class Campaign:
             else:
                 self.counts.setdefault(f"{task.name}: {place.parent.name}", Counter())["not tried"] += 1
             shutil.rmtree(place)
-            if number % 200 == 0:
-                write(f"{number} of {len(places)} states")
+            if number % 20 == 0:
+                self.report()
 
     def check(self, task: Task, kind: str, place: str, state: Path | None = None) -> None:
         """Resume the task in the folder as it is, and compare its files."""
@@ -122,8 +122,16 @@ class Campaign:
             name = f"{task.name}-{kind}-{place}".replace(" ", "_")
             shutil.copytree(state, self.keep / name, dirs_exist_ok=True)
 
+    def report(self) -> dict[str, Any]:
+        """The counts so far; also written to the file for them."""
+        summary = self.summary()
+        if self.out is not None:
+            self.out.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+        return summary
+
     def summary(self) -> dict[str, Any]:
         total = sum(self.counts.values(), Counter[str]())
+        del total["not tried"]
         kinds = {name: dict(counts) for name, counts in sorted(self.counts.items())}
         return {"total": dict(total), "predictions_while_replaced": self.predictions, "kinds": kinds}
 
@@ -145,23 +153,21 @@ def main(given: argparse.Namespace) -> int:
     chance, end = random.Random(given.seed), time.monotonic() + given.seconds
     prepare()
     with tempfile.TemporaryDirectory(prefix="crash-") as name:
-        campaign = Campaign(Path(name), end, given.keep)
+        campaign = Campaign(Path(name), end, given.keep, given.out)
         tasks = [task for task in TASKS if not given.task or task.name in given.task]
-        disk = Disk(campaign.folder / "disk.img", campaign.work) if Disk.available() else None
+        disk = Disk(campaign.folder / "disk.img", campaign.work) if given.disk and Disk.available() else None
         if given.states:
             disks = [None] if disk is None else [None, disk]
             places = [place for task in tasks for each in disks for place in campaign.record(task, each)]
             chance.shuffle(places)
             write(f"{len(places)} states")
             campaign.replay(places)
-            _report(campaign, given.out)
         if given.kills:
             kill_and_resume(campaign, tasks, given.kills, chance)
-            _report(campaign, given.out)
         if given.servers:
             counts, campaign.predictions = kill_servers(campaign.folder, given.servers, chance)
             campaign.counts["serve: reloads"] = counts
-        summary = _report(campaign, given.out)
+        summary = campaign.report()
     for kind, counts in summary["kinds"].items():
         write(f"{kind:<32} {', '.join(f'{count} {outcome}' for outcome, count in sorted(counts.items()))}")
     violations = summary["total"].get("violation", 0)
@@ -169,17 +175,11 @@ def main(given: argparse.Namespace) -> int:
     return 1 if violations else 0
 
 
-def _report(campaign: Campaign, out: Path | None) -> dict[str, Any]:
-    summary = campaign.summary()
-    if out is not None:
-        out.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
-    return summary
-
-
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Kill tasks, cut their power, resume them and compare.")
     parser.add_argument("seconds", type=float, help="of the recorded states; what is left then is not tried")
     parser.add_argument("--states", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument("--disk", action=argparse.BooleanOptionalAction, default=True, help="also record a real ext4")
     parser.add_argument("--kills", type=int, default=300, help="number of SIGKILLs at random moments")
     parser.add_argument("--servers", type=int, default=20, help="number of servers and writers that are killed")
     parser.add_argument("--task", action="append", help="only this task; may be repeated")

@@ -39,6 +39,7 @@ def kill_and_resume(campaign: "Campaign", tasks: Sequence[Task], number: int, ch
         killed += times
         if times:
             campaign.check(task, f"killed {times} times" if times > 1 else "killed once", f"turn {turn}")
+            campaign.report()
 
 
 def _kill(child: int, seconds: float) -> bool:

@@ -20,7 +20,7 @@ from thresher.data.config import DataConfig, SyntheticConfig
 from thresher.embeddings.method_registry import describe_grid, frontier_points, method_grid, registered_embeddings
 from thresher.embeddings.pep import PepConfig
 from thresher.embeddings.uniform import UniformConfig
-from thresher.errors import ConfigError
+from thresher.errors import ConfigError, ThresherError
 from thresher.experiment.compare import compare
 from thresher.experiment.comparison.compare_config import CompareConfig, with_epochs
 from thresher.search.schedule import SearchConfig
@@ -111,7 +111,7 @@ def test_every_point_is_measured_once_and_nothing_twice(tmp_path, reads_of_test_
         assert (point.search_seconds > 0) == searched
         assert point.search_epochs == (0 if not searched else 3 if point.method == "pep" else 2)
     assert {path.name for path in (tmp_path / "c").iterdir()} == {
-        "settings.toml", "encoded", "cells", "points", "report", "frontier-fm.png", "frontier-fm.svg"
+        "settings.toml", "threads.json", "encoded", "cells", "points", "report", "frontier-fm.png", "frontier-fm.svg"
     }  # fmt: skip
     assert not list((tmp_path / "c").rglob("checkpoint.safetensors"))
 
@@ -397,3 +397,11 @@ def test_the_rival_has_the_bytes_of_pep_and_no_search(tmp_path):
         assert rival.config["min_count"] >= 1
         assert rival.bundle_bytes > rival.storage_bytes
         assert rival.floor_gain_error > 0
+
+
+def test_a_comparison_of_unreadable_data_leaves_nothing(tmp_path):
+    (path := tmp_path / "rows.csv").write_text("label,a\n1,x\n")
+    config = replace(CONFIG, data=DataConfig(paths=(str(path),), label="label"))
+    with pytest.raises(ThresherError):
+        compare(config, out=tmp_path / "out")
+    assert sorted(tmp_path.iterdir()) == [path]

@@ -37,10 +37,10 @@ def write(line: str) -> None:
     sys.stdout.flush()
 
 
-def main(seconds: float, first_seed: int = 0, out: Path | None = None) -> int:
+def main(seconds: float, first_seed: int = 0, out: Path | None = None, only: list[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        corpus = make_corpus(folder)
+        corpus = [artefact for artefact in make_corpus(folder) if not only or artefact.name in only]
         counts: Counter[tuple[str, str, str]] = Counter()
         seed, end = first_seed, time.monotonic() + seconds
         while time.monotonic() < end:
@@ -151,7 +151,8 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Mutate files of every kind of artefact and load them.")
     parser.add_argument("seconds", type=float)
     parser.add_argument("--seed", type=int, default=0, help="the first seed; a batch has one seed")
+    parser.add_argument("--only", action="append", help="only this kind of artefact; may be repeated")
     parser.add_argument("--out", type=Path, help="write the counts by kind here, as JSON")
     given = parser.parse_args()
     assert shutil.disk_usage(tempfile.gettempdir()).free > 1 << 28, "256 MB of disk space are needed"
-    sys.exit(main(given.seconds, given.seed, given.out))
+    sys.exit(main(given.seconds, given.seed, given.out, given.only))

@@ -51,7 +51,8 @@ class NumpyPredictor:
         if manifest.verified:
             check_finite(manifest.network_path, self.network)
         self.tables = manifest.load_tables(CompactTable.load)
-        with damaged_file(f"bundle {manifest.folder}", REMEDY):  # the parts may not fit each other
+        # the parts may not fit each other
+        with damaged_file(f"bundle {manifest.folder}", REMEDY), np.errstate(all="ignore"):
             self._layers = deep_layers(self.network)
             if manifest.verified:
                 self._predict_unknown()

@@ -400,3 +400,26 @@ def test_a_split_with_one_class_raises_before_training(tmp_path: Path, name: str
     table = make(tmp_path, frame().with_columns(click=negative), split=SplitConfig(by="column", column="part"))
     with pytest.raises(DataError, match=f"labels of the {name} split are 0, but AUC needs both 0 and 1"):
         SplitBatches.of(table, 16, seed=0)
+
+
+def test_one_file_given_twice_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "rows.csv"
+    frame().write_csv(path)
+    (tmp_path / "link.csv").symlink_to(path)
+    fields = (FieldConfig(name="site"),)
+    for other, said in ((path, "is given twice"), (tmp_path / "link.csv", "are one file")):
+        caplog.clear()
+        build_source(DataConfig(paths=(str(path), str(other)), label="click", fields=fields))
+        assert said in caplog.text
+
+
+def test_a_label_that_is_dropped_or_repeated(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "rows.csv"
+    frame().with_columns(copy=pl.col("click")).write_csv(path)
+    with pytest.raises(ConfigError, match=r"data\.drop names the label column 'click'"):
+        build_source(DataConfig(paths=(str(path),), label="click", drop=("click",)))
+    build_source(DataConfig(paths=(str(path),), label="click"))
+    assert "column 'copy' has the same values as the label 'click'" in caplog.text
+    caplog.clear()
+    build_source(DataConfig(paths=(str(path),), label="click", drop=("copy",)))
+    assert "same values" not in caplog.text

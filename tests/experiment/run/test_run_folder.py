@@ -28,14 +28,14 @@ def content(folder):
 def test_force_throws_a_run_away(run):
     (run.folder / ".results.json.1.partial").write_text("half")
     Run.start(run.folder, RunConfig(seed=1), force=True)
-    assert content(run.folder) == ["config.toml"]
+    assert content(run.folder) == ["config.toml", "threads.json"]
     assert Run.open(run.folder).config.seed == 1
 
 
 def test_force_in_the_folder_one_stands_in(run, monkeypatch):
     monkeypatch.chdir(run.folder)
     Run.start(run.folder.relative_to(run.folder), RunConfig(seed=1), force=True)
-    assert content(run.folder) == ["config.toml"]
+    assert content(run.folder) == ["config.toml", "threads.json"]
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_a_folder_with_only_an_encoded_table_is_free(run):
     assert (run.encoded / "table.json").exists()
     (run.folder / "config.toml").unlink()
     Run.start(run.folder, RunConfig(), force=True)
-    assert content(run.folder) == ["config.toml"]
+    assert content(run.folder) == ["config.toml", "threads.json"]
 
 
 def test_a_folder_that_only_bears_the_name_of_a_table_is_none(tmp_path):

@@ -59,6 +59,9 @@ def guess_columns(sample: Sample, config: DataConfig | None = None) -> Guess:
     """Guess the label and fields of files; what `config` sets (label, fields, drop, positive) is used as it is."""
     config, frame = config or DataConfig(), sample.frame
     label, why = _guess_label(frame, config, sample.file)
+    if frame[label].dtype.is_nested():
+        problem = f"has type {str(frame[label].dtype).lower()}; a label has one value per row. Set data.label"
+        raise LabelError(problem, file=sample.file, column=label)
     labels = count_labels(frame[label], config.positive)
     if config.positive or any(each.meaning is None for each in labels):
         why += f"; {describe_labels(labels)}"

@@ -28,7 +28,7 @@ from thresher.experiment.config import RunConfig, changed_settings
 from thresher.experiment.data_argument import DATA_FILE, store_frame
 from thresher.experiment.run.repair import repair
 from thresher.experiment.run.run_parts import ENCODED, SEEDS, SETTINGS, UNFINISHED, delete_parts, delete_run
-from thresher.experiment.run.threads import note_threads
+from thresher.experiment.run.threads import THREADS, note_threads
 from thresher.search.budget import Budget
 from thresher.training.distillation import DistillationPlan, SoftLabels
 
@@ -248,6 +248,8 @@ def _load_settings(settings: Path) -> RunConfig:
 def _is_free(folder: Path) -> bool:
     """Whether a run can start here: the folder is empty, or holds only an encoded table."""
     return not folder.exists() or all(
-        (path.name == ENCODED and (path / "table.json").exists()) or path.name == UNFINISHED or is_temporary_path(path)
+        (path.name == ENCODED and (path / "table.json").exists())
+        or path.name in (UNFINISHED, THREADS)
+        or is_temporary_path(path)
         for path in folder.iterdir()
     )
