@@ -132,6 +132,12 @@ def test_short_trainings_end_inside_a_long_epoch():
     assert fast.retraining_config(50, 50_000, soft_labels=True).max_epochs == 3
 
 
+def test_retraining_on_few_rows_is_more_than_a_few_steps():
+    fast = StageSettings(effort="fast", search=SearchConfig(), training=TrainingConfig())
+    lengths = {steps: fast.retraining_config(10, steps, soft_labels=True).max_epochs for steps in (16, 125, 600)}
+    assert lengths == {16: 5, 125: 4, 600: 1}
+
+
 def test_the_published_way_and_methods_without_a_dense_start():
     training = TrainingConfig()
     paper = StageSettings(effort="paper", search=SearchConfig(), training=training)

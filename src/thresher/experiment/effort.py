@@ -51,19 +51,24 @@ TRIAL_EPOCHS = 2
 """Length of the training on which labels are tried, unless an effort shortens it."""
 LONG_EPOCH = 1000
 """Steps of an epoch above which short trainings may end inside it, but not before this number of steps."""
+FEWEST_STEPS = 500
+"""Steps of a short training on few rows, unless half of the dense training is shorter."""
 
 
-def training_length(epochs: float, steps_per_epoch: int) -> float:
-    """Whole epochs, at least one; or a part of a long epoch.
+def training_length(share: float, dense_epochs: float, steps_per_epoch: int) -> float:
+    """A share of the dense training, in whole epochs or in a part of a long epoch; longer if that is only a few steps.
 
-    >>> [training_length(epochs, steps_per_epoch=500) for epochs in (0.1, 2.4)]
+    >>> [training_length(share, 10, steps_per_epoch=500) for share in (0.01, 0.24)]
     [1, 2]
-    >>> [training_length(epochs, steps_per_epoch=5000) for epochs in (0.1, 0.5, 2.4)]
+    >>> [training_length(share, 10, steps_per_epoch=5000) for share in (0.01, 0.05, 0.24)]
     [0.2, 0.5, 2]
+    >>> [training_length(0.01, dense_epochs, steps_per_epoch=50) for dense_epochs in (10, 40)]
+    [5, 10]
     """
-    if epochs >= 1 or steps_per_epoch <= LONG_EPOCH:
-        return max(1, round(epochs))
-    return max(epochs, LONG_EPOCH / steps_per_epoch)
+    epochs = share * dense_epochs
+    if epochs < 1 and steps_per_epoch > LONG_EPOCH:
+        return max(epochs, LONG_EPOCH / steps_per_epoch)
+    return max(1, round(epochs), round(min(FEWEST_STEPS / steps_per_epoch, dense_epochs / 2)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,8 +144,8 @@ class StageSettings:
             return TRIAL_EPOCHS
         if steps_per_epoch <= LONG_EPOCH:
             return preset.trial_epochs
-        share = preset.trial_share * (dense_epochs or UNKNOWN_DENSE_EPOCHS)
-        return min(preset.trial_epochs, training_length(share, steps_per_epoch))
+        dense_epochs = dense_epochs or UNKNOWN_DENSE_EPOCHS
+        return min(preset.trial_epochs, training_length(preset.trial_share, dense_epochs, steps_per_epoch))
 
     @property
     def resolved_rewind(self) -> Rewind:
@@ -180,8 +185,8 @@ class StageSettings:
             if factor is None:
                 factor = preset.rate_factor(config.optimizer.learning_rate, soft_labels=soft_labels)
             patience = preset.patience if patience is None else patience
-            share = preset.retraining_share * (dense_epochs or UNKNOWN_DENSE_EPOCHS)
-            epochs = training_length(share, steps_per_epoch)
+            dense_epochs = dense_epochs or UNKNOWN_DENSE_EPOCHS
+            epochs = training_length(preset.retraining_share, dense_epochs, steps_per_epoch)
             max_epochs = min(epochs, config.max_epochs) if max_epochs is None else max_epochs
         rate = config.optimizer.learning_rate * (1.0 if factor is None else factor)
         return replace(
