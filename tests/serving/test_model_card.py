@@ -25,6 +25,15 @@ def test_card_has_sizes_metrics_and_columns():
     assert "rare rows |" not in card
 
 
+def test_card_names_the_data_and_its_split():
+    data = {"source": "clicks.csv", "split": "by time (column day)", "rows": {"train": 80_000, "test": 1_000}}
+    card = model_card("fm", SCHEMA, {}, {"data": data}, "0.1.0")
+    assert "- Source: clicks.csv\n- Split: by time (column day)\n- Rows: 80,000 train, 1,000 test\n" in card
+    assert "## Data" not in model_card("fm", SCHEMA, {}, {}, "0.1.0")
+    for damaged in ("x", {"rows": 3}, {"rows": {"train": "many"}}):  # bundles may come from anybody
+        assert "Rows:" not in model_card("fm", SCHEMA, {}, {"data": damaged}, "0.1.0")
+
+
 def test_names_from_the_data_stay_in_their_cell():
     card = model_card("fm", SCHEMA, {}, {}, "0.1.0")
     assert "| `a¦b'c d` | 3 values" in card

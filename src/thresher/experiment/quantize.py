@@ -61,7 +61,8 @@ def quantize_bundle(
     point = _measure(
         run, rounded, data, label=str(bundle.metadata.get("label", "")), budget=bundle.metadata.get("budget")
     )
-    write(model=rounded.model, metadata={**point.to_json(), "value_type": value_type, "quantization_aware": retrain})
+    stored = {"value_type": value_type, "quantization_aware": retrain, "data": bundle.metadata.get("data")}
+    write(model=rounded.model, metadata={**point.to_json(), **stored})
     return QuantizedBundle(rounded, point, before.auc)
 
 

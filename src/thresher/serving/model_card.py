@@ -30,14 +30,15 @@ def model_card(
     Args:
         model: the registered name of the model.
         tables: shape of each table before pruning.
-        metadata: of the bundle: method, budget, sizes and metrics.
+        metadata: of the bundle: method, budget, sizes, metrics and data.
     """
     budget = metadata.get("budget")
     title = f"{model}, pruned to {budget}" if budget else model
     parts = ["---", "library_name: thresher", "pipeline_tag: tabular-classification"]
     parts += ["tags: [recommender, embedding-pruning]", "---", "", f"# {title}", ""]
     parts += [f"Predicts the probability of the label from raw rows. Written by thresher {version}.", ""]
-    parts += ["## Size and quality", "", *_sizes(tables, metadata), "", *_metrics(metadata), "", "## Inputs", ""]
+    parts += ["## Size and quality", "", *_sizes(tables, metadata), "", *_metrics(metadata), ""]
+    parts += [*_data(metadata), "## Inputs", ""]
     parts += [f"Label: `{_inline(schema.label.column)}`.", "", *_fields(schema), "", "## Load it", ""]
     parts.append(LOADING.format(row="{" + ", ".join(f"{name!r}: …" for name in schema.input_columns[:3]) + ", …}"))
     parts += [
@@ -84,6 +85,18 @@ def _metrics(metadata: Mapping[str, Any]) -> list[str]:
     if not rows:
         return ["No metrics were recorded."]
     return ["| metric | validation | test |", "| --- | --- | --- |", *(f"| {' | '.join(row)} |" for row in rows)]
+
+
+def _data(metadata: Mapping[str, Any]) -> list[str]:
+    """The rows that the model was trained and measured on, and how they were split."""
+    data = metadata.get("data")
+    if not isinstance(data, Mapping):
+        return []
+    rows = data.get("rows")
+    counts = rows if isinstance(rows, Mapping) else {}
+    known = [f"{count:,} {name}" for name, count in counts.items() if isinstance(count, int) and isinstance(name, str)]
+    lines = [f"- Source: {_inline(str(data.get('source', '')))}", f"- Split: {_inline(str(data.get('split', '')))}"]
+    return ["## Data", "", *lines, *([f"- Rows: {', '.join(map(_inline, known))}"] if known else []), ""]
 
 
 def _fields(schema: Schema) -> list[str]:

@@ -18,6 +18,7 @@ from thresher.experiment.dense_start import DenseStart
 from thresher.experiment.floor import NO_EMBEDDING, Floor
 from thresher.experiment.retrain import TrainedModel, evaluate_trained
 from thresher.experiment.run.bundle_budget import BundleSizes
+from thresher.experiment.run.data_summary import data_summary
 from thresher.experiment.run.expected_cost import ExpectedCost, RunEstimate
 from thresher.experiment.run.run_folder import Run
 from thresher.experiment.run.run_models import (
@@ -265,9 +266,8 @@ class RunWorkflow(Workflow[FrontierPoint]):
         point = trained.point(label=method_name(config.embedding), budget=str(ticket.budget), seed=config.seed)
         if writes_files():
             encoder, model, folder = RowEncoder.load(run.encoded), trained.model.to("cpu"), run.bundle(ticket.budget)
-            bundle = save_bundle(
-                folder, model, config.model, encoder, metadata=point.to_json(), searched=self.sizes.searched
-            )
+            metadata = {**point.to_json(), "data": data_summary(config.data, self.table)}
+            bundle = save_bundle(folder, model, config.model, encoder, metadata=metadata, searched=self.sizes.searched)
             _finish(run.retrained(ticket.budget), replace(point, bundle_bytes=loaded_bytes(bundle)))
         wait_for_files()
         return FrontierPoint.from_json(read_json(run.retrained(ticket.budget) / "point.json"))
