@@ -13,11 +13,13 @@ from thresher._internal.storage.files import read_json, write_json
 from thresher.errors import ConfigError
 from thresher.experiment.config import RunConfig
 
-RUNS = sorted(
-    path
-    for path in RESULTS.rglob("*.json")
-    if "points" in next(iter(read_json(path).get("seeds", {"": {}}).values()), {}) and "config" in read_json(path)
-)
+def is_run(path: Path) -> bool:
+    content = read_json(path)
+    seeds = content.get("seeds")
+    return "config" in content and isinstance(seeds, dict) and any("points" in seed for seed in seeds.values())
+
+
+RUNS = sorted(path for path in RESULTS.rglob("*.json") if is_run(path))
 EFFORTS = sorted(path for path in RUNS if path.stem.startswith("effort-"))
 
 

@@ -243,7 +243,8 @@ def test_remedies_can_be_pasted_into_a_shell(refused, tmp_path):
 
 @pytest.mark.skipif(sys.platform == "win32", reason="limits the size of files")
 def test_full_disk_while_predictions_are_written(finished, tmp_path):
-    (rows := tmp_path / "rows.csv").write_text("user_id,item_id,price\n" + "u1,i1,2\n" * 20_000)
+    lines = (f"u1,i1,{number}.5\n" for number in range(20_000))  # different prices, which no file format shortens
+    (rows := tmp_path / "rows.csv").write_text("user_id,item_id,price\n" + "".join(lines))
     for name in ("out.parquet", "out.csv"):
         out = tmp_path / name
         done = subprocess.run(

@@ -119,3 +119,6 @@ def test_dlrm_torchrec(tmp_path):
     assert min(numbers(ended.stdout, r"dense: accuracy (\d\.\d+)")) > 0.95
     assert min(numbers(ended.stdout, r"5%: accuracy (\d\.\d+)")) > 0.65
     assert len(numbers(ended.stdout, r": ([\d,]+) bytes")) == 4
+    shown = (EXAMPLES / "outputs" / "08_dlrm_torchrec.txt").read_text(encoding="utf-8")
+    both = ("\n".join(sorted(text.splitlines())) for text in (shown, ended.stdout))  # the processes print in any order
+    assert [line for line, other in make_outputs.lines_shown(*both) if other is None] == []

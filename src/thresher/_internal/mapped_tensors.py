@@ -53,7 +53,7 @@ def new_zeros(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
 
 def copy_of(values: Tensor) -> Tensor:
     """A detached copy, allocated like `new_zeros`; parts of a large table that are all 0 need no memory."""
-    if values.device.type != "cpu" or values.numel() * values.element_size() < LARGE_BYTES:
+    if values.dim() == 0 or values.device.type != "cpu" or values.numel() * values.element_size() < LARGE_BYTES:
         return values.detach().clone()
     copied = new_zeros(*values.shape, dtype=values.dtype)
     num_rows = max(1, CHUNK_ENTRIES * len(values) // values.numel())
