@@ -305,9 +305,11 @@ def test_other_data_or_training_is_refused_in_the_same_folder(tmp_path):
     with pytest.raises(ConfigError, match=r"other settings.*training.max_epochs was 2, is 9"):
         compare(replace(config, training=replace(config.training, max_epochs=9)), out=tmp_path / "c")
     (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "file").write_text("mine")
+    for name in ("data.parquet", "threads.json"):  # a comparison writes files of these names too
+        (tmp_path / "other" / name).write_text("mine")
     with pytest.raises(ConfigError, match="holds no comparison"):
         compare(config, out=tmp_path / "other")
+    assert sorted(path.name for path in (tmp_path / "other").iterdir()) == ["data.parquet", "threads.json"]
 
 
 def test_unknown_names_are_refused_before_anything_runs():

@@ -15,6 +15,7 @@ from time import monotonic
 import polars as pl
 
 from thresher._internal.settings import config_to_mapping, save_toml
+from thresher._internal.storage.files import remove
 from thresher.baselines.frequent import FrequentConfig, min_count_of
 from thresher.data.table import EncodedTable
 from thresher.embeddings.base import EmbeddingConfig
@@ -31,16 +32,16 @@ from thresher.experiment.comparison.compared_points import (
 )
 from thresher.experiment.comparison.searches import searched_together
 from thresher.experiment.config import RunConfig
-from thresher.experiment.data_argument import DATA_FILE, store_frame
+from thresher.experiment.data_argument import store_frame
 from thresher.experiment.floor import NO_EMBEDDING
 from thresher.experiment.prune import encode_data
 from thresher.experiment.retrain import TrainedModel
 from thresher.experiment.run.repair import repair
-from thresher.experiment.run.threads import THREADS, note_threads
+from thresher.experiment.run.threads import note_threads
 from thresher.models.model_registry import FLOOR, model_config
 from thresher.search.budget import Budget
 from thresher.search.ticket import Ticket
-from thresher.training.loop import CHECKPOINT
+from thresher.training.loop import CHECKPOINT, HISTORY
 from thresher.training.metrics import standard_error
 from thresher.training.progress import Grouped
 
@@ -62,19 +63,19 @@ class Sweep:
 
     def run(self, frame: pl.DataFrame | None = None) -> None:
         """Run what is not finished. A comparison that is refused before its first training step is deleted again."""
+        check_comparable(self.config, self.out / SETTINGS)  # a folder without settings is empty
         fresh = not (self.out / SETTINGS).exists()
         try:
             self._run(frame)
         except TimeLimitReached:
             raise
         except ThresherError:
-            if fresh and not any(self.out.rglob("history.jsonl")):
-                for name in (THREADS, DATA_FILE, SETTINGS):  # the settings last: the folder is a comparison until then
-                    (self.out / name).unlink(missing_ok=True)
+            if fresh and not any(self.out.rglob(HISTORY)):
+                for path in sorted(self.out.iterdir(), key=lambda path: path.name == SETTINGS):  # the settings last
+                    remove(path)
             raise
 
     def _run(self, frame: pl.DataFrame | None) -> None:
-        check_comparable(self.config, self.out / SETTINGS)
         repair(self.out)
         save_toml(self.config, self.out / SETTINGS)
         note_threads(self.out)
