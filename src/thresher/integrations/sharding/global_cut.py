@@ -45,8 +45,13 @@ def global_top_masks(
         return int(add_up(torch.tensor(own)))
 
     last = bisect_left(range(sum(sizes)), num_tied, key=count)
-    for mask, each in zip(masks, tied, strict=True):
-        each.keep(mask, last)
+    for index, start, stop, keys in key_chunks(shards):
+        row, column = tied[index].place(last)
+        kept = keys == cut
+        kept[max(0, row + 1 - start) :] = False
+        if start <= row < stop:
+            kept[row - start, column:] = False
+        masks[index][start:stop].logical_or_(kept)
     return masks
 
 
@@ -59,19 +64,11 @@ class _Ties:
 
     def count(self, position: int) -> int:
         """The number of ties at or before a position."""
-        row, column = self._place(position)
+        row, column = self.place(position)
         inside = 0 if column == 0 else int(self._row(row)[:column].sum())
         return int(self.up_to_row[row]) + inside
 
-    def keep(self, mask: Tensor, last: int) -> None:
-        """Add the ties at or before the position `last` to the mask of the shard."""
-        row, column = self._place(last)
-        for at in (self.up_to_row[: row + 1].diff() > 0).nonzero().squeeze(1).tolist():
-            mask[at] |= self._row(at)
-        if column:
-            mask[row, :column] |= self._row(row)[:column]
-
-    def _place(self, position: int) -> tuple[int, int]:
+    def place(self, position: int) -> tuple[int, int]:
         """The rows of the shard that lie before a position, and in the next row the columns at or before it."""
         row, column = divmod(position - self.start, self.width)
         row -= self.shard.first_row
