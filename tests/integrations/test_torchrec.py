@@ -192,6 +192,20 @@ def retrain_dropped(rank, ticket):
     return torch.allclose(dict(sharded.named_parameters())["layer.weight"], weight, atol=1e-5)
 
 
+def search_one_table(rank):
+    """A search of one table beside others that are sharded too."""
+    sharded = toys.shard(toys.Clicks(), ["row", "column", "table"])
+    searcher = pruning.ShardedSearcher(sharded, "50%", steps=10, every=5, where="*t_user")
+    toys.train(sharded, list(sharded.parameters()), 10, searcher.step, rank)
+    ticket, whole = searcher.tickets[0], whole_tables(sharded, searcher)
+    model = toys.Clicks()
+    assert ticket.apply_(model) == list(whole) == ["tables.embedding_bags.t_user"]
+    for name, value in toys.Clicks().state_dict().items():
+        if "t_user" not in name:
+            assert torch.equal(model.state_dict()[name], value)
+            assert not torch.equal(ticket.final.state[name], value)  # trained, in all processes
+
+
 def search_attached(rank):
     """Learned thresholds on collections that DistributedModelParallel keeps whole."""
     model = toys.Clicks(bags=False)
@@ -205,6 +219,7 @@ def search_attached(rank):
 def in_two_processes(rank, ticket_file):
     warnings.simplefilter("ignore")  # of TorchRec on this version of torch
     refuse(rank)
+    search_one_table(rank)
     found = [search(rank, *case) for case in CASES]
     if rank == 0:
         save_ticket(found[0][0][-1], ticket_file)

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
+from torch.distributed._shard.sharded_tensor.api import ShardedTensor
 
 from thresher._internal.mapped_tensors import new_zeros
 from thresher._internal.processes import Processes
 from thresher.embeddings.pep import PepEmbedding
 from thresher.errors import AttachError, BudgetError
 from thresher.integrations.sharding.global_cut import global_top_masks
-from thresher.integrations.sharding.shards import sharded_tables
+from thresher.integrations.sharding.shards import sharded_tables, whole_table
 from thresher.search.budget import Budget, parse_budgets
 from thresher.search.mask_search import Scores
 from thresher.search.schedule import Plan, Schedule
@@ -32,7 +33,8 @@ class ShardedSearcher(SteppedSearch):
     """Prunes the sharded tables of a model towards a list of budgets; every process must create and step its own.
 
     Tickets are those of the unsharded model, equal in all processes. A process holds its shards twice (for the
-    rewind), and at a cut one byte per entry of all searched tables.
+    rewind), and at a cut one byte per entry of all searched tables. Tickets hold sharded tables that are not searched,
+    too: every process gathers them whole, before the search and at each cut.
 
     Args:
         model: what `DistributedModelParallel` returned; tickets rewind to its present state.
@@ -130,10 +132,14 @@ class ShardedSearcher(SteppedSearch):
         return self._gathered(name, mask, "weight")
 
     def model_state(self) -> Mapping[str, Tensor]:
-        """The tensors that every process holds; shards keep their own initial values."""
+        """All tensors but the searched tables, whose shards keep their own initial values; other tables whole."""
         owned = {f"{name}.weight" for name in self.tables}
-        state = self.model.state_dict()
-        return {name: value for name, value in state.items() if isinstance(value, Tensor) and name not in owned}
+        state = {name: value for name, value in self.model.state_dict().items() if name not in owned}
+        return {
+            name: whole_table(value, self._add_up) if isinstance(value, ShardedTensor) else value
+            for name, value in state.items()
+            if isinstance(value, Tensor)
+        }
 
     def present_weights(self, masks: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> Weights:
         return Weights(values, _copies(self.model_state()))

@@ -1,6 +1,6 @@
 """The shards of a DistributedModelParallel model's tables that are in this process."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
@@ -124,3 +124,16 @@ def _table(name: str, value: Tensor, first: bool) -> ShardedTable:
     shards = [Shard(name, weight, row, column) for weight, (row, column) in local]
     by_column = any(part.shard_sizes[1] < width for part in every)
     return ShardedTable(name, (num_rows, width), shards, split_by_column=by_column)
+
+
+def whole_table(value: ShardedTensor, add_up: Callable[[Tensor], Tensor]) -> Tensor:
+    """A table from its shards in all processes; all of them must call it.
+
+    Args:
+        add_up: adds up values of all processes.
+    """
+    whole = torch.zeros(value.metadata().size, dtype=value.dtype)
+    for own in value.local_shards():
+        (row, column), (num_rows, num_columns) = own.metadata.shard_offsets, own.metadata.shard_sizes
+        whole[row : row + num_rows, column : column + num_columns] = own.tensor.detach().cpu()
+    return add_up(whole)
