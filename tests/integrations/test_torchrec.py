@@ -344,6 +344,17 @@ def test_dropped_rows_and_remapped_ids_give_the_vectors_of_zeros(kind):
         toys.train(model, list(model.parameters()), 2)
 
 
+def test_dropping_rows_changes_nothing_if_the_ticket_is_for_another_model():
+    ticket, model = row_ticket(toys.Clicks()), toys.Clicks()
+    with pytest.raises(ConfigError, match="rewind is 'intial'"):
+        pruning.drop_rows_(model, ticket, rewind="intial")
+    model.layer = torch.nn.Linear(model.layer.in_features, 1, bias=False)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    with pytest.raises(ThresherError, match=r"another model: missing \[\], unexpected \['layer.bias'\]"):
+        pruning.drop_rows_(model, ticket)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
 def test_dropping_rows_needs_whole_rows_and_plain_collections():
     model = toys.Clicks()
     ticket = row_ticket(model)

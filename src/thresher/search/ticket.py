@@ -102,12 +102,12 @@ class MaskTicket:
 
     def apply_(self, model: nn.Module, *, rewind: Rewind = "initial") -> Sequence[str]:
         """Replace tables of `model` by compact ones and rewind the model; `random` keeps its weights, masked."""
-        _check_rewind(rewind)
+        check_rewind(rewind)
         for name, mask in self.masks.items():
-            _check_table(model, name, mask)
+            check_table(model, name, mask)
         present = kept_weights(model, self.masks)
         weights = {"initial": self.initial, "random": present, "final": self.final}[rewind]
-        _check_state(present.state, weights.state)
+        check_state(present.state, weights.state)
         for name, mask in self.masks.items():
             positions, placeholder = mask.reshape(-1).nonzero().squeeze(1), self.placeholders.get(name)
             put_compact_(model, name, positions, weights.values[name], placeholder if rewind == "final" else None)
@@ -155,7 +155,7 @@ class SizeTicket:
 
     def apply_(self, model: nn.Module, *, rewind: Rewind = "initial") -> Sequence[str]:
         """Replace the tables of `model` by ones of these sizes and rewind the model; `random` keeps its weights."""
-        _check_rewind(rewind)
+        check_rewind(rewind)
         for name, sizes in self.tables.items():
             table = dict(model.named_modules()).get(name)
             if not isinstance(table, FieldEmbedding) or table.num_features != sum(sizes.runs.group_sizes):
@@ -192,7 +192,7 @@ class SettingsTicket:
 
     def apply_(self, model: nn.Module, *, rewind: Rewind = "initial") -> Sequence[str]:
         """Check that `model` was built with these settings; it keeps its fresh weights."""
-        _check_rewind(rewind)
+        check_rewind(rewind)
         if rewind == "final":
             raise ConfigError(
                 f'rewind = "final" continues a search; method {self.provenance.method!r} has none. Use "initial"'
@@ -237,7 +237,8 @@ def kept_entries(table: Tensor, mask: Tensor) -> Tensor:
     return table.detach()[rows][mask[rows]]
 
 
-def _check_table(model: nn.Module, name: str, mask: Tensor) -> None:
+def check_table(model: nn.Module, name: str, mask: Tensor) -> None:
+    """Raise if the model has no such table as the mask is for."""
     table = dict(model.named_modules(remove_duplicate=False)).get(name)
     if isinstance(table, CompactEmbedding):
         raise ThresherError(f"table {name!r} of the model is already compact. Apply the ticket to a fresh model")
@@ -249,7 +250,7 @@ def _check_table(model: nn.Module, name: str, mask: Tensor) -> None:
         )
 
 
-def _check_state(present: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> None:
+def check_state(present: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> None:
     """Check that the ticket's weights match the model, before the model is changed."""
     missing, unexpected = sorted(present.keys() - weights.keys()), sorted(weights.keys() - present.keys())
     difference = f"missing {missing[:3]}, unexpected {unexpected[:3]}" if missing or unexpected else None
@@ -260,7 +261,8 @@ def _check_state(present: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -
         raise ThresherError(f"the ticket is for another model: {difference}. Build it with the settings of the search")
 
 
-def _check_rewind(rewind: str) -> None:
+def check_rewind(rewind: str) -> None:
+    """Raise if there are no such weights to retrain from."""
     if rewind not in get_args(Rewind):
         raise ConfigError(f"rewind is {rewind!r}; it must be one of {', '.join(get_args(Rewind))}")
 

@@ -20,7 +20,7 @@ from torchrec import (
 )
 
 from thresher.errors import AttachError, ThresherError
-from thresher.search.ticket import MaskTicket, Rewind
+from thresher.search.ticket import MaskTicket, Rewind, check_rewind, check_state, check_table, kept_weights
 
 
 def drop_rows_(model: nn.Module, ticket: MaskTicket, *, rewind: Rewind = "initial") -> list[str]:
@@ -29,6 +29,7 @@ def drop_rows_(model: nn.Module, ticket: MaskTicket, *, rewind: Rewind = "initia
     Returns:
         The names of the replaced collections; the collection inside each is called `collection`.
     """
+    check_rewind(rewind)
     for name, mask in ticket.masks.items():
         if not torch.equal(mask.any(1), mask.all(1)):
             raise ThresherError(
@@ -36,8 +37,11 @@ def drop_rows_(model: nn.Module, ticket: MaskTicket, *, rewind: Rewind = "initia
                 "10%rows, or use ticket.apply_"
             )
     tables = _collections_of(model, ticket)
+    for name, mask in ticket.masks.items():
+        check_table(model, name, mask)
     if rewind != "random":
         weights = ticket.initial if rewind == "initial" else ticket.final
+        check_state(kept_weights(model, ticket.masks).state, weights.state)
         model.load_state_dict(dict(weights.state), strict=False)
         for name, mask in ticket.masks.items():
             with torch.no_grad():
