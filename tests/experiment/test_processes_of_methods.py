@@ -21,7 +21,9 @@ from thresher.models.fm import FmConfig
 from thresher.models.model_registry import build_model
 from thresher.search.find_tickets import find_tickets
 from thresher.search.schedule import SearchConfig
-from thresher.training.fit import TrainingConfig
+from thresher.training.checkpoint import Checkpoint
+from thresher.training.fit import TrainingConfig, fit
+from thresher.training.loop import CHECKPOINT
 from thresher.training.optimizers import OptimizerConfig
 
 FIELDS, NUM_ROWS = [200, 100], 600  # many values are seen by one process only
@@ -88,6 +90,25 @@ def search_and_retrain(embedding):
         training = TrainingConfig(max_epochs=1, optimizer=FAST)
         trained = retrain_ticket(ticket, new_model(ticket.embedding_config(embedding)), data, training)
     return getattr(ticket, "masks", {}), ticket.num_parameters, trained.fit.validation.auc
+
+
+def kept_rows_seen(rank, folder):
+    """The rows marked as seen in the best weights of a checkpoint."""
+    users, items, labels = clicks()
+    ids = torch.stack([users, items + FIELDS[0]], dim=1).int()
+    torch.manual_seed(0)
+    model = build_model(build_embedding(FIELDS, MagnitudeConfig(embedding_dim=4)), FmConfig())
+    with training_together(Processes.of()):
+        fit(model, in_splits((ids,), labels), TrainingConfig(max_epochs=1), seed=0, folder=folder)
+    best = Checkpoint.load(folder / CHECKPOINT).part("controller").part("stopping")
+    return best.tensors["embedding.seen"]
+
+
+def test_the_best_weights_of_a_checkpoint_know_the_rows_that_any_process_has_seen(tmp_path):
+    users, items, _ = clicks()
+    expected = torch.bincount(torch.cat([users, items + FIELDS[0]]), minlength=sum(FIELDS)) > 0
+    for found in run_in_processes(kept_rows_seen, tmp_path):
+        assert torch.equal(found, expected)
 
 
 def run_all(rank, folder):

@@ -193,6 +193,8 @@ class _Run:
             self.history.restore([])
 
     def end_epoch(self, loss: float, metrics: Metrics, watched: Mapping[str, Any]) -> None:
+        if self.processes is not None:
+            unite_seen(self.model, self.processes)  # before the controller copies the best weights
         further = self.controller.after_epoch(self.epoch, metrics)
         self._count_time()
         spent = self.seconds - sum(record["seconds"] for record in self.history.records)
