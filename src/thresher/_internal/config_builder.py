@@ -217,7 +217,8 @@ def describe_type(hint: Any) -> str:
     if origin is Literal:
         return _list_choices(members)
     if origin in (Union, types.UnionType):
-        return " or ".join(describe_type(member) for member in members if member is not types.NoneType)
+        wider = {types.NoneType, int} if float in members else {types.NoneType}  # an integer is a number
+        return " or ".join(describe_type(member) for member in members if member not in wider)
     if origin is tuple:
         return f"an array whose items are {' / '.join(describe_type(m) for m in members if m is not Ellipsis)}"
     if hasattr(hint, "from_config_text"):

@@ -33,7 +33,7 @@ class RetrainingConfig:
     """Multiplies the learning rate of `[training]`. Absent: by `effort`."""
     patience: int | None = None
     """Epochs without improvement after which training stops. Absent: by `effort`."""
-    max_epochs: float | None = None
+    max_epochs: int | float | None = None
     """Most epochs, or a part of one. 0 keeps the values of the search. Absent: by `effort`."""
 
     def __post_init__(self) -> None:

@@ -107,7 +107,7 @@ class EarlyStopping:
 class TrainingConfig:
     """Settings of a training. In TOML: `[training]`."""
 
-    max_epochs: float = 60
+    max_epochs: int | float = 60
     """Most epochs; early stopping usually ends a training before. Raise it if results say that a model was still
     improving. Below 1 it is a part of an epoch: 0.25 trains on a quarter of the rows."""
     batch_size: int = 1024
