@@ -153,6 +153,5 @@ def differences(before: Any, now: Any, where: str = "") -> list[str]:
 
 
 def _short(value: Any) -> str:
-    value = int(value) if isinstance(value, float) and value.is_integer() else value  # as people write it
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 60 else text[:57] + "…"
