@@ -13,6 +13,7 @@ from thresher._internal.storage.files import read_json, write_json
 from thresher.errors import ConfigError
 from thresher.experiment.config import RunConfig
 
+
 def is_run(path: Path) -> bool:
     content = read_json(path)
     seeds = content.get("seeds")
