@@ -23,6 +23,7 @@ from thresher.embeddings.uniform import UniformConfig
 from thresher.errors import ConfigError, ThresherError
 from thresher.experiment.compare import compare
 from thresher.experiment.comparison.compare_config import CompareConfig, with_epochs
+from thresher.experiment.comparison.comparison_text import comparison_text
 from thresher.search.schedule import SearchConfig
 from thresher.search.ticket_files import load_ticket
 from thresher.training.fit import TrainingConfig
@@ -399,6 +400,19 @@ def test_the_rival_has_the_bytes_of_pep_and_no_search(tmp_path):
         assert rival.config["min_count"] >= 1
         assert rival.bundle_bytes > rival.storage_bytes
         assert rival.floor_gain_error > 0
+        assert (rival.equal_bytes_of, pep.equal_bytes_of) == ("pep", None)
+
+
+def test_the_sentence_about_the_rival_names_the_method_whose_bytes_it_has(tmp_path):
+    config = replace(CONFIG, methods=("uniform", "magnitude"), rival=True, seeds=1, budgets=("40%",))
+    compared = compare(config, out=tmp_path)
+    better = [
+        replace(point, test_auc=0.9 if point.method == "frequent" else 0.5)
+        for point in compared.points
+        if point.budget is not None
+    ]
+    text = comparison_text(better, config.budgets)
+    assert "is at least as good as uniform at equal bytes" in " ".join(text.split())
 
 
 def test_a_comparison_of_unreadable_data_leaves_nothing(tmp_path):

@@ -31,6 +31,7 @@ class ComparedPoint:
         floor_gain: validation AUC above the floor's of the same seed; `floor_gain_error` is its standard error.
         still_improving: whether training ended at `max_epochs` instead of by early stopping.
         test_auc_error: standard error of `test_auc`.
+        equal_bytes_of: of the rival: the method whose bytes it has.
     """
 
     source: str
@@ -59,6 +60,7 @@ class ComparedPoint:
     floor_gain_error: float | None = None
     still_improving: bool | None = None
     test_auc_error: float | None = None
+    equal_bytes_of: str | None = None
 
     def save(self, path: Path) -> None:
         write_json(path, asdict(self))

@@ -188,6 +188,7 @@ class Sweep:
                 floor_gain_error=trained.floor_gain_error,
                 still_improving=method != FLOOR and trained.fit.num_epochs >= self.config.training.max_epochs,
                 test_auc_error=standard_error(trained.test),
+                equal_bytes_of=self.config.rivalled if method == RIVAL else None,
                 seconds=search_seconds + trained.fit.seconds,
                 search_seconds=search_seconds,
                 search_epochs=search_epochs,

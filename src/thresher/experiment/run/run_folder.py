@@ -147,8 +147,10 @@ class Run:
         for seed in range(self.config.seed + 1, self.config.seed + self.config.seeds):
             own = replace(self.config, seed=seed, seeds=1)
             runs.append(Run(self.folder / SEEDS / str(seed), own, self.encoded))
-        for run in runs:
-            save_toml(run.config, run.folder / SETTINGS)
+        if writes_files():
+            for run in runs:
+                save_toml(run.config, run.folder / SETTINGS)
+        wait_for_files()
         return runs
 
     @property

@@ -74,6 +74,7 @@ def write_mean(runs: Sequence[Run], table: EncodedTable, seeds: Sequence[Frontie
         "seeds": [seed.metadata["seed"] for seed in seeds],
         "seconds": cost.total_seconds,
         "cost": cost.to_json(),
+        "still_improving": list(dict.fromkeys(name for seed in seeds for name in seed.metadata["still_improving"])),
         "by_seed": by_seed,
     }
     points = mean_points([point for seed in seeds for point in seed.points])
