@@ -30,7 +30,8 @@ WAYS = {
     "cost-iterative-magnitude": ("iterative magnitude", "#D55E00"),
 }  # fmt: skip
 """Result file → name and colour."""
-POST_TRAINING, POST_TRAINING_COLOUR = "post-training.json", "#CC79A7"
+POST_TRAINING, POST_TRAINING_WAY, POST_TRAINING_COLOUR = "post-training.json", "post-training", "#CC79A7"
+TUNED = ", fine-tuned"
 DOCS = Path(__file__).parents[1] / "docs"
 IMAGE, PAGE = DOCS / "images" / "cost", DOCS / "search.md"
 
@@ -79,30 +80,57 @@ def run_points(model: str, name: str) -> list[CostPoint]:
 
 
 def post_training_points(model: str) -> list[CostPoint]:
-    """The best score of post-training at each size, chosen on validation: without training, and fine-tuned."""
+    """Post-training at each size, the best score on validation of every seed: without training, and fine-tuned."""
     path = RESULTS / "movielens-1m" / model / POST_TRAINING
-    rows = read_json(path)["summary"] if path.exists() else []
-    found = []
-    for fine_tuned in (False, True):
-        own = [row for row in rows if ("fine-tuned" in row["score"]) == fine_tuned]
-        for budget in dict.fromkeys(row["budget"] for row in own):
-            same = [row for row in own if row["budget"] == budget and (fine_tuned or row["placeholder"] == "zeros")]
-            best: dict[str, Any] = max(same, key=lambda row: row["validation_auc"]["mean"])
-            several = best["test_auc"]["seeds"] > 1
-            found.append(
-                CostPoint(
-                    way="post-training, fine-tuned" if fine_tuned else "post-training",
-                    colour=POST_TRAINING_COLOUR,
-                    budget=budget,
-                    cost=1 + best["over_dense"]["mean"],
-                    validation=best["validation_auc"]["mean"],
-                    test=best["test_auc"]["mean"],
-                    test_sd=best["test_auc"]["sd"] if several else None,
-                    seeds=best["test_auc"]["seeds"],
-                    marker="^" if fine_tuned else "v",
-                )
-            )
+    seeds = list(read_json(path)["seeds"].values()) if path.exists() else []
+    untrained = [_best_scores(seed["points"]) for seed in seeds]
+    tuned = [{point["budget"]: point for point in seed["points"] if point["score"].endswith(TUNED)} for seed in seeds]
+    points = _post_training(POST_TRAINING_WAY, untrained, [1 + _pass_cost(best) for best in untrained], "v")
+    if all(tuned):
+        costs = [1 + _tuned_cost(seed["points"], chosen) for seed, chosen in zip(seeds, tuned, strict=True)]
+        points += _post_training(f"{POST_TRAINING_WAY}{TUNED}", tuned, costs, "^")
+    return points
+
+
+def _best_scores(points: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Budget → the point with the highest validation AUC, of those that were not fine-tuned, with zeros for pruned."""
+    found: dict[str, dict[str, Any]] = {}
+    for point in points:
+        if point["placeholder"] == "zeros" and not point["score"].endswith(TUNED):
+            best = found.setdefault(point["budget"], point)
+            found[point["budget"]] = max(best, point, key=lambda each: float(each["validation_auc"]))
     return found
+
+
+def _pass_cost(points: dict[str, dict[str, Any]]) -> float:
+    """One pass scores all sizes."""
+    return max(float(point["over_dense"]) for point in points.values())
+
+
+def _tuned_cost(points: list[dict[str, Any]], tuned: dict[str, dict[str, Any]]) -> float:
+    """The pass, and the training of every size."""
+    passes = {(p["score"], p["placeholder"], p["budget"]): p["over_dense"] for p in points}
+    own = [passes[p["score"].removesuffix(TUNED), p["placeholder"], p["budget"]] for p in tuned.values()]
+    return max(own) + sum(p["over_dense"] - cost for p, cost in zip(tuned.values(), own, strict=True))
+
+
+def _post_training(
+    way: str, seeds: list[dict[str, dict[str, Any]]], costs: list[float], marker: str
+) -> list[CostPoint]:
+    return [
+        CostPoint(
+            way=way,
+            colour=POST_TRAINING_COLOUR,
+            budget=budget,
+            cost=fmean(costs),
+            validation=fmean(seed[budget]["validation_auc"] for seed in seeds),
+            test=fmean(seed[budget]["test_auc"] for seed in seeds),
+            test_sd=stdev(seed[budget]["test_auc"] for seed in seeds) if len(seeds) > 1 else None,
+            seeds=len(seeds),
+            marker=marker,
+        )
+        for budget in (seeds[0] if seeds else ())
+    ]
 
 
 def all_points(model: str) -> list[CostPoint]:
@@ -126,10 +154,9 @@ def _table(name: str, points: list[CostPoint]) -> Iterable[str]:
     yield "| --- " * (len(budgets) + 3) + "|"
     for way in dict.fromkeys(point.way for point in points):
         own = [point for point in points if point.way == way]
-        cells = {point.budget: _auc(point) for point in own}
-        costs = sorted({f"{point.cost:.2f}" for point in own})
-        cost = costs[0] if len(costs) == 1 else f"{costs[0]}–{costs[-1]}"
-        yield f"| {way} | {cost} | {' | '.join(cells.get(budget, '–') for budget in budgets)} | {own[0].seeds} |"
+        aucs = {point.budget: _auc(point) for point in own}
+        cells = [way, f"{own[0].cost:.2f}", *(aucs.get(budget, "–") for budget in budgets), str(own[0].seeds)]
+        yield f"| {' | '.join(cells)} |"
 
 
 def _auc(point: CostPoint) -> str:
