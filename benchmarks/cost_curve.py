@@ -30,7 +30,7 @@ WAYS = {
     "cost-iterative-magnitude": ("iterative magnitude", "#D55E00"),
 }  # fmt: skip
 """Result file → name and colour."""
-POST_TRAINING, POST_TRAINING_WAY, POST_TRAINING_COLOUR = "post-training.json", "post-training", "#CC79A7"
+POST_TRAINING, POST_TRAINING_COLOUR = "post-training", "#CC79A7"
 TUNED = ", fine-tuned"
 DOCS = Path(__file__).parents[1] / "docs"
 IMAGE, PAGE = DOCS / "images" / "cost", DOCS / "search.md"
@@ -81,14 +81,14 @@ def run_points(model: str, name: str) -> list[CostPoint]:
 
 def post_training_points(model: str) -> list[CostPoint]:
     """Post-training at each size, the best score on validation of every seed: without training, and fine-tuned."""
-    path = RESULTS / "movielens-1m" / model / POST_TRAINING
+    path = RESULTS / "post_training" / f"movielens-1m-{model}.json"
     seeds = list(read_json(path)["seeds"].values()) if path.exists() else []
     untrained = [_best_scores(seed["points"]) for seed in seeds]
     tuned = [{point["budget"]: point for point in seed["points"] if point["score"].endswith(TUNED)} for seed in seeds]
-    points = _post_training(POST_TRAINING_WAY, untrained, [1 + _pass_cost(best) for best in untrained], "v")
+    points = _post_training(POST_TRAINING, untrained, [1 + _pass_cost(best) for best in untrained], "v")
     if all(tuned):
         costs = [1 + _tuned_cost(seed["points"], chosen) for seed, chosen in zip(seeds, tuned, strict=True)]
-        points += _post_training(f"{POST_TRAINING_WAY}{TUNED}", tuned, costs, "^")
+        points += _post_training(f"{POST_TRAINING}{TUNED}", tuned, costs, "^")
     return points
 
 
@@ -170,7 +170,7 @@ def main() -> None:
 
 
 def draw() -> None:
-    """One panel for each model and size: test AUC over cost."""
+    """One panel for each model and size: test AUC over cost. Post-training without fine-tuning is far below."""
     import matplotlib as mpl
 
     mpl.use("svg")
@@ -180,7 +180,7 @@ def draw() -> None:
         (f"{name}, {int(Budget.parse(size).amount):,} parameters", dense_auc(model), points)
         for model, (name, sizes) in MODELS.items()
         for size in sizes
-        if (points := [point for point in all_points(model) if point.budget == size])
+        if (points := [point for point in all_points(model) if point.budget == size and point.marker != "v"])
     ]
     figure, axes = pyplot.subplots(1, len(panels), figsize=(3.1 * len(panels), 3.4), squeeze=False)
     labels: dict[str, Any] = {}
@@ -192,7 +192,7 @@ def draw() -> None:
                 point.cost, point.test, yerr=point.test_sd, color=point.colour, marker=point.marker,
                 markersize=7, linestyle="", capsize=2, label=way,
             )  # fmt: skip
-        shown = [dense, *(point.test for point in points if point.marker != "v")]
+        shown = [dense, *(point.test for point in points)]
         axis.set_ylim(min(shown) - 0.002, max(shown) + 0.001)
         axis.set_xscale("log")
         axis.set_xlim(0.9, 1.4 * max(point.cost for point in points))

@@ -41,7 +41,7 @@ def main() -> None:
     for folder in arguments.runs:
         run = Run.open(folder)
         budgets = arguments.budgets.split(",") if arguments.budgets else list(run.config.budgets)
-        target = RESULTS / run.config.data.source / model_name(run.config.model) / "post-training.json"
+        target = RESULTS / "post_training" / f"{run.config.data.source}-{model_name(run.config.model)}.json"
         result = read_json(target) if target.exists() else {"seeds": {}}
         result["seeds"][str(run.config.seed)] = measure(run, budgets, fine_tune=arguments.fine_tune)
         result["summary"] = summary(result["seeds"].values())
