@@ -121,7 +121,7 @@ def test_date_parts_and_constant_columns(thresher, tmp_path):
     (path := tmp_path / "days.csv").write_text(
         "clicked,day,month\n" + "".join(f"{row % 2},2024-03-{row % 28 + 1:02},{row % 12}\n" for row in range(200))
     )
-    assert 'dates? Use "day:weekday"' in " ".join(thresher("encode", path, "--dry-run").stderr.split())
+    assert "day date: text of dates, the weekday" in " ".join(thresher("encode", path, "--dry-run").stderr.split())
     words = ["encode", path, "--label", "clicked", "--dry-run", "--fields"]
     shown = thresher(*words, "day:date,month").stdout
     assert "constant in these rows, so without information: day" in shown
