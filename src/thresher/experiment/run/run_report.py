@@ -98,7 +98,9 @@ def _with_recommendation(frontier: Frontier, run: Run, table: EncodedTable) -> F
     if drop is None or frontier.dense is None:
         return frontier
     recommended = frontier.smallest_within(drop)
-    doubts = drop_doubts(drop, frontier.dense.validation_auc, *_label_counts(table, "validation"))
+    doubts = None
+    if recommended is not None:
+        doubts = drop_doubts(drop, frontier.dense.validation_auc, *_label_counts(table, "validation"))
     found: dict[str, object] = {"recommended": None if recommended is None else recommended.budget}
     if doubts is not None:
         found["doubts"] = doubts
