@@ -47,6 +47,32 @@ def test_bad_rows_error_names_the_skip_option(refused, damaged, tmp_path, fast):
     assert "error" in refused("encode", damaged, *LABEL, "--bad-rows", "drop", "--out", tmp_path / "table")
 
 
+def test_text_under_a_numeric_transform(refused, tmp_path):
+    (path := tmp_path / "shops.csv").write_text(
+        "clicked,shop\n" + "".join(f"{row % 2},{'Toys' if row % 9 else 7}\n" for row in range(300))
+    )
+    words = ["encode", path, *LABEL, "--out", tmp_path / "table"]
+    for transform in ("log2", "quantiles", "date"):
+        message = refused(*words, "--fields", f"shop:{transform}")
+        first, second = "without a transform if its values are categories", "--bad-rows skip to leave such rows out"
+        assert 0 < message.index(first) < message.index(second)
+    message = refused(*words, "--fields", "shop:log2", "--bad-rows", "skip")
+    assert f"{path}:3: 266 of 300 rows are bad" in message
+    assert "(column 'shop': 'Toys' is not a number). Check the transform of the column" in message
+
+
+def test_many_skipped_rows_are_a_warning(thresher, tmp_path, fast):
+    rows = "".join(f"{row % 2},u{row % 7},{'none' if row % 10 == 0 else row}\n" for row in range(600))
+    (path := tmp_path / "prices.csv").write_text("clicked,user_id,price\n" + rows)
+    words = [path, *LABEL, "--fields", "user_id,price:log2", "--set", "data.bad_rows=skip", "--budgets", "50"]
+    pruned = thresher("prune", *words, "--out", tmp_path / "run", *fast)
+    assert pruned.exit_code == 0, pruned.stderr
+    expected = "60 of 600 rows (10 %) are bad and were left out. The first: column 'price': 'none' is not a number."
+    assert f"Warning: {expected}" in pruned.stderr
+    assert expected in pruned.stdout
+    assert "60 of 600 rows (10 %) are bad" in (tmp_path / "run" / "report" / "index.html").read_text()
+
+
 def test_skipped_rows_are_counted_and_shown(thresher, damaged, tmp_path, fast):
     words = ["encode", damaged, *LABEL, "--bad-rows", "skip", "--out", tmp_path / "table"]
     printed = thresher(*words)
@@ -95,7 +121,7 @@ def test_date_parts_and_constant_columns(thresher, tmp_path):
     (path := tmp_path / "days.csv").write_text(
         "clicked,day,month\n" + "".join(f"{row % 2},2024-03-{row % 28 + 1:02},{row % 12}\n" for row in range(200))
     )
-    assert 'dates? Use "day:weekday"' in " ".join(thresher("encode", path, "--dry-run").stderr.split())
+    assert "day date: text of dates, the weekday" in " ".join(thresher("encode", path, "--dry-run").stderr.split())
     words = ["encode", path, "--label", "clicked", "--dry-run", "--fields"]
     shown = thresher(*words, "day:date,month").stdout
     assert "constant in these rows, so without information: day" in shown

@@ -153,3 +153,19 @@ def test_output_must_not_be_the_input_file(finished, refused, tmp_path):
         message = refused("predict", finished.out / "bundles" / "50", *words)
         assert "is the input file. Choose another name." in message
     assert rows.read_text() == finished.source.read_text()
+
+
+@pytest.mark.parametrize("text", ["", "\n\n"])
+def test_predict_names_an_empty_file(finished, refused, tmp_path, text):
+    rows = tmp_path / "empty.csv"
+    rows.write_text(text)
+    for words in ([], ["--top-k", "2"]):
+        assert f"{rows}:1: the file is empty" in refused("predict", finished.out / "bundles" / "50", rows, *words)
+
+
+def test_predict_reports_a_file_without_rows(finished, thresher, tmp_path):
+    rows = tmp_path / "header.csv"
+    rows.write_text("user_id,item_id,price\n")
+    for words in ([], ["--keep", "user_id"], ["--top-k", "2"]):
+        result = thresher("predict", finished.out / "bundles" / "50", rows, *words)
+        assert (result.exit_code, result.stderr.strip()) == (0, "0 rows")

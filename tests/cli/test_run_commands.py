@@ -204,3 +204,11 @@ def test_demo_replaces_only_an_earlier_demo(refused, finished, short_demo, tmp_p
         (project / name).write_text("name = 'mine'\n")
         assert error in refused("demo", "--out", project)
     assert {path.name for path in project.iterdir()} == {"config.toml", "notes.md"}
+
+
+@pytest.mark.parametrize("command", ["prune", "search", "compare"])
+def test_a_small_number_as_a_budget_is_explained(thresher, tmp_path, command):
+    words = [command, tmp_path / "absent.csv", "--label", "clicked", "--out", tmp_path / "out"]
+    message = thresher(*words, "--budgets", "5,200,2%").stderr
+    assert message.count("parameters; write") == 1
+    assert "budget 5 is 5 parameters; write 5% for a share" in message

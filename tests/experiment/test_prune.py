@@ -27,11 +27,12 @@ from thresher.errors import BudgetError, ConfigError, DataError
 from thresher.experiment.config import RunConfig
 from thresher.experiment.prune import encode_data, prune
 from thresher.experiment.run.run_folder import Run
-from thresher.experiment.run.run_report import drop_doubts
+from thresher.experiment.run.run_report import _with_recommendation, drop_doubts
 from thresher.experiment.run.run_workflow import RunWorkflow
 from thresher.models.autoint import AutoIntConfig
 from thresher.models.deepfm import DeepFmConfig
 from thresher.models.fm import LogisticRegressionConfig
+from thresher.report.frontier import Frontier, FrontierPoint
 from thresher.search.budget import Budget
 from thresher.search.find_tickets import find_tickets
 from thresher.search.schedule import SearchConfig
@@ -507,6 +508,19 @@ def test_a_recommendation_within_the_noise_of_validation_has_a_warning():
     assert drop_doubts(0.001, 0.8, 100_000, 100_000) is None
 
 
+@pytest.mark.parametrize("lost", [0.0, 0.1])
+def test_there_are_no_doubts_without_a_recommendation(tmp_path, lost):
+    run = Run.start(tmp_path / "run", replace(CONFIG, max_auc_drop=0.001))
+    table = encode_data(CONFIG.data, run.encoded)
+    dense = FrontierPoint(
+        label="dense", num_parameters=100, storage_bytes=400, validation_auc=0.8, validation_logloss=0.5
+    )
+    point = replace(dense, label="pep", budget="5%", num_parameters=5, validation_auc=0.8 - lost)
+    metadata = _with_recommendation(Frontier(points=(point,), dense=dense), run, table).metadata
+    assert metadata["recommended"] == (None if lost else "5%")
+    assert ("doubts" in metadata) == (lost == 0.0)
+
+
 def test_a_resumed_ladder_leaves_out_the_sizes_that_cannot_be_met(tmp_path, monkeypatch):
     monkeypatch.setattr("thresher.training.distillation.MIN_GAIN", -1.0)  # try every plan
     monkeypatch.setattr("thresher.experiment.config.LADDER", ("20%", "0.001%"))
@@ -539,7 +553,9 @@ def test_seeds_are_averaged_and_can_be_added_later(tmp_path, monkeypatch):
     assert results["seeds"] == [0, 1, 2]
     assert {len(results[name]) > 0 for name in ("dense", "floor")} == {True}
     assert results["recommended"] == (result.recommended.budget if result.recommended else None)
-    assert f"{result.frontier.dense.validation_auc:.4f}" in results["doubts"] or "A drop of 1e-06" in results["doubts"]
+    if result.recommended:
+        doubts = results["doubts"]
+        assert f"{result.frontier.dense.validation_auc:.4f}" in doubts or "A drop of 1e-06" in doubts
     assert f"{np.mean(aucs):.4f} ± {np.std(aucs, ddof=1):.4f}" in str(result.frontier)
     assert "data:image/png;base64," in result._repr_html_()
     assert "<td>no embedding</td>" in result._repr_html_()

@@ -65,6 +65,8 @@ def predict(
         for at, frame in enumerate(frames):
             _write_frame(frame, sys.stdout, as_json=as_json, header=header and at == 0)
         sys.stdout.flush()
+        if unknown.num_rows == 0 and not quiet:
+            print_note("0 rows")
     else:
         with display(quiet=quiet) as progress:
             num_rows = _write_file(frames, out, as_json=as_json, show=progress.encoding)

@@ -15,9 +15,11 @@ from thresher.data.schema import DATE_PARTS
 from thresher.errors import ConfigError
 from thresher.experiment.config import RunConfig
 from thresher.models.model_registry import model_config
+from thresher.report.notes import print_note
 from thresher.search.budget import parse_budgets
 
 FILES, ENCODED = "files", "encoded"
+PERCENT = 100  # a smaller number without a unit may be meant as a share
 SOURCE_INDEPENDENT = {"split_seed", "vocabulary_from", "min_count", "bad_rows", "memory_mb", "synthetic"}
 
 
@@ -43,6 +45,7 @@ def run_config(
         raise ConfigError("--budgets and --max-auc-drop are mutually exclusive.")
     if model.budgets is not None:
         budgets = tuple(str(budget) for budget in parse_budgets(model.budgets))
+        _note_small_budgets(budgets)
         config = replace(config, budgets=budgets, max_auc_drop=None)
     for name in ("device", "precision"):
         if (value := getattr(model, name)) is not None:
@@ -58,6 +61,13 @@ def run_config(
         return config
     teachers = tuple(model_config(name, dataset) for name in split_names(model.teachers))
     return replace(config, teacher_models=teachers)
+
+
+def _note_small_budgets(budgets: Sequence[str]) -> None:
+    """A number without a unit is a number of parameters; a small one is more likely meant as a share."""
+    for text in budgets:
+        if text.isdigit() and int(text) < PERCENT:
+            print_note(f"budget {text} is {text} parameters; write {text}% for a share")
 
 
 def split_names(text: str) -> list[str]:

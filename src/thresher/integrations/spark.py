@@ -98,7 +98,7 @@ def encode(
             raise TableExistsError(f"{problem}. Choose another folder, or overwrite this table.", file=folder)
         return EncodedTable.open(folder)
     total = _total(summaries)
-    check_rows(total.rows, total.positives, total.skipped, plan)
+    check_rows(total, plan)
     encoder = fit(coded_plan, counts, edges, summaries)
     with (
         atomic_folder(folder) as beside,

@@ -56,8 +56,10 @@ def below_floor(points: Sequence[FrontierPoint]) -> str | None:
 
 
 def data_doubts(frontier: Frontier) -> list[str]:
-    """Doubts about the data: too few rows to measure an AUC, or fields that seem to hold the label."""
+    """Doubts about the data: many bad rows, too few rows to measure an AUC, or fields that seem to hold the label."""
     found = []
+    if bad_rows := frontier.metadata.get("bad_rows"):
+        found.append(str(bad_rows).removeprefix("Warning: "))
     labels = frontier.metadata.get("validation_labels", {})
     if labels and min(labels.values()) < FEW_LABELS:
         found.append(

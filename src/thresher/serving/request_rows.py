@@ -91,6 +91,7 @@ def _detect_format(file: Path, schema: Schema, columns: Sequence[str]) -> tuple[
         found = resolve_format(file, known)
         check_columns(found.columns, columns, file=file)
         return found, True
+    resolve_format(file, replace(known, columns=("unread",)))  # raises if the file is empty
     first_line = _first_cells(file, replace(known, delimiter="\x1f"))  # a delimiter that does not occur
     for delimiter in (known.delimiter, "", likely_delimiter(first_line)):
         # any column names are given, so that resolve_format does not read a first row of data as a header

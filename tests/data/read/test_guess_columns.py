@@ -122,13 +122,13 @@ def test_hints_for_text_that_is_not_a_category(tmp_path: Path) -> None:
     frame = pl.DataFrame(
         {
             "click": [row % 2 for row in rows],
-            "seen_at": [f"2024-01-{row % 28 + 1:02}T10:00" for row in rows],
+            "seen_at": ["unknown" if row == 7 else f"2024-01-{row % 28 + 1:02}T10:00" for row in rows],
             "tags": ["|".join(f"t{tag}" for tag in range(row % 4)) for row in rows],
             "price": ["NA" if row % 20 == 0 else str(row / 7) for row in rows],
             "session": [f"s{row:x}" for row in rows],
             "city": [f"city {row % 9}" for row in rows],
             "note": [f"note {row % 2}" if row % 3 == 0 else "" for row in rows],
-            "often": ["" if row % 3 == 0 else f"2024-01-{row % 28 + 1:02}" for row in rows],
+            "often": ["" if row % 3 else "soon" if row == 9 else f"2024-01-{row % 28 + 1:02}" for row in rows],
             "euros": [f"{row % 9},{row % 97:02}" for row in rows],
             "dollars": [f"{row % 9 + 1},{row % 997:03}.50" for row in rows],
             "pair": [f"a{row % 9},b{row % 97}" for row in rows],
@@ -147,6 +147,26 @@ def test_hints_for_text_that_is_not_a_category(tmp_path: Path) -> None:
     assert "numbers except for 'NA'?" in reasons["price"]
     assert "Drop it" in reasons["session"]
     assert reasons["city"] == "categorical: text, 9 distinct values in 200 rows"
+
+
+def test_text_of_iso_dates_is_guessed_like_dates(tmp_path: Path) -> None:
+    rows = range(200)
+    frame = pl.DataFrame(
+        {
+            "click": [row % 2 for row in rows],
+            "at": [f"2026-05-{row % 28 + 1:02} {row % 24:02}:33:{row % 60:02}" for row in rows],
+            "zoned": ["" if row % 3 == 0 else f"2026-05-{row % 28 + 1:02}T{row % 24:02}:33Z" for row in rows],
+            "day": [f"2026-05-{row % 28 + 1:02}" for row in rows],
+            "part": [f"{row % 9 + 1}-1-{row % 28 + 1}" for row in rows],
+            "invalid": [f"2026-02-{row % 31 + 1:02}" for row in rows],
+        }
+    )
+    frame.write_csv(path := tmp_path / "rows.csv")
+    found = guess_file(path)
+    dates = {field.name: field.date_part for field in found.fields if field.transform == "date"}
+    assert dates == {"at": "hour", "zoned": "hour", "day": "weekday"}
+    assert dict(found.reasons)["at"] == "date: text of dates, the hour; set date_part for another part"
+    assert dict(found.reasons)["part"].startswith("categorical: text")
 
 
 def test_dates_in_parquet_and_unix_seconds_are_guessed(tmp_path: Path) -> None:

@@ -62,6 +62,8 @@ HINTS: Mapping[type, Mapping[str, str]] = {
 """Options that fix an error, by its class and by the parameter of the command that takes the option."""
 SETTING = re.compile(r'set (data\.\w+) = ("[^"]*"|\w+)')
 """A setting with its value in an error message."""
+WRONG_VALUE = ("is not a number", "is not a date")
+"""How an error about a value ends that its transform cannot read."""
 EXIT_USER_ERROR = 2
 EXIT_INTERRUPTED = 130
 UNITS = (" %", " B", " KB", " MB", " GB")
@@ -205,6 +207,8 @@ def _hint(error: ThresherError, skip_flag: str | None, parameters: Collection[st
         named = [f"--set {shlex.quote(f'{key}={value}')}" for key, value in SETTING.findall(str(error))]
         if "data.positive" in str(error) and not isinstance(error, LabelError):
             named.append("--positive for the values that mean 1")
+        if error.column is not None and str(error).endswith(WRONG_VALUE):
+            named.append("the column without a transform if its values are categories")
         if skip_flag and error.line is not None and error.line > 1:
             named.append(f"{skip_flag} to leave such rows out")
         if named:

@@ -31,6 +31,7 @@ from thresher.data.encode.codes_to_ids import Fitted, fit_vocabularies, write_ar
 from thresher.data.encode.ids_source import IdsSource
 from thresher.data.encode.row_encoder import RowEncoder
 from thresher.data.encode.rows_to_codes import CodedRows
+from thresher.data.encode.skipped_rows import check_skipped, warn_about_skipped
 from thresher.data.encode.sources import DataSource, EncodingPlan, differences, fingerprint
 from thresher.data.encode.split_rows import build_splitter
 from thresher.data.encode.unknown_values import untrained_unknowns, warn_about_unknowns
@@ -51,6 +52,8 @@ def encode(
     table = _build_or_open(source, Path(folder), overwrite, progress)
     if shares := untrained_unknowns(table):
         logger.warning(warn_about_unknowns(shares))
+    if warning := warn_about_skipped(table):
+        logger.warning(warning)
     return table
 
 
@@ -95,7 +98,7 @@ def _build_or_open(source: DataSource, folder: Path, overwrite: bool, progress: 
 def _build(source: DataSource, folder: Path, inputs: dict[str, Any], progress: Progress) -> None:
     if isinstance(source, IdsSource):
         written = source.write(folder)
-        check_rows(written.rows, written.positives, written.skipped, source.plan, file=source.paths[0].name)
+        check_rows(written, source.plan, file=source.paths[0].name)
         write_metadata(folder, inputs, written)
         shutil.rmtree(folder / SCRATCH)
         write_manifest(folder, ARTEFACT)
@@ -112,7 +115,7 @@ def _build(source: DataSource, folder: Path, inputs: dict[str, Any], progress: P
                 progress(sum(coded.rows.values()), None, "reading")
         coded.finish()
     files = source.inputs().get("files", [])
-    check_rows(coded.rows, coded.positives, coded.skipped, plan, file=files[0]["name"] if files else None)
+    check_rows(coded, plan, file=files[0]["name"] if files else None)
     progress(0, None, "vocabularies")
     fitted = fit_vocabularies(coded, known)
     write_arrays(coded, fitted, folder, progress)
@@ -169,18 +172,16 @@ def write_metadata(folder: Path, inputs: Mapping[str, Any], counted: CountedRows
     write_json(folder / "table.json", metadata)
 
 
-def check_rows(
-    rows_of: Mapping[SplitName, int], positives: int, skipped: int, plan: EncodingPlan, *, file: str | None = None
-) -> None:
-    """Raise if there are no rows, only one class, or an empty split."""
-    rows = sum(rows_of.values())
+def check_rows(counted: CountedRows, plan: EncodingPlan, *, file: str | None = None) -> None:
+    """Raise if there are no rows, most rows are bad, there is only one class, or a split is empty."""
+    rows, positives = sum(counted.rows.values()), counted.positives
+    check_skipped(rows, counted.skipped, counted.skipped_samples)
     if rows == 0:
-        bad_rows = f" ({skipped:,} bad rows were skipped)" if skipped else ""
-        raise DataError(f"there are no rows{bad_rows}", file=file)
+        raise DataError("there are no rows", file=file)
     if positives in (0, rows):
         only, column = "1" if positives else "0", plan.label.column
         raise DataError(f"all {rows:,} labels are {only}; both classes are needed", file=file, column=column)
-    for name, count in rows_of.items():
+    for name, count in counted.rows.items():
         if count == 0:
             by_time = plan.split.kind == "time"
             hint = "too many rows have the same time for a split by time" if by_time else "more rows are needed"

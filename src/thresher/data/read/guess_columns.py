@@ -38,6 +38,7 @@ UNIX_SECONDS = 1e9, 2e9  # 2001 to 2033; integers in this range, or thousand tim
 EARLIEST_SECONDS = 1e8  # 1973; of a column whose name says that it holds times
 UNEVEN = 0.1  # largest distance of the distinct values of ids from an even spread over their range
 ROWS_PER_VALUE = 4  # with fewer rows for each value, a quantity as a category would learn nothing
+ISO_DATE = r"^\d{4}-\d\d-\d\d"
 SEPARATORS = ("|", ";", ",")
 YES_AND_NO: list[set[str]] = [{"yes", "no"}, {"y", "n"}, {"true", "false"}, {"t", "f"}, {"1", "-1"}]
 
@@ -185,6 +186,10 @@ def _guess_field(name: str, column: pl.Series, sample: Sample) -> tuple[FieldCon
     differ = rows >= FEW_ROWS and distinct >= (NEARLY_ALL * rows if sample.complete else rows)
     row_id = "; nearly all values differ: a row id? Drop it" if differ else ""
     if broken.any() or not len(present):
+        if _are_dates(text):
+            part = _usual_part(text)
+            reason = f"date: text of dates, the {part}; set date_part for another part"
+            return FieldConfig(name=name, transform="date", date_part=part), reason
         hint = _text_hint(name, text, len(present), broken)
         return FieldConfig(name=name), f"categorical: text, {counts}" + (f"; {hint}" if hint else row_id)
     is_whole = bool(np.array_equal(present, np.floor(present)))
@@ -253,12 +258,18 @@ def _usual_part(column: pl.Series) -> DatePart:
     return "hour" if (parse_dates(column, "").dt.hour() != 0).any() else "weekday"
 
 
+def _are_dates(text: pl.Series) -> bool:
+    """Whether all values that are not missing are dates in ISO 8601."""
+    present = text.filter(text != "")
+    return len(present) > 0 and present.str.contains(ISO_DATE).all() and not parse_dates(present, "").has_nulls()
+
+
 def _text_hint(name: str, text: pl.Series, num_numbers: int, broken: npt.NDArray[np.bool_]) -> str:
     """What else a text column may be: as plain categories it would make a large and useless table."""
     present = text.filter(text != "")
     if len(present) < FEW_ROWS:
         return ""
-    if _share(present.str.contains(r"^\d{4}-\d\d-\d\d")) >= NEARLY_ALL:
+    if _share(present.str.contains(ISO_DATE)) >= NEARLY_ALL:
         part = _usual_part(present)
         return f'dates? Use "{name}:{part}", or transform = "date", date_part = "{part}" in the settings'
     if _share(present.str.contains(r"^\d\d?:\d\d(:\d\d)?(\.|$)")) >= NEARLY_ALL:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from thresher._internal.processes import training_together, writes_files
 from thresher._internal.storage.files import read_json
+from thresher.data.encode.skipped_rows import warn_about_skipped
 from thresher.data.table import EncodedTable
 from thresher.embeddings.method_registry import method_name
 from thresher.experiment.floor import NO_EMBEDDING
@@ -45,6 +46,7 @@ def write_report(
         "still_improving": improving,
         "auc_standard_error": _standard_errors(table, dense),
         "validation_labels": dict(zip(("positive", "negative"), _label_counts(table, "validation"), strict=True)),
+        "bad_rows": warn_about_skipped(table),
         "distillation": _distillation(run),
         "effort": run.config.effort,
     }
@@ -97,7 +99,9 @@ def _with_recommendation(frontier: Frontier, run: Run, table: EncodedTable) -> F
     if drop is None or frontier.dense is None:
         return frontier
     recommended = frontier.smallest_within(drop)
-    doubts = drop_doubts(drop, frontier.dense.validation_auc, *_label_counts(table, "validation"))
+    doubts = None
+    if recommended is not None:
+        doubts = drop_doubts(drop, frontier.dense.validation_auc, *_label_counts(table, "validation"))
     found: dict[str, object] = {"recommended": None if recommended is None else recommended.budget}
     if doubts is not None:
         found["doubts"] = doubts
