@@ -30,7 +30,7 @@ EXPERIMENT = "fm/effort-standard"
 DATA = {
     "movielens-1m": ("MovieLens-1M", ("20k", "6541")),
     "criteo-small": ("Criteo, 137,139 rows", ("16k", "1067")),
-    "avazu-small": ("Avazu, 42,000 rows", ("16k", "1479")),
+    "avazu-small": ("Avazu, 20,000 rows", ("16k", "1479")),
 }
 """Folder of the experiment → name and sizes shown."""
 RESULT = RESULTS / "floor_and_rival.json"
@@ -39,9 +39,13 @@ PAGE = Path(__file__).parents[1] / "docs" / "choosing.md"
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", help=f"of {', '.join(DATA)}; by default all")
     parser.add_argument("--page", action="store_true", help="only write the table in docs/choosing.md")
-    if not parser.parse_args().page:
-        for name in DATA:
+    arguments = parser.parse_args()
+    if unknown := set(arguments.names) - set(DATA):
+        parser.error(f"unknown data: {', '.join(sorted(unknown))}")
+    if not arguments.page:
+        for name in arguments.names or DATA:
             for seed in pruned_seeds(name):
                 train_rival(name, seed)
     PAGE.write_text(fill(PAGE.read_text(encoding="utf-8"), sections()), encoding="utf-8")

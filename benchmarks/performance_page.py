@@ -24,6 +24,11 @@ def page() -> str:
     encode, growth, batches = result("encode"), result("encode_growth"), result("batches")
     memory, bundle, lookup, whole = result("memory"), result("bundle"), result("lookup"), result("criteo_size_search")
     once = result("distinct_vectors")["ratios"]
+    passes = result("criteo_size_prune")
+    costs = {stage["stage"]: stage for stage in passes["cost"]["stages"]}
+    sizes = "\n".join(
+        f"| {point['budget']} | {point['num_parameters']:,} | {point['test_auc']:.4f} |" for point in passes["points"]
+    )
     steps = {name: side["milliseconds"] for name, side in search["sides"].items()}
     ratio = search["ratios"]
     machine = search["machine"]
@@ -89,6 +94,17 @@ fields. One epoch of warm-up and one epoch of pruning, {whole["search_steps"]:,}
 | budget | parameters | features kept | share in noise fields |
 | --- | --- | --- | --- |
 {tickets}
+
+## Whole run at Criteo's size, in one pass
+
+`benchmarks/criteo_size_prune.py`: `thresher prune` with effort `fast` and one epoch of dense training on {passes["settings"]["rows"]:,} synthetic rows, with the
+features of the last section, one thread. All training took {passes["cost"]["total_seconds"] / 60:.1f} minutes, {passes["cost"]["total_cpu_over_dense"]:.1f} times the dense training ({passes["cost"]["dense_seconds"] / 60:.1f} minutes), in CPU time: the model
+without an embedding {costs["no embedding"]["cpu_over_dense"]:.2f}, the trial of labels {costs["trial of soft labels"]["cpu_over_dense"]:.2f}, the search {costs["search"]["cpu_over_dense"]:.2f}, retraining of all sizes {sum(stage["cpu_over_dense"] for name, stage in costs.items() if name.startswith("retrain")):.2f}. Peak memory: {passes["peak_bytes"] / 1e9:.1f} GB.
+
+| budget | parameters | test AUC |
+| --- | --- | --- |
+| dense | {passes["dense"]["num_parameters"]:,} | {passes["dense"]["test_auc"]:.4f} |
+{sizes}
 
 ## Retraining
 
