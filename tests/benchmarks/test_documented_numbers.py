@@ -136,8 +136,8 @@ def test_search_docs_on_distillation_match_the_results():
     hard, retrained, searched = (f"{fmean(aucs):.4f}" for aucs in steps)
     assert (
         f"five seeds: {hard} with hard labels, {retrained} with distillation in retraining, {searched} with "
-        "distillation in search and retraining. For every seed the second is higher than the first, and the third higher "
-        "than the second" in docs
+        "distillation in search and retraining. For every seed the second is higher than the first, and the third "
+        "higher than the second" in docs
     )
     assert len(tried) == 5
     assert all(before < after for each in pairwise(steps) for before, after in zip(*each, strict=True))
