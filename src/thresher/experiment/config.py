@@ -55,7 +55,7 @@ class RunConfig:
     are searched, and the smallest within this drop is recommended."""
     effort: Effort = "standard"
     """How much training is spent, in units of the dense training (docs/search.md): `fast` for a first try, `standard`,
-    `best` for the highest AUC, or `paper` for the published way. It decides every setting of search and retraining that
+    `best` for longer training, or `paper` for the published way. It decides every setting of search and retraining that
     is absent."""
     start_from: str | None = None
     """Folder of a run or a bundle whose trained model is the dense model of this run, instead of training one. It must

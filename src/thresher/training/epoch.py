@@ -14,7 +14,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from thresher._internal.processes import Processes, current_processes
 from thresher.embeddings.base import RowGradients
-from thresher.errors import ConfigError, ThresherError
+from thresher.errors import ThresherError
 from thresher.training.devices import autocast, batches_on
 from thresher.training.gradient_exchange import GradientExchange
 from thresher.training.metrics import Metrics, compute_metrics
@@ -118,11 +118,9 @@ def train_epoch(
 
 def part_of_process(batches: "BatchSource", processes: Processes) -> "BatchSource":
     """The process's part of each batch; raise if the source cannot be shared."""
-    from thresher.data.batches.batches import SharedSource
+    from thresher.data.batches.batches import shared_part
 
-    if isinstance(batches, SharedSource):
-        return batches.part(processes.rank, processes.size)
-    raise ConfigError(f"{type(batches).__name__} cannot be shared by processes: it needs part(rank, size)")
+    return shared_part(batches, processes.rank, processes.size)
 
 
 def _total_weight(batch: "Batch") -> float | None:

@@ -77,6 +77,13 @@ class SharedSource(BatchSource, Protocol):
         """The part of each batch that belongs to process `rank` of `size`; together they are the batches of `self`."""
 
 
+def shared_part(source: BatchSource, rank: int, size: int) -> BatchSource:
+    """The part of each batch that belongs to process `rank` of `size`; raise if the source cannot be shared."""
+    if isinstance(source, SharedSource):
+        return source.part(rank, size)
+    raise ConfigError(f"{type(source).__name__} cannot be shared by processes: it needs part(rank, size)")
+
+
 def check_labels(labels: NDArray[np.float32], num_rows: int) -> None:
     """Raise unless there is one label per row."""
     if labels.shape != (num_rows,):

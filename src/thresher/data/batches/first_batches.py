@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from itertools import islice
 
-from thresher.data.batches.batches import Batch, BatchSource, SharedSource
+from thresher.data.batches.batches import Batch, BatchSource, shared_part
 from thresher.errors import ConfigError
 
 
@@ -33,7 +33,4 @@ class FirstBatches:
 
     def part(self, rank: int, size: int) -> "FirstBatches":
         """The part of each batch that belongs to process `rank` of `size`."""
-        if not isinstance(self.source, SharedSource):
-            name = type(self.source).__name__
-            raise ConfigError(f"{name} cannot be shared by processes: it needs part(rank, size)")
-        return FirstBatches(self.source.part(rank, size), self.share)
+        return FirstBatches(shared_part(self.source, rank, size), self.share)
