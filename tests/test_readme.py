@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 import thresher
+from thresher.embeddings.base import embedding_registry
+from thresher.models.base import model_registry
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -23,6 +25,13 @@ UNCLEAR_WORDS = (
     r"by heart|whoever|nobody|taught|teach(?:es|ing)?|lessons?|kin|so many|told|foreign|mend(?:ed)?|facts|announced?|"
     r"Tomorrow's|passes over|goes on|comes to|in fewer bits|takes? up again"
 )
+
+
+@pytest.fixture(autouse=True)
+def registries_as_before(monkeypatch):
+    """Models and methods that a page registers are forgotten after its test."""
+    for registry in (model_registry, embedding_registry):
+        monkeypatch.setattr(registry, "_entries", dict(registry.entries()))
 
 
 class NumberChecker(doctest.OutputChecker):
