@@ -17,7 +17,7 @@ from thresher.data.encode.sources import EncodingPlan, build_source
 from thresher.data.encode.split_rows import RandomSplit
 from thresher.data.read.raw_files import RawChunk
 from thresher.data.schema import SPLITS, Field, Label
-from thresher.errors import DataError
+from thresher.errors import DataError, FormatError
 
 LINES = ["click,site,n", *(f"{at % 2},s{at % 5},{at}" for at in range(200))]
 PLAIN = ("\n".join(LINES) + "\n").encode()
@@ -148,3 +148,14 @@ def test_a_field_with_ten_million_values(tmp_path: Path) -> None:
     assert table.num_rows == 10_000_000
     known = sum(int((table.split(name).ids > 0).sum()) for name in ("train", "validation", "test"))  # type: ignore[arg-type]
     assert known == 10_000
+
+
+def test_a_damaged_vocabulary_is_refused_before_it_is_parsed(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(PLAIN)
+    config = DataConfig(paths=(str(tmp_path / "a.csv"),), label="click", fields=(FieldConfig(name="site"),))
+    table = encode(build_source(config), tmp_path / "out")
+    path = table.folder / "vocabularies" / "0.parquet"
+    counts = pl.read_parquet(path)
+    counts.with_columns(value=pl.col("value").reverse()).write_parquet(path)  # a whole file, with other content
+    with pytest.raises(FormatError, match=r"0\.parquet is damaged: its checksum differs"):
+        RowEncoder.load(table.folder)

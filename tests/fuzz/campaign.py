@@ -137,7 +137,7 @@ def _forge(artefact: Artefact, changed: Path) -> None:
     try:
         if changed.suffix == ".json" and changed.name != MANIFEST:
             change_json(changed, {})
-        if artefact.path.is_dir() and changed.name != MANIFEST:
+        if (artefact.path / MANIFEST).exists() and changed.name != MANIFEST:
             reseal(artefact.path)
     except (ValueError, TypeError, RecursionError, json.JSONDecodeError):
         return

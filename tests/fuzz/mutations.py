@@ -4,8 +4,9 @@ import hashlib
 import json
 import random
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 import polars as pl
 import torch
 
+from fuzz import other_artefacts as others
 from fuzz.structure import change_structure, change_toml
 from thresher._internal.settings import load_toml, save_toml
 from thresher.compact.embedding import CompactEmbedding
@@ -95,7 +97,25 @@ def make_corpus(folder: Path) -> list[Artefact]:
         Artefact("results", folder / "results.json", _read_results),
         Artefact("compact table", compact, _read_compact),
         Artefact("settings", folder / "config.toml", _read_settings, sealed=False),
+        *_make_others(folder),
     ]
+
+
+def _make_others(folder: Path) -> Iterator[Artefact]:
+    table = others.make_wide_table(folder)
+    others.make_wide_bundles(folder, table)
+    others.make_size_ticket(folder / "size ticket")
+    others.make_run_files(folder / "run")
+    kinds: dict[str, tuple[str, Callable[[Path], Iterable[Any]]]] = {
+        "encoded table, dense and bags": (table.folder.name, others.read_wide_table),
+        "bundle of a method table": ("autoint bundle", others.read_wide_bundle),
+        "bundle of int4, numpy": ("fm bundle", others.read_wide_numpy),
+        "method table": ("method.safetensors", others.read_method_table),
+        "size ticket": ("size ticket", others.read_size_ticket),
+        "files of a run": ("run", others.read_run_files),
+    }
+    for name, (place, read) in kinds.items():
+        yield Artefact(name, folder / place, partial(_digest_of, read))
 
 
 def mutate(content: bytes, chance: random.Random, donors: list[bytes]) -> bytes:
@@ -134,6 +154,10 @@ def _digest(parts: Iterable[Any]) -> str:
     for part in parts:
         digest.update(part.tobytes() if isinstance(part, np.ndarray) else str(part).encode())
     return digest.hexdigest()
+
+
+def _digest_of(read: Callable[[Path], Iterable[Any]], path: Path) -> str:
+    return _digest(read(path))
 
 
 def _read_table(folder: Path) -> str:

@@ -20,7 +20,7 @@ def corpus(tmp_path_factory):
     return make_corpus(tmp_path_factory.mktemp("corpus"))
 
 
-@pytest.mark.parametrize("kind", range(8))
+@pytest.mark.parametrize("kind", range(14))
 def test_damage_is_refused_or_harmless(corpus, kind):
     artefact, chance = corpus[kind], random.Random(kind)
     files = [path for path in artefact.files() if path.is_file()]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from thresher._internal.mapped_tensors import tensor_state
-from thresher.errors import ThresherError
+from thresher.errors import FormatError, ThresherError
 from thresher.training.checkpoint import Checkpoint
 
 SEARCH_STATE = {"deviation", "clock", "seen", "mask"}
@@ -40,6 +40,8 @@ class DenseStart:
     @classmethod
     def load(cls, path: Path) -> "DenseStart":
         stored = Checkpoint.load(path)
+        if "num_epochs" not in stored.metadata:
+            raise FormatError(f"{path} holds another checkpoint, not the weights of a dense model. Delete it.")
         return cls(stored.tensors, stored.metadata["num_epochs"])
 
     @torch.no_grad()

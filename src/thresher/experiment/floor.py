@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from thresher._internal.storage.files import atomic_file
+from thresher._internal.storage.sealed_arrays import load_array, save_array
 from thresher.data.batches.batches import BatchSource
-from thresher.errors import FormatError
 from thresher.experiment.retrain import TrainedModel
 from thresher.training.epoch import predict_rows
 from thresher.training.fit import TrainingConfig
@@ -46,15 +45,11 @@ class Floor:
         return cls(_predictions(model, validation)[1])
 
     def save(self, path: Path) -> None:
-        with atomic_file(path) as temporary, temporary.open("wb") as file:
-            np.save(file, self.predictions)
+        save_array(path, self.predictions)
 
     @classmethod
     def load(cls, path: Path) -> "Floor":
-        try:
-            return cls(np.load(path, allow_pickle=False))
-        except (OSError, ValueError) as error:
-            raise FormatError(f"{path}: missing or damaged ({error}). Delete its folder, and resume the run.") from None
+        return cls(load_array(path, "Delete its folder, and resume the run."))
 
     def compare(self, trained: TrainedModel, validation: BatchSource) -> TrainedModel:
         """The same model with its gain over the floor."""

@@ -20,7 +20,7 @@ from torch import nn
 from torch.nn.modules.dropout import _DropoutNd
 
 from thresher._internal.processes import current_processes
-from thresher._internal.storage.files import atomic_file
+from thresher._internal.storage.sealed_arrays import load_array, save_array
 from thresher.data.batches.batches import BatchSource, DistillableSource
 from thresher.data.batches.split_batches import EVALUATION_BATCH_SIZE, SplitBatches
 from thresher.errors import BudgetError, ConfigError
@@ -86,20 +86,12 @@ class SoftLabels:
 
     def save(self, path: Path) -> None:
         """Write the labels as `.npy`, atomically."""
-        with atomic_file(path) as beside, beside.open("wb") as file:
-            np.save(file, self.labels, allow_pickle=False)
+        save_array(path, self.labels)
 
     @classmethod
     def load(cls, path: Path, teacher_share: float) -> "SoftLabels":
         """Open saved labels as a memory map."""
-        try:
-            labels: NDArray[np.float32] = np.load(path, mmap_mode="r", allow_pickle=False)
-        except (OSError, ValueError, EOFError) as error:
-            message = (
-                f"soft labels cannot be read ({path}): {error}. Delete the file and resume, or set teacher_share = 0"
-            )
-            raise ConfigError(message) from None
-        return cls(labels, teacher_share)
+        return cls(load_array(path, "Delete these soft labels and resume, or set teacher_share = 0."), teacher_share)
 
     def relabel(self, data: SplitBatches) -> SplitBatches:
         """The same splits, with these labels on the training rows."""

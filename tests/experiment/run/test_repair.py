@@ -2,10 +2,12 @@
 
 import json
 
+import numpy as np
 import pytest
 import torch
 
 from thresher._internal.storage.files import write_json
+from thresher._internal.storage.sealed_arrays import save_array
 from thresher.errors import FormatError
 from thresher.experiment.run.repair import repair
 from thresher.experiment.run.verify import verify_path
@@ -29,6 +31,8 @@ def run(tmp_path):
     write_json(tmp_path / "tickets" / "tickets.json", {"tickets": ["2"]})
     write_json(tmp_path / "dense" / "point.json", {"auc": 0.5})
     Checkpoint({"a": torch.ones(3)}).save(tmp_path / "dense" / "weights.safetensors")
+    save_array(tmp_path / "dense" / "soft_labels.npy", np.linspace(0, 1, 9, dtype=np.float32))
+    np.save(tmp_path / "mine.npy", np.arange(3))
     return tmp_path
 
 
@@ -36,7 +40,7 @@ def test_a_whole_run_is_not_changed(run):
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
     repair(run)
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
-    assert [part.problem for part in verify_path(run)] == [None] * 4
+    assert [part.problem for part in verify_path(run)] == [None] * 5
 
 
 @pytest.mark.parametrize("name", ["mask.safetensors", "initial.safetensors", "ticket.json", "manifest.json"])
@@ -61,6 +65,17 @@ def test_damaged_results_and_weights_are_made_again(run):
     repair(run)
     assert not point.exists()
     assert not weights.exists()
+
+
+def test_damaged_soft_labels_are_made_again(run):
+    labels = run / "dense" / "soft_labels.npy"
+    content = bytearray(labels.read_bytes())
+    content[140] ^= 1
+    labels.write_bytes(content)
+    assert [part.path for part in verify_path(run) if part.problem is not None] == [str(labels)]
+    repair(run)
+    assert not labels.exists()
+    assert (run / "mine.npy").exists()
 
 
 def test_a_bundle_that_is_missing_is_made_again(run):

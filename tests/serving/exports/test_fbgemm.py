@@ -5,6 +5,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from raw_columns import make_predictor, raw_rows
 from thresher.compact.table import CompactTable
@@ -92,3 +93,20 @@ def test_a_missing_package_and_a_wrong_folder_are_named(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "fbgemm_gpu", None)
     with pytest.raises(MissingExtraError, match="pip install --no-deps fbgemm-gpu-cpu"):
         FbgemmEmbedding((500,), pruned_table()[0])
+
+
+@pytest.mark.parametrize("change", ["index", "rows", "file"])
+def test_a_damaged_folder_is_refused(fbgemm, tmp_path, change):
+    folder = tmp_path / "tables"
+    predictor = make_predictor(tmp_path / "bundle", ("city", "parts"), 0)
+    export_fbgemm(predictor.bundle, folder)
+    tensors = load_file(folder / "tables.safetensors")
+    if change == "index":
+        tensors["embedding.index_remapping"][3] = len(tensors["embedding.rows"])
+    elif change == "rows":
+        tensors["embedding.rows"] = tensors["embedding.rows"][1:].clone()
+    save_file(tensors, folder / "tables.safetensors")
+    if change == "file":
+        (folder / "tables.safetensors").write_bytes(b"nothing")
+    with pytest.raises(FormatError, match=r"tables is damaged .* Export it again\."):
+        load_fbgemm(folder)

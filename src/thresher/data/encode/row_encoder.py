@@ -16,6 +16,7 @@ from thresher.data.read.column_values import as_numbers, raw_column
 from thresher.data.read.data_frames import DataFrame, to_polars
 from thresher.data.schema import Schema
 from thresher.data.table import Bag, EncodedRows as EncodedRows, read_schema
+from thresher.data.table_checks import verify_files
 from thresher.data.vocabulary.indexed_vocabulary import IndexedVocabulary
 from thresher.data.vocabulary.spelling import Spelling
 from thresher.errors import DataError, FormatError
@@ -185,8 +186,9 @@ class RowEncoder:
         """Load from the folder of an encoded table. The encoder of a bundle is `load_bundle(folder).encoder`."""
         folder = Path(folder)
         schema = read_schema(folder)
-        paths = [folder / "vocabularies" / f"{at}.parquet" for at in range(schema.num_fields)]
-        return cls(schema, [Vocabulary.load(path) for path in paths])
+        names = [f"vocabularies/{at}.parquet" for at in range(schema.num_fields)]
+        verify_files(folder, ["schema.json", *names])  # before the parse: polars may abort on a damaged file
+        return cls(schema, [Vocabulary.load(folder / name) for name in names])
 
 
 def check_dense(

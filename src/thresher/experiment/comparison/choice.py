@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from thresher._internal.settings import config_from_mapping, config_to_mapping
+from thresher._internal.storage.documents import damaged_file
 from thresher._internal.storage.files import read_json, write_json
 from thresher.embeddings.base import EmbeddingConfig
 from thresher.experiment.comparison.compare_cell import Cell
@@ -53,7 +54,14 @@ class Choice:
 
     @classmethod
     def load(cls, path: Path) -> "Choice":
-        return cls(**read_json(path)) if path.exists() else cls()
+        if not path.exists():
+            return cls()
+        with damaged_file(str(path), "Delete it."):
+            choice = cls(**read_json(path))
+            if not isinstance(choice.trials, list) or not all(isinstance(trial, dict) for trial in choice.trials):
+                raise ValueError("expected a list of trials")
+            choice.best()
+            return choice
 
     def save(self, path: Path) -> None:
         write_json(path, {"trials": self.trials, "exhausted": self.exhausted})

@@ -16,6 +16,12 @@ from thresher.models.model_registry import FLOOR
 from thresher.report.frontier import FrontierPoint
 from thresher.report.plots import plot_comparison
 
+_KINDS: Mapping[str, type] = {
+    "source": str, "model": str, "method": str, "config": dict, "seed": int, "trials": list, "versions": dict,
+    "machine": dict,
+}  # fmt: skip
+"""Types of what a point has beside sizes and metrics."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ComparedPoint:
@@ -70,6 +76,8 @@ class ComparedPoint:
         content = read_json(path)
         try:
             FrontierPoint.from_json({"label": "", **content})  # sizes and metrics
+            if wrong := [name for name, kind in _KINDS.items() if not isinstance(content[name], kind)]:
+                raise FormatError(f"{wrong[0]} is {type(content[wrong[0]]).__name__}")
             return cls(**{i.name: content[i.name] for i in fields(cls) if i.default is MISSING or i.name in content})
         except KeyError as error:
             raise FormatError(f"{path} is not a result of a comparison: {error} is missing. Delete it.") from None

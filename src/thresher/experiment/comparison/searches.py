@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from thresher._internal.storage.documents import damaged_file
 from thresher._internal.storage.files import read_json, write_json
 from thresher.embeddings.base import EmbeddingConfig
 from thresher.search.budget import Budget, parse_budgets
@@ -19,8 +20,13 @@ class FoundTickets:
 
     @classmethod
     def load(cls, path: Path) -> "FoundTickets":
-        stored = read_json(path) if path.exists() else {"folders": {}, "unmet": {}}
-        by_budget = [{Budget.parse(text): value for text, value in stored[key].items()} for key in ("folders", "unmet")]
+        if not path.exists():
+            return cls({}, {})
+        stored = read_json(path)
+        with damaged_file(str(path), "Delete it."):
+            by_budget = [
+                {Budget.parse(text): str(value) for text, value in stored[key].items()} for key in ("folders", "unmet")
+            ]
         return cls(*by_budget)
 
     def save(self, path: Path) -> None:
@@ -34,7 +40,8 @@ def searched_together(budgets: Iterable[Budget], path: Path) -> dict[Budget, tup
     Budgets of a later call have their own search, also for new seeds, so that all seeds of a budget are pruned over the
     same range. New budgets are added to `path`.
     """
-    searches = [parse_budgets(texts) for texts in read_json(path)["searches"]] if path.exists() else []
+    with damaged_file(str(path), "Delete it."):
+        searches = [parse_budgets(texts) for texts in read_json(path)["searches"]] if path.exists() else []
     known = {budget for together in searches for budget in together}
     if new := tuple(budget for budget in budgets if budget not in known):
         searches.append(new)

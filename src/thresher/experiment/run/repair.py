@@ -12,6 +12,7 @@ from pathlib import Path
 
 from thresher._internal.storage.files import clean_up_folder, read_json, remove
 from thresher._internal.storage.folder_manifest import MANIFEST, open_manifest
+from thresher._internal.storage.sealed_arrays import load_array
 from thresher.errors import FormatError
 from thresher.training.checkpoint import Checkpoint
 from thresher.training.loop import CHECKPOINT
@@ -20,6 +21,9 @@ logger = logging.getLogger(__name__)
 POINT, TICKETS, CHOICE = "point.json", "tickets.json", "distillation.json"
 BUNDLES, RETRAINED, TRIALS, ENCODED, POINTS = "bundles", "retrained", "trials", "encoded", "points"
 WEIGHTS = "weights.safetensors"
+PREDICTIONS = re.compile(r"(soft_labels|validation(-seed\d+)?)\.npy")
+"""Of teachers for the training rows, and of the floor for the validation rows."""
+REMEDY = "It is made again."
 _OWN_JSON = re.compile(r"(point|tickets|distillation|searches|(choice|trial)-.+)\.json")
 
 
@@ -44,6 +48,9 @@ def repair(folder: Path) -> None:
         if path.name == CHECKPOINT and _is_done(path, folder):
             path.unlink()  # the process was killed between the result and this
         elif (problem := _problem(partial(Checkpoint.load, path))) is not None:
+            _redo(problem, path)
+    for path in _files(folder, "*.npy"):
+        if PREDICTIONS.fullmatch(path.name) and (problem := _problem(partial(load_array, path, REMEDY))) is not None:
             _redo(problem, path)
 
 
@@ -74,7 +81,7 @@ def _is_done(checkpoint: Path, folder: Path) -> bool:
 
 def _folder_problem(folder: Path) -> str | None:
     def check() -> None:
-        manifest = open_manifest(folder, required=True, remedy="It is made again.")
+        manifest = open_manifest(folder, required=True, remedy=REMEDY)
         assert manifest is not None
         manifest.check_sizes()
         manifest.verify()

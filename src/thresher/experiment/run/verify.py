@@ -7,8 +7,10 @@ from pathlib import Path
 
 from thresher._internal.storage.documents import parse_json, read_bytes, unseal
 from thresher._internal.storage.folder_manifest import MANIFEST, open_manifest
+from thresher._internal.storage.sealed_arrays import load_array
 from thresher.compact.method_table import load_any_table
 from thresher.errors import FormatError
+from thresher.experiment.run.repair import PREDICTIONS
 from thresher.training.checkpoint import Checkpoint
 
 REMEDY = "Restore or create it again."
@@ -59,6 +61,8 @@ def _verify_file(path: Path) -> Iterator[Verified]:
     if path.suffix == ".json":
         check: Callable[[], object] = partial(_check_json, path)
         yield Verified(str(path), "results", 1, _problem(check))
+    elif PREDICTIONS.fullmatch(path.name):
+        yield Verified(str(path), "predictions", 1, _problem(partial(load_array, path, REMEDY)))
     elif path.suffix == ".safetensors":
         problem = _problem(partial(Checkpoint.load, path))
         if problem is not None and "is not a Thresher checkpoint" in problem:

@@ -17,6 +17,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from thresher._internal.extras import import_fbgemm
+from thresher._internal.storage.documents import check_regular, damaged_file
 from thresher._internal.storage.files import atomic_folder, read_json, write_json
 from thresher.compact.table import CompactTable
 from thresher.embeddings.base import FieldEmbedding
@@ -125,11 +126,16 @@ def load_fbgemm(folder: str | Path) -> Mapping[str, Any]:
     folder = Path(folder)
     if not fbgemm_file_names(folder):
         raise FormatError(f"{folder}: no {SETTINGS}. Name a folder that export_fbgemm wrote.")
-    tensors, modules = load_file(folder / TABLES), {}
-    for name, about in read_json(folder / SETTINGS)["tables"].items():
-        mapping = tensors[f"{name}.index_remapping"]
-        engine = make_engine(about["rows"], about["embedding_dim"], about["row_type"], mapping)
-        modules[name] = fill_engine(engine, tensors[f"{name}.rows"], tensors.get(f"{name}.scale_shift"))
+    settings, modules = read_json(folder / SETTINGS), {}
+    check_regular(folder / TABLES)
+    with damaged_file(str(folder), "Export it again."):
+        tensors = load_file(folder / TABLES)
+        for name, about in settings["tables"].items():
+            mapping, rows = tensors[f"{name}.index_remapping"], tensors[f"{name}.rows"]
+            if len(rows) != about["rows"] or mapping.dtype != torch.int32 or int(mapping.max()) >= len(rows):
+                raise ValueError(f"the index of {name!r} does not fit its rows")  # FBGEMM would read outside of them
+            engine = make_engine(about["rows"], about["embedding_dim"], about["row_type"], mapping)
+            modules[name] = fill_engine(engine, rows, tensors.get(f"{name}.scale_shift"))
     return modules
 
 
