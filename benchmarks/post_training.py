@@ -27,7 +27,7 @@ from thresher.search.find_tickets import find_tickets
 from thresher.search.schedule import SearchConfig
 from thresher.training.checkpoint import read_history
 from thresher.training.distillation import SoftLabels
-from thresher.training.loop import HISTORY
+from thresher.training.run_state import HISTORY
 
 SCORES, PLACEHOLDERS = ("magnitude", "taylor", "fisher", "shapley"), ("zeros", "field-mean")
 

@@ -6,6 +6,7 @@ hint about its flags by error class, and exits with code 2. Any other exception 
 
 import sys
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 
 
@@ -84,8 +85,8 @@ class MissingExtraError(ThresherError):
 class DataError(ThresherError):
     """A raw file, or a row in it, does not match the schema.
 
-    The message starts with the place, in the form that editors understand: `file:line: column 'name': message`. `row`
-    counts rows in memory from 0.
+    The text starts with the place, in the form that editors understand: `file:line: column 'name': message`. `row`
+    counts rows in memory from 0. `settings` are values that fix the error, by the name of the setting.
     """
 
     def __init__(
@@ -96,9 +97,11 @@ class DataError(ThresherError):
         line: int | None = None,
         row: int | None = None,
         column: str | None = None,
+        settings: Mapping[str, str] | None = None,
     ) -> None:
         place = "" if file is None else f"{file}:{line}: " if line is not None else f"{file}: "
         super().__init__(f"{place}{f'column {column!r}: ' if column is not None else ''}{message}")
+        self.message, self.settings = message, settings or {}
         self.file, self.line, self.row, self.column = file, line, row, column
 
 
@@ -108,6 +111,10 @@ class LabelError(DataError):
 
 class FileFormatError(DataError):
     """A raw file needs another delimiter, quote character or text encoding."""
+
+
+class WrongValueError(DataError):
+    """A value is not a number or a date, as the transform of its column expects."""
 
 
 class TableExistsError(DataError):

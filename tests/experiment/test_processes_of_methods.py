@@ -23,8 +23,8 @@ from thresher.search.find_tickets import find_tickets
 from thresher.search.schedule import SearchConfig
 from thresher.training.checkpoint import Checkpoint
 from thresher.training.fit import TrainingConfig, fit
-from thresher.training.loop import CHECKPOINT
 from thresher.training.optimizers import OptimizerConfig
+from thresher.training.run_state import CHECKPOINT
 
 FIELDS, NUM_ROWS = [200, 100], 600  # many values are seen by one process only
 FAST = OptimizerConfig(learning_rate=2e-2)

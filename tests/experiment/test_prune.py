@@ -25,7 +25,9 @@ from thresher.embeddings.pep import PepConfig
 from thresher.embeddings.uniform import UniformConfig
 from thresher.errors import BudgetError, ConfigError, DataError
 from thresher.experiment.config import RunConfig
+from thresher.experiment.effort import RetrainingConfig
 from thresher.experiment.prune import encode_data, prune
+from thresher.experiment.run.cost import cost_table
 from thresher.experiment.run.run_folder import Run
 from thresher.experiment.run.run_report import _with_recommendation, drop_doubts
 from thresher.experiment.run.run_workflow import RunWorkflow
@@ -302,6 +304,16 @@ def test_trainings_ended_by_max_epochs_are_reported(tmp_path):
     assert prune(short, out=tmp_path / "short").frontier.metadata["still_improving"] == ["dense", "300"]
     patient = replace(short, training=replace(CONFIG.training, max_epochs=60))
     assert prune(patient, out=tmp_path / "patient").frontier.metadata["still_improving"] == []
+
+
+def test_a_retraining_has_its_own_limit_which_may_be_a_part_of_an_epoch(tmp_path):
+    config = replace(CONFIG, budgets=("300",), training=replace(CONFIG.training, max_epochs=60), teacher_share=0.0)
+    config = replace(config, effort="standard", retraining=RetrainingConfig(max_epochs=0.25))
+    metadata = prune(config, out=tmp_path / "run").frontier.metadata
+    assert metadata["still_improving"] == ["300"]
+    epochs = {stage["stage"]: stage["epochs"] for stage in metadata["cost"]["stages"]}
+    assert epochs["retrain 300"] == pytest.approx(0.25, abs=0.05)
+    assert "0.2" in cost_table(metadata["cost"])
 
 
 def test_results_hold_what_a_script_needs(pruned):

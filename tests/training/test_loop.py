@@ -102,7 +102,7 @@ def test_a_finished_training_is_not_stopped(tmp_path):
 
 def test_seconds_add_up_over_epochs_and_leave_out_interruptions(tmp_path, monkeypatch):
     looks = itertools.count()
-    monkeypatch.setattr("thresher.training.loop.perf_counter", looks.__next__)  # a second passes at each look
+    monkeypatch.setattr("thresher.training.run_state.perf_counter", looks.__next__)  # a second passes at each look
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path, interrupt_at=(2, 5))
     next(itertools.islice(looks, 1000, None))  # the time of the interruption

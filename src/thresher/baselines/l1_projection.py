@@ -97,7 +97,7 @@ class ProjectionSearch(TableSearch):
         return super().record() | {"projection_seconds": seconds}
 
 
-@register_search("projection")
+@register_search("projection", units=("rows", "bundle"), shared=True)
 class ProjectionController(MaskSearchController):
     """Trains and projects all tables together onto a shrinking L1 ball."""
 

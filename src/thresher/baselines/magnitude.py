@@ -199,7 +199,7 @@ class MagnitudeController(MaskSearchController):
         return MagnitudeSearch(task, self.tables)
 
 
-@register_search("gradual-magnitude")
+@register_search("gradual-magnitude", units=("rows", "bundle"), shared=True)
 class GradualController(MagnitudeController):
     """Prunes along the cubic while training."""
 
@@ -207,7 +207,7 @@ class GradualController(MagnitudeController):
         return GradualSearch(task, self.tables, task.schedule(table.weight for table in self.tables.values()))
 
 
-@register_search("magnitude")
+@register_search("magnitude", units=("rows", "bundle"), shared=True)
 class OneShotController(MagnitudeController):
     """Trains until validation stops improving, restores the best epoch, and prunes once for every budget."""
 
@@ -226,7 +226,7 @@ class OneShotController(MagnitudeController):
         return self.stopping.progress()
 
 
-@register_search("iterative-magnitude")
+@register_search("iterative-magnitude", units=("rows", "bundle"), shared=True)
 class IterativeController(MagnitudeController):
     """Trains a round, prunes to the next count, rewinds the whole model, and repeats. Every budget ends a round."""
 

@@ -23,7 +23,7 @@ from thresher.search.find_tickets import SearchTask, register_search
 from thresher.search.post_training import PostTrainingSearch
 from thresher.search.ticket import MaskTicket
 from thresher.training.checkpoint import History
-from thresher.training.loop import HISTORY
+from thresher.training.run_state import HISTORY
 
 
 @dataclass(frozen=True, kw_only=True)

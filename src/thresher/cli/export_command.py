@@ -1,6 +1,7 @@
 """export: one pruned model of a run as a bundle or for another engine, optionally quantized."""
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast, get_args
 
@@ -106,18 +107,23 @@ def export(
     details["bytes"] = sum(f.stat().st_size for f in ([out] if out.is_file() else out.rglob("*")) if f.is_file())
     if as_json:
         print_json(details)
-        return
-    print(out)
+    else:
+        print(out)
+        _print_notes(details, out, value_type, imports or (() if run is None else run.config.imports))
+
+
+def _print_notes(details: Details, out: Path, value_type: str, imports: Sequence[str]) -> None:
+    """What quantization cost, how large the export is, and how to use it."""
     if "validation_auc" in details:
         cost = details["validation_auc"] - details["validation_auc_before"]
         print_note(f"{value_type}: validation AUC {details['validation_auc']:.4f} ({cost:+.5f} against float32)")
-    elif wanted_type != "fp32":
+    elif value_type != "fp32":
         print_note(f"{value_type}: quantized, AUC not measured. Export from the run to measure it.")
-    size = f"{format_bytes(details['bytes'])}, {bundle.num_parameters:,} parameters"
-    modules = imports or (() if run is None else run.config.imports)
+    to, budget = details["to"], details["budget"]
+    size = f"{format_bytes(details['bytes'])}, {details['num_parameters']:,} parameters"
     shown = shlex.quote(str(out)) if to == "bundle" else out  # for a shell, or inside quotes of Python
-    usage = USAGE[to].format(out=shown, imports="".join(f" --import {module}" for module in modules))
-    print_note(f"{size}{f' ({wanted})' if wanted else ''}. {usage}", fold=False)
+    usage = USAGE[to].format(out=shown, imports="".join(f" --import {module}" for module in imports))
+    print_note(f"{size}{f' ({budget})' if budget else ''}. {usage}", fold=False)
 
 
 def _check_options(to: str, value_type: str, *, retrain: bool) -> "ValueType":

@@ -3,7 +3,6 @@
 To keep a training loop of your own, use `attach_` and `Searcher`; to start from raw files, use `prune`.
 """
 
-import copy
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,7 +19,7 @@ from thresher.embeddings.pep import PepConfig
 from thresher.errors import ConfigError, FolderError
 from thresher.experiment.effort import Effort, RetrainingConfig, StageSettings
 from thresher.experiment.floor import NO_EMBEDDING
-from thresher.experiment.in_memory.model_checks import check_folder, check_runs_compact, warn_of_probabilities
+from thresher.experiment.in_memory.model_checks import attach_to_copy, check_folder, warn_of_probabilities
 from thresher.experiment.in_memory.model_workflow import ModelCopies, ModelWorkflow
 from thresher.experiment.retrain import TrainedModel
 from thresher.experiment.stages import Stages
@@ -141,10 +140,7 @@ def prune_model(
         check_folder(stages.folder, model, data)
     for teacher in teachers:
         warn_of_probabilities(teacher, data)
-    tried = copy.deepcopy(model)
-    tables = attach(tried)
-    check_runs_compact(tried, tables, data)
-    del tried
+    tables = attach_to_copy(model, attach, data)
     with training_together(processes), training_progress(progress) as shown:
         workflow = ModelWorkflow(
             stages=replace(stages, progress=shown),

@@ -17,7 +17,7 @@ from thresher.search.budget import Budget
 from thresher.search.find_tickets import find_tickets, unmet_budgets
 from thresher.search.ticket import Ticket
 from thresher.training.distillation import SoftLabels
-from thresher.training.progress import Progress, Renamed
+from thresher.training.progress import Progress, Renamed, StageKind
 
 TRIAL_BUDGET = "5%"
 """Size at which labels are tried."""
@@ -58,10 +58,11 @@ class Stages:
         name: str,
         *,
         stage: str,
+        kind: StageKind | None = None,
         soft_labels: SoftLabels | None = None,
         test: bool,
     ) -> TrainedModel:
-        """Train a model as it is, in the folder `name`; `stage` is its name in the progress display."""
+        """Train a model as it is, in the folder `name`; `stage` and `kind` are for the progress display."""
         return train_model(
             model,
             self._data(test=test),
@@ -70,18 +71,18 @@ class Stages:
             folder=self._folder(name),
             stage=stage,
             soft_labels=soft_labels,
-            progress=self.progress,
+            progress=Renamed(self.progress, kind=kind),
             should_stop=self.should_stop,
         )
 
     def train_dense(self, *, test: bool = True) -> TrainedModel:
         """Train the unpruned model: the reference, and the first teacher."""
-        return self.train(self.models.dense(), "dense", stage="dense", test=test)
+        return self.train(self.models.dense(), "dense", stage="dense", kind="dense", test=test)
 
     def train_floor(self, model: nn.Module) -> TrainedModel:
         """Train a model without an embedding until it converges."""
         stages = replace(self, settings=replace(self.settings, training=floor_training(self.settings.training)))
-        return stages.train(model, "floor", stage=NO_EMBEDDING, test=True)
+        return stages.train(model, "floor", stage=NO_EMBEDDING, kind="floor", test=True)
 
     def find_tickets(
         self,
@@ -100,7 +101,7 @@ class Stages:
             seed=self.seed,
             folder=self._folder(name),
             soft_labels=soft_labels,
-            progress=self.progress,
+            progress=Renamed(self.progress, kind="search"),
             should_stop=self.should_stop,
         )
 
@@ -126,7 +127,7 @@ class Stages:
             seed=self.seed,
             folder=self._folder(name),
             soft_labels=soft_labels,
-            progress=self.progress,
+            progress=Renamed(self.progress, kind="retraining"),
             should_stop=self.should_stop,
         )
 
@@ -145,7 +146,7 @@ class Stages:
             seed=self.seed,
             folder=self._folder(name),
             soft_labels=soft_labels,
-            progress=Renamed(self.progress, "try {}"),
+            progress=Renamed(self.progress, "try {}", kind="trial"),
             should_stop=self.should_stop,
         )
         return trained.fit.validation.auc

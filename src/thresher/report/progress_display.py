@@ -14,8 +14,7 @@ from thresher._internal.text import format_bytes
 from thresher.report.guess_notes import SettingNames, guess_notes
 from thresher.report.notes import print_note, stderr
 from thresher.report.progress_row import Row, clock, details
-from thresher.training.progress import Progress, ProgressState, RunProgress, SilentProgress
-from thresher.training.time_left import TimeLeft
+from thresher.training.progress import Progress, ProgressState, RunProgress, SilentProgress, TimeLeft
 
 if TYPE_CHECKING:
     from thresher.data.encode.sources import DataSource

@@ -25,7 +25,7 @@ def remarks(frontier: Frontier) -> list[str]:
         found += [sentence] if sentence else []
     found += data_doubts(frontier)
     if any(point.still_improving for point in (*dense, *frontier.points)):
-        found.append("† still improving when training ended (training.max_epochs).")
+        found.append("† still improving when training ended (training.max_epochs, of tickets retraining.max_epochs).")
     return found
 
 

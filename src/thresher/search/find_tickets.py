@@ -6,7 +6,7 @@ A method declares its algorithm as `FieldEmbedding.search_algorithm`; other pack
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -21,8 +21,9 @@ from thresher.search.schedule import Schedule, SearchConfig
 from thresher.search.ticket import MaskTicket, Ticket
 from thresher.search.ticket_files import load_mask_ticket, save_ticket
 from thresher.training.distillation import SoftLabels
-from thresher.training.loop import TrainingController, run_epochs
+from thresher.training.loop import run_epochs
 from thresher.training.progress import Progress, Renamed
+from thresher.training.run_state import TrainingController
 
 if TYPE_CHECKING:
     from thresher.data.batches.split_batches import SplitBatches
@@ -102,20 +103,33 @@ _MODULES = (
     "thresher.baselines.nis",
     "thresher.baselines.post_training",
 )
-_SHARED_ALGORITHMS = {"threshold", "immediate", "magnitude", "gradual-magnitude", "iterative-magnitude", "projection"}
-"""Searches that several processes can run together."""
-ROW_SEARCHES = ("threshold", "magnitude", "gradual-magnitude", "iterative-magnitude", "projection")
-"""Search algorithms that can keep whole rows, for budgets such as `10%rows`."""
-BUNDLE_SEARCHES = (*ROW_SEARCHES, "immediate")
-"""Search algorithms that can count everything a prediction loads, for budgets such as `1MB bundle`."""
-_registry: Registry[type[SearchAlgorithm]] = Registry("search algorithm", _MODULES)
 
 
-def register_search(name: str) -> Callable[[AlgorithmT], AlgorithmT]:
-    """Class decorator: make an algorithm available to methods that declare its name."""
+@dataclass(frozen=True)
+class _RegisteredSearch:
+    """An algorithm and what it declares; see `register_search`."""
+
+    registered_class: type[SearchAlgorithm]
+    units: tuple[str, ...]
+    shared: bool
+
+
+_registry: Registry[_RegisteredSearch] = Registry("search algorithm", _MODULES)
+
+
+def register_search(
+    name: str, *, units: Sequence[Literal["rows", "bundle"]] = (), shared: bool = False
+) -> Callable[[AlgorithmT], AlgorithmT]:
+    """Class decorator: make an algorithm available to methods that declare its name.
+
+    Args:
+        units: of budgets that it can meet beside entries, shares and bytes of tables: whole rows (`10%rows`), and all
+            that a prediction loads (`1MB bundle`).
+        shared: whether several processes can run it together.
+    """
 
     def register(algorithm: AlgorithmT) -> AlgorithmT:
-        _registry.add(name, algorithm)
+        _registry.add(name, _RegisteredSearch(algorithm, tuple(units), shared))
         return algorithm
 
     return register
@@ -123,7 +137,7 @@ def register_search(name: str) -> Callable[[AlgorithmT], AlgorithmT]:
 
 def search_algorithm(name: str) -> type[SearchAlgorithm]:
     """Return the algorithm registered under a name."""
-    return _registry.find(name)
+    return _registry.find(name).registered_class
 
 
 def find_tickets(
@@ -195,7 +209,7 @@ def unmet_budgets(
 
 
 def _check_processes(algorithm: str) -> None:
-    if current_processes() is not None and algorithm not in _SHARED_ALGORITHMS:
+    if current_processes() is not None and not _registry.find(algorithm).shared:
         raise ConfigError(
             f"search {algorithm!r} runs in one process only. Start one process, or use a method with another search, "
             "such as pep"
@@ -203,11 +217,12 @@ def _check_processes(algorithm: str) -> None:
 
 
 def _check_units(algorithm: str, budgets: Iterable[Budget]) -> None:
+    units = _registry.find(algorithm).units
     for budget in budgets:
-        if budget.unit == "rows" and algorithm not in ROW_SEARCHES:
+        if budget.unit == "rows" and "rows" not in units:
             message = f"budget {budget} keeps whole rows, which the search {algorithm!r} cannot. Use a share: 2%"
             raise BudgetError(message, budget=budget.text)
-        if budget.unit == "bundle" and algorithm not in BUNDLE_SEARCHES:
+        if budget.unit == "bundle" and "bundle" not in units:
             message = f"budget {budget} counts a bundle, which the search {algorithm!r} cannot. Use table bytes: 1MB"
             raise BudgetError(message, budget=budget.text)
 

@@ -18,7 +18,7 @@ from thresher.search.ticket import Provenance, SettingsTicket
 from thresher.training.checkpoint import isolated_rng
 
 
-@register_search("immediate")
+@register_search("immediate", units=("bundle",), shared=True)
 class ImmediateSearch:
     def __init__(self, task: SearchTask) -> None:
         self.task = task

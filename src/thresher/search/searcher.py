@@ -206,7 +206,7 @@ class Searcher(SteppedSearch):
         self.restore(Checkpoint(state["tensors"], state["progress"]), tickets)
 
 
-@register_search("threshold")
+@register_search("threshold", units=("rows", "bundle"), shared=True)
 class ThresholdController(MaskSearchController):
     """PEP's search in Thresher's training loop."""
 

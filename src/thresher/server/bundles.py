@@ -126,7 +126,7 @@ def folder_bytes(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
-def load_bundle(name: str, folder: Path, engine: Engine, *, private: bool = True) -> ServedBundle:
+def load_served_bundle(name: str, folder: Path, engine: Engine, *, private: bool = True) -> ServedBundle:
     """Load a bundle and predict once, so that the first request does not pay for what loads late.
 
     Args:
@@ -207,7 +207,7 @@ class BundleStore:
 
     def _load(self, name: str) -> ServedBundle:
         private = self.config.reload_seconds > 0  # a server that never reloads expects files that never change
-        return load_bundle(name, self.folders[name], self.config.engine, private=private)
+        return load_served_bundle(name, self.folders[name], self.config.engine, private=private)
 
     def find(self, name: str | None) -> ServedBundle | None:
         return self.bundles.get(name or self.config.default_bundle)

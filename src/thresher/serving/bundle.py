@@ -12,7 +12,7 @@
 """
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from safetensors.torch import save_file
-from torch import nn
+from torch import Tensor, nn
 
 import thresher
 from thresher._internal.forked import prepare_torch
@@ -99,49 +99,56 @@ def save_bundle(
         keyed: global ids of features whose values are stored in any case, for instance to train them later.
     """
     folder, modules = Path(folder), table_modules(model)
-    tables = {name: to_table(module) for name, module in modules.items()}
-    for name, table in tables.items():
-        if isinstance(table, CompactTable) and table.value_type == "fp32":
-            tables[name] = table.to_value_type(value_type)
+    tables = _tables_to_store(model, modules, value_type)
     if searched is None:
         searched = [name for name, module in modules.items() if _seems_searched(name, module)]
+    description = {
+        "format": FORMAT,
+        "version": VERSION,
+        "thresher": thresher.__version__,
+        "model": config_to_mapping(model_config),
+        "tables": {name: list(table.shape) for name, table in tables.items()},
+        "searched": [name for name in tables if name in searched],
+        "metadata": dict(metadata or {}),
+    }
+    shapes = {name: table.shape for name, table in tables.items()}
+    card = model_card(model_name(model_config), encoder.schema, shapes, metadata or {}, thresher.__version__)
+    keys = needs_key(tables.values(), encoder.schema.field_offsets, encoder.schema.num_features)
+    if keyed is not None:
+        keys[keyed] = True
+    with atomic_folder(folder) as temporary:
+        write_text(temporary / "schema.json", encoder.schema.to_json(indent=None))
+        save_vocabularies(temporary, index_vocabularies(encoder.schema, encoder.vocabularies, keys))
+        for name, table in tables.items():
+            table.save(temporary / "tables" / f"{name}.safetensors")
+        save_file(_weights_outside(tables, model), temporary / "network.safetensors")
+        (temporary / CARD).write_text(card, encoding="utf-8")
+        write_json(temporary / "bundle.json", description)
+        write_manifest(temporary, ARTEFACT)
+    return folder
+
+
+def _tables_to_store(model: CtrModel, modules: Mapping[str, nn.Module], value_type: ValueType) -> dict[str, AnyTable]:
+    tables = {name: to_table(module) for name, module in modules.items()}
     if model.embedding is not None and "embedding" not in tables:
         raise FormatError(
             f"{type(model.embedding).__qualname__} has no compact form, so it cannot be stored in a bundle. Register "
             "one with @to_compact.register, or implement to_stored() and from_stored()."
         )
+    for name, table in tables.items():
+        if isinstance(table, CompactTable) and table.value_type == "fp32":
+            tables[name] = table.to_value_type(value_type)
+    return tables
+
+
+def _weights_outside(tables: Iterable[str], model: nn.Module) -> dict[str, Tensor]:
+    """The model's weights that belong to none of the tables."""
     prefixes = tuple(f"{name}." for name in tables)
-    network = {
+    return {
         name: tensor.detach().cpu().contiguous()
         for name, tensor in model.state_dict().items()
         if not name.startswith(prefixes)
     }
-    with atomic_folder(folder) as temporary:
-        write_text(temporary / "schema.json", encoder.schema.to_json(indent=None))
-        keys = needs_key(tables.values(), encoder.schema.field_offsets, encoder.schema.num_features)
-        if keyed is not None:
-            keys[keyed] = True
-        save_vocabularies(temporary, index_vocabularies(encoder.schema, encoder.vocabularies, keys))
-        for name, table in tables.items():
-            table.save(temporary / "tables" / f"{name}.safetensors")
-        save_file(network, temporary / "network.safetensors")
-        shapes = {name: table.shape for name, table in tables.items()}
-        card = model_card(model_name(model_config), encoder.schema, shapes, metadata or {}, thresher.__version__)
-        (temporary / CARD).write_text(card, encoding="utf-8")
-        write_json(
-            temporary / "bundle.json",
-            {
-                "format": FORMAT,
-                "version": VERSION,
-                "thresher": thresher.__version__,
-                "model": config_to_mapping(model_config),
-                "tables": {name: list(table.shape) for name, table in tables.items()},
-                "searched": [name for name in tables if name in searched],
-                "metadata": dict(metadata or {}),
-            },
-        )
-        write_manifest(temporary, ARTEFACT)
-    return folder
 
 
 def open_bundle(folder: str | Path, *, verify: bool = True) -> Bundle:

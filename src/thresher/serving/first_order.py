@@ -46,18 +46,8 @@ def share_first_order_(
     for table in tables.values():
         if isinstance(table, CompactTable) and table.placeholder is not None:
             raise ConfigError("first-order weights cannot be shared if pruned entries read as the mean of their field")
-    sizes = np.array(schema.field_sizes)
-    fields = np.repeat(np.arange(len(sizes)), sizes)  # [N]
     weights = first_order.to_dense()[:, 0].astype(np.float64)
-    mass = counts.astype(np.float64)
-    own = np.zeros(len(weights), np.bool_)
-    single = np.array([field.pooling is None for field in schema.fields])
-    for _ in range(3):  # the shared weight depends on which features share it
-        shared = _field_means(weights, np.where(own, 0.0, mass), fields, len(sizes)) * single
-        distance = mass * (weights - shared[fields]) ** 2
-        own = np.zeros(len(weights), np.bool_)
-        chosen = np.argsort(-distance, kind="stable")[:num_own]
-        own[chosen[distance[chosen] > 0]] = True
+    own, shared = _choose_own(weights, schema, counts, num_own)
     vectors = {name: table for name, table in tables.items() if name != FIRST_ORDER}
     keyed = own.copy()
     for table in vectors.values():
@@ -66,13 +56,30 @@ def share_first_order_(
     cleared = rare_unknowns(keyed, schema, counts)
     own &= ~cleared
     new: dict[str, AnyTable] = {name: _without_rows(table, cleared) for name, table in vectors.items()}
-    differences = (weights - shared[fields])[own].astype(np.float32)
+    differences = (weights - np.repeat(shared, schema.field_sizes))[own].astype(np.float32)
     new[FIRST_ORDER] = CompactTable.from_entries(first_order.shape, np.flatnonzero(own), differences)
     for name, table in new.items():
         model.set_submodule(name, StoredEmbedding(schema.field_sizes, table))
     with torch.no_grad():
         model.get_parameter(BIAS).add_(float(shared.sum()))
     return {name: new[name] for name in tables}
+
+
+def _choose_own(
+    weights: NDArray[np.float64], schema: Schema, counts: NDArray[np.int64], num_own: int
+) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+    """The features that keep their weight `[N]`, and the weight that the others of a field share `[F]`."""
+    sizes = np.array(schema.field_sizes)
+    fields = np.repeat(np.arange(len(sizes)), sizes)  # [N]
+    mass, own = counts.astype(np.float64), np.zeros(len(weights), np.bool_)
+    single = np.array([field.pooling is None for field in schema.fields])
+    for _ in range(3):  # the shared weight depends on which features share it
+        shared = _field_means(weights, np.where(own, 0.0, mass), fields, len(sizes)) * single
+        distance = mass * (weights - shared[fields]) ** 2
+        own = np.zeros(len(weights), np.bool_)
+        chosen = np.argsort(-distance, kind="stable")[:num_own]
+        own[chosen[distance[chosen] > 0]] = True
+    return own, shared
 
 
 def rare_unknowns(kept: NDArray[np.bool_], schema: Schema, counts: NDArray[np.int64]) -> NDArray[np.bool_]:

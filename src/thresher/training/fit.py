@@ -151,6 +151,11 @@ class FitResult:
     seconds: float  # training time without interruptions
     history: tuple[Record, ...]
 
+    @property
+    def still_improving(self) -> bool:
+        """Whether `max_epochs` ended the training with its best epoch."""
+        return 0 < self.best_epoch == len(self.history)
+
 
 def fit(
     model: nn.Module,

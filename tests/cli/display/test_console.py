@@ -16,7 +16,16 @@ from thresher.cli.data_commands import encode
 from thresher.cli.display.console import handle_errors
 from thresher.cli.predict_command import predict
 from thresher.cli.run_commands import prune, retrain
-from thresher.errors import DataError, FileFormatError, RunExistsError, RunNotFoundError, TableExistsError, WriteError
+from thresher.errors import (
+    DataError,
+    FileFormatError,
+    LabelError,
+    RunExistsError,
+    RunNotFoundError,
+    TableExistsError,
+    WriteError,
+    WrongValueError,
+)
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "100"}
 
@@ -93,17 +102,18 @@ def test_hints_name_only_options_of_the_command(capsys, command, error, hint):
 
 
 @pytest.mark.parametrize(
-    ("message", "line", "hint"),
+    ("error", "settings", "line", "hint"),
     [
-        ('no column "a"; set data.delimiter = "|"', None, """--set 'data.delimiter="|"'"""),
-        ('not UTF-8; set data.encoding = "latin-1"', 7, """--set 'data.encoding="latin-1"', or --skip"""),
-        ("'2' is not a label. Set data.positive to", 7, "--positive for the values that mean 1, or --skip"),
-        ("has 2 columns, expected 5", 7, "--skip"),
+        (FileFormatError, {"data.delimiter": "|"}, None, """--set 'data.delimiter="|"'"""),
+        (FileFormatError, {"data.encoding": "latin-1"}, 7, """--set 'data.encoding="latin-1"', or --skip"""),
+        (LabelError, {}, 7, "--label for the label column, --positive for the values that mean 1, or --skip"),
+        (WrongValueError, {}, 7, "the column without a transform if its values are categories, or --skip"),
+        (DataError, {}, 7, "--skip"),
     ],
 )
-def test_hints_repeat_the_setting_that_a_message_names(capsys, message, line, hint):
+def test_hints_follow_the_class_and_the_settings_of_an_error(capsys, error, settings, line, hint):
     def fail(**_):
-        raise DataError(message, file="a.csv", line=line)
+        raise error("is wrong", file="a.csv", line=line, settings=settings)
 
     with pytest.raises(typer.Exit):
         handle_errors(skip_flag="--skip")(wraps(prune)(fail))()

@@ -1,5 +1,7 @@
 """What a run will cost: announced before it starts, in time after a hundred steps, and left over the whole run."""
 
+from dataclasses import replace
+
 import pytest
 
 from thresher.experiment.effort import RetrainingConfig, StageSettings
@@ -7,7 +9,7 @@ from thresher.experiment.run.expected_cost import EARLY_SHARE, ExpectedCost, Run
 from thresher.search.budget import parse_budgets
 from thresher.search.schedule import SearchConfig
 from thresher.training.fit import TrainingConfig
-from thresher.training.progress import ProgressState, SilentProgress
+from thresher.training.progress import ProgressState, SilentProgress, StageKind
 
 BUDGETS = parse_budgets("50%,25%")
 
@@ -64,16 +66,31 @@ def test_a_search_from_initial_weights_is_not_announced():
 def test_states_carry_the_epochs_of_later_stages():
     recorded = Recorded()
     estimate = RunEstimate(recorded, expected())
-    dense = ProgressState(stage="dense", max_epochs=60, num_steps=200)
-    estimate.update(dense)
+
+    def update(kind: StageKind, **changes) -> None:
+        estimate.update(ProgressState(stage="any name", kind=kind, **({"max_epochs": 4, "num_steps": 200} | changes)))
+
+    update("floor")
+    update("dense", max_epochs=60)
     assert "about 1.9 times the dense training" in recorded.notes[0]
-    estimate.update(ProgressState(stage="dense", max_epochs=60, num_steps=200, step=100))
+    update("dense", max_epochs=60, step=100)
     assert recorded.notes[1].startswith("An epoch takes about 0 s")
-    estimate.update(ProgressState(stage="dense", max_epochs=60, num_steps=200, epoch=5, step=200, finished=True))
-    estimate.update(ProgressState(stage="try retrain 5%", max_epochs=2, num_steps=200))
-    estimate.update(ProgressState(stage="search, soft labels", max_epochs=3, num_steps=200))
-    estimate.update(ProgressState(stage="retrain 50%", max_epochs=4, num_steps=200))
-    estimate.update(ProgressState(stage="retrain 50%", max_epochs=4, num_steps=200, epoch=2, step=200, finished=True))
-    estimate.update(ProgressState(stage="retrain 25%", max_epochs=4, num_steps=200))
+    update("dense", max_epochs=60, epoch=5, step=200, finished=True)
+    update("trial")
+    update("search")
+    update("retraining")
+    update("retraining", epoch=2, step=200, finished=True)
+    update("retraining")
     both = 2 * 4 * EARLY_SHARE
-    assert recorded.later == pytest.approx([4 + 3 + both] * 3 + [3 + both, both, both / 2, 2.0, 0.0])
+    assert recorded.later == pytest.approx(
+        [10 + 4 + 3 + both] + [4 + 3 + both] * 3 + [3 + both, both, both / 2, 2.0, 0.0]
+    )
+
+
+def test_a_retraining_of_a_part_of_an_epoch_counts_as_that_part():
+    recorded = Recorded()
+    estimate = RunEstimate(recorded, expected(retraining=RetrainingConfig(max_epochs=0.25)))
+    part = ProgressState(stage="retrain 50%", kind="retraining", max_epochs=1, num_steps=50, epoch_share=0.25)
+    estimate.update(part)
+    estimate.update(replace(part, step=50, finished=True))
+    assert recorded.later == [0.25, 0.25]

@@ -5,7 +5,6 @@
 
 import json
 import logging
-import re
 import shlex
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -36,6 +35,7 @@ from thresher.errors import (
     ThresherError,
     UserCodeError,
     WriteError,
+    WrongValueError,
 )
 from thresher.report.frontier import Frontier
 from thresher.report.notes import fold_text, print_note, stderr
@@ -55,15 +55,12 @@ HINTS: Mapping[type, Mapping[str, str]] = {
     WriteError: {"out": "--out for another folder"},
     LabelError: {"label": "--label for the label column", "positive": "--positive for the values that mean 1"},
     FileFormatError: {"settings": "--set data.encoding=latin-1 or --set 'data.delimiter=\";\"' for the file format"},
+    WrongValueError: {"settings": "the column without a transform if its values are categories"},
     SettingsConflictError: {"settings": "--set KEY=VALUE to change a setting"},
     NotRegisteredError: {"imports": "--import MODULE if a module of yours registers it"},
     UserCodeError: {},
 }  # fmt: skip
 """Options that fix an error, by its class and by the parameter of the command that takes the option."""
-SETTING = re.compile(r'set (data\.\w+) = ("[^"]*"|\w+)')
-"""A setting with its value in an error message."""
-WRONG_VALUE = ("is not a number", "is not a date")
-"""How an error about a value ends that its transform cannot read."""
 EXIT_USER_ERROR = 2
 EXIT_INTERRUPTED = 130
 UNITS = (" %", " B", " KB", " MB", " GB")
@@ -203,19 +200,15 @@ def _hint(error: ThresherError, skip_flag: str | None, parameters: Collection[st
     """The options that fix the error, of those that the command has; the most specific class in `HINTS` counts."""
     if isinstance(error, RunNotFoundError):
         return "Start a run with: thresher prune DATA --out FOLDER"
-    if isinstance(error, DataError) and "settings" in parameters:
-        named = [f"--set {shlex.quote(f'{key}={value}')}" for key, value in SETTING.findall(str(error))]
-        if "data.positive" in str(error) and not isinstance(error, LabelError):
-            named.append("--positive for the values that mean 1")
-        if error.column is not None and str(error).endswith(WRONG_VALUE):
-            named.append("the column without a transform if its values are categories")
-        if skip_flag and error.line is not None and error.line > 1:
-            named.append(f"{skip_flag} to leave such rows out")
-        if named:
-            return f"Use {', or '.join(named)}."
     kinds = [*type(error).__mro__, *type(error.__cause__).__mro__]  # a bundle of an unknown model: the cause says it
     options = next((HINTS[kind] for kind in kinds if kind in HINTS), {})
-    *others, last = [text for name, text in options.items() if name in parameters] or [""]
+    named = [text for name, text in options.items() if name in parameters]
+    if isinstance(error, DataError) and "settings" in parameters:
+        if error.settings:
+            named = [f"--set {shlex.quote(f'{key}={json.dumps(value)}')}" for key, value in error.settings.items()]
+        if skip_flag and error.line is not None and error.line > 1:
+            named.append(f"{skip_flag} to leave such rows out")
+    *others, last = named or [""]
     return f"Use {', '.join([*others, f'or {last}' if others else last])}." if last else ""
 
 

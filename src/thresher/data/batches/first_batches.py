@@ -31,6 +31,11 @@ class FirstBatches:
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
         return islice(self.source.epoch(epoch, start), max(0, self.num_batches - start))
 
+    @property
+    def epoch_share(self) -> float:
+        """What one epoch visits, as a share of an epoch of the source."""
+        return self.num_batches / max(1, len(self.source))
+
     def part(self, rank: int, size: int) -> "FirstBatches":
         """The part of each batch that belongs to process `rank` of `size`."""
         return FirstBatches(shared_part(self.source, rank, size), self.share)

@@ -19,7 +19,7 @@ from thresher.data.table import Bag, EncodedRows as EncodedRows, read_schema
 from thresher.data.table_checks import verify_files
 from thresher.data.vocabulary.indexed_vocabulary import IndexedVocabulary
 from thresher.data.vocabulary.spelling import Spelling
-from thresher.errors import DataError, FormatError
+from thresher.errors import FormatError, WrongValueError
 
 FEW_ROWS = 1000
 
@@ -202,7 +202,7 @@ def check_dense(
             row = int(broken[0])
             line = None if line_of is None else line_of(row)
             value = f"{column[row : row + 1].to_list()[0]!r}" + (f" in row {row}" if line is None else "")
-            raise DataError(f"{value} is not a number", file=file, line=line, row=row, column=dense.column)
+            raise WrongValueError(f"{value} is not a number", file=file, line=line, row=row, column=dense.column)
 
 
 def count_unknown(ids: NDArray[np.int32], schema: Schema) -> NDArray[np.int64]:

@@ -19,7 +19,7 @@ from thresher.data.read.column_values import as_numbers, raw_column, read_labels
 from thresher.data.read.raw_files import RawChunk
 from thresher.data.schema import SPLITS, Field, SplitName
 from thresher.data.vocabulary.value_codes import FieldCoder, add_counts
-from thresher.errors import DataError
+from thresher.errors import DataError, LabelError, WrongValueError
 
 MAX_VALUES_IN_MEMORY = 1_000_000
 MAX_SKIPPED_SAMPLES = 20
@@ -99,7 +99,7 @@ class CodedRows:
         frame, plan = chunk.frame, self.plan
         labels, invalid = read_labels(frame, plan.label)
         for mask, problem in invalid:
-            self._reject(chunk, np.flatnonzero(mask), problem, plan.label.column, kept)
+            self._reject(chunk, np.flatnonzero(mask), problem, plan.label.column, kept, LabelError)
         codes = np.zeros((len(frame), len(self.singles)), np.int32)
         columns: dict[str, NDArray[Any]] = {"labels": labels, "codes": codes}
         bags: list[Any] = [None] * len(self.bags)
@@ -107,14 +107,14 @@ class CodedRows:
         for broken in self._pool.map(code, self.owners) if len(frame) > 5_000 else map(code, self.owners):
             for field, rows in broken:
                 problem = "is not a date" if field.transform == "date" else "is not a number"
-                self._reject(chunk, rows, problem, field.column, kept)
+                self._reject(chunk, rows, problem, field.column, kept, WrongValueError)
         if self.quantiles:
             columns["numbers"] = self._numbers(chunk, [field.column for field in self.quantiles], kept)
         if plan.dense:
             columns["dense"] = np.empty((len(frame), len(plan.dense)), np.float32)
             for at, dense in enumerate(plan.dense):
                 columns["dense"][:, at], mask = dense_values(dense, raw_column(frame, dense.column))
-                self._reject(chunk, np.flatnonzero(mask), "is not a number", dense.column, kept)
+                self._reject(chunk, np.flatnonzero(mask), "is not a number", dense.column, kept, WrongValueError)
         if plan.weight:
             columns["weights"] = self._numbers(chunk, [plan.weight], kept)[:, 0].astype(np.float32)
             bad_rows = np.flatnonzero(kept & ~(columns["weights"] >= 0))
@@ -144,7 +144,7 @@ class CodedRows:
         numbers = np.empty((len(chunk.frame), len(names)), np.float64)
         for at, name in enumerate(names):
             numbers[:, at], broken = as_numbers(raw_column(chunk.frame, name))
-            self._reject(chunk, np.flatnonzero(broken), "is not a number", name, kept)
+            self._reject(chunk, np.flatnonzero(broken), "is not a number", name, kept, WrongValueError)
         return numbers
 
     def _count(self, codes: NDArray[np.int32], bags: list[BagCodes], split: NDArray[np.uint8]) -> None:
@@ -161,12 +161,20 @@ class CodedRows:
                     bag_codes, lengths = next(bag)
                     add_counts(counts[at], bag_codes, np.repeat(chosen, lengths))
 
-    def _reject(self, chunk: RawChunk, rows: NDArray[np.int64], problem: str, column: str | None, kept: Mask) -> None:
+    def _reject(
+        self,
+        chunk: RawChunk,
+        rows: NDArray[np.int64],
+        problem: str,
+        column: str | None,
+        kept: Mask,
+        kind: type[DataError] = DataError,
+    ) -> None:
         """Raise for the first of these rows, or skip them all."""
         for row in map(int, rows):
             value = "" if column is None else f"{chunk.frame[column][row : row + 1].to_list()[0]!r} "
             if self.plan.bad_rows == "error":
-                raise DataError(value + problem, file=chunk.file, line=chunk.line(row), column=column)
+                raise kind(value + problem, file=chunk.file, line=chunk.line(row), column=column)
             if kept[row]:
                 place = "" if column is None else f"column {column!r}: "
                 self._skip(chunk.file, chunk.line(row), place + value + problem)

@@ -16,7 +16,7 @@ from thresher.data.read.column_values import LabelValue, check_positive, count_l
 from thresher.data.read.guess_columns import Guess, guess_columns
 from thresher.data.read.raw_files import BLOCK_BYTES, RawChunk, expand_paths, is_parquet, read_chunks, resolve_format
 from thresher.data.read.sample_rows import Sample, sample_rows
-from thresher.data.read.text_rows import delimiter_hint
+from thresher.data.read.text_rows import delimiter_hint, likely_delimiter
 from thresher.data.schema import DenseColumn, Field, FileFormat, Label, Schema, SplitName
 from thresher.data.table import EncodedTable, read_metadata
 from thresher.errors import ConfigError, DataError, FileFormatError, TableExistsError
@@ -106,8 +106,11 @@ def _check_columns(names: Sequence[str | None], columns: Sequence[str], path: Pa
     """Raise if a named column does not exist; empty names are skipped."""
     for name in filter(None, names):
         if name not in columns:
-            message, hint = unknown_column(name, columns), delimiter_hint(columns)
-            raise FileFormatError(message + hint, file=path) if hint else DataError(message, file=path)
+            message, char = unknown_column(name, columns), likely_delimiter(columns)
+            if char:
+                message += delimiter_hint(char)
+                raise FileFormatError(message, file=path, settings={"data.delimiter": char})
+            raise DataError(message, file=path)
 
 
 def build_plan(config: DataConfig, known: Schema | None, guess: Guess | None, file_format: FileFormat) -> EncodingPlan:

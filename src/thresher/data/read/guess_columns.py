@@ -25,7 +25,7 @@ from thresher.data.read.column_values import (
 from thresher.data.read.sample_rows import Sample
 from thresher.data.read.text_rows import single_column_error
 from thresher.data.schema import DatePart
-from thresher.errors import DataError, FileFormatError, LabelError
+from thresher.errors import DataError, LabelError
 
 logger = logging.getLogger(__name__)
 
@@ -130,8 +130,8 @@ def _guess_label(sample: pl.DataFrame, config: DataConfig, path: Path | None) ->
     for name, place in ((sample.columns[0], "first"), (sample.columns[-1], "last")):
         if name in binary:
             return name, f"the {place} column is 0/1{_other_labels(sample, free, binary)}"
-    if problem := single_column_error(sample.columns):
-        raise FileFormatError(problem, file=path)
+    if error := single_column_error(sample.columns, path):
+        raise error
     found = f"several are 0/1: {list_first(binary, 8)}" if binary else "none is 0/1"
     problem = f"cannot guess the label column ({found})"
     raise LabelError(f"{problem}. Set data.label, and data.positive if its values are not 0/1.", file=path)

@@ -19,7 +19,16 @@ import polars as pl
 
 from thresher._internal.forked import check_polars
 from thresher.data.config import BadRows
-from thresher.data.read.text_rows import LATIN_1_HINT, QUOTE_HINT, Parsed, count_char, inside_quotes, parse_rows
+from thresher.data.read.text_rows import (
+    LATIN_1,
+    LATIN_1_HINT,
+    NO_QUOTE,
+    QUOTE_HINT,
+    Parsed,
+    count_char,
+    inside_quotes,
+    parse_rows,
+)
 from thresher.data.schema import FileFormat, SplitName
 from thresher.errors import DataError, FileFormatError
 
@@ -163,7 +172,8 @@ def _decode(data: bytes, path: Path, file_format: FileFormat) -> str:
     try:
         return data.decode(file_format.encoding)
     except UnicodeDecodeError as error:
-        raise FileFormatError(f"the column names are not UTF-8; {LATIN_1_HINT}", file=path, line=1) from error
+        problem = f"the column names are not UTF-8; {LATIN_1_HINT}"
+        raise FileFormatError(problem, file=path, line=1, settings=LATIN_1) from error
 
 
 def _guess_delimiter(path: Path, line: str) -> str:
@@ -199,7 +209,7 @@ def read_blocks(path: Path, *, quote: str = '"', block_bytes: int = BLOCK_BYTES)
             in_first_line = False
         if cut == 0 and len(data) > MAX_LINE_BYTES:
             problem = f"no end of line within {len(data):,} bytes; if a quote is left open here, {QUOTE_HINT}"
-            raise FileFormatError(problem, file=path, line=line)
+            raise FileFormatError(problem, file=path, line=line, settings=NO_QUOTE)
         carry = data[cut:]
         if cut:
             offset += cut

@@ -13,15 +13,13 @@ import polars as pl
 from numpy.typing import NDArray
 
 from thresher.data.schema import FileFormat
-from thresher.errors import DataError
+from thresher.errors import DataError, FileFormatError
 from thresher.kernels.compiling import kernel
 
 Skipped = list[tuple[int, str]]
 Parsed = tuple[pl.DataFrame, Sequence[int], Skipped]  # rows, the line of each, skipped rows with line and reason
-LATIN_1_HINT = 'if the file is Latin-1, set data.encoding = "latin-1"'
-QUOTE_HINT = 'set data.quote = ""'
-NUL_BYTE = "contains a NUL byte: the file is binary or damaged"
-NOT_UTF_8 = f"contains a byte that is not UTF-8; {LATIN_1_HINT}"
+LATIN_1_HINT, LATIN_1 = 'if the file is Latin-1, set data.encoding = "latin-1"', {"data.encoding": "latin-1"}
+QUOTE_HINT, NO_QUOTE = 'set data.quote = ""', {"data.quote": ""}
 
 
 def parse_rows(data: bytes, first_line: int, file_format: FileFormat, path: Path, *, skip: bool) -> Parsed:
@@ -86,13 +84,14 @@ def _parse_lines(data: bytes, first_line: int, file_format: FileFormat, path: Pa
         blank &= False
     skipped: Skipped = []
     for at in np.flatnonzero(bad).tolist():
+        line = first_line + at
         if broken[at] or nul[at]:
-            problem = NOT_UTF_8 if broken[at] else NUL_BYTE
+            problem = _not_utf_8(path, line) if broken[at] else _nul_byte(path, line)
         else:
-            problem = _wrong_width(int(found[at]), file_format, path)
+            problem = _wrong_width(int(found[at]), file_format, path, line)
         if not skip:
-            raise DataError(problem, file=path, line=first_line + at)
-        skipped.append((first_line + at, problem))
+            raise problem
+        skipped.append((line, problem.message))
     kept = np.flatnonzero(~blank & ~bad)
     rest = b"".join(data[starts[at] : ends[at]] + b"\n" for at in kept)
     frame = _parse_fast(rest, file_format)
@@ -101,11 +100,26 @@ def _parse_lines(data: bytes, first_line: int, file_format: FileFormat, path: Pa
     return frame, (kept + first_line).tolist(), skipped
 
 
-def _wrong_width(found: int, file_format: FileFormat, path: Path) -> str:
-    """The error message for a row with `found` columns; raises if the delimiter of the whole file seems wrong."""
-    if problem := single_column_error(file_format.columns):
-        raise DataError(problem, file=path)
-    return f"has {found} columns, expected {len(file_format.columns)}; correct the line"
+def _wrong_width(found: int, file_format: FileFormat, path: Path, line: int) -> DataError:
+    """The error for a row with `found` columns; raises if the delimiter of the whole file seems wrong."""
+    if error := single_column_error(file_format.columns, path):
+        raise error
+    expected = len(file_format.columns)
+    return DataError(f"has {found} columns, expected {expected}; correct the line", file=path, line=line)
+
+
+def _not_utf_8(path: Path, line: int) -> DataError:
+    message = f"contains a byte that is not UTF-8; {LATIN_1_HINT}"
+    return FileFormatError(message, file=path, line=line, settings=LATIN_1)
+
+
+def _nul_byte(path: Path, line: int) -> DataError:
+    return DataError("contains a NUL byte: the file is binary or damaged", file=path, line=line)
+
+
+def _wrong_quote(problem: str, path: Path, line: int) -> DataError:
+    message = f"{problem}; if quotes are ordinary characters here, {QUOTE_HINT}"
+    return FileFormatError(message, file=path, line=line, settings=NO_QUOTE)
 
 
 def _per_line(marks: NDArray[np.bool_], starts: NDArray[Any], ends: NDArray[Any]) -> NDArray[np.int64]:
@@ -126,30 +140,31 @@ def _parse_quoted(data: bytes, first_line: int, file_format: FileFormat, path: P
     read = partial(csv.reader, delimiter=file_format.delimiter, quotechar=file_format.quote, strict=True)
     begin = doubtful = 0  # lines before `doubtful` may have been inside a quote that was left open
     reader = read(text)
+    problem: DataError | None
     expected, rows, lines, skipped = len(file_format.columns), list[list[str]](), list[int](), Skipped()
     while True:
-        at, problem = begin + reader.line_num, ""
+        at, problem = begin + reader.line_num, None
         line = first_line + at
         try:
             row = next(reader)
         except StopIteration:
             break
         except csv.Error as error:
-            row, problem = [], f"{error}; if quotes are ordinary characters here, {QUOTE_HINT}"
+            row, problem = [], _wrong_quote(str(error), path, line)
             doubtful, begin = begin + reader.line_num, at + 1  # read the lines after the open quote again
             reader = read(map(text.__getitem__, range(begin, len(text))))
         if row and len(row) != expected:
-            problem = _wrong_width(len(row), file_format, path)
+            problem = _wrong_width(len(row), file_format, path, line)
         elif at < doubtful and any(file_format.quote in cell for cell in row):
-            problem = f"has a quote inside a value; if quotes are ordinary characters here, {QUOTE_HINT}"
+            problem = _wrong_quote("has a quote inside a value", path, line)
         elif any("\0" in cell for cell in row):
-            problem = NUL_BYTE
+            problem = _nul_byte(path, line)
         elif row and not data.isascii() and not _encodes("".join(row)):
-            problem = NOT_UTF_8
-        if problem and not skip:
-            raise DataError(problem, file=path, line=line)
-        if problem:
-            skipped.append((line, problem))
+            problem = _not_utf_8(path, line)
+        if problem is not None and not skip:
+            raise problem
+        if problem is not None:
+            skipped.append((line, problem.message))
         elif row:
             rows.append(row)
             lines.append(line)
@@ -191,13 +206,14 @@ def likely_delimiter(columns: Sequence[str]) -> str:
     return char if char in columns[0] else ""
 
 
-def delimiter_hint(columns: Sequence[str]) -> str:
-    """Which delimiter to set, after a semicolon; empty if the delimiter seems right."""
-    char = likely_delimiter(columns)
+def delimiter_hint(char: str) -> str:
+    """Which delimiter to set, after a semicolon; empty for no character."""
     return "; set data.delimiter = " + json.dumps(char) if char else ""
 
 
-def single_column_error(columns: Sequence[str]) -> str:
-    """The error message for a file read as one column by a wrong delimiter; empty if the delimiter seems right."""
-    char = likely_delimiter(columns)
-    return f"has one column, {columns[0]!r}, which looks separated by {char!r}{delimiter_hint(columns)}" if char else ""
+def single_column_error(columns: Sequence[str], path: Path | None) -> FileFormatError | None:
+    """The error for a file read as one column by a wrong delimiter; None if the delimiter seems right."""
+    if not (char := likely_delimiter(columns)):
+        return None
+    message = f"has one column, {columns[0]!r}, which looks separated by {char!r}{delimiter_hint(char)}"
+    return FileFormatError(message, file=path, settings={"data.delimiter": char})

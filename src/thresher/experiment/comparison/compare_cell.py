@@ -29,8 +29,8 @@ from thresher.search.ticket import Ticket
 from thresher.search.ticket_files import load_ticket
 from thresher.training.checkpoint import read_history
 from thresher.training.distillation import DistillationPlan, SoftLabels
-from thresher.training.loop import CHECKPOINT, HISTORY
 from thresher.training.progress import Progress
+from thresher.training.run_state import CHECKPOINT, HISTORY
 
 TICKETS = "tickets.json"
 Write = Callable[["Cell", Ticket | None, TrainedModel], None]

@@ -41,9 +41,9 @@ from thresher.experiment.run.threads import note_threads
 from thresher.models.model_registry import FLOOR, model_config
 from thresher.search.budget import Budget
 from thresher.search.ticket import Ticket
-from thresher.training.loop import CHECKPOINT, HISTORY
 from thresher.training.metrics import standard_error
 from thresher.training.progress import Grouped
+from thresher.training.run_state import CHECKPOINT, HISTORY
 
 TEACHER = "teacher"
 
@@ -186,7 +186,7 @@ class Sweep:
                 test_logloss=trained.test.logloss,
                 floor_gain=trained.floor_gain,
                 floor_gain_error=trained.floor_gain_error,
-                still_improving=method != FLOOR and trained.fit.num_epochs >= self.config.training.max_epochs,
+                still_improving=method != FLOOR and trained.fit.still_improving,
                 test_auc_error=standard_error(trained.test),
                 equal_bytes_of=self.config.rivalled if method == RIVAL else None,
                 seconds=search_seconds + trained.fit.seconds,

@@ -1,8 +1,9 @@
 """Checks of `prune_model`: that a folder belongs to the model and the rows, and that the model can be pruned."""
 
+import copy
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 from torch import nn
@@ -14,7 +15,7 @@ from thresher.data.batches.split_batches import SplitBatches, first_batch_digest
 from thresher.errors import ConfigError, warn_user
 from thresher.training.checkpoint import isolated_rng
 from thresher.training.epoch import predict
-from thresher.training.loop import CHECKPOINT
+from thresher.training.run_state import CHECKPOINT
 
 MIN_OUTPUTS = 32
 """With fewer outputs, logits may lie between 0 and 1 by chance."""
@@ -42,12 +43,15 @@ def check_folder(folder: Path, model: nn.Module, data: SplitBatches) -> None:
     write_json(path, inputs)
 
 
-def check_runs_compact(attached: nn.Module, tables: Sequence[AttachedTable], data: SplitBatches) -> None:
-    """Raise if a model uses an attribute that the compact tables of retraining do not have, such as a method.
+def attach_to_copy(
+    model: nn.Module, attach: Callable[[nn.Module], list[AttachedTable]], data: SplitBatches
+) -> list[AttachedTable]:
+    """The tables of a model that are searched, found in a copy of it.
 
-    Args:
-        attached: a copy of the model; its tables are replaced by empty compact ones.
+    Raises if the model uses an attribute that the compact tables of retraining do not have, such as a method.
     """
+    attached = copy.deepcopy(model)
+    tables = attach(attached)
     for table in tables:
         nothing = attached.get_submodule(table.name).get_parameter("weight").new_empty(0)
         put_compact_(attached, table.name, nothing.long(), nothing)
@@ -58,6 +62,7 @@ def check_runs_compact(attached: nn.Module, tables: Sequence[AttachedTable], dat
             raise ConfigError(
                 f"{type(attached).__qualname__} does not run with the compact tables of retraining: {error}"
             ) from error
+    return tables
 
 
 def warn_of_probabilities(model: nn.Module, data: SplitBatches) -> None:

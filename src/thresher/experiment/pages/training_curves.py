@@ -8,7 +8,7 @@ from thresher._internal.storage.files import read_json
 from thresher.experiment.floor import NO_EMBEDDING
 from thresher.experiment.run.run_folder import Run
 from thresher.training.checkpoint import read_history
-from thresher.training.loop import HISTORY
+from thresher.training.run_state import HISTORY
 
 SEARCH = "search"
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from thresher._internal.text import align_columns
 from thresher.training.checkpoint import read_history
-from thresher.training.loop import HISTORY
+from thresher.training.run_state import HISTORY
 
 DENSE = "dense"
 
@@ -17,7 +17,7 @@ class StageCost:
     """Training of one stage; seconds include the evaluation after each epoch, but no interruption."""
 
     stage: str
-    epochs: int
+    epochs: float  # not whole if one ended before all rows were visited
     seconds: float
     cpu_seconds: float  # of all threads; independent of what else the machine does
     over_dense: float | None  # seconds ÷ seconds of the dense training; None without one
@@ -37,13 +37,13 @@ class Cost:
     @classmethod
     def of(cls, folders: Iterable[tuple[str, Path]]) -> "Cost":
         """The cost of stages, given their names and folders; stages of one name are added up."""
-        epochs: dict[str, int] = {}
+        epochs: dict[str, float] = {}
         seconds: dict[str, float] = {}
         cpu: dict[str, float] = {}
         for stage, folder in folders:
             records = read_history(folder / HISTORY) if (folder / HISTORY).exists() else []
             if records:
-                epochs[stage] = epochs.get(stage, 0) + len(records)
+                epochs[stage] = epochs.get(stage, 0) + sum(record.get("share", 1) for record in records)
                 seconds[stage] = seconds.get(stage, 0.0) + sum(record["seconds"] for record in records)
                 cpu[stage] = cpu.get(stage, 0.0) + sum(record.get("cpu_seconds", 0.0) for record in records)
         dense, total = seconds.get(DENSE), sum(seconds.values())
@@ -72,7 +72,7 @@ class Cost:
 def cost_table(cost: Mapping[str, Any]) -> str:
     """The cost in `results.json` as text: one line per stage and their sum."""
     stages = [
-        [stage["stage"], str(stage["epochs"]), f"{stage['seconds']:.1f}", _times(stage["over_dense"])]
+        [stage["stage"], f"{round(stage['epochs'], 2):g}", f"{stage['seconds']:.1f}", _times(stage["over_dense"])]
         for stage in cost["stages"]
     ]
     total = ["total", "", f"{cost['total_seconds']:.1f}", _times(cost["total_over_dense"])]

@@ -7,7 +7,7 @@ from time import monotonic
 
 from thresher.experiment.effort import PRESETS, UNKNOWN_DENSE_EPOCHS, StageSettings
 from thresher.search.budget import Budget
-from thresher.training.progress import Progress, ProgressState
+from thresher.training.progress import Progress, ProgressState, StageKind
 
 MEASURED_STEPS = 100
 EARLY_SHARE = 0.3
@@ -56,28 +56,28 @@ class ExpectedCost:
             num_teachers=num_teachers,
         )
 
-    def trial_epochs(self, dense_epochs: int) -> float:
+    def trial_epochs(self, dense_epochs: float) -> float:
         """Of all plans together."""
         epochs = self.settings.trial_epochs(dense_epochs, self.steps_per_epoch)
         return epochs * self.num_plans if self.num_plans > 1 else 0
 
-    def search_epochs(self, dense_epochs: int) -> float:
+    def search_epochs(self, dense_epochs: float) -> float:
         config = self.settings.search_config(dense_epochs, soft_labels=True)
         if config.plan_epochs is not None:
             return config.plan_epochs
         assert config.halving_epochs is not None, "a search from a dense model has one of the two"
         return config.halving_epochs * self.num_halvings
 
-    def retraining_epochs(self, dense_epochs: int) -> float:
+    def retraining_epochs(self, dense_epochs: float) -> float:
         """Most epochs of one retraining."""
         return self.settings.retraining_config(dense_epochs, self.steps_per_epoch, soft_labels=True).max_epochs
 
-    def likely_retraining_epochs(self, dense_epochs: int) -> float:
+    def likely_retraining_epochs(self, dense_epochs: float) -> float:
         """Of one retraining that early stopping ends; at least one, unless it is shorter."""
         most = self.retraining_epochs(dense_epochs)
         return min(most, max(1.0, most * EARLY_SHARE))
 
-    def description(self, dense_epochs: int = UNKNOWN_DENSE_EPOCHS) -> str:
+    def description(self, dense_epochs: float = UNKNOWN_DENSE_EPOCHS) -> str:
         """For people, in units of the dense training."""
         epochs = {"trial": self.trial_epochs(dense_epochs), "search": self.search_epochs(dense_epochs)}
         parts = [("dense training", float(self.num_teachers))]
@@ -100,7 +100,7 @@ class RunEstimate:
 
     progress: Progress
     expected: ExpectedCost
-    _dense_epochs: int | None = None
+    _dense_epochs: float | None = None
     _described: bool = False
     _timed: bool = False
     _started: float = 0.0
@@ -115,18 +115,19 @@ class RunEstimate:
         if not state.continues(self._last):
             self._started = now
         self._last = state
-        if state.stage == "dense" and not self._timed and state.epoch == 1 and state.step >= MEASURED_STEPS:
+        is_first_epoch = state.kind == "dense" and state.epoch == 1 and self._dense_epochs is None
+        if is_first_epoch and not self._timed and state.step >= MEASURED_STEPS:
             self._timed = True
-            seconds = (now - self._started) / state.step * state.num_steps
+            seconds = (now - self._started) / state.step * state.num_steps / state.epoch_share
             epochs = UNKNOWN_DENSE_EPOCHS + self._later_epochs(state)
             self._note(
                 f"An epoch takes about {seconds:.0f} s; with {UNKNOWN_DENSE_EPOCHS} epochs of dense training the whole "
                 f"run takes about {seconds * epochs / 60:.0f} min"
             )
-        if state.finished and state.stage == "dense":
-            self._dense_epochs = max(1, round(state.epochs_done))
-        if state.finished and state.stage.startswith("retrain"):
-            self._retrained.append(state.epochs_done)
+        if state.finished and state.kind == "dense" and self._dense_epochs is None:  # later: its predictions
+            self._dense_epochs = state.epochs_done * state.epoch_share
+        if state.finished and state.kind == "retraining":
+            self._retrained.append(state.epochs_done * state.epoch_share)
         self.progress.update(replace(state, later_epochs=self._later_epochs(state)))
 
     def _later_epochs(self, state: ProgressState) -> float:
@@ -135,19 +136,17 @@ class RunEstimate:
         likely = self.expected.likely_retraining_epochs(dense)
         if self._retrained:
             likely = sum(self._retrained) / len(self._retrained)
-        running = state.stage.startswith("retrain") and not state.finished
-        later = max(0, self.expected.num_budgets - len(self._retrained) - running) * likely
-        if state.stage.startswith("retrain"):
-            return later
-        if state.stage.startswith("search"):
-            return later
-        later += self.expected.search_epochs(dense)
-        if state.stage.startswith("try"):
-            return later
-        later += self.expected.trial_epochs(dense)
-        if state.stage.startswith("teacher"):
-            return later
-        return later + max(0, self.expected.num_teachers - 1) * dense
+        running = state.kind == "retraining" and not state.finished
+        epochs: dict[StageKind, float] = {
+            "dense": dense if self.expected.num_teachers else 0,
+            "teacher": max(0, self.expected.num_teachers - 1) * dense,
+            "trial": self.expected.trial_epochs(dense),
+            "search": self.expected.search_epochs(dense),
+            "retraining": max(0, self.expected.num_budgets - len(self._retrained) - running) * likely,
+        }
+        kinds = list(epochs)  # in the order in which they run
+        start = kinds.index(state.kind) + 1 if state.kind in epochs else 0
+        return sum(epochs[kind] for kind in kinds[start:-1]) + epochs["retraining"]
 
     def _note(self, text: str) -> None:
         if (note := getattr(self.progress, "note", None)) is not None:

@@ -15,7 +15,7 @@ from thresher._internal.storage.folder_manifest import MANIFEST, open_manifest
 from thresher._internal.storage.sealed_arrays import load_array
 from thresher.errors import FormatError
 from thresher.training.checkpoint import Checkpoint
-from thresher.training.loop import CHECKPOINT
+from thresher.training.run_state import CHECKPOINT
 
 logger = logging.getLogger(__name__)
 POINT, TICKETS, CHOICE = "point.json", "tickets.json", "distillation.json"

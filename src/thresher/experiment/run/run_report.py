@@ -17,8 +17,8 @@ from thresher.models.model_registry import model_name
 from thresher.report.frontier import SPLITS, Frontier, FrontierPoint, Split, mean_points
 from thresher.report.plots import plot_frontier, plot_kept
 from thresher.training.checkpoint import read_history
-from thresher.training.loop import HISTORY
-from thresher.training.metrics import auc_standard_error
+from thresher.training.metrics import Metrics, auc_standard_error
+from thresher.training.run_state import HISTORY
 
 
 def write_report(
@@ -163,13 +163,13 @@ def _trainings(run: Run, points: Sequence[FrontierPoint]) -> list[tuple[str, Pat
 
 
 def _still_improving(run: Run, folder: Path) -> bool:
-    """Whether a training ended at `max_epochs` with its best epoch."""
-    training = run.config.training
+    """Whether its own limit ended a training with its best epoch; early stopping ends one after later epochs."""
     if not (folder / HISTORY).exists():  # retraining of 0 epochs
         return False
-    values = [record["validation"][training.early_stopping_metric] for record in read_history(folder / HISTORY)]
-    best = max(values) if training.early_stopping_metric == "auc" else min(values)
-    return len(values) >= training.max_epochs and values[-1] == best
+    stopping, records = run.config.training.early_stopping(), read_history(folder / HISTORY)
+    for record in records:
+        stopping.update(record["epoch"], Metrics.from_json(record["validation"]))
+    return stopping.best_epoch == len(records)
 
 
 def _plot_search(run: Run, points: Sequence[FrontierPoint]) -> None:

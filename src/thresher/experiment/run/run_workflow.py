@@ -41,8 +41,8 @@ from thresher.serving.model_card import loaded_bytes
 from thresher.training.checkpoint import derive_seed
 from thresher.training.devices import computing_in
 from thresher.training.distillation import DistillationPlan, SoftLabels
-from thresher.training.loop import CHECKPOINT
-from thresher.training.progress import Progress
+from thresher.training.progress import Progress, Renamed, StageKind
+from thresher.training.run_state import CHECKPOINT
 
 
 @dataclass(kw_only=True)
@@ -149,7 +149,7 @@ class RunWorkflow(Workflow[FrontierPoint]):
         if agreed(needs_labels or needs_weights or not done.exists()):
             start = None if config.start_from is None else load_start(Path(config.start_from), self.table)
             if start is None:
-                trained = self._train_teacher(self.stages, run.dense, labels, stage="dense", test=True)
+                trained = self._train_teacher(self.stages, run.dense, labels, stage="dense", kind="dense", test=True)
             else:
                 trained = self._trained_already(start, labels)
             trained_over = self.over_floor(with_first_order(trained) if searches_first_order(config) else trained)
@@ -170,7 +170,7 @@ class RunWorkflow(Workflow[FrontierPoint]):
         if config.largest_share:
             rows, progress = self.stages.data.train, self.stages.progress
             predicted = SoftLabels.from_teacher(
-                model, rows, config.largest_share, stage="dense predicts", progress=progress
+                model, rows, config.largest_share, stage="dense predicts", progress=Renamed(progress, kind="dense")
             )
             if writes_files():
                 predicted.save(labels)
@@ -190,7 +190,7 @@ class RunWorkflow(Workflow[FrontierPoint]):
                 models, data = ConfiguredModels(own, self.table), shuffled_batches(own, self.table)
                 stages = replace(self.stages, models=models, data=data, seed=own.seed)
                 stage = f"teacher {number} of {len(teachers)}"
-                self._train_teacher(stages, labels.parent, labels, stage=stage, test=False)
+                self._train_teacher(stages, labels.parent, labels, stage=stage, kind="teacher", test=False)
             if writes_files():
                 (labels.parent / CHECKPOINT).unlink(missing_ok=True)
         parts = [SoftLabels.load(run.teacher_labels(number), config.largest_share) for number in teachers]
@@ -198,12 +198,15 @@ class RunWorkflow(Workflow[FrontierPoint]):
             SoftLabels.mean(parts).save(run.soft_labels)
         wait_for_files()
 
-    def _train_teacher(self, stages: Stages, folder: Path, labels: Path, *, stage: str, test: bool) -> TrainedModel:
+    def _train_teacher(
+        self, stages: Stages, folder: Path, labels: Path, *, stage: str, kind: StageKind, test: bool
+    ) -> TrainedModel:
         name, share = folder.relative_to(self.run_folder.folder).as_posix(), self.run_folder.config.largest_share
-        trained = stages.train(stages.models.dense(), name, stage=stage, test=test)
+        trained = stages.train(stages.models.dense(), name, stage=stage, kind=kind, test=test)
         if share:
+            rows, progress = stages.data.train, Renamed(stages.progress, kind=kind)
             predicted = SoftLabels.from_teacher(
-                trained.model, stages.data.train, share, stage=f"{stage} predicts", progress=stages.progress
+                trained.model, rows, share, stage=f"{stage} predicts", progress=progress
             )
             if writes_files():
                 predicted.save(labels)

@@ -1,7 +1,6 @@
 import pytest
 
-from thresher.training.progress import ProgressState
-from thresher.training.time_left import TimeLeft
+from thresher.training.progress import ProgressState, TimeLeft
 
 
 def state(epoch: int, step: int = 10, **changes) -> ProgressState:
@@ -116,3 +115,11 @@ def test_the_time_left_includes_later_stages():
     left.update(state(1, 0, planned_epochs=4.5, later_epochs=3.0), 0.0)
     left.update(state(2, 5, planned_epochs=4.5, later_epochs=3.0), 30.0)  # 1.5 epochs in 30 seconds
     assert left.seconds(30.0) == pytest.approx(60.0 + 60.0)
+
+
+def test_a_part_of_an_epoch_counts_as_a_part_beside_whole_epochs():
+    left = TimeLeft()
+    quarter = {"max_epochs": 1, "epoch_share": 0.25, "later_epochs": 0.5}
+    left.update(state(1, 0, **quarter), 0.0)
+    left.update(state(1, 5, **quarter), 10.0)  # an eighth of all rows in 10 seconds
+    assert left.seconds(10.0) == pytest.approx(10 + 4 * 10)
