@@ -20,7 +20,7 @@ from run import EXPERIMENTS, RESULTS, TEMPORARY, raw_data
 from thresher._internal.settings import load_toml
 from thresher._internal.storage.files import read_json, write_json
 from thresher._internal.text import format_bytes
-from thresher.cli.display.progress import display
+from thresher.cli.console import display
 from thresher.embeddings.method_registry import method_grid
 from thresher.experiment.compare import compare
 from thresher.experiment.comparison.compare_config import RIVAL, CompareConfig

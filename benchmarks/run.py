@@ -18,7 +18,7 @@ from typing import Any
 from environment import run_environment
 from thresher._internal.settings import config_from_mapping, config_to_mapping, load_toml
 from thresher._internal.storage.files import read_json, write_json
-from thresher.cli.display.progress import display
+from thresher.cli.console import display
 from thresher.data.encode.sources import differences
 from thresher.errors import ConfigError, ThresherError
 from thresher.experiment.config import RunConfig

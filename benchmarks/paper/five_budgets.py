@@ -16,7 +16,7 @@ from paper.result_files import read_or_start, write_result
 from paper.settings import PaperSettings
 from paper.verdicts.groups import group_by_size
 from thresher.baselines.candidate_sizes import DartsEmbConfig
-from thresher.cli.display.progress import display
+from thresher.cli.console import display
 from thresher.experiment.config import RunConfig
 from thresher.experiment.prune import encode_data
 from thresher.experiment.run.run_folder import Run

@@ -12,7 +12,7 @@ from paper.experiments import digest, load_experiment
 from paper.method_comparison import MIN_DELTA
 from paper.result_files import compute_missing_seeds, read_result
 from paper.settings import PaperSettings
-from thresher.cli.display.progress import display
+from thresher.cli.console import display
 from thresher.embeddings.method_registry import method_grid
 from thresher.experiment.config import RunConfig
 from thresher.experiment.prune import encode_data

@@ -14,7 +14,7 @@ from paper.experiments import digest, load_experiment
 from paper.result_files import read_or_start, read_result, write_result
 from paper.settings import PaperSettings
 from thresher._internal.settings import config_to_mapping
-from thresher.cli.display.progress import display
+from thresher.cli.console import display
 from thresher.embeddings.method_registry import method_grid
 from thresher.errors import ConfigError
 from thresher.experiment.compare import compare

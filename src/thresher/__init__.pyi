@@ -55,8 +55,11 @@ from thresher.experiment.retrain import (
 )
 from thresher.models.autoint import AutoIntConfig as AutoIntConfig
 from thresher.models.base import CtrModel as CtrModel, ModelConfig as ModelConfig
-from thresher.models.deepfm import DeepFmConfig as DeepFmConfig
-from thresher.models.fm import FmConfig as FmConfig, LogisticRegressionConfig as LogisticRegressionConfig
+from thresher.models.fm import (
+    DeepFmConfig as DeepFmConfig,
+    FmConfig as FmConfig,
+    LogisticRegressionConfig as LogisticRegressionConfig,
+)
 from thresher.models.model_registry import build_model as build_model, register_model as register_model
 from thresher.report.frontier import Frontier as Frontier, FrontierPoint as FrontierPoint
 from thresher.search.budget import Budget as Budget

@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import load, save
 from torch import Tensor, nn
 
-from thresher._internal.class_contract import ClassContract
+from thresher._internal.registry import ClassContract
 from thresher._internal.settings import config_from_mapping, config_to_mapping
 from thresher.compact.method_table import has_table, to_table
 from thresher.data.table import Bag
@@ -43,14 +43,14 @@ class ToyBatch:
     feature_counts: tuple[int, ...]
 
 
-def toy_batch(field_sizes: Sequence[int] = FIELD_SIZES, num_rows: int = BATCH_SIZE, seed: int = 0) -> ToyBatch:
+def toy_batch(seed: int = 0) -> ToyBatch:
     """A small random batch, the same for the same seed."""
     generator = torch.Generator().manual_seed(seed)
-    local = [torch.randint(size, (num_rows,), generator=generator) for size in field_sizes]
-    offsets = [sum(field_sizes[:field]) for field in range(len(field_sizes))]
+    local = [torch.randint(size, (BATCH_SIZE,), generator=generator) for size in FIELD_SIZES]
+    offsets = [sum(FIELD_SIZES[:field]) for field in range(len(FIELD_SIZES))]
     ids = torch.stack([column + offset for column, offset in zip(local, offsets, strict=True)], dim=1).int()
     labels = ((local[0] + local[-1]) % 2).float()
-    counts = torch.bincount(ids.flatten(), minlength=sum(field_sizes))
+    counts = torch.bincount(ids.flatten(), minlength=sum(FIELD_SIZES))
     return ToyBatch(ids, labels, tuple(counts.tolist()))
 
 

@@ -9,8 +9,8 @@ from torch.nn import functional
 
 from thresher import RowAdam, Searcher, attach_, threshold_group
 from thresher.embeddings.pep import PepConfig
-from thresher.kernels.rows_above import rows_above
 from thresher.kernels.score_histogram import ScoreHistogram
+from thresher.kernels.top_scores import rows_above
 from thresher.search import searched_table, searcher
 
 NUM_ITEMS, WIDTH = 60, 4

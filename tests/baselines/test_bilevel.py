@@ -18,7 +18,7 @@ from thresher.data.batches.split_batches import SplitBatches
 from thresher.embeddings.feature_groups import MixedDimensionEmbedding
 from thresher.errors import BudgetError, ConfigError, ThresherError
 from thresher.experiment.retrain import retrain_ticket
-from thresher.models.deepfm import DeepFmConfig
+from thresher.models.fm import DeepFmConfig
 from thresher.search.find_tickets import find_tickets
 from thresher.search.schedule import SearchConfig
 from thresher.search.ticket_files import load_ticket

@@ -6,8 +6,7 @@ import pytest
 from thresher.cli import run_commands
 from thresher.data.config import DataConfig, SyntheticConfig
 from thresher.experiment.run.run_folder import Run
-from thresher.models.deepfm import DeepFmConfig
-from thresher.models.fm import LogisticRegressionConfig
+from thresher.models.fm import DeepFmConfig, LogisticRegressionConfig
 from thresher.report.frontier import Frontier
 
 

@@ -12,7 +12,7 @@ from thresher.data.table import EncodedTable
 from thresher.embeddings.method_registry import registered_embeddings
 from thresher.experiment.config import RunConfig
 from thresher.experiment.prune import prune
-from thresher.models.deepfm import DeepFmConfig
+from thresher.models.fm import DeepFmConfig
 from thresher.search.schedule import SearchConfig
 from thresher.serving.predictor import load_bundle
 from thresher.training.fit import TrainingConfig

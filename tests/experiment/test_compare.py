@@ -23,7 +23,7 @@ from thresher.embeddings.uniform import UniformConfig
 from thresher.errors import ConfigError, ThresherError
 from thresher.experiment.compare import compare
 from thresher.experiment.comparison.compare_config import CompareConfig, with_epochs
-from thresher.experiment.comparison.comparison_text import comparison_text
+from thresher.experiment.comparison.compared_points import comparison_text
 from thresher.search.schedule import SearchConfig
 from thresher.search.ticket_files import load_ticket
 from thresher.training.fit import TrainingConfig

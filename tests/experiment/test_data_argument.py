@@ -20,7 +20,7 @@ from thresher.errors import ConfigError, DataError, FolderError, FormatError, Ru
 from thresher.experiment.comparison.compare_config import CompareConfig
 from thresher.experiment.config import RunConfig
 from thresher.experiment.run.run_folder import Run
-from thresher.models.deepfm import DeepFmConfig
+from thresher.models.fm import DeepFmConfig
 from thresher.search.schedule import SearchConfig
 from thresher.serving.predictor import load_bundle
 from thresher.training.fit import TrainingConfig

@@ -32,8 +32,7 @@ from thresher.experiment.run.run_folder import Run
 from thresher.experiment.run.run_report import _with_recommendation, drop_doubts
 from thresher.experiment.run.run_workflow import RunWorkflow
 from thresher.models.autoint import AutoIntConfig
-from thresher.models.deepfm import DeepFmConfig
-from thresher.models.fm import LogisticRegressionConfig
+from thresher.models.fm import DeepFmConfig, LogisticRegressionConfig
 from thresher.report.frontier import Frontier, FrontierPoint
 from thresher.search.budget import Budget
 from thresher.search.find_tickets import find_tickets

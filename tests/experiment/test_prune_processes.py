@@ -20,8 +20,7 @@ from thresher.experiment.config import RunConfig
 from thresher.experiment.prune import encode_once, prune
 from thresher.experiment.run.run_folder import Run
 from thresher.experiment.run.run_workflow import RunWorkflow
-from thresher.models.deepfm import DeepFmConfig
-from thresher.models.fm import FmConfig
+from thresher.models.fm import DeepFmConfig, FmConfig
 from thresher.search.schedule import SearchConfig
 from thresher.search.ticket_files import load_ticket
 from thresher.training.checkpoint import Checkpoint

@@ -21,8 +21,8 @@ from thresher.data.table import EncodedTable
 from thresher.embeddings.feature_groups import FeatureRuns
 from thresher.embeddings.pep import PepConfig
 from thresher.experiment.comparison.choice import Choice
+from thresher.experiment.comparison.compare_cell import FoundTickets
 from thresher.experiment.comparison.compared_points import ComparedPoint, load_points
-from thresher.experiment.comparison.searches import FoundTickets
 from thresher.experiment.dense_start import DenseStart
 from thresher.experiment.floor import Floor
 from thresher.models.model_registry import build_model, model_config

@@ -60,8 +60,7 @@ from thresher.experiment.effort import Effort
 from thresher.experiment.prune import prune
 from thresher.experiment.prune_model import prune_model
 from thresher.models.autoint import AutoIntConfig
-from thresher.models.deepfm import DeepFmConfig
-from thresher.models.fm import FmConfig
+from thresher.models.fm import DeepFmConfig, FmConfig
 from thresher.search.schedule import SearchConfig
 from thresher.search.searcher import Searcher
 from thresher.search.ticket_files import load_ticket

@@ -18,7 +18,7 @@ from thresher.kernels.interactions import fm_from_rows, join_rows
 from thresher.kernels.rows import expand_rows
 from thresher.models.autoint import AutoIntConfig
 from thresher.models.base import CtrModel, DistinctVectors
-from thresher.models.deepfm import DeepFm, DeepFmConfig
+from thresher.models.fm import DeepFm, DeepFmConfig
 from thresher.models.layers import DeepTerm, SelfAttention
 from thresher.models.model_registry import build_model
 

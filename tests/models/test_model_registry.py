@@ -8,8 +8,7 @@ from thresher.errors import ConfigError
 from thresher.models import model_registry as registry
 from thresher.models.autoint import AutoInt, AutoIntConfig
 from thresher.models.base import CtrModel, ModelConfig
-from thresher.models.deepfm import DeepFmConfig
-from thresher.models.fm import Fm, FmConfig, LogisticRegression, LogisticRegressionConfig
+from thresher.models.fm import DeepFmConfig, Fm, FmConfig, LogisticRegression, LogisticRegressionConfig
 from thresher.models.model_registry import model_config
 
 

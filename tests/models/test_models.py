@@ -5,8 +5,7 @@ import torch
 
 from thresher.embeddings.uniform import UniformConfig, UniformEmbedding
 from thresher.models.autoint import AutoInt, AutoIntConfig
-from thresher.models.deepfm import DeepFm, DeepFmConfig
-from thresher.models.fm import Fm, FmConfig
+from thresher.models.fm import DeepFm, DeepFmConfig, Fm, FmConfig
 from thresher.models.layers import fm_term
 from thresher.models.model_registry import build_model, registered_models
 

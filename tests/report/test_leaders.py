@@ -3,7 +3,7 @@
 import pytest
 from scipy import stats
 
-from thresher.report.leaders import T_975, find_leader, paired_interval
+from thresher.report.remarks import T_975, find_leader, paired_interval
 
 
 def test_quantiles_and_interval_are_those_of_the_t_distribution():

@@ -5,11 +5,10 @@ import re
 import pytest
 from rich.console import Console
 
-from thresher.cli.display.console import print_logs
+from thresher.cli.console import print_logs
 from thresher.report import notes as notes_module, progress_display as module
 from thresher.report.notes import print_note
-from thresher.report.progress_display import Bars, Lines
-from thresher.report.progress_row import Row
+from thresher.report.progress_display import Bars, Lines, Row
 from thresher.training.progress import ProgressState
 
 

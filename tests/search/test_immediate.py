@@ -10,7 +10,7 @@ from thresher.embeddings.method_registry import build_embedding
 from thresher.embeddings.uniform import UniformConfig
 from thresher.errors import BudgetError, ConfigError, FormatError, ThresherError
 from thresher.experiment.retrain import retrain_ticket
-from thresher.models.deepfm import DeepFmConfig
+from thresher.models.fm import DeepFmConfig
 from thresher.models.model_registry import build_model
 from thresher.search.budget import Budget
 from thresher.search.find_tickets import find_tickets

@@ -14,8 +14,7 @@ from thresher.embeddings.pep import PepConfig, PepEmbedding
 from thresher.embeddings.thresholds import GRANULARITIES
 from thresher.embeddings.uniform import UniformConfig, UniformEmbedding
 from thresher.errors import ConfigError
-from thresher.models.deepfm import DeepFm, DeepFmConfig
-from thresher.models.fm import Fm, FmConfig
+from thresher.models.fm import DeepFm, DeepFmConfig, Fm, FmConfig
 from thresher.search.find_tickets import find_tickets
 from thresher.search.schedule import SearchConfig
 from thresher.search.searcher import Searcher

@@ -14,7 +14,7 @@ from thresher.baselines.magnitude import MagnitudeConfig
 from thresher.baselines.mde import MdeConfig
 from thresher.embeddings.pep import PepConfig
 from thresher.errors import BudgetError, ConfigError, TimeLimitReached
-from thresher.models.deepfm import DeepFmConfig
+from thresher.models.fm import DeepFmConfig
 from thresher.search.budget import parse_budgets
 from thresher.search.find_tickets import find_tickets, unmet_budgets
 from thresher.search.schedule import SearchConfig

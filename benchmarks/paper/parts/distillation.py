@@ -23,7 +23,7 @@ from paper.markdown import ABSENT, NOT_RUN_YET, Claim, mean_sd, paragraphs, prov
 from paper.result_files import compute_missing_seeds, read_result
 from paper.settings import DATASET_NAMES, MODEL_NAMES, MODELS, PaperSettings
 from paper.verdicts.differences import PairedComparison, differences_by_seed, signed
-from thresher.cli.display.progress import display
+from thresher.cli.console import display
 from thresher.embeddings.uniform import UniformConfig
 from thresher.experiment.config import RunConfig
 from thresher.experiment.prune import encode_data

@@ -10,8 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
-from thresher._internal.registry import did_you_mean, why_missing
-from thresher._internal.user_code import import_modules
+from thresher._internal.registry import did_you_mean, import_modules, why_missing
 from thresher.errors import ConfigError, NotRegisteredError
 
 _TYPES = {bool: "true or false", int: "an integer", float: "a number", str: "a string", Path: "a path (a string)"}

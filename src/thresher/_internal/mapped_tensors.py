@@ -130,3 +130,8 @@ def _in_huge_pages(shape: torch.Size, dtype: torch.dtype) -> Tensor:
     with suppress(OSError):  # a hint, which systems without huge pages refuse
         memory.madvise(mmap.MADV_HUGEPAGE)
     return torch.frombuffer(memory, dtype=dtype).view(shape)
+
+
+def is_traced() -> bool:
+    """Whether a graph is traced, or a function is transformed (vmap, grad, …): tensors are then wrappers."""
+    return torch.compiler.is_compiling() or torch._C._functorch.peek_interpreter_stack() is not None

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from thresher._internal.tracing import is_traced
+from thresher._internal.mapped_tensors import is_traced
 from thresher.attach.bags import ids_to_look_up, pool_bags
 from thresher.embeddings.computed_weight import computed_weight
 from thresher.embeddings.pep import PepConfig, PepEmbedding

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from thresher._internal.tracing import is_traced
+from thresher._internal.mapped_tensors import is_traced
 from thresher.kernels.distinct import DistinctIds, find_distinct
 
 

@@ -7,15 +7,14 @@ import typer
 
 from thresher import __version__
 from thresher.cli.compare_command import compare
+from thresher.cli.console import print_logs
 from thresher.cli.data_commands import encode
-from thresher.cli.display.console import print_logs
 from thresher.cli.export_command import export
 from thresher.cli.predict_command import predict
 from thresher.cli.run_commands import demo, prune, retrain, search
 from thresher.cli.serve_command import serve
 from thresher.cli.settings_command import settings
-from thresher.cli.show import show
-from thresher.cli.verify_command import verify
+from thresher.cli.show import show, verify
 
 app = typer.Typer(
     name="thresher",

@@ -8,8 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from thresher.cli.display.console import Details, View, handle_errors, print_details
-from thresher.cli.display.progress import display
+from thresher.cli.console import Details, View, display, handle_errors, print_details
 from thresher.cli.options import (
     BUDGETS_HELP,
     DataOptions,
@@ -71,7 +70,7 @@ class CompareRunOptions(SettingsOptions):
 def compare(data: DataOptions, compared: CompareOptions, run: CompareRunOptions, sources: Sources = None) -> None:
     """Compare methods with the same data, retraining, seeds and number of trials; one result file per point."""
     from thresher.experiment.compare import compare as run_comparison
-    from thresher.experiment.comparison.comparison_text import comparison_text
+    from thresher.experiment.comparison.compared_points import comparison_text
 
     refuse_processes("compare")
     if run.time_limit is not None and run.time_limit <= 0:
@@ -135,8 +134,8 @@ def _compare_config(
 
 def _stored_config(data: DataOptions, compared: CompareOptions, run: CompareRunOptions) -> "CompareConfig":
     """The stored settings of the comparison in a folder, with the given budgets if any."""
+    from thresher._internal.registry import import_modules
     from thresher._internal.settings import load_toml
-    from thresher._internal.user_code import import_modules
     from thresher.experiment.comparison.compare_config import SETTINGS, CompareConfig
     from thresher.search.budget import parse_budgets
 
@@ -199,8 +198,7 @@ def _describe_unconverged(points: "Sequence[ComparedPoint]", max_epochs: float) 
 
 def view_comparison(folder: Path) -> View:
     """Tables and figures of the points that a comparison has so far."""
-    from thresher.experiment.comparison.compared_points import compared_models, load_points
-    from thresher.experiment.comparison.comparison_text import comparison_text
+    from thresher.experiment.comparison.compared_points import compared_models, comparison_text, load_points
 
     points = load_points(folder / "points")
     sizes: dict[str, int] = {}

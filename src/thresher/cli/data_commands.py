@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from thresher._internal.text import shorten
-from thresher.cli.display.console import (
+from thresher.cli.console import (
+    OPTIONS,
     Details,
     View,
+    display,
     handle_errors,
     print_details,
     print_json,
@@ -18,7 +20,6 @@ from thresher.cli.display.console import (
     share_bar,
     stdout,
 )
-from thresher.cli.display.progress import OPTIONS, display
 from thresher.cli.options import EncodeOptions, Force, Json, Quiet, RawSources, SettingsOptions, expand_options, option
 from thresher.errors import ConfigError
 from thresher.report.notes import print_note
@@ -201,7 +202,7 @@ def _field_row(field: "FieldStatistics") -> Details:
 
 
 def _print_preview(found: "Preview") -> None:
-    from thresher.data.encode.unknown_values import LARGE_SHARE, warn_about_unknowns
+    from thresher.data.encode.row_warnings import LARGE_SHARE, warn_about_unknowns
     from thresher.data.read.column_values import describe_labels
 
     of = "" if found.rows_estimated is None else f" of about {found.rows_estimated:,}"

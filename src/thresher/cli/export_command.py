@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Annotated, cast, get_args
 
 import typer
 
-from thresher._internal.storage.private_folders import private_folder
+from thresher._internal.registry import import_modules
+from thresher._internal.storage.files import private_folder
 from thresher._internal.text import format_bytes, list_first
-from thresher._internal.user_code import import_modules
-from thresher.cli.display.console import Details, handle_errors, print_json
-from thresher.cli.display.progress import display
+from thresher.cli.console import Details, display, handle_errors, print_json
 from thresher.cli.options import Imports, Json, Quiet, option
 from thresher.errors import BudgetError, ConfigError, FormatError
 from thresher.report.frontier import Frontier

@@ -8,10 +8,9 @@ from typing import IO, TYPE_CHECKING, Annotated
 
 import typer
 
+from thresher._internal.registry import import_modules
 from thresher._internal.text import list_first
-from thresher._internal.user_code import import_modules
-from thresher.cli.display.console import handle_errors
-from thresher.cli.display.progress import display
+from thresher.cli.console import display, handle_errors
 from thresher.cli.options import Imports, option
 from thresher.errors import ConfigError, DataError, WriteError
 from thresher.report.notes import print_note

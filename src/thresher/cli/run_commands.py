@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from thresher.cli import options
-from thresher.cli.display.console import handle_errors, print_frontier, print_json
-from thresher.cli.display.progress import display
+from thresher.cli.console import display, handle_errors, print_frontier, print_json
 from thresher.cli.options import (
     DataOptions,
     Imports,
@@ -105,8 +104,8 @@ def retrain(
     Finished stages are skipped, interrupted ones are resumed.
     """
     from thresher._internal.processes import Processes, training_together
+    from thresher._internal.registry import import_modules
     from thresher._internal.storage.files import exclusive_lock
-    from thresher._internal.user_code import import_modules
     from thresher.data.table import EncodedTable
     from thresher.experiment.prune import check_settings, run_stages
     from thresher.experiment.run.run_folder import Run

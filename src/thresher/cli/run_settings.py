@@ -6,8 +6,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from thresher._internal.registry import import_modules
 from thresher._internal.settings import config_from_mapping, load_toml, override
-from thresher._internal.user_code import import_modules
 from thresher.cli.options import DataOptions, PruneOptions, SearchOptions, SettingsOptions
 from thresher.data.config import DataConfig, FieldConfig
 from thresher.data.encode.sources import source_names

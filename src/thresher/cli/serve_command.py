@@ -4,8 +4,8 @@ from typing import Annotated
 
 import typer
 
-from thresher._internal.user_code import import_modules
-from thresher.cli.display.console import handle_errors
+from thresher._internal.registry import import_modules
+from thresher.cli.console import handle_errors
 from thresher.cli.options import Imports, Quiet, option
 from thresher.errors import ConfigError
 from thresher.report.notes import print_note

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from thresher._internal.user_code import import_modules
-from thresher.cli.display.console import handle_errors, print_json, print_rows, stdout
+from thresher._internal.registry import import_modules
+from thresher.cli.console import handle_errors, print_json, print_rows, stdout
 from thresher.cli.options import Imports, Json
 from thresher.errors import ConfigError
 from thresher.report.notes import fold_text

@@ -1,4 +1,4 @@
-"""show: the contents of a run, comparison, ticket, bundle or encoded table, from its files."""
+"""show: the contents of a run, comparison, ticket, bundle or encoded table, from its files; verify: their checksums."""
 
 import shlex
 from functools import partial
@@ -7,20 +7,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from thresher._internal.user_code import import_modules
+from thresher._internal.registry import import_modules
+from thresher.cli import console
 from thresher.cli.compare_command import view_comparison
+from thresher.cli.console import Details, View, handle_errors, print_details, print_json, print_rows
 from thresher.cli.data_commands import view_table
-from thresher.cli.display import console
-from thresher.cli.display.bundle_view import view_bundle
-from thresher.cli.display.console import Details, View, print_details
-from thresher.cli.display.ticket_view import view_ticket
 from thresher.cli.options import OUTPUT, Imports, Json, option
+from thresher.cli.ticket_views import view_bundle, view_ticket
 from thresher.errors import ConfigError, FormatError
 from thresher.report.frontier import Frontier
 from thresher.report.notes import print_note
 
 if TYPE_CHECKING:
     pass
+    from thresher.experiment.run.verify import Verified
+
 
 OTHER_FIGURES = (".pdf", ".jpg", ".jpeg", ".gif", ".eps", ".ps", ".webp", ".tif", ".tiff", ".bmp", ".html", ".xlsx")
 PATH_HELP = "A run, a comparison, a ticket, a bundle, an encoded table, or a results.json."
@@ -145,3 +146,30 @@ def _view_run(folder: Path) -> View:
             found = frontier.metadata
             details |= {name: found[name] for name in ("recommended", "doubts") if name in found}
     return _view_results(details, frontier)
+
+
+@handle_errors()
+def verify(
+    path: Annotated[Path, typer.Argument(metavar="PATH", help="A run, comparison, table, ticket, bundle or file.")],
+    as_json: Json = False,
+) -> None:
+    """Compare all files of a run, table, ticket or bundle with their checksums; exit code 2 if one is damaged."""
+    from thresher.experiment.run.verify import verify_path
+
+    found = verify_path(path)
+    damaged = [part for part in found if part.problem is not None]
+    if as_json:
+        print_json([vars(part) for part in found])
+    else:
+        print_rows([_row(part) for part in found])
+    if damaged:
+        raise FormatError("\n".join(str(part.problem) for part in damaged))
+
+
+def _row(part: "Verified") -> dict[str, object]:
+    return {
+        "path": part.path,
+        "kind": part.kind,
+        "files": part.num_files,
+        "result": "damaged" if part.problem else "ok",
+    }

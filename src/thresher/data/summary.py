@@ -8,9 +8,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from thresher.data.encode.row_encoder import RowEncoder
+from thresher.data.encode.row_warnings import expected_unknown_share, unknown_shares
 from thresher.data.encode.sources import DataSource
 from thresher.data.encode.transforms import BROKEN, bag_values, dense_values, field_values, quantile_edges
-from thresher.data.encode.unknown_values import expected_unknown_share, unknown_shares
 from thresher.data.encode.user_files import FilesSource
 from thresher.data.read.column_values import LabelValue, as_numbers, as_text, count_labels, raw_column, read_labels
 from thresher.data.read.sample_rows import SAMPLE_ROWS, Sample

@@ -8,6 +8,7 @@ split are checked when it is first read.
 """
 
 import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,9 @@ from numpy.typing import NDArray
 
 from thresher._internal.storage.documents import check_regular, damaged_file, read_bytes
 from thresher._internal.storage.files import is_temporary_path, read_json
-from thresher._internal.storage.folder_manifest import FolderManifest
+from thresher._internal.storage.folder_manifest import SMALL_BYTES, FolderManifest, open_manifest
 from thresher._internal.text import list_first
 from thresher.data.schema import SPLITS, Pooling, Schema, SplitName
-from thresher.data.table_checks import check_values, table_manifest, verify_split
 from thresher.errors import DataError, FormatError
 
 TABLE_VERSION = 3
@@ -33,6 +33,9 @@ _TABLE_FILES = re.compile(
     rf"|{_SPLIT}(ids|labels|dense|weights|bag_\d+_(offsets|values))\.npy"
     rf"|{SCRATCH}/(values/\d+\.parquet|{_SPLIT}\w+\.part)"
 )
+ARTEFACT = "encoded table"
+REMEDY = "Encode the data again."
+CHUNK_ROWS = 1 << 18
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,3 +200,55 @@ def check_replaceable(folder: Path) -> None:
     if folder.is_dir() and (others := other_files(folder)):
         problem = f"contains files that are not part of an encoded table: {list_first(others)}"
         raise DataError(f"{problem}. The folder would be replaced: move them, or choose another folder", file=folder)
+
+
+def table_manifest(folder: Path, *, required: bool, verify: bool) -> FolderManifest | None:
+    """The manifest of a table, with sizes and small files checked, or all files with `verify`; None in old tables."""
+    manifest = open_manifest(folder, ARTEFACT, required=required, remedy=REMEDY)
+    if manifest is not None:
+        manifest.check_sizes()
+        manifest.verify(up_to_bytes=None if verify else SMALL_BYTES)
+    return manifest
+
+
+def verify_files(folder: Path, names: Iterable[str]) -> None:
+    """Compare the checksums of files of a table; tables of earlier releases, and tables in the making, have none."""
+    manifest = open_manifest(folder, ARTEFACT, required=False, remedy=REMEDY)
+    if manifest is not None:
+        for name in names:
+            manifest.verify_file(name)
+
+
+def verify_split(manifest: FolderManifest, name: str) -> None:
+    """Compare the checksums of one split's files; each is read once per process."""
+    for file in manifest.files:
+        if file.startswith(f"{name}/"):
+            manifest.verify_file(file)
+
+
+def check_values(split: "EncodedSplit", schema: Schema, folder: Path) -> None:
+    """Raise unless ids lie in the ranges of their fields, labels are 0…1, and numbers are finite."""
+    place = folder / split.name
+    lows = np.array(schema.field_offsets, np.int64)
+    highs = lows + np.array(schema.field_sizes, np.int64)
+    single = slice(0, split.ids.shape[1])
+    for ids in _chunks(split.ids):
+        if (ids < lows[single]).any() or (ids >= highs[single]).any():
+            raise FormatError(f"{place / 'ids.npy'} has ids outside the range of their field. {REMEDY}")
+    for labels in _chunks(split.labels):
+        if not ((labels >= 0) & (labels <= 1)).all():
+            raise FormatError(f"{place / 'labels.npy'} has labels that are not between 0 and 1. {REMEDY}")
+    for name, numbers in (("dense", split.dense), ("weights", split.weights)):
+        if numbers is not None and not all(np.isfinite(chunk).all() for chunk in _chunks(numbers)):
+            raise FormatError(f"{place / name}.npy has numbers that are NaN or infinite. {REMEDY}")
+    for at, bag in enumerate(split.bags):
+        offsets = bag.offsets
+        if offsets[0] != 0 or not all((np.diff(chunk) >= 0).all() for chunk in _chunks(offsets, overlap=1)):
+            raise FormatError(f"{place / f'bag_{at}_offsets.npy'} does not ascend from 0. {REMEDY}")
+        if not all(((ids >= lows[bag.field]) & (ids < highs[bag.field])).all() for ids in _chunks(bag.values)):
+            raise FormatError(f"{place / f'bag_{at}_values.npy'} has ids outside the range of its field. {REMEDY}")
+
+
+def _chunks(array: NDArray[Any], overlap: int = 0) -> Iterator[NDArray[Any]]:
+    for first in range(0, len(array), CHUNK_ROWS):
+        yield array[first : first + CHUNK_ROWS + overlap]

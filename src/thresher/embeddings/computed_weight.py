@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from thresher._internal.tracing import is_traced
+from thresher._internal.mapped_tensors import is_traced
 from thresher.errors import AttachError
 
 _WRITES = {"__setitem__", "__set__", "__iadd__", "__isub__", "__imul__", "__itruediv__"}

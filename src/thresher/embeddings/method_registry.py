@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import TypeVar
 
-from thresher._internal.class_contract import ClassContract
 from thresher._internal.config_builder import variant_name
+from thresher._internal.registry import ClassContract
 from thresher._internal.text import list_first
 from thresher.embeddings.base import EmbeddingConfig, FieldEmbedding, RegisteredEmbedding, Status, embedding_registry
 

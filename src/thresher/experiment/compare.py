@@ -18,10 +18,11 @@ from thresher.errors import ThresherError, TimeLimitReached
 from thresher.experiment.comparison.compare_config import SETTINGS, CompareConfig
 from thresher.experiment.comparison.compared_points import (
     ComparedPoint,
+    comparison_text,
     draw_comparison,
     load_points,
+    model_texts,
 )
-from thresher.experiment.comparison.comparison_text import comparison_text, model_texts
 from thresher.experiment.comparison.sweep import Sweep
 from thresher.experiment.data_argument import Data, compare_settings, output_folder
 from thresher.experiment.pages.compare_page import write_comparison_page

@@ -19,8 +19,13 @@ from thresher.embeddings.pep import PepConfig
 from thresher.errors import ConfigError, FolderError
 from thresher.experiment.effort import Effort, RetrainingConfig, StageSettings
 from thresher.experiment.floor import NO_EMBEDDING
-from thresher.experiment.in_memory.model_checks import attach_to_copy, check_folder, warn_of_probabilities
-from thresher.experiment.in_memory.model_workflow import ModelCopies, ModelWorkflow
+from thresher.experiment.model_workflow import (
+    ModelCopies,
+    ModelWorkflow,
+    attach_to_copy,
+    check_folder,
+    warn_of_probabilities,
+)
 from thresher.experiment.retrain import TrainedModel
 from thresher.experiment.stages import Stages
 from thresher.report.frontier import Frontier, FrontierPoint

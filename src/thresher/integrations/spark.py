@@ -29,7 +29,6 @@ from thresher._internal.storage.folder_manifest import write_manifest
 from thresher.data.config import DataConfig
 from thresher.data.encode.codes_to_ids import Edges
 from thresher.data.encode.encode import check_rows, write_metadata
-from thresher.data.encode.join_parts import join_parts
 from thresher.data.encode.parts import (
     COUNTS,
     PartSummary,
@@ -38,6 +37,7 @@ from thresher.data.encode.parts import (
     count_part,
     encode_part,
     fit,
+    join_parts,
     part_edges,
     sample_part,
 )
@@ -49,8 +49,7 @@ from thresher.data.read.guess_columns import guess_columns
 from thresher.data.read.raw_files import RawChunk
 from thresher.data.read.sample_rows import SAMPLE_ROWS, Sample
 from thresher.data.schema import FileFormat
-from thresher.data.table import CONTENT_VERSION, EncodedTable, read_metadata
-from thresher.data.table_checks import ARTEFACT
+from thresher.data.table import ARTEFACT, CONTENT_VERSION, EncodedTable, read_metadata
 from thresher.errors import ConfigError, DataError, TableExistsError
 
 try:

@@ -93,7 +93,7 @@ def runs_on_kernels(*tensors: "Tensor") -> bool:
     """Whether the CPU kernels accept these tensors; otherwise the plain-torch twins run."""
     import torch
 
-    from thresher._internal.tracing import is_traced
+    from thresher._internal.mapped_tensors import is_traced
 
     if is_traced():
         return False

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from thresher._internal.tracing import is_traced
+from thresher._internal.mapped_tensors import is_traced
 from thresher.kernels.compiling import kernel, num_parts, parallel_kernel, run_parts, runs_on_kernels, serial_kernel
 from thresher.kernels.distinct import DistinctIds, check_ids
 from thresher.kernels.primitives import prefetch_row

@@ -198,6 +198,6 @@ class RegisteredModel:
 
 
 model_registry: Registry[RegisteredModel] = Registry(
-    "model", [f"thresher.models.{name}" for name in ("autoint", "deepfm", "fm")], group="thresher.models"
+    "model", [f"thresher.models.{name}" for name in ("autoint", "fm")], group="thresher.models"
 )
 """All models by name; the functions on it are in `thresher.models.model_registry`."""

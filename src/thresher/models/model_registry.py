@@ -6,8 +6,8 @@ A third-party package registers a model with the decorator or an entry point of 
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from thresher._internal.class_contract import ClassContract
 from thresher._internal.config_builder import variant_name
+from thresher._internal.registry import ClassContract
 from thresher.embeddings.base import FieldEmbedding
 from thresher.models.base import CtrModel, ModelConfig, RegisteredModel, model_registry as _registry
 

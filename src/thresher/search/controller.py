@@ -1,15 +1,17 @@
-"""MaskSearchController: a mask search in Thresher's training loop, the base of search algorithms that end in masks."""
+"""What drives a mask search: Thresher's training loop (`MaskSearchController`), or a user's own (`SteppedSearch`)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import torch
 from torch import Tensor, nn
 
+from thresher._internal.text import list_first
 from thresher.embeddings.base import FieldEmbedding
 from thresher.embeddings.method_registry import method_name
-from thresher.errors import AttachError, ConfigError
+from thresher.errors import AttachError, ConfigError, warn_user
+from thresher.search.budget import Budget
 from thresher.search.find_tickets import SearchTask
 from thresher.search.mask_search import MaskSearch
 from thresher.search.schedule import Schedule
@@ -127,3 +129,50 @@ def find_tables(model: nn.Module, kind: type[TableT]) -> dict[str, TableT]:
     if len({table.config for table in tables.values()}) > 1:
         raise ConfigError("the model's tables have different settings of their method. Use one for all of them")
     return tables
+
+
+class SteppedSearch(MaskSearch):
+    """Warns if the loop ends before every budget has its ticket, and if a ticket keeps nothing of a table."""
+
+    _warned_unfinished = False
+
+    @property
+    def tickets(self) -> list[MaskTicket]:
+        """The tickets, largest first; warns if budgets are missing because the loop ended too early."""
+        self.warn_if_unfinished()
+        return self.tickets_so_far
+
+    def warn_if_unfinished(self) -> None:
+        """Call this after the training loop: warns once if some budgets have no ticket."""
+        if self.finished or self._warned_unfinished or not self.current_step or self.schedule is None:
+            return
+        self._warned_unfinished = True
+        missing = ", ".join(map(str, self.open_budgets()))
+        at = f"step {self.current_step:,} of {self.schedule.num_steps:,}"
+        warn_user(
+            f"the search has no ticket for {missing}: it is at {at}. Step it after every step of the optimizer, to the "
+            "end; disable early stopping, since metrics fall while the search prunes. tickets_so_far does not warn"
+        )
+
+    def cut(self, budget: Budget, masks: Mapping[str, Tensor]) -> None:
+        super().cut(budget, masks)
+        if empty := [name for name, mask in masks.items() if not mask.any()]:
+            warn_user(
+                f"the ticket of {budget} keeps no entry of {list_first(empty, 3)}: its vectors are all 0 and cannot be "
+                "retrained. Use a larger budget, or exclude the table from the search"
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        if error is None:
+            self.warn_if_unfinished()
+
+    def __repr__(self) -> str:
+        stage = "finished" if self.finished else "warming up" if self.warming_up else "pruning"
+        kept = f"{self.num_kept:,} of {self.num_entries:,} entries kept"
+        following = [] if self.next_budget is None else [f"next budget {self.next_budget}"]
+        cut = ", ".join(str(ticket.budget) for ticket in self.tickets_so_far) or "none yet"
+        progress = ", ".join([f"step {self.current_step:,}", stage, kept, *following])
+        return f"{type(self).__name__}({progress}, tickets: {cut})"

@@ -8,7 +8,6 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-import torch
 from torch import Tensor, nn
 
 from thresher.embeddings.base import BYTES_PER_VALUE
@@ -106,10 +105,3 @@ class PostTrainingSearch(MaskSearch):
                 budget=budget.text,
             )
         return replace(budget, amount=budget.amount - cost)
-
-
-def seen_rows(feature_counts: Tensor | None, num_features: int) -> Tensor | None:
-    """Which rows of a table occur in training; None if that is not known."""
-    if feature_counts is None or len(feature_counts) != num_features:
-        return None
-    return torch.as_tensor(feature_counts) > 0

@@ -10,9 +10,8 @@ from torch import Tensor, nn
 from thresher._internal.mapped_tensors import new_zeros
 from thresher.embeddings.pep import PepConfig, PepEmbedding
 from thresher.errors import AttachError, ConfigError
-from thresher.kernels.rows_above import rows_above
 from thresher.kernels.score_histogram import BINS_PER_UNIT, LOWEST, ScoreHistogram, clock_from_counts, sum_of_counts
-from thresher.kernels.top_scores import ScoredTable, ScoresInMemory
+from thresher.kernels.top_scores import ScoredTable, ScoresInMemory, rows_above
 
 IN_MEMORY_ENTRIES = 1 << 22
 """Tables up to this size are scored at once; larger ones a few rows at a time, at each use of their scores."""

@@ -17,19 +17,17 @@ from torch import Tensor, nn
 from thresher._internal.processes import Processes, check_whole, current_processes
 from thresher._internal.text import list_first
 from thresher.attach.optimizer_watch import OptimizerWatch
-from thresher.attach.threshold_decay import ThresholdDecayCheck
-from thresher.attach.untrained import UntrainedCheck
+from thresher.attach.training_warnings import ThresholdDecayCheck, UntrainedCheck
 from thresher.embeddings.pep import PepEmbedding
 from thresher.errors import AttachError, BudgetError, ConfigError
 from thresher.kernels.score_histogram import clock_from_counts, sum_of_counts
 from thresher.kernels.top_scores import ScoredTable, count_above
 from thresher.search.budget import Budget, parse_budgets
-from thresher.search.controller import MaskSearchController
+from thresher.search.controller import MaskSearchController, SteppedSearch
 from thresher.search.find_tickets import SearchTask, register_search
 from thresher.search.mask_search import Scores, clock_for, scored_tables
 from thresher.search.schedule import Plan, Schedule
 from thresher.search.searched_table import IN_MEMORY_ENTRIES, rows_with_top_scores, searched_tables
-from thresher.search.stepped_search import SteppedSearch
 from thresher.search.ticket import MaskTicket
 from thresher.search.ticket_files import mask_ticket_from_state, mask_ticket_state
 from thresher.training.checkpoint import Checkpoint

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from thresher._internal.storage.files import private_folder
 from thresher._internal.storage.folder_manifest import read_unchanged
-from thresher._internal.storage.private_folders import private_folder
 from thresher.data.encode.dict_rows import DictRows, NotPlainError
 from thresher.data.schema import Schema
 from thresher.data.table import EncodedRows, read_schema

@@ -7,6 +7,7 @@ polars. Results equal those of `Predictor` up to float rounding.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -23,12 +24,12 @@ from thresher.data.vocabulary.indexed_vocabulary import IndexedVocabulary
 from thresher.errors import FormatError
 from thresher.serving.few_rows import encode_few
 from thresher.serving.manifest import REMEDY, Manifest, read_manifest
-from thresher.serving.numpy_attention import attention_term
 from thresher.serving.vocabularies import load_vocabularies
 
 if TYPE_CHECKING:
     from thresher.data.encode.row_encoder import RowEncoder
     from thresher.data.table import EncodedRows
+
 
 Floats = npt.NDArray[np.float32]
 MODELS = ("lr", "fm", "deepfm", "autoint")
@@ -176,8 +177,9 @@ class DeepLayer:
         return (outputs - mean) / deviation * weight + bias
 
 
-def deep_layers(network: Mapping[str, npt.NDArray[Any]], prefix: str = "deep_term.layers") -> list[DeepLayer]:
+def deep_layers(network: Mapping[str, npt.NDArray[Any]]) -> list[DeepLayer]:
     """The layers of `models.layers.DeepTerm` with their stored statistics; none if the model has no deep term."""
+    prefix = "deep_term.layers"
     # a hidden layer takes up to four positions in the sequence, and only its linear layer has a 2-D weight
     weights = ((at, network.get(f"{prefix}.{at}.weight")) for at in range(4 * len(network)))
     layers = []
@@ -198,3 +200,30 @@ def deep_term(layers: Sequence[DeepLayer], inputs: Floats) -> Floats:
     for layer in layers[:-1]:
         outputs = np.maximum(layer(outputs), np.float32(0))
     return layers[-1](outputs)[:, 0]
+
+
+def attention_term(network: Mapping[str, npt.NDArray[Any]], vectors: Floats, num_heads: int) -> Floats:
+    """All layers of attention and the linear unit after them. Vectors `[B, F, D]` → logits `[B]`."""
+    for at in count():
+        if f"attention.{at}.query.weight" not in network:
+            break
+        vectors = _attend(network, f"attention.{at}", vectors, num_heads)
+    logits: Floats = vectors.reshape(len(vectors), -1) @ network["output.weight"][0] + network["output.bias"][0]
+    return logits
+
+
+def _attend(network: Mapping[str, npt.NDArray[Any]], prefix: str, vectors: Floats, num_heads: int) -> Floats:
+    """One layer: vectors `[B, F, D]` → `[B, F, A]`. Dot products are not scaled."""
+    B, F, D = vectors.shape
+    names = [name for name in ("query", "key", "value", "residual") if f"{prefix}.{name}.weight" in network]
+    weights = np.concatenate([network[f"{prefix}.{name}.weight"] for name in names])  # [3A or 4A, D]
+    projected = (vectors.reshape(B * F, D) @ weights.T).reshape(B, F, len(names), num_heads, -1)
+    query, key, value = projected[:, :, :3].transpose(2, 0, 3, 1, 4)  # [B, H, F, A/H] each
+    scores = query @ key.swapaxes(2, 3)  # [B, H, F, F]
+    shares = np.exp(scores - scores.max(axis=3, keepdims=True))
+    shares /= shares.sum(axis=3, keepdims=True)
+    attended = (shares @ value).swapaxes(1, 2)  # [B, F, H, A/H]
+    if len(names) == 4:
+        attended = attended + projected[:, :, 3]
+    outputs: Floats = np.maximum(attended, 0).reshape(B, F, -1)
+    return outputs

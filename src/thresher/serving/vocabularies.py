@@ -16,8 +16,7 @@ from thresher._internal.storage.documents import damaged_file
 from thresher.compact.file import load_arrays, save_arrays
 from thresher.compact.table import CompactTable
 from thresher.data.schema import Schema
-from thresher.data.vocabulary.indexed_vocabulary import IndexedVocabulary
-from thresher.data.vocabulary.spelling import Spelling
+from thresher.data.vocabulary.indexed_vocabulary import IndexedVocabulary, Spelling
 from thresher.data.vocabulary.value_index import ARRAYS, ValueIndex
 
 if TYPE_CHECKING:

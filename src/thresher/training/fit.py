@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from thresher._internal.mapped_tensors import copy_of, load_tensor_state_, tensor_state
-from thresher.data.batches.first_batches import FirstBatches
+from thresher.data.batches.split_batches import FirstBatches
 from thresher.errors import ConfigError
 from thresher.training.averaging import WeightAverage
 from thresher.training.checkpoint import Checkpoint, Record

@@ -7,7 +7,7 @@ import tempfile
 
 import pytest
 
-from thresher._internal.storage.private_folders import private_folder
+from thresher._internal.storage.files import private_folder
 
 
 @pytest.fixture(autouse=True)

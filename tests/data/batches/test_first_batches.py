@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from thresher.data.batches.batches import TensorBatches
-from thresher.data.batches.first_batches import FirstBatches
+from thresher.data.batches.split_batches import FirstBatches
 from thresher.errors import ConfigError
 
 

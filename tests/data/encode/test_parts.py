@@ -8,8 +8,15 @@ import pytest
 
 from thresher.data.config import DataConfig, DenseConfig, FieldConfig, SplitConfig
 from thresher.data.encode.encode import encode
-from thresher.data.encode.join_parts import join_parts
-from thresher.data.encode.parts import check_parts_plan, count_part, encode_part, fit, part_edges, sample_part
+from thresher.data.encode.parts import (
+    check_parts_plan,
+    count_part,
+    encode_part,
+    fit,
+    join_parts,
+    part_edges,
+    sample_part,
+)
 from thresher.data.encode.sources import build_source
 from thresher.data.read.raw_files import RawChunk
 from thresher.data.schema import SPLITS

@@ -2,8 +2,7 @@ import numpy as np
 import pytest
 
 from thresher.data.vocabulary import value_index
-from thresher.data.vocabulary.text_blob import TextBlob
-from thresher.data.vocabulary.value_index import ValueIndex
+from thresher.data.vocabulary.value_index import TextBlob, ValueIndex
 
 TEXTS = {
     "text": ["Köln", "", "Ulm", "a|b", "x" * 300, "\u2028", "03", "-0"],

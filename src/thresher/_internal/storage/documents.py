@@ -43,7 +43,7 @@ def damaged_file(what: str, remedy: str) -> Iterator[None]:
         raise FormatError(f"{what} is damaged ({_short(error)}). {remedy}") from None
 
 
-def read_bytes(path: Path, max_bytes: int = MAX_BYTES) -> bytes:
+def read_bytes(path: Path) -> bytes:
     """The content of a regular file of limited size; anything else is a `FormatError`."""
     try:
         # without O_NONBLOCK, opening a named pipe would wait for a writer
@@ -55,9 +55,9 @@ def read_bytes(path: Path, max_bytes: int = MAX_BYTES) -> bytes:
     with os.fdopen(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise FormatError(f"{path} is not a regular file. Copy or create it again.")
-        content = file.read(max_bytes + 1)
-    if len(content) > max_bytes:
-        raise FormatError(f"{path} is too large: more than {max_bytes:,} bytes. Create it again.")
+        content = file.read(MAX_BYTES + 1)
+    if len(content) > MAX_BYTES:
+        raise FormatError(f"{path} is too large: more than {MAX_BYTES:,} bytes. Create it again.")
     return content
 
 

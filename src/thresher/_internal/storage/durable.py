@@ -53,13 +53,6 @@ def make_folders(folder: Path) -> None:
         sync_folder(new.parent)
 
 
-def remove_durably(path: Path) -> None:
-    """Remove a file if it exists; it does not come back after a power failure."""
-    path.unlink(missing_ok=True)
-    if path.parent.exists():
-        sync_folder(path.parent)
-
-
 def exchange(first: Path, second: Path) -> bool:
     """Exchange two paths atomically; False where the system cannot."""
     if not sys.platform.startswith("linux"):

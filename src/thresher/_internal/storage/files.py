@@ -1,15 +1,11 @@
-"""Atomic files and folders, exclusive locks, and JSON files.
-
-A file or folder is written under a temporary name beside its destination, then renamed, so an interrupted write never
-damages the destination, and neither does a power failure (`durable`). Its temporary files are removed by the next write
-to the same destination.
-"""
+"""Atomic files and folders, exclusive locks, private folders for a while, and JSON files."""
 
 import glob
 import json
 import os
 import re
 import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -200,3 +196,25 @@ def _report_write_errors(path: Path) -> Iterator[None]:
     except (OSError, SafetensorError) as error:  # safetensors raises its own error for a full disk
         reason = getattr(error, "strerror", None) or error
         raise WriteError(f"cannot write {path}: {reason}. Free disk space or choose another folder.") from error
+
+
+@contextmanager
+def private_folder(purpose: str) -> Iterator[Path]:
+    """A new folder that only this user can read; it is removed at the end."""
+    _remove_left(purpose)
+    with tempfile.TemporaryDirectory(prefix=f"thresher-{purpose}-{os.getpid()}-") as name, exclusive_lock(Path(name)):
+        yield Path(name)
+
+
+def _remove_left(purpose: str) -> None:
+    if os.name != "posix":
+        return
+    pattern = re.compile(rf"thresher-{purpose}-(?P<pid>\d+)-\w+")
+    for folder in Path(tempfile.gettempdir()).glob(f"thresher-{purpose}-*"):
+        match = pattern.fullmatch(folder.name)
+        if match is None or int(match["pid"]) == os.getpid() or is_other_running_process(int(match["pid"])):
+            continue
+        with suppress(ThresherError, OSError):
+            if not folder.is_symlink() and folder.stat().st_uid == os.getuid():
+                with exclusive_lock(folder):
+                    shutil.rmtree(folder)

@@ -9,7 +9,7 @@ A writer calls `write_manifest` as its last step. A reader calls `open_manifest`
 import hashlib
 import os
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
@@ -83,9 +83,9 @@ class FolderManifest:
         return [name for name in _file_names(self.folder) if name not in self.files]
 
 
-def write_manifest(folder: Path, artefact: str, *, leave_out: Collection[str] = ()) -> None:
-    """Record every file of a finished folder, without those in the subfolders `leave_out`."""
-    names = [name for name in _file_names(folder) if name.split("/")[0] not in leave_out]
+def write_manifest(folder: Path, artefact: str) -> None:
+    """Record every file of a finished folder."""
+    names = list(_file_names(folder))
     files = {name: {"bytes": (folder / name).stat().st_size, "sha256": file_sha256(folder / name)} for name in names}
     content = {"format": FORMAT, "version": VERSION, "artefact": artefact, "files": files}
     write_json(folder / MANIFEST, content)

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from thresher.data.schema import DenseColumn, Field, Schema
 from thresher.data.table import Bag, EncodedRows
 from thresher.data.vocabulary.indexed_vocabulary import IndexedVocabulary
-from thresher.data.vocabulary.text_blob import TextBlob
-from thresher.data.vocabulary.value_index import FEW_TEXTS
+from thresher.data.vocabulary.value_index import FEW_TEXTS, TextBlob
 
 EXACT_INTEGERS, INT64_LIMIT = 2.0**53, 2**63
 REMEMBERED_DATES = 10_000

@@ -30,15 +30,21 @@ from thresher.data.batches.shuffle import prefetched
 from thresher.data.encode.codes_to_ids import Fitted, fit_vocabularies, write_arrays
 from thresher.data.encode.ids_source import IdsSource
 from thresher.data.encode.row_encoder import RowEncoder
+from thresher.data.encode.row_warnings import check_skipped, untrained_unknowns, warn_about_skipped, warn_about_unknowns
 from thresher.data.encode.rows_to_codes import CodedRows
-from thresher.data.encode.skipped_rows import check_skipped, warn_about_skipped
 from thresher.data.encode.sources import DataSource, EncodingPlan, differences, fingerprint
 from thresher.data.encode.split_rows import build_splitter
-from thresher.data.encode.unknown_values import untrained_unknowns, warn_about_unknowns
 from thresher.data.encode.user_files import EncodedSource
 from thresher.data.schema import Schema, SplitName
-from thresher.data.table import CONTENT_VERSION, SCRATCH, TABLE_VERSION, EncodedTable, check_replaceable, read_metadata
-from thresher.data.table_checks import ARTEFACT
+from thresher.data.table import (
+    ARTEFACT,
+    CONTENT_VERSION,
+    SCRATCH,
+    TABLE_VERSION,
+    EncodedTable,
+    check_replaceable,
+    read_metadata,
+)
 from thresher.errors import DataError, FormatError, TableExistsError, ThresherError
 
 logger = logging.getLogger(__name__)

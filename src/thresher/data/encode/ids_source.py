@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from thresher._internal.settings import load_toml
 from thresher.data.config import DataConfig
-from thresher.data.encode.join_parts import join_parts
+from thresher.data.encode.parts import join_parts
 from thresher.data.encode.row_encoder import RowEncoder, Vocabulary
 from thresher.data.encode.sources import EncodingPlan, describe_files, register_source
 from thresher.data.encode.split_rows import build_splitter

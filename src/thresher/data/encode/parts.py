@@ -6,7 +6,7 @@ The result equals that of `encode` on the same rows, except for the order of the
 this order. `thresher.integrations.spark` runs it on Spark.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -25,6 +25,7 @@ from thresher.data.encode.codes_to_ids import (
     extend_vocabulary,
     fit_vocabularies,
     sample_numbers,
+    write_array,
     write_arrays,
 )
 from thresher.data.encode.row_encoder import RowEncoder, Vocabulary
@@ -32,11 +33,13 @@ from thresher.data.encode.rows_to_codes import CodedRows
 from thresher.data.encode.sources import EncodingPlan
 from thresher.data.encode.split_rows import chunk_splitter
 from thresher.data.read.raw_files import RawChunk
-from thresher.data.schema import DenseColumn, Schema, SplitName
+from thresher.data.schema import SPLITS, DenseColumn, Schema, SplitName
 from thresher.errors import ConfigError
 
 COUNTS = {"field": pl.Int32, "value": pl.String, "train": pl.Int64, "everything": pl.Int64}
 Chunks = Iterable[RawChunk]
+BLOCK_ROWS = 1 << 20
+SMALL_FILE = 1 << 20  # read at once: an empty array cannot be memory-mapped
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,3 +183,37 @@ def _scaling(column: DenseColumn, moments: Sequence[tuple[int, float, float]]) -
 def by_column(plan: EncodingPlan, column: str) -> EncodingPlan:
     """The plan with a split by a column that contains train, validation and test."""
     return replace(plan, split=SplitConfig(by="column", column=column))
+
+
+def join_parts(parts: Sequence[Path], folder: Path, encoder: RowEncoder) -> None:
+    """Write the arrays of all splits, the feature counts, the schema and the vocabularies to `folder`."""
+    encoder.save(folder)
+    np.save(folder / "feature_counts.npy", np.sum([np.load(part / "feature_counts.npy") for part in parts], axis=0))
+    for split in SPLITS:
+        (folder / split).mkdir()
+        for name in sorted(path.name for path in (parts[0] / split).glob("*.npy")):
+            arrays = [_load(part / split / name) for part in parts]
+            is_offsets = name.endswith("_offsets.npy")
+            rows = sum(len(array) for array in arrays) - (len(arrays) - 1 if is_offsets else 0)
+            blocks = _offsets(arrays) if is_offsets else _blocks(arrays)
+            write_array(folder / split / name, arrays[0].dtype, (rows, *arrays[0].shape[1:]), blocks)
+
+
+def _load(path: Path) -> NDArray[Any]:
+    array: NDArray[Any] = np.load(path, mmap_mode="r" if path.stat().st_size > SMALL_FILE else None)
+    return array
+
+
+def _blocks(arrays: Sequence[NDArray[Any]]) -> Iterator[NDArray[Any]]:
+    for array in arrays:
+        for start in range(0, len(array), BLOCK_ROWS):
+            yield array[start : start + BLOCK_ROWS]
+
+
+def _offsets(arrays: Sequence[NDArray[Any]]) -> Iterator[NDArray[Any]]:
+    """Offsets of all rows; each part's start at the end of the part before it."""
+    yield np.zeros(1, np.int64)
+    end = 0
+    for array in arrays:
+        yield array[1:] + end
+        end += int(array[-1])

@@ -15,10 +15,8 @@ from thresher.data.encode.transforms import bag_values, dense_values, field_valu
 from thresher.data.read.column_values import as_numbers, raw_column
 from thresher.data.read.data_frames import DataFrame, to_polars
 from thresher.data.schema import Schema
-from thresher.data.table import Bag, EncodedRows as EncodedRows, read_schema
-from thresher.data.table_checks import verify_files
-from thresher.data.vocabulary.indexed_vocabulary import IndexedVocabulary
-from thresher.data.vocabulary.spelling import Spelling
+from thresher.data.table import Bag, EncodedRows as EncodedRows, read_schema, verify_files
+from thresher.data.vocabulary.indexed_vocabulary import IndexedVocabulary, Spelling
 from thresher.errors import FormatError, WrongValueError
 
 FEW_ROWS = 1000

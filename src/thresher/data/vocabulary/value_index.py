@@ -9,15 +9,15 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, cached_property
+from itertools import pairwise
 from typing import Any
 from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
 
-from thresher.data.vocabulary.text_blob import MAX_DIGITS, TextBlob
-
 Array = npt.NDArray[Any]
+MAX_DIGITS = 18  # of a decimal number, so that it fits int64
 DECIMAL = 0  # the base of decimal numbers; any other base is the width of hexadecimal numbers
 FEW_TEXTS = 32  # fewer are found faster one by one
 MIN_NUMBERS = 16  # fewer are stored as text
@@ -26,6 +26,63 @@ _DECIMAL = re.compile(rf"0|-?[1-9][0-9]{{0,{MAX_DIGITS - 1}}}")
 _HEX = re.compile(r"[0-9a-f]{2,16}")
 NUMBER_TYPES = ("uint8", "uint16", "uint32", "uint64", "int64")
 ID_TYPES = ("uint8", "uint16", "uint32")
+ARRAYS = {
+    "number_keys": NUMBER_TYPES,
+    "number_ids": ID_TYPES,
+    "text_keys": ("uint8",),
+    "text_sizes": ("uint8", "uint32"),
+    "text_ids": ID_TYPES,
+    "bucket_starts": ("uint32",),
+    "bucket_bytes": ("uint32",),
+}
+
+
+class TextBlob:
+    """Texts `[n]`; those of a slice share the bytes of all, and the numbers that were parsed from them."""
+
+    def __init__(self, data: Array, starts: npt.NDArray[np.int64], parsed: dict[int, tuple[Array, Array]]) -> None:
+        self.data, self.starts = data, starts  # uint8, and int64 [n + 1]
+        self._parsed = parsed
+
+    @classmethod
+    def of(cls, texts: Sequence[str]) -> "TextBlob":
+        """From texts. Raises TypeError if one of them is not a text."""
+        joined = "".join(texts)
+        if joined.isascii():
+            return cls.of_bytes(joined.encode(), np.fromiter(map(len, texts), np.int64, len(texts)))
+        keys = [text.encode("utf-8", "surrogatepass") for text in texts]
+        return cls.of_bytes(b"".join(keys), np.fromiter(map(len, keys), np.int64, len(keys)))
+
+    @classmethod
+    def of_bytes(cls, blob: bytes, sizes: Array) -> "TextBlob":
+        """From all texts in UTF-8 and the number of bytes of each."""
+        starts = np.zeros(len(sizes) + 1, np.int64)
+        np.cumsum(sizes, out=starts[1:])
+        return cls(np.frombuffer(blob, np.uint8), starts, {})
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    def __iter__(self) -> Iterator[str]:
+        blob, bounds = self.data.tobytes(), self.starts.tolist()
+        for first, last in pairwise(bounds):
+            yield blob[first:last].decode("utf-8", "surrogatepass")
+
+    def numbers(self, base: int) -> tuple[Array, Array]:
+        """Each text as an integer of this base, int64, and whether it is one; see `parse_numbers`."""
+        if base not in self._parsed:
+            from thresher.kernels.value_lookup import parse_numbers
+
+            self._parsed[base] = parse_numbers(self.data, self.starts, base, MAX_DIGITS)
+        return self._parsed[base]
+
+    def part(self, first: int, last: int, bases: Sequence[int]) -> "TextBlob":
+        """The texts from `first` to `last`, with their numbers of these bases."""
+        parsed = {}
+        for base in bases:
+            numbers, valid = self.numbers(base)
+            parsed[base] = numbers[first:last], valid[first:last]
+        return TextBlob(self.data, self.starts[first : last + 1], parsed)
 
 
 class ValueIndex:
@@ -165,17 +222,6 @@ class ValueIndex:
             raise ValueError("bucket_bytes do not span the keys")
         if not 0 <= self.base <= 16:
             raise ValueError(f"the base is {self.base}")
-
-
-ARRAYS = {
-    "number_keys": NUMBER_TYPES,
-    "number_ids": ID_TYPES,
-    "text_keys": ("uint8",),
-    "text_sizes": ("uint8", "uint32"),
-    "text_ids": ID_TYPES,
-    "bucket_starts": ("uint32",),
-    "bucket_bytes": ("uint32",),
-}
 
 
 @cache  # a failed import is slow

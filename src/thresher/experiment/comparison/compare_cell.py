@@ -6,17 +6,17 @@ only tried are judged on validation, and the test split is read for the chosen o
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from thresher._internal.settings import config_to_mapping
-from thresher._internal.storage.files import write_json
+from thresher._internal.storage.documents import damaged_file
+from thresher._internal.storage.files import read_json, write_json
 from thresher.data.table import EncodedTable
 from thresher.embeddings.base import EmbeddingConfig
 from thresher.embeddings.method_registry import method_name
 from thresher.errors import TimeLimitReached
-from thresher.experiment.comparison.searches import FoundTickets, tickets_by_budget
 from thresher.experiment.config import RunConfig
 from thresher.experiment.dense_start import DenseStart
 from thresher.experiment.floor import Floor
@@ -24,8 +24,8 @@ from thresher.experiment.retrain import TrainedModel
 from thresher.experiment.run.run_models import ConfiguredModels, shuffled_batches
 from thresher.experiment.stages import Stages
 from thresher.experiment.workflow import Workflow
-from thresher.search.budget import Budget
-from thresher.search.ticket import Ticket
+from thresher.search.budget import Budget, parse_budgets
+from thresher.search.ticket import SettingsTicket, Ticket
 from thresher.search.ticket_files import load_ticket
 from thresher.training.checkpoint import read_history
 from thresher.training.distillation import DistillationPlan, SoftLabels
@@ -35,6 +35,50 @@ from thresher.training.run_state import CHECKPOINT, HISTORY
 TICKETS = "tickets.json"
 Write = Callable[["Cell", Ticket | None, TrainedModel], None]
 """Writes the result of a tested model; the ticket is None for settings that are trained as they are."""
+
+
+@dataclass
+class FoundTickets:
+    """The folder of each budget's ticket, or why there is none."""
+
+    folders: dict[Budget, str]
+    unmet: dict[Budget, str]
+
+    @classmethod
+    def load(cls, path: Path) -> "FoundTickets":
+        if not path.exists():
+            return cls({}, {})
+        stored = read_json(path)
+        with damaged_file(str(path), "Delete it."):
+            by_budget = [
+                {Budget.parse(text): str(value) for text, value in stored[key].items()} for key in ("folders", "unmet")
+            ]
+        return cls(*by_budget)
+
+    def save(self, path: Path) -> None:
+        by_text = {key: {str(budget): value for budget, value in values.items()} for key, values in vars(self).items()}
+        write_json(path, by_text)
+
+
+def searched_together(budgets: Iterable[Budget], path: Path) -> dict[Budget, tuple[Budget, ...]]:
+    """Each budget with all budgets of its search, for every method and seed: those given in the same call.
+
+    Budgets of a later call have their own search, also for new seeds, so that all seeds of a budget are pruned over the
+    same range. New budgets are added to `path`.
+    """
+    with damaged_file(str(path), "Delete it."):
+        searches = [parse_budgets(texts) for texts in read_json(path)["searches"]] if path.exists() else []
+    known = {budget for together in searches for budget in together}
+    if new := tuple(budget for budget in budgets if budget not in known):
+        searches.append(new)
+        write_json(path, {"searches": [[str(budget) for budget in together] for together in searches]})
+    return {budget: together for together in searches for budget in together}
+
+
+def tickets_by_budget(tickets: Sequence[Ticket]) -> dict[Budget, Ticket]:
+    """Budget → ticket; a method that cannot use a larger budget, and has equal settings for both, has one ticket."""
+    first: dict[EmbeddingConfig, Ticket] = {}
+    return {t.budget: first.setdefault(t.embedding, t) if isinstance(t, SettingsTicket) else t for t in tickets}
 
 
 @dataclass(kw_only=True)

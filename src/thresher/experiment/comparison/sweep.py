@@ -23,21 +23,20 @@ from thresher.embeddings.method_registry import describe_settings, frontier_poin
 from thresher.embeddings.uniform import UniformConfig
 from thresher.errors import ThresherError, TimeLimitReached
 from thresher.experiment.comparison.choice import Choice
-from thresher.experiment.comparison.compare_cell import Cell
+from thresher.experiment.comparison.compare_cell import Cell, searched_together
 from thresher.experiment.comparison.compare_config import RIVAL, SETTINGS, CompareConfig, check_comparable
 from thresher.experiment.comparison.compared_points import (
     ComparedPoint,
     machine,
     versions,
 )
-from thresher.experiment.comparison.searches import searched_together
 from thresher.experiment.config import RunConfig
 from thresher.experiment.data_argument import store_frame
 from thresher.experiment.floor import NO_EMBEDDING
 from thresher.experiment.prune import encode_data
 from thresher.experiment.retrain import TrainedModel
-from thresher.experiment.run.repair import repair
 from thresher.experiment.run.threads import note_threads
+from thresher.experiment.run.verify import repair
 from thresher.models.model_registry import FLOOR, model_config
 from thresher.search.budget import Budget
 from thresher.search.ticket import Ticket

@@ -10,8 +10,8 @@ from typing import Any
 from thresher import __version__
 from thresher.experiment.comparison.compared_points import ComparedPoint, compared_models
 from thresher.models.model_registry import FLOOR
-from thresher.report.leaders import TEST_TEXT, find_leader
 from thresher.report.page import PAGE, write_page
+from thresher.report.remarks import TEST_TEXT, find_leader
 
 COLUMNS = (
     "model", "method", "budget", "seed", "num_parameters", "storage_bytes", "bundle_bytes",

@@ -11,7 +11,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from thresher._internal.storage.private_folders import private_folder
+from thresher._internal.storage.files import private_folder
 from thresher.compact.layouts import ValueType, compact_bytes
 from thresher.compact.method_table import StoredEmbedding, to_table
 from thresher.compact.table import CompactTable

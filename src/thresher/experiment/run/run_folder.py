@@ -26,9 +26,9 @@ from thresher.errors import (
 )
 from thresher.experiment.config import RunConfig, changed_settings
 from thresher.experiment.data_argument import DATA_FILE, store_frame
-from thresher.experiment.run.repair import repair
 from thresher.experiment.run.run_parts import ENCODED, SEEDS, SETTINGS, UNFINISHED, delete_parts, delete_run
 from thresher.experiment.run.threads import THREADS, note_threads
+from thresher.experiment.run.verify import repair
 from thresher.search.budget import Budget
 from thresher.training.distillation import DistillationPlan, SoftLabels
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from thresher._internal.processes import training_together, writes_files
 from thresher._internal.storage.files import read_json
-from thresher.data.encode.skipped_rows import warn_about_skipped
+from thresher.data.encode.row_warnings import warn_about_skipped
 from thresher.data.table import EncodedTable
 from thresher.embeddings.method_registry import method_name
 from thresher.experiment.floor import NO_EMBEDDING

@@ -18,17 +18,18 @@ from thresher.experiment.dense_start import DenseStart
 from thresher.experiment.floor import NO_EMBEDDING, Floor
 from thresher.experiment.retrain import TrainedModel, evaluate_trained
 from thresher.experiment.run.bundle_budget import BundleSizes
+from thresher.experiment.run.cost import ExpectedCost, RunEstimate
 from thresher.experiment.run.data_summary import data_summary
-from thresher.experiment.run.expected_cost import ExpectedCost, RunEstimate
 from thresher.experiment.run.run_folder import Run
 from thresher.experiment.run.run_models import (
     ConfiguredModels,
     check_teacher_models,
+    load_start,
+    load_weights_,
     searches_first_order,
     shuffled_batches,
     with_first_order,
 )
-from thresher.experiment.run.start_from import load_start, load_weights_
 from thresher.experiment.stages import Stages
 from thresher.experiment.workflow import Workflow, WorkflowResult
 from thresher.models.base import CtrModel

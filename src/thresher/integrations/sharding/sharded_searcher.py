@@ -20,9 +20,9 @@ from thresher.errors import AttachError, BudgetError
 from thresher.integrations.sharding.global_cut import global_top_masks
 from thresher.integrations.sharding.shards import sharded_tables, whole_table
 from thresher.search.budget import Budget, parse_budgets
+from thresher.search.controller import SteppedSearch
 from thresher.search.mask_search import Scores
 from thresher.search.schedule import Plan, Schedule
-from thresher.search.stepped_search import SteppedSearch
 from thresher.search.ticket import MaskTicket, Weights
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from thresher.experiment.effort import RetrainingConfig, StageSettings
-from thresher.experiment.run.expected_cost import EARLY_SHARE, ExpectedCost, RunEstimate
+from thresher.experiment.run.cost import EARLY_SHARE, ExpectedCost, RunEstimate
 from thresher.search.budget import parse_budgets
 from thresher.search.schedule import SearchConfig
 from thresher.training.fit import TrainingConfig

@@ -12,8 +12,8 @@ import typer
 
 from thresher import __version__
 from thresher.cli.compare_command import compare
+from thresher.cli.console import handle_errors
 from thresher.cli.data_commands import encode
-from thresher.cli.display.console import handle_errors
 from thresher.cli.predict_command import predict
 from thresher.cli.run_commands import prune, retrain
 from thresher.errors import (

@@ -9,8 +9,7 @@ import torch
 from thresher._internal.storage.files import write_json
 from thresher._internal.storage.sealed_arrays import save_array
 from thresher.errors import FormatError
-from thresher.experiment.run.repair import repair
-from thresher.experiment.run.verify import verify_path
+from thresher.experiment.run.verify import repair, verify_path
 from thresher.search.budget import Budget
 from thresher.search.ticket import MaskTicket, Provenance, Weights
 from thresher.search.ticket_files import load_ticket, save_ticket

@@ -4,8 +4,8 @@ from typing import ClassVar
 
 import pytest
 
+from thresher._internal.registry import import_modules
 from thresher._internal.settings import config_from_mapping, load_toml, override
-from thresher._internal.user_code import import_modules
 from thresher.errors import ConfigError, UserCodeError
 from thresher.models.base import ModelConfig
 

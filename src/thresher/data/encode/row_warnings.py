@@ -1,6 +1,6 @@
-"""Values that occur in validation but in no training row: their share, and a warning if their feature is untrained."""
+"""Warnings about the rows of a table: many were bad and left out, or have values that no training row has."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,10 +8,13 @@ from numpy.typing import NDArray
 from thresher._internal.text import format_share, list_first
 from thresher.data.encode.row_encoder import count_unknown
 from thresher.data.table import EncodedSplit, EncodedTable
+from thresher.errors import DataError
 
 LARGE_SHARE, NEARLY_ALL = 0.05, 0.9
 MAX_ROWS = 100_000  # of the validation split that are read for a warning
 _BLOCK_ROWS = 1 << 18
+MOST = 0.5
+Samples = Sequence[tuple[str, int | None, str]]  # (file, line, reason)
 
 
 def unknown_shares(split: EncodedSplit, table: EncodedTable, *, max_rows: int | None = None) -> NDArray[np.float64]:
@@ -58,4 +61,33 @@ def warn_about_unknowns(shares: Mapping[str, float]) -> str:
         f"Warning: many validation rows have a value that no training row has: {fields}. They are predicted with the "
         "unknown feature of the field, which no training row has either, so that it is not trained. Set "
         f"data.min_count = 2 to train it with rare values{drop}."
+    )
+
+
+def check_skipped(num_rows: int, skipped: int, samples: Samples) -> None:
+    """Raise if more than half of all rows are bad; `num_rows` are left."""
+    total = num_rows + skipped
+    if skipped > MOST * total:
+        first = f" ({samples[0][2]})" if samples else ""
+        file, line = samples[0][:2] if samples else (None, None)
+        raise DataError(
+            f"{skipped:,} of {total:,} rows are bad, too many to leave out. This is the first{first}. Check the "
+            "transform of the column, the label, and the format of the file.",
+            file=file or None,
+            line=line,
+        )
+
+
+def warn_about_skipped(table: EncodedTable) -> str | None:
+    """A warning if many rows were left out; None otherwise."""
+    skipped = int(table.metadata.get("skipped", 0))
+    total = table.num_rows + skipped
+    if skipped <= LARGE_SHARE * total:
+        return None
+    samples = table.metadata.get("skipped_samples", ())
+    first = f" The first: {samples[0][2]}." if samples else ""
+    return (
+        f"Warning: {skipped:,} of {total:,} rows ({format_share(skipped / total)}) are bad and were left out.{first} "
+        "Results hold for the other rows only. Check the transform of the column, the label, and the format of the "
+        "file."
     )

@@ -8,6 +8,7 @@ import logging
 import shlex
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import wraps
 from inspect import signature
@@ -38,7 +39,8 @@ from thresher.errors import (
     WrongValueError,
 )
 from thresher.report.frontier import Frontier
-from thresher.report.notes import fold_text, print_note, stderr
+from thresher.report.notes import SettingNames, fold_text, print_note, stderr
+from thresher.report.progress_display import Display, progress_display
 from thresher.report.remarks import remarks
 from thresher.report.tables import plain_table, rich_table
 
@@ -66,6 +68,7 @@ EXIT_INTERRUPTED = 130
 UNITS = (" %", " B", " KB", " MB", " GB")
 MIN_WIDTH = 40  # of folded text
 PIPE_WIDTH = 10_000  # tables in a pipe or a file are not folded
+OPTIONS = SettingNames(label="--label", columns="--label, --fields, --drop", positive="--positive")
 
 
 @dataclass(frozen=True)
@@ -224,3 +227,8 @@ def _resume_hint() -> str:
     """The interrupted command with `--resume`, and without `--force`, which would delete the run."""
     words = ["thresher", *(word for word in sys.argv[1:] if word not in ("--force", "--resume")), "--resume"]
     return f"Nothing is lost. Continue with:\n  {shlex.join(words)}"
+
+
+def display(*, quiet: bool = False) -> AbstractContextManager[Display]:
+    """The progress display of a command: a bar, lines or none."""
+    return progress_display(quiet=quiet, names=OPTIONS)

@@ -8,8 +8,8 @@ import pytest
 
 from thresher.data.config import DataConfig, SplitConfig
 from thresher.data.encode.encode import encode
+from thresher.data.encode.row_warnings import expected_unknown_share, unknown_shares, untrained_unknowns
 from thresher.data.encode.sources import build_source
-from thresher.data.encode.unknown_values import expected_unknown_share, unknown_shares, untrained_unknowns
 from thresher.data.summary import preview
 
 ROWS = 4000

@@ -1,1 +1,0 @@
-"""What the command line prints: results, notes, errors and progress."""
