@@ -142,7 +142,7 @@ def main() -> None:
     )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--search-epochs", type=int, default=9)
-    parser.add_argument("--max-epochs", type=int, default=12)
+    parser.add_argument("--max-epochs", type=int, default=20)
     parser.add_argument("--out", type=Path, default=RESULT)
     arguments = parser.parse_args()
     distributed.init_process_group("gloo")

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch.nn import functional
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # FBGEMM deprecates modules that it imports itself
@@ -87,6 +88,9 @@ def test_a_cut_of_shards_equals_the_cut_of_the_whole_tables(seed):
             thread.start()
         for thread in threads:
             thread.join()
+        following = torch.cat([table.flatten() for table in scores]).sort(descending=True).values[num_kept:][:1]
+        masks, thresholds = zip(*(masks[rank] for rank in range(2)), strict=True)
+        assert not len(following) or set(thresholds) == {following.item()}  # the highest score that is not kept
         for name, expected in zip(
             weights, top_masks([ScoresInMemory(table) for table in scores], num_kept), strict=True
         ):
@@ -118,23 +122,29 @@ def search_whole(bags):
     tables = [value for name, value in model.named_parameters() if "layer" not in name]
     initial, seen = [table.detach().clone() for table in tables], [torch.zeros(len(table)) > 0 for table in tables]
     plan, steps, last = Plan(sum(table.numel() for table in tables), 104, STEPS - STEPS // 3), 0, []
+    masks = [torch.ones_like(table) for table in tables]
 
     @torch.no_grad()
     def after_step():
         nonlocal steps
         steps += 1
+        for rows, table, first, mask in zip(seen, tables, initial, masks, strict=True):
+            if steps <= STEPS // 3:
+                rows |= (table != first).any(1)
+            table.mul_(mask)
         pruning_steps = steps - STEPS // 3
         if pruning_steps < 0 or pruning_steps % 5:
             return
         last[:] = [table.detach().clone() for table in tables]
-        for rows, table, first in zip(seen, tables, initial, strict=True):
-            rows |= ((table != first) & (table != 0)).any(1)
         scores = [
             t.detach().abs().masked_fill(~rows[:, None], -torch.inf) for t, rows in zip(tables, seen, strict=True)
         ]
-        masks = top_masks([ScoresInMemory(table) for table in scores], plan.num_kept(pruning_steps))
+        num_kept = plan.num_kept(pruning_steps)
+        masks[:] = top_masks([ScoresInMemory(table) for table in scores], num_kept)
+        every = torch.cat([table.flatten() for table in scores]).sort(descending=True).values
+        threshold = float(every[num_kept]) if num_kept < len(every) else 0.0
         for table, mask in zip(tables, masks, strict=True):
-            table.mul_(mask)
+            table.copy_(functional.softshrink(table, max(0.0, threshold)) * mask)
 
     toys.train(model, list(model.parameters()), STEPS, after_step)
     return last

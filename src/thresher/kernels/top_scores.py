@@ -57,7 +57,11 @@ def count_above(tables: Sequence[ScoredTable], score: float) -> int:
 
 def kth_score(tables: Sequence[ScoredTable], k: int) -> float:
     """The k-th highest score, counted from 1; −∞ for a padding row."""
-    key = kth_key(tables, k)
+    return score_of(kth_key(tables, k))
+
+
+def score_of(key: int) -> float:
+    """The score of a key of `key_chunks`."""
     bits = np.int32(key if key >= 0 else key ^ 0x7FFFFFFF)
     return -math.inf if key == _BELOW_ALL else float(bits.view(np.float32))
 

@@ -1,7 +1,7 @@
 """global_top_masks: the top k of scores whose parts are in several processes, equal to the cut of the whole tables.
 
-Two all-reduced histograms give the k-th score. Ties go to the earlier table, then to the lower index of the whole
-table; the last tie that is kept is found by bisection over all positions.
+Two all-reduced histograms give the highest score that is not kept. Ties go to the earlier table, then to the lower
+index of the whole table; if some of them are kept, the last one is found by bisection over all positions.
 """
 
 from bisect import bisect_left
@@ -12,20 +12,21 @@ import torch
 from torch import Tensor
 
 from thresher.integrations.sharding.shards import Shard
-from thresher.kernels.top_scores import ScoresInMemory, key_chunks, kth_key
+from thresher.kernels.top_scores import ScoresInMemory, key_chunks, kth_key, score_of
 
 
 def global_top_masks(
     shards: Sequence[Shard], shapes: Mapping[str, tuple[int, int]], num_kept: int, add_up: Callable[[Tensor], Tensor]
-) -> list[Tensor]:
-    """Masks of the shards of this process; all processes must call it.
+) -> tuple[list[Tensor], float]:
+    """Masks of the shards of this process, and the highest score that is not kept; all processes must call it.
 
     Args:
         shapes: table name → shape of the whole table, for all tables in their order.
         add_up: adds up counts of all processes.
     """
     counted = [shard for shard in shards if shard.counted]
-    cut = kth_key(counted, num_kept, add_up)
+    sizes = [rows * width for rows, width in shapes.values()]
+    cut = kth_key(counted, min(num_kept + 1, sum(sizes)), add_up)
     masks = [torch.zeros(shard.shape, dtype=torch.bool) for shard in shards]
     ties = [torch.zeros(shard.shape[0], dtype=torch.int64) for shard in shards]  # per row
     for index, start, stop, keys in key_chunks(shards):
@@ -33,7 +34,8 @@ def global_top_masks(
         ties[index][start:stop] = (keys == cut).sum(1)
     above = sum(int(mask.count_nonzero()) for mask, shard in zip(masks, shards, strict=True) if shard.counted)
     num_tied = num_kept - int(add_up(torch.tensor(above)))
-    sizes = [rows * width for rows, width in shapes.values()]
+    if num_tied == 0:
+        return masks, score_of(cut)
     starts = dict(zip(shapes, accumulate(sizes, initial=0), strict=False))
     tied = [
         _Ties(shard, starts[shard.table], shapes[shard.table][1], cut, rows)
@@ -52,7 +54,7 @@ def global_top_masks(
         if start <= row < stop:
             kept[row - start, column:] = False
         masks[index][start:stop].logical_or_(kept)
-    return masks
+    return masks, score_of(cut)
 
 
 class _Ties:

@@ -1,9 +1,10 @@
 """ShardedSearcher: a search over the shards of TorchRec's DistributedModelParallel, between steps of its optimizers.
 
 The kernels of sharded tables look up, pool and update in one call, so that no threshold can act inside them. Instead,
-at regular steps, the entries outside the planned number of largest |v| of all shards together are set to 0; training
-may grow them again until the next time (Zhu and Gupta, "To prune, or not to prune", 2017, with the geometric plan of
-Thresher's searches).
+the tables hold thresholded values. At regular steps, one threshold for all shards together rises so that the planned
+number of largest |v| remains; its increase is subtracted from their magnitudes. Pruned entries stay 0: their updates
+are undone before each lookup. So the model computes with `sign(v) · relu(|v| − threshold)` throughout, as in PEP with
+granularity global.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -18,6 +19,7 @@ from thresher._internal.processes import Processes
 from thresher.embeddings.pep import PepEmbedding
 from thresher.errors import AttachError, BudgetError
 from thresher.integrations.sharding.global_cut import global_top_masks
+from thresher.integrations.sharding.masked_lookups import mask_lookups
 from thresher.integrations.sharding.shards import sharded_tables, whole_table
 from thresher.search.budget import Budget, parse_budgets
 from thresher.search.controller import SteppedSearch
@@ -33,8 +35,8 @@ class ShardedSearcher(SteppedSearch):
     """Prunes the sharded tables of a model towards a list of budgets; every process must create and step its own.
 
     Tickets are those of the unsharded model, equal in all processes. A process holds its shards twice (for the
-    rewind), and at a cut one byte per entry of all searched tables. Tickets hold sharded tables that are not searched,
-    too: every process gathers them whole, before the search and at each cut.
+    rewind), their masks (one byte per entry), and at a cut those of all searched tables. Tickets hold sharded tables
+    that are not searched, too: every process gathers them whole, before the search and at each cut.
 
     Args:
         model: what `DistributedModelParallel` returned; tickets rewind to its present state.
@@ -83,28 +85,25 @@ class ShardedSearcher(SteppedSearch):
             schedule=schedule,
         )
         self.plan = Plan(self.num_entries, self.smallest, schedule.plan_steps)
+        self._hooks = mask_lookups(model, self.shards)
 
     @torch.no_grad()
     def prune(self, steps: int) -> None:
-        self._mark_seen()
+        for shard in self.shards:
+            shard.mask_()
+        for table in self.tables.values():
+            if table.replicated and self.processes is not None:
+                self.processes.unite_(table.shards[0].seen)
         self.num_kept = self.plan.num_kept(steps)
         self.cut_due({}, at_least=0 if self.at_end else self.num_kept)
-        for shard, mask in zip(self.shards, self._local_masks(self.num_kept), strict=True):
-            shard.weight.mul_(mask.to(shard.weight.device))
+        masks, threshold = self._local_cut(self.num_kept)
+        for shard, mask in zip(self.shards, masks, strict=True):
+            shard.prune_(mask, threshold)
+        if self.at_end:
+            for hook in self._hooks:
+                hook.remove()
 
-    def _mark_seen(self) -> None:
-        for table in self.tables.values():
-            for shard in table.shards:
-                shard.mark_seen()
-            if table.split_by_column and self.processes is not None:  # a gradient may be 0 in the columns of a shard
-                seen = torch.zeros(table.shape[0], dtype=torch.bool)
-                for shard in table.shards:
-                    seen[shard.rows] |= shard.seen.cpu()
-                self.processes.unite_(seen)
-                for shard in table.shards:
-                    shard.seen.copy_(seen[shard.rows])
-
-    def _local_masks(self, num_kept: int) -> list[Tensor]:
+    def _local_cut(self, num_kept: int) -> tuple[list[Tensor], float]:
         return global_top_masks(self.shards, self._shapes, num_kept, self._add_up)
 
     def _add_up(self, values: Tensor) -> Tensor:
@@ -112,7 +111,7 @@ class ShardedSearcher(SteppedSearch):
 
     def kept_masks(self, scores: Scores, num_kept: int) -> Mapping[str, Tensor]:
         masks = {name: new_zeros(*shape, dtype=torch.bool) for name, shape in self._shapes.items()}
-        for shard, mask in zip(self.shards, self._local_masks(num_kept), strict=True):
+        for shard, mask in zip(self.shards, self._local_cut(num_kept)[0], strict=True):
             masks[shard.table][shard.rows, shard.columns] = mask
         if self.processes is not None:
             for mask in masks.values():

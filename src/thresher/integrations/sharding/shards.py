@@ -11,12 +11,14 @@ from torchrec.distributed.embedding import ShardedEmbeddingCollection
 from torchrec.distributed.embeddingbag import ShardedEmbeddingBagCollection
 from torchrec.distributed.model_parallel import get_unwrapped_module
 
-from thresher._internal.mapped_tensors import copy_of
+from thresher._internal.mapped_tensors import CHUNK_ENTRIES, copy_of
+from thresher.embeddings.thresholds import soft_threshold
 from thresher.errors import AttachError
 
 KERNELS = ("fused", "dense")
 """Compute kernels whose weights are in the memory of the shard. Others keep rows in a cache."""
 _TABLES_OF = {ShardedEmbeddingBagCollection: "embedding_bags", ShardedEmbeddingCollection: "embeddings"}
+SHARDED_COLLECTIONS = tuple(_TABLES_OF)
 
 
 @dataclass(eq=False)
@@ -28,7 +30,8 @@ class Shard:
         first_row: its place in the table; `first_column` likewise.
         counted: whether this process counts it; of a table that every process holds, only the first one does.
         initial: its values before the search.
-        seen: rows `[rows]` that training has changed.
+        seen: rows `[rows]` that were looked up in training.
+        kept: its mask since it was last pruned; None before.
     """
 
     table: str
@@ -38,6 +41,7 @@ class Shard:
     counted: bool = True
     initial: Tensor = field(init=False)
     seen: Tensor = field(init=False)
+    kept: Tensor | None = None
 
     def __post_init__(self) -> None:
         self.initial = copy_of(self.weight)
@@ -60,9 +64,27 @@ class Shard:
         return slice(self.first_column, self.first_column + self.shape[1])
 
     @torch.no_grad()
-    def mark_seen(self) -> None:
-        """Mark the rows that training has changed; pruning sets entries to 0, which is not a change."""
-        self.seen |= ((self.weight != self.initial) & (self.weight != 0)).any(1)
+    def before_lookup(self, ids: Tensor, *, training: bool) -> None:
+        """Set pruned entries of the rows `ids` to 0 again, which updates have changed since their last lookup."""
+        if training:
+            self.seen[ids] = True
+        if self.kept is not None:
+            self.weight[ids] *= self.kept[ids]
+
+    @torch.no_grad()
+    def mask_(self) -> None:
+        """Set all pruned entries to 0 again."""
+        if self.kept is not None:
+            self.weight *= self.kept
+
+    @torch.no_grad()
+    def prune_(self, kept: Tensor, threshold: float) -> None:
+        """Subtract `threshold` from the magnitudes of kept entries, and set the others to 0."""
+        self.kept = kept.to(self.weight.device)
+        by = torch.tensor(max(threshold, 0.0), dtype=self.weight.dtype, device=self.weight.device)
+        num_rows = max(1, CHUNK_ENTRIES // self.shape[1])
+        for values, mask in zip(torch.split(self.weight, num_rows), torch.split(self.kept, num_rows), strict=True):
+            values.copy_(soft_threshold(values, by) * mask)
 
     @torch.no_grad()
     def scores(self, start: int, stop: int) -> Tensor:
@@ -77,7 +99,7 @@ class ShardedTable:
     name: str  # in the unsharded model
     shape: tuple[int, int]
     shards: Sequence[Shard]
-    split_by_column: bool
+    replicated: bool  # every process holds it whole, and looks up ids of its own
 
 
 def sharded_tables(
@@ -116,14 +138,13 @@ def _table(name: str, value: Tensor, first: bool) -> ShardedTable:
     if not isinstance(value, ShardedTensor):
         if type(value) not in (Tensor, nn.Parameter):
             raise AttachError(f"table {name} is a {type(value).__name__}. Expected a ShardedTensor or a whole table")
-        whole = Shard(name, value.detach(), counted=first)
-        return ShardedTable(name, whole.shape, [whole], split_by_column=False)
+        whole = Shard(name, value.data, counted=first)
+        return ShardedTable(name, whole.shape, [whole], replicated=True)
     num_rows, width = value.metadata().size
-    every = value.metadata().shards_metadata
-    local = [(own.tensor.detach(), own.metadata.shard_offsets) for own in value.local_shards()]
+    # a write to `data`, unlike to `detach()`, is allowed between a forward and its backward pass
+    local = [(own.tensor.data, own.metadata.shard_offsets) for own in value.local_shards()]
     shards = [Shard(name, weight, row, column) for weight, (row, column) in local]
-    by_column = any(part.shard_sizes[1] < width for part in every)
-    return ShardedTable(name, (num_rows, width), shards, split_by_column=by_column)
+    return ShardedTable(name, (num_rows, width), shards, replicated=False)
 
 
 def whole_table(value: ShardedTensor, add_up: Callable[[Tensor], Tensor]) -> Tensor:
