@@ -216,6 +216,29 @@ def search_one_table(rank):
             assert not torch.equal(ticket.final.state[name], value)  # trained, in all processes
 
 
+def look_up_while_pruning(rank):
+    """Between two prunings, lookups read pruned entries as 0 though updates have changed them."""
+    sharded = toys.shard(toys.Clicks(), ["row", "column", "data"])
+    searcher = pruning.ShardedSearcher(sharded, "10%", steps=12, warmup_steps=3, every=4)
+    toys.train(sharded, list(sharded.parameters()), 8, searcher.step, rank)
+    pruned = [shard.weight[~shard.kept] for shard in searcher.shards]
+    assert all(values.any() for values in pruned)  # from the step after pruning
+    seen = [shard.seen.clone() for shard in searcher.shards]
+    features, labels = toys.batch(7)
+    sharded.eval()
+    with torch.no_grad():
+        sharded(features)
+        sharded(toys.every_id())
+    sharded.train()
+    assert not any(shard.weight[~shard.kept].any() for shard in searcher.shards)
+    assert all(torch.equal(shard.seen, before) for shard, before in zip(searcher.shards, seen, strict=True))
+    row_wise = toys.shard(toys.Clicks(), ["row"] * 3)
+    searcher = pruning.ShardedSearcher(row_wise, "10%", steps=12, warmup_steps=0, every=1)
+    searcher.step()
+    first, second = row_wise(features), row_wise(features)  # a write between a forward and its backward pass
+    functional.binary_cross_entropy_with_logits(first + second, labels).backward()
+
+
 def search_attached(rank):
     """Learned thresholds on collections that DistributedModelParallel keeps whole."""
     model = toys.Clicks(bags=False)
@@ -230,6 +253,7 @@ def in_two_processes(rank, ticket_file):
     warnings.simplefilter("ignore")  # of TorchRec on this version of torch
     refuse(rank)
     search_one_table(rank)
+    look_up_while_pruning(rank)
     found = [search(rank, *case) for case in CASES]
     if rank == 0:
         save_ticket(found[0][0][-1], ticket_file)

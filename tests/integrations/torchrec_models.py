@@ -67,6 +67,14 @@ def batch(step, rank=None, size=2):
     return features, labels[part]
 
 
+def every_id():
+    """A batch that looks up each row, also those that never occur in training."""
+    most = max(SIZES.values())
+    values = [torch.arange(most) % size for size in SIZES.values()]
+    lengths = torch.ones(most * len(SIZES), dtype=torch.int64)
+    return torchrec.KeyedJaggedTensor(keys=list(SIZES), values=torch.cat(values), lengths=lengths)
+
+
 def shard(model, kinds, within="tables"):
     """DistributedModelParallel with a kind of sharding for each table, and stochastic gradient descent."""
     ways = {
