@@ -8,13 +8,14 @@ import torch
 
 from forged_files import change_json, reseal
 from thresher.compact.embedding import CompactEmbedding
+from thresher.data.encode.row_encoder import RowEncoder, Vocabulary
 from thresher.errors import FormatError
 from thresher.models.autoint import AutoIntConfig
 from thresher.models.layers import DeepTerm, DeepTermConfig
 from thresher.models.model_registry import build_model
 from thresher.serving.bundle import save_bundle
 from thresher.serving.numpy_predictor import NumpyPredictor, deep_layers, deep_term
-from thresher.serving.predictor import load_bundle
+from thresher.serving.predictor import Predictor, load_bundle
 
 
 @pytest.mark.parametrize("num_dense", [0, 2])
@@ -43,10 +44,21 @@ def test_deep_terms_of_any_depth(hidden_sizes, batch_norm):
     np.testing.assert_allclose(deep_term(deep_layers(network), vectors.flatten(1).numpy()), expected, rtol=1e-4)
 
 
+def test_a_predictor_stays_the_same_when_its_bundle_is_replaced(tmp_path, make_encoder, make_model, raw_frame):
+    encoder, rows = make_encoder(), raw_frame(9).to_dicts()
+    model, config = make_model(encoder, "fm")
+    others = RowEncoder(encoder.schema, [Vocabulary(v.values.reverse(), v.counts) for v in encoder.vocabularies])
+    for reader in (NumpyPredictor, Predictor):
+        save_bundle(tmp_path / "bundle", model, config, encoder)
+        expected = reader.load(tmp_path / "bundle").predict(rows)
+        before = reader.load(tmp_path / "bundle")
+        save_bundle(tmp_path / "bundle", model, config, others)
+        np.testing.assert_array_equal(before.predict(rows), expected)
+        assert not np.array_equal(reader.load(tmp_path / "bundle").predict(rows), expected)
+
+
 def test_multi_valued_fields_are_pooled(tmp_path, make_encoder, make_model, raw_frame):
     from dataclasses import replace
-
-    from thresher.data.encode.row_encoder import RowEncoder
 
     plain = make_encoder()
     fields = (*plain.schema.fields[:2], replace(plain.schema.fields[2], pooling="sum", separator="|"))

@@ -20,7 +20,6 @@ from thresher.compact.file import check_finite, map_safetensors
 from thresher.compact.table import CompactTable
 from thresher.data.encode.dict_rows import DictRows
 from thresher.data.table import Bag
-from thresher.data.vocabulary.indexed_vocabulary import IndexedVocabulary
 from thresher.errors import FormatError
 from thresher.serving.few_rows import encode_few
 from thresher.serving.manifest import REMEDY, Manifest, read_manifest
@@ -52,6 +51,8 @@ class NumpyPredictor:
         if manifest.verified:
             check_finite(manifest.network_path, self.network)
         self.tables = manifest.load_tables(CompactTable.load)
+        # read_manifest verified the checksums; read now, since the folder may be replaced before the first prediction
+        self._vocabularies = load_vocabularies(manifest.folder, self.schema, verify=False)
         # the parts may not fit each other
         with damaged_file(f"bundle {manifest.folder}", REMEDY), np.errstate(all="ignore"):
             self._layers = deep_layers(self.network)
@@ -75,10 +76,6 @@ class NumpyPredictor:
             if field.pooling is not None
         ]
         self.predict_ids(offsets[None], dense, bags)
-
-    @cached_property
-    def _vocabularies(self) -> list[IndexedVocabulary]:
-        return load_vocabularies(self.manifest.folder, self.schema, verify=False)
 
     @cached_property
     def _dict_rows(self) -> DictRows:
