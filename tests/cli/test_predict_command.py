@@ -67,6 +67,21 @@ def test_predict_errors(finished, refused, tmp_path):
     assert "damaged" in refused("predict", bundle, finished.source)
 
 
+def test_safe_csv_holds_no_formulas(finished, thresher, refused, tmp_path):
+    bundle, rows = finished.out / "bundles" / "50", tmp_path / "rows.parquet"
+    notes = ["=1+2", "-5", "-5e-3", "@sum", "plain", None, "+x", "\tx", "1=1"]
+    frame = pl.read_csv(finished.source).head(9).with_columns(pl.Series("=note", notes))
+    frame.write_parquet(rows)
+    words = ["predict", bundle, rows, "--keep", "=note", "--out"]
+    assert thresher(*words, tmp_path / "a.csv", "--safe-csv").exit_code == 0
+    written = pl.read_csv(tmp_path / "a.csv", infer_schema=False)
+    assert written.columns == ["'=note", "probability"]
+    assert written["'=note"].to_list() == ["'=1+2", "-5", "-5e-3", "'@sum", "plain", None, "'+x", "'\tx", "1=1"]
+    assert thresher(*words, tmp_path / "b.csv").exit_code == 0
+    assert pl.read_csv(tmp_path / "b.csv", infer_schema=False)["=note"].to_list() == notes
+    assert "--safe-csv" in refused(*words, tmp_path / "a.parquet", "--safe-csv")
+
+
 def test_predict_reads_parquet_and_keeps_columns(finished, thresher, refused, tmp_path):
     bundle = finished.out / "bundles" / "50"
     frame = pl.read_csv(finished.source).head(40).with_columns(request=pl.int_range(40))

@@ -14,6 +14,8 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import nullcontext
+from itertools import product, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,7 @@ from crash.tasks import TASKS, Task, contents, prepare, put, run_child  # before
 
 # isort: split
 from crash.disk import Disk
-from crash.kills import kill_and_resume
+from crash.kills import kill_and_resume, num_kills
 from crash.serving import kill_servers
 from crash.states import Recorder
 
@@ -69,9 +71,12 @@ class Campaign:
         if status := run_child(work, self.log):
             raise AssertionError(f"status {status} without a crash:\n{self.log.read_text()[-2000:]}")
 
-    def record(self, task: Task, disk: Disk | None) -> list[tuple[Task, Path]]:
-        """One run of the task; returns the folders of its states."""
-        states = self.folder / "states" / task.name.replace(" ", "_") / ("disk" if disk else "files")
+    def states_of(self, task: Task, source: str) -> Path:
+        return self.folder / "states" / task.name.replace(" ", "_") / source
+
+    def record(self, task: Task, disk: Disk | None) -> None:
+        """One run of the task, which writes the folders of its states."""
+        states = self.states_of(task, "disk" if disk else "files")
         before = self.before(task)
         self.clear()
         if disk is not None:
@@ -88,23 +93,36 @@ class Campaign:
         finally:
             if disk is not None:
                 disk.unmount()
-        return [(task, place) for kind in KINDS for place in sorted((states / kind).iterdir())]
+
+    def places(self, tasks: list[Task], chance: random.Random) -> list[tuple[Task, Path]]:
+        """The states that were not tried yet; kinds and tasks take turns, so that each part of them is a sample."""
+        groups = []
+        for task, source, kind in product(tasks, ("files", "disk"), KINDS):
+            folder = self.states_of(task, source) / kind
+            groups.append([(task, place) for place in sorted(folder.iterdir())] if folder.exists() else [])
+            chance.shuffle(groups[-1])
+        return [place for turn in zip_longest(*groups) for place in turn if place is not None]
 
     def replay(self, places: list[tuple[Task, Path]]) -> None:
-        """Resume from recorded states until the time is over."""
+        """Resume from recorded states until the time is over; a state that was tried is removed."""
+        for task, place in places:
+            self.of_kind(task, place.parent.name)["not tried"] += 1
         for number, (task, place) in enumerate(places, 1):
-            if time.monotonic() < self.end:
-                put(place, self.work)
-                self.check(task, place.parent.name, place.name, place)
-            else:
-                self.counts.setdefault(f"{task.name}: {place.parent.name}", Counter())["not tried"] += 1
+            if time.monotonic() > self.end:
+                return
+            put(place, self.work)
+            self.check(task, place.parent.name, place.name, place)
+            self.of_kind(task, place.parent.name)["not tried"] -= 1
             shutil.rmtree(place)
-            if number % 20 == 0:
+            if number % 5 == 0:
                 self.report()
+
+    def of_kind(self, task: Task, kind: str) -> Counter[str]:
+        return self.counts.setdefault(f"{task.name}: {kind}", Counter())
 
     def check(self, task: Task, kind: str, place: str, state: Path | None = None) -> None:
         """Resume the task in the folder as it is, and compare its files."""
-        counts = self.counts.setdefault(f"{task.name}: {kind}", Counter())
+        counts = self.of_kind(task, kind)
         self.log.unlink(missing_ok=True)
         status = run_child(lambda: task.resume(self.work), self.log)
         found = contents(self.work)
@@ -122,6 +140,15 @@ class Campaign:
             name = f"{task.name}-{kind}-{place}".replace(" ", "_")
             shutil.copytree(state, self.keep / name, dirs_exist_ok=True)
 
+    def proceed(self) -> None:
+        """Go on from the counts of an earlier call."""
+        if self.out is not None and self.out.exists():
+            stored = json.loads(self.out.read_text(encoding="utf-8"))
+            self.predictions = stored["predictions_while_replaced"]
+            self.counts = {name: Counter(counts) for name, counts in stored["kinds"].items()}
+            for counts in self.counts.values():
+                del counts["not tried"]
+
     def report(self) -> dict[str, Any]:
         """The counts so far; also written to the file for them."""
         summary = self.summary()
@@ -131,9 +158,13 @@ class Campaign:
 
     def summary(self) -> dict[str, Any]:
         total = sum(self.counts.values(), Counter[str]())
-        del total["not tried"]
-        kinds = {name: dict(counts) for name, counts in sorted(self.counts.items())}
-        return {"total": dict(total), "predictions_while_replaced": self.predictions, "kinds": kinds}
+        total.pop("not tried", None)
+        kinds = {name: dict(+counts) for name, counts in sorted(self.counts.items())}
+        untried = sum(counts["not tried"] for counts in self.counts.values())
+        return {
+            "total": dict(total), "not_tried": untried, "processes_killed": num_kills(self.counts),
+            "predictions_while_replaced": self.predictions, "kinds": kinds,
+        }  # fmt: skip
 
 
 def differences(found: dict[str, bytes | None], expected: dict[str, bytes | None]) -> list[str]:
@@ -152,21 +183,29 @@ def write(line: str) -> None:
 def main(given: argparse.Namespace) -> int:
     chance, end = random.Random(given.seed), time.monotonic() + given.seconds
     prepare()
-    with tempfile.TemporaryDirectory(prefix="crash-") as name:
+    with tempfile.TemporaryDirectory(prefix="crash-") if given.work is None else nullcontext(given.work) as name:
         campaign = Campaign(Path(name), end, given.keep, given.out)
+        campaign.folder.mkdir(exist_ok=True)
+        if given.work is not None:
+            campaign.proceed()
         tasks = [task for task in TASKS if not given.task or task.name in given.task]
         disk = Disk(campaign.folder / "disk.img", campaign.work) if given.disk and Disk.available() else None
         if given.states:
-            disks = [None] if disk is None else [None, disk]
-            places = [place for task in tasks for each in disks for place in campaign.record(task, each)]
-            chance.shuffle(places)
+            for task, each in product(tasks, [None] if disk is None else [None, disk]):
+                done = campaign.states_of(task, "disk" if each else "files") / "recorded"
+                if not done.exists():
+                    campaign.record(task, each)
+                    done.touch()
+            places = campaign.places(tasks, chance)
             write(f"{len(places)} states")
             campaign.replay(places)
+            campaign.report()
         if given.kills:
             kill_and_resume(campaign, tasks, given.kills, chance)
         if given.servers:
-            counts, campaign.predictions = kill_servers(campaign.folder, given.servers, chance)
-            campaign.counts["serve: reloads"] = counts
+            counts, predictions = kill_servers(campaign.folder, given.servers, chance)
+            campaign.predictions += predictions
+            campaign.counts.setdefault("serve: reloads", Counter()).update(counts)
         summary = campaign.report()
     for kind, counts in summary["kinds"].items():
         write(f"{kind:<32} {', '.join(f'{count} {outcome}' for outcome, count in sorted(counts.items()))}")
@@ -185,5 +224,6 @@ if __name__ == "__main__":
     parser.add_argument("--task", action="append", help="only this task; may be repeated")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--keep", type=Path, help="copy states that end in violations here")
+    parser.add_argument("--work", type=Path, help="folder of the recorded states; a second call goes on with the rest")
     parser.add_argument("--out", type=Path, help="write the counts here, as JSON")
     sys.exit(main(parser.parse_args()))

@@ -2,9 +2,10 @@
 
 import os
 import random
+import re
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from crash.tasks import Task, put, start_child
@@ -16,9 +17,9 @@ MAX_KILLS = 8  # of one piece of work before it may end
 
 
 def kill_and_resume(campaign: "Campaign", tasks: Sequence[Task], number: int, chance: random.Random) -> None:
-    """Until so many processes have been killed; the tasks take turns."""
+    """Until so many processes have been killed, also by earlier calls; the tasks take turns."""
     seconds: dict[str, float] = {}
-    killed, turn = 0, 0
+    killed, turn = num_kills(campaign.counts), 0
     while killed < number:
         task = tasks[turn % len(tasks)]
         turn += 1
@@ -40,6 +41,16 @@ def kill_and_resume(campaign: "Campaign", tasks: Sequence[Task], number: int, ch
         if times:
             campaign.check(task, f"killed {times} times" if times > 1 else "killed once", f"turn {turn}")
             campaign.report()
+
+
+def num_kills(counts: Mapping[str, Mapping[str, int]]) -> int:
+    """How many processes were killed in the turns that were counted."""
+    killed = 0
+    for name, outcomes in counts.items():
+        if found := re.search(r": killed (once|\d+ times)", name):
+            times = 1 if found[1] == "once" else int(found[1].split()[0])
+            killed += times * sum(outcomes.values())
+    return killed
 
 
 def _kill(child: int, seconds: float) -> bool:

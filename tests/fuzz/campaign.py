@@ -2,7 +2,7 @@
 
 `damaged` files keep their old checksums; `forged` ones get new checksums, as a hostile author would write them. Batches
 run in child processes, so that an abort is counted and does not end the campaign. With `OUT=file.json` the counts by
-kind are written after each batch.
+kind are written after each batch, and another call with the same file goes on from them.
 """
 
 import argparse
@@ -37,13 +37,13 @@ def write(line: str) -> None:
     sys.stdout.flush()
 
 
-def main(seconds: float, first_seed: int = 0, out: Path | None = None, only: list[str] | None = None) -> int:
+def main(seconds: float, first_seed: int, out: Path | None, only: list[str] | None, mutations: float) -> int:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         corpus = [artefact for artefact in make_corpus(folder) if not only or artefact.name in only]
-        counts: Counter[tuple[str, str, str]] = Counter()
-        seed, end = first_seed, time.monotonic() + seconds
-        while time.monotonic() < end:
+        first_seed, seed, counts = stored(out) if out is not None and out.exists() else (first_seed, first_seed, None)
+        counts, end = counts or Counter(), time.monotonic() + seconds
+        while time.monotonic() < end and counts.total() < mutations:
             artefact, forged = corpus[seed % len(corpus)], seed // len(corpus) % 3 == 1
             log = folder / "log"
             log.write_text("")
@@ -78,6 +78,15 @@ def summary(counts: Counter[tuple[str, str, str]], first_seed: int, last_seed: i
     bad = sum(count for (_, _, outcome), count in counts.items() if outcome not in HARMLESS)
     seeds = [first_seed, last_seed]
     return {"mutations": counts.total(), "violations": bad, "seeds": seeds, "batch": BATCH, "kinds": kinds}
+
+
+def stored(out: Path) -> tuple[int, int, Counter[tuple[str, str, str]]]:
+    """First seed, next seed and counts of an earlier call."""
+    content, counts = json.loads(out.read_text(encoding="utf-8")), Counter[tuple[str, str, str]]()
+    for name, outcomes in content["kinds"].items():
+        kind, _, artefact = name.partition(" ")
+        counts.update({(artefact, kind, outcome): count for outcome, count in outcomes.items()})
+    return content["seeds"][0], content["seeds"][1] + 1, counts
 
 
 def run_batch(artefact: Artefact, seed: int, forged: bool, log: Path, end: float) -> None:
@@ -151,8 +160,9 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Mutate files of every kind of artefact and load them.")
     parser.add_argument("seconds", type=float)
     parser.add_argument("--seed", type=int, default=0, help="the first seed; a batch has one seed")
+    parser.add_argument("--mutations", type=float, default=float("inf"), help="stop after so many, in whole batches")
     parser.add_argument("--only", action="append", help="only this kind of artefact; may be repeated")
     parser.add_argument("--out", type=Path, help="write the counts by kind here, as JSON")
     given = parser.parse_args()
     assert shutil.disk_usage(tempfile.gettempdir()).free > 1 << 28, "256 MB of disk space are needed"
-    sys.exit(main(given.seconds, given.seed, given.out, given.only))
+    sys.exit(main(given.seconds, given.seed, given.out, given.only, given.mutations))

@@ -29,6 +29,8 @@ REPORTED_SHARE, SUSPICIOUS_SHARE = 0.01, 0.5  # of rows with unknown values
 ROWS_HELP = "CSV, TSV, Parquet or JSON lines (.jsonl); - reads JSON lines from stdin."
 OUT_HELP = "Output file instead of stdout: .csv, .jsonl or .parquet."
 TOP_K_HELP = "Only the K most probable rows, best first, with their row numbers from 0."
+SAFE_HELP = "In CSV, put ' before texts that a spreadsheet would run as formulas."
+FORMULA, NUMBER = r"^[=+\-@\t\r]", r"^[+\-]?(\d+\.?\d*|\.\d+)([eE][+\-]?\d+)?$"
 GROUP_HELP = "With --top-k: the K best rows for each value of this column."
 
 
@@ -40,6 +42,7 @@ def predict(
     keep: Annotated[str | None, option("A,B", "Copy these columns to the output.")] = None,
     top_k: Annotated[int | None, option("K", TOP_K_HELP)] = None,
     group: Annotated[str | None, option("COLUMN", GROUP_HELP)] = None,
+    safe_csv: Annotated[bool, option("", SAFE_HELP, "--safe-csv")] = False,
     imports: Imports = None,
     as_json: Annotated[bool, option("", "Print JSON lines instead of CSV.", "--json")] = False,
     quiet: Annotated[bool, option("", "No progress.", "--quiet", "-q")] = False,
@@ -52,6 +55,8 @@ def predict(
         raise ConfigError("--group needs --top-k: the number of rows per group.")
     import_modules(imports or ())
     _check_out(out, rows, as_json=as_json)
+    if safe_csv and (as_json or (out is not None and out.suffix.lower() not in CSV_SUFFIXES)):
+        raise ConfigError("--safe-csv changes texts of a CSV output only. Leave it out, or write .csv.")
     predictor = _load(bundle)
     kept = list(dict.fromkeys(part.strip() for part in (keep or "").split(",") if part.strip()))
     unknown = _UnknownValues(predictor.schema)
@@ -59,6 +64,8 @@ def predict(
         frames = _predict_all(predictor, rows, kept, unknown)
     else:
         frames = _predict_best(predictor, rows, kept, top_k, group, unknown)
+    if safe_csv:
+        frames = map(_without_formulas, frames)
     if out is None:
         header = bool(kept) or top_k is not None  # without other columns, only numbers
         for at, frame in enumerate(frames):
@@ -157,6 +164,19 @@ def _write_frame(frame: "pl.DataFrame", file: IO[str], *, as_json: bool, header:
     # dates are written in the form the model reads
     flat = flat.with_columns(temporal_text(flat[name]) for name, kind in flat.schema.items() if kind.is_temporal())
     file.write(flat.write_csv(include_header=header))
+
+
+def _without_formulas(frame: "pl.DataFrame") -> "pl.DataFrame":
+    """With ' before texts and names that begin as a formula; numbers stay."""
+    import polars as pl
+
+    def quoted(rows: pl.DataFrame) -> pl.DataFrame:
+        texts = pl.col(pl.String)
+        runs = texts.str.contains(FORMULA) & ~texts.str.contains(NUMBER)
+        return rows.with_columns(pl.when(runs).then(pl.lit("'") + texts).otherwise(texts).name.keep())
+
+    names = quoted(pl.DataFrame({"name": frame.columns}))["name"]
+    return quoted(frame).rename(dict(zip(frame.columns, names, strict=True)))
 
 
 def _write_parquet(frames: Iterator["pl.DataFrame"], path: Path) -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 from hypothesis import given, strategies as st
 
-from thresher.data.encode.transforms import BROKEN, field_values, log2_buckets
+from thresher.data.encode.transforms import BROKEN, field_values, log2_buckets, quantile_edges
 from thresher.data.schema import Field
 
 
@@ -39,3 +39,10 @@ def test_integers_stored_as_floats_have_the_same_values() -> None:
     floats = pl.Series([3.0, 2.5, float("nan"), None, -0.0, 1e300, float("inf"), 2.0**53 - 1])
     assert field_values(plain, floats).to_list() == ["3", "2.5", "", "", "0", "1e+300", "inf", "9007199254740991"]
     assert field_values(plain, floats.cast(pl.Float32)[:3]).to_list() == ["3", "2.5", ""]
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=20))
+def test_more_quantiles_than_values_are_as_many_as_there_are_values(values: list[int]) -> None:
+    numbers = np.array(values, np.float64)
+    many = quantile_edges(numbers, 2**62)  # would not fit into memory
+    assert many == quantile_edges(numbers, 1000) == tuple(sorted({float(value) for value in values})[1:])

@@ -90,6 +90,7 @@ def quantile_edges(values: NDArray[np.float64], num_buckets: int) -> tuple[float
     present = np.sort(values[~np.isnan(values)])
     if not len(present):
         return ()
+    num_buckets = min(num_buckets, len(present))  # more would give the same bounds
     at = np.arange(1, num_buckets) * len(present) // num_buckets
     edges = np.unique(present[at])
     return tuple(edges[edges > present[0]].tolist())
