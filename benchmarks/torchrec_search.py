@@ -23,7 +23,7 @@ from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
 from torchrec.models.dlrm import DLRM
 
 from environment import run_environment
-from thresher import Searcher
+from thresher import MaskTicket, Searcher
 from thresher._internal.storage.files import write_json
 from thresher.data.config import DataConfig
 from thresher.data.encode.encode import encode
@@ -121,18 +121,35 @@ def fit(model: nn.Module, table: EncodedTable, max_epochs: int) -> dict[str, flo
     return {"validation_auc": best, "test_auc": auc_of(model, table.split("test")), "epochs": at}
 
 
-def search(table: EncodedTable, epochs: int, *, sharded: bool):
+def search(table: EncodedTable, epochs: int, kind: type[ShardedSearcher] | type[Searcher]):
     """The ticket of a search of `epochs` epochs, of sharded or of whole tables."""
-    model = Ratings(table)
+    model, sharded = Ratings(table), kind is not Searcher
     if not sharded:
         attach_(model)
     wrapped = DistributedModelParallel(model, sharders=[ByRows(FUSED)])
     steps = epochs * (table.split("train").num_rows // (BATCH * 2))
-    searcher = (ShardedSearcher if sharded else Searcher)(wrapped if sharded else model, BUDGET, steps=steps)
+    searcher = kind(wrapped if sharded else model, BUDGET, steps=steps)
     optimizers = optimizers_of(wrapped)
     for epoch in range(1, epochs + 1):
         train_epoch(wrapped, optimizers, table.split("train"), epoch, searcher.step)
     return searcher.tickets[0]
+
+
+def retrained(ticket: MaskTicket, table: EncodedTable, max_epochs: int) -> dict[str, float]:
+    """The ticket retrained from the initial weights as compact tables."""
+    model = Ratings(table)
+    ticket.apply_(model)
+    keep_unsharded_(model)
+    return fit(DistributedModelParallel(model), table, max_epochs) | {"num_parameters": ticket.num_parameters}
+
+
+def open_table(folder: Path) -> EncodedTable:
+    """MovieLens-1M with user and movie ids, which the first process encodes."""
+    if distributed.get_rank() == 0:
+        data = str(Path(os.environ["THRESHER_DATA_DIR"]) / "ml-1m")
+        encode(build_source(DataConfig(source="movielens-1m", data_dir=data, with_ids=True)), folder)
+    distributed.barrier()
+    return EncodedTable.open(folder)
 
 
 def main() -> None:
@@ -146,11 +163,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULT)
     arguments = parser.parse_args()
     distributed.init_process_group("gloo")
-    if distributed.get_rank() == 0:
-        folder = str(Path(os.environ["THRESHER_DATA_DIR"]) / "ml-1m")
-        encode(build_source(DataConfig(source="movielens-1m", data_dir=folder, with_ids=True)), arguments.data)
-    distributed.barrier()
-    table = EncodedTable.open(arguments.data)
+    table = open_table(arguments.data)
     result = {"seed": arguments.seed, "search_epochs": arguments.search_epochs, "environment": run_environment()}
     result["processes"] = distributed.get_world_size()
 
@@ -164,13 +177,9 @@ def main() -> None:
     torch.manual_seed(seed)
     dense = DistributedModelParallel(Ratings(table), sharders=[ByRows(FUSED)])
     finish("dense", fit(dense, table, arguments.max_epochs))
-    for name, sharded in (("sharded search", True), ("whole tables", False)):
+    for name, kind in (("sharded search", ShardedSearcher), ("whole tables", Searcher)):
         torch.manual_seed(seed)
-        ticket, model = search(table, arguments.search_epochs, sharded=sharded), Ratings(table)
-        ticket.apply_(model)
-        keep_unsharded_(model)
-        found = fit(DistributedModelParallel(model), table, arguments.max_epochs)
-        finish(name, found | {"num_parameters": ticket.num_parameters})
+        finish(name, retrained(search(table, arguments.search_epochs, kind), table, arguments.max_epochs))
 
 
 if __name__ == "__main__":

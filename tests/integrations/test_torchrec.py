@@ -1,6 +1,5 @@
 """The sharded search of TorchRec: cuts equal those of whole tables, and tickets are those of the unsharded model."""
 
-import threading
 import warnings
 from dataclasses import replace
 
@@ -14,93 +13,14 @@ with warnings.catch_warnings():
 
 from integrations import torchrec_models as toys
 from processes import run_in_processes
-from thresher import Budget, MaskTicket, Searcher, compact_, load_ticket, save_ticket
-from thresher.errors import AttachError, BudgetError, ConfigError, ThresherError
+from thresher import Searcher, compact_, load_ticket, save_ticket
+from thresher.errors import AttachError, BudgetError, ConfigError
 from thresher.integrations import torchrec as pruning
-from thresher.integrations.sharding.global_cut import global_top_masks
-from thresher.integrations.sharding.shards import Shard
 from thresher.kernels.top_scores import ScoresInMemory, top_masks
 from thresher.search.schedule import Plan
-from thresher.search.ticket import Provenance, kept_weights
 
 STEPS = 60
 CASES = [(True, ("row", "row", "row")), (True, ("column", "data", "table")), (False, ("row", "column", "row"))]
-
-
-def parts_of(name, weight, seen, split):
-    """The shards of two processes: by rows, by columns, in one process only, or whole in both."""
-    half = [size // 2 for size in weight.shape]
-    parts = {
-        "row": [(slice(0, half[0]), slice(None)), (slice(half[0], None), slice(None))],
-        "column": [(slice(None), slice(0, half[1])), (slice(None), slice(half[1], None))],
-        "table": [None, (slice(None), slice(None))],
-        "data": [(slice(None), slice(None))] * 2,
-    }[split]
-    for rank, part in enumerate(parts):
-        shards = []
-        if part is not None:
-            rows, columns = part
-            shard = Shard(name, weight[part].clone(), rows.start or 0, columns.start or 0, split != "data" or rank == 0)
-            shard.seen.copy_(seen[rows])
-            shards = [shard]
-        yield shards
-
-
-class Adder:
-    """Adds up the values of two threads."""
-
-    def __init__(self):
-        self.barrier, self.values = threading.Barrier(2, timeout=60), {}
-
-    def of(self, rank):
-        def add_up(values):
-            self.values[rank] = values
-            self.barrier.wait()
-            total = self.values[0] + self.values[1]
-            self.barrier.wait()
-            return total
-
-        return add_up
-
-
-@pytest.mark.parametrize("seed", range(12))
-def test_a_cut_of_shards_equals_the_cut_of_the_whole_tables(seed):
-    """Few different values, so that many entries tie, as zeros and rows never seen do."""
-    draw = torch.Generator().manual_seed(seed)
-    splits = [["row", "column", "table", "data"][at] for at in torch.randperm(4, generator=draw)]
-    weights = {f"t{at}": torch.randint(-2, 3, (5 + 3 * at, 4), generator=draw).float() for at in range(4)}
-    seen = {name: torch.rand(len(weight), generator=draw) < 0.7 for name, weight in weights.items()}
-    scores = [w.abs().masked_fill(~seen[name][:, None], -torch.inf) for name, w in weights.items()]
-    shapes = {name: tuple(weight.shape) for name, weight in weights.items()}
-    shards = [[], []]
-    for (name, weight), split in zip(weights.items(), splits, strict=True):
-        for rank, found in enumerate(parts_of(name, weight, seen[name], split)):
-            shards[rank] += found
-    total = sum(weight.numel() for weight in weights.values())
-    for num_kept in (1, total // 7, total // 2, total - 3, total):
-        adder, masks = Adder(), {}
-
-        def cut(rank, num_kept=num_kept, adder=adder, masks=masks):
-            masks[rank] = global_top_masks(shards[rank], shapes, num_kept, adder.of(rank))
-
-        threads = [threading.Thread(target=cut, args=(rank,)) for rank in range(2)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        following = torch.cat([table.flatten() for table in scores]).sort(descending=True).values[num_kept:][:1]
-        masks, thresholds = zip(*(masks[rank] for rank in range(2)), strict=True)
-        assert not len(following) or set(thresholds) == {following.item()}  # the highest score that is not kept
-        for name, expected in zip(
-            weights, top_masks([ScoresInMemory(table) for table in scores], num_kept), strict=True
-        ):
-            whole = torch.zeros_like(expected)
-            for rank in range(2):
-                for shard, mask in zip(shards[rank], masks[rank], strict=True):
-                    if shard.table == name:
-                        assert torch.equal(mask, expected[shard.rows, shard.columns])
-                        whole[shard.rows, shard.columns] |= mask
-            assert torch.equal(whole, expected)
 
 
 def whole_tables(sharded, searcher):
@@ -334,66 +254,3 @@ def test_detach_lets_a_collection_be_sharded_again():
     assert type(model.tables).__name__ == "UnshardedEmbeddingBagCollection"
     pruning.detach_(model)
     assert type(model.tables) is toys.torchrec.EmbeddingBagCollection
-
-
-def row_ticket(model):
-    """A ticket that keeps 30 % of the rows of two of the tables."""
-    draw, masks = torch.Generator().manual_seed(1), {}
-    prefix = "tables.embedding_bags" if model.bags else "tables.embeddings"
-    for name in ("t_user", "t_item"):
-        weight = model.get_parameter(f"{prefix}.{name}.weight")
-        masks[f"{prefix}.{name}"] = (torch.rand(len(weight), 1, generator=draw) < 0.3).expand(weight.shape).clone()
-    weights = kept_weights(model, masks)
-    return MaskTicket(Budget.parse("30%rows"), masks, weights, weights, Provenance("test", 0, 0, 0))
-
-
-def ragged(weighted):
-    """Bags of none to three ids, also of dropped rows."""
-    draw = torch.Generator().manual_seed(2)
-    lengths = torch.randint(4, (len(toys.SIZES) * 20,), generator=draw)
-    per_feature = lengths.view(len(toys.SIZES), -1).sum(1).tolist()
-    sizes = zip(toys.SIZES.values(), per_feature, strict=True)
-    ids = torch.cat([torch.randint(rows, (count,), generator=draw) for rows, count in sizes])
-    weights = torch.rand(len(ids), generator=draw) if weighted else None
-    return toys.torchrec.KeyedJaggedTensor(list(toys.SIZES), ids, weights, lengths=lengths)
-
-
-@pytest.mark.parametrize("kind", ["sum", "mean", "weighted", "sequence"])
-def test_dropped_rows_and_remapped_ids_give_the_vectors_of_zeros(kind):
-    config = {"pooling": toys.torchrec.PoolingType.MEAN} if kind == "mean" else {}
-    model, compact = (toys.Clicks(bags=kind != "sequence", weighted=kind == "weighted", **config) for _ in range(2))
-    ticket = row_ticket(model)
-    ticket.apply_(compact)
-    assert pruning.drop_rows_(model, ticket) == ["tables"]
-    assert max(len(value) for name, value in model.named_parameters() if "t_item" in name) < 15
-    found, expected = model.tables(ragged(kind == "weighted")), compact.tables(ragged(kind == "weighted"))
-    if kind == "sequence":
-        for name in toys.SIZES:
-            assert torch.equal(found[name].values(), expected[name].values())
-            assert torch.equal(found[name].lengths(), expected[name].lengths())
-    else:
-        assert found.keys() == expected.keys()
-        assert torch.allclose(found.values(), expected.values(), atol=1e-6)
-    if kind != "weighted":
-        toys.train(model, list(model.parameters()), 2)
-
-
-def test_dropping_rows_changes_nothing_if_the_ticket_is_for_another_model():
-    ticket, model = row_ticket(toys.Clicks()), toys.Clicks()
-    with pytest.raises(ConfigError, match="rewind is 'intial'"):
-        pruning.drop_rows_(model, ticket, rewind="intial")
-    model.layer = torch.nn.Linear(model.layer.in_features, 1, bias=False)
-    before = {name: value.clone() for name, value in model.state_dict().items()}
-    with pytest.raises(ThresherError, match=r"another model: missing \[\], unexpected \['layer.bias'\]"):
-        pruning.drop_rows_(model, ticket)
-    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
-
-
-def test_dropping_rows_needs_whole_rows_and_plain_collections():
-    model = toys.Clicks()
-    ticket = row_ticket(model)
-    ticket.masks["tables.embedding_bags.t_user"][0] = torch.arange(toys.WIDTH) < 3
-    with pytest.raises(ThresherError, match=r"keeps parts of rows of .*t_user"):
-        pruning.drop_rows_(model, ticket)
-    with pytest.raises(AttachError, match="plain collection inside the model"):
-        pruning.drop_rows_(torch.nn.Sequential(), row_ticket(model))
