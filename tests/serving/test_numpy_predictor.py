@@ -14,7 +14,8 @@ from thresher.models.autoint import AutoIntConfig
 from thresher.models.layers import DeepTerm, DeepTermConfig
 from thresher.models.model_registry import build_model
 from thresher.serving.bundle import save_bundle
-from thresher.serving.numpy_predictor import NumpyPredictor, deep_layers, deep_term
+from thresher.serving.numpy_layers import deep_layers, deep_term
+from thresher.serving.numpy_predictor import NumpyPredictor
 from thresher.serving.predictor import Predictor, load_bundle
 
 
@@ -41,7 +42,9 @@ def test_deep_terms_of_any_depth(hidden_sizes, batch_norm):
     network = {f"deep_term.{name}": tensor.numpy() for name, tensor in term.state_dict().items()}
     vectors = torch.randn(9, 3, 4)
     expected = term(vectors).detach().numpy()
-    np.testing.assert_allclose(deep_term(deep_layers(network), vectors.flatten(1).numpy()), expected, rtol=1e-4)
+    layers = deep_layers(network)
+    found = deep_term(layers, vectors.flatten(1).numpy() @ layers[0].weight)
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
 
 
 def test_a_predictor_stays_the_same_when_its_bundle_is_replaced(tmp_path, make_encoder, make_model, raw_frame):

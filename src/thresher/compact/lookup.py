@@ -17,6 +17,13 @@ LookUp = Callable[[Positions, Positions | None, bool, npt.NDArray[np.float32]], 
 
 ALL_ONES = np.uint64(0xFFFFFFFFFFFFFFFF)
 NO_BAGS = np.zeros(0, np.int64)
+BEFORE = np.array(
+    [[(1 << min(max(at - first, 0), 64)) - 1 for first in range(0, BLOCK_BITS, 64)] for at in range(BLOCK_BITS)],
+    np.uint64,
+)
+"""The bits of a block before each position in it, `[256, 4]`."""
+PLACE_OF_ONE = np.array([([at for at in range(8) if octet >> at & 1] + [0] * 8)[:8] for octet in range(256)])
+"""The place of each one of a byte, `[256, 8]`."""
 
 
 def choose_lookup(layout: Layout, arrays: Mapping[str, Array]) -> LookUp:
@@ -53,32 +60,44 @@ def look_up_by_numpy(
     out: npt.NDArray[np.float32],
 ) -> int:
     """The numpy twin of `kernels.compact_table.look_up_rows`."""
+    places, columns, values, bad = find_entries(layout, arrays, ids)
+    if bag_starts is None:
+        out[:] = 0
+        out[places, columns] = values
+    else:
+        bags = np.repeat(np.arange(len(bag_starts) - 1), np.diff(bag_starts))[places]
+        if mean:
+            values = values / np.diff(bag_starts).astype(np.float32)[bags]
+        np.add.at(out, (bags, columns), values)
+    return bad
+
+
+def find_entries(
+    layout: Layout, arrays: Mapping[str, Array], ids: Positions
+) -> tuple[Positions, Positions, npt.NDArray[np.float32], int]:
+    """The kept entries of some rows: place of the row in `ids`, column, value; and the place of the first bad id or −1.
+
+    The entries are not in order.
+    """
     inside = (ids >= 0) & (ids < layout.num_features)
     places = np.flatnonzero(inside)
     ranks, found = _ranks(layout, arrays, ids[places])
-    places, ranks = places[found], ranks[found]
+    places = places[found]
     which, columns, entries = _entries(layout, arrays, ranks)
     if layout.drops_columns:
         columns = arrays["column_map"][columns].astype(np.int64)
     values = unpack_values(arrays, layout.value_type, entries)
-    if bag_starts is None:
-        out[:] = 0
-        out[places[which], columns] = values
-    else:
-        bags = np.repeat(np.arange(len(bag_starts) - 1), np.diff(bag_starts))[places[which]]
-        if mean:
-            values = values / np.diff(bag_starts).astype(np.float32)[bags]
-        np.add.at(out, (bags, columns), values)
-    return -1 if inside.all() else int(np.flatnonzero(~inside)[0])
+    return places[which], columns, values, -1 if inside.all() else int(np.flatnonzero(~inside)[0])
 
 
 def _ranks(layout: Layout, arrays: Mapping[str, Array], rows: Positions) -> tuple[Positions, npt.NDArray[np.bool_]]:
-    """Rank of each row among the indexed ones, and whether it is indexed."""
+    """The ranks of those rows that are indexed, and whether each row is."""
     match layout.row_index:
         case "all":
             return rows, np.ones(len(rows), np.bool_)
         case "bitmap":
-            return _rank(arrays["row_bits"], arrays["row_ranks"], rows), _bit(arrays["row_bits"], rows)
+            found = _bit(arrays["row_bits"], rows)
+            return _rank(arrays["row_bits"], arrays["row_ranks"], rows[found]), found
         case "list8" | "list16":
             shift = LIST_SHIFT[layout.row_index]
             starts, lows, wanted = arrays["row_starts"], arrays["row_lows"], rows & ((1 << shift) - 1)
@@ -90,7 +109,7 @@ def _ranks(layout: Layout, arrays: Mapping[str, Array], rows: Positions) -> tupl
                 first, last = np.where(below, middle + 1, first), np.where(searching & ~below, middle, last)
             found = first < end
             found[found] = lows[first[found]] == wanted[found]
-            return first, found
+            return first[found], found
 
 
 def _entries(layout: Layout, arrays: Mapping[str, Array], ranks: Positions) -> tuple[Positions, Positions, Positions]:
@@ -115,7 +134,7 @@ def _entries(layout: Layout, arrays: Mapping[str, Array], ranks: Positions) -> t
     else:
         starts = _select(arrays["row_flags"], arrays["row_samples"], ranks)
         sizes = np.zeros(len(ranks), np.int64)
-        sizes[~full] = _select(arrays["row_flags"], arrays["row_samples"], ranks[~full] + 1) - starts[~full]
+        sizes[~full] = _next_one(arrays["row_flags"], starts[~full] + 1) - starts[~full]
         which = np.repeat(np.arange(len(ranks)), sizes)
         listed = starts[which] + np.arange(len(which)) - (np.cumsum(sizes) - sizes)[which]
         columns, entries = arrays["columns"][listed].astype(np.int64), listed + skipped[which]
@@ -134,15 +153,10 @@ def _bit(words: Array, positions: Positions) -> npt.NDArray[np.bool_]:
 
 def _rank(words: Array, blocks: Array, positions: Positions) -> Positions:
     """Number of ones before each position."""
-    count = blocks[positions // BLOCK_BITS].astype(np.int64)
-    first = positions // BLOCK_BITS * (BLOCK_BITS // 64)
-    last = positions >> 6
-    for offset in range(BLOCK_BITS // 64):
-        whole = first + offset < last
-        count[whole] += np.bitwise_count(words[first[whole] + offset])
-    rest = (positions & 63) > 0  # at the end of the vector there may be no last word
-    low = ~(ALL_ONES << (positions[rest] & 63).astype(np.uint64))
-    count[rest] += np.bitwise_count(words[last[rest]] & low)
+    block = positions // BLOCK_BITS
+    places = block[:, None] * len(BEFORE[0]) + np.arange(len(BEFORE[0]))
+    within = np.take(words, places, mode="clip") & BEFORE[positions % BLOCK_BITS]  # at the end there may be no word
+    count: Positions = blocks[block] + np.bitwise_count(within).sum(1, dtype=np.int64)
     return count
 
 
@@ -154,12 +168,25 @@ def _select(words: Array, samples: Array, indices: Positions) -> Positions:
     bits = words[word] & (ALL_ONES << (position & 63).astype(np.uint64))
     ones = np.bitwise_count(bits).astype(np.int64)
     while np.any(further := ones <= left):
-        left = np.where(further, left - ones, left)
-        word = word + further
+        left -= ones * further
+        word += further
         bits = np.where(further, np.take(words, word, mode="clip"), bits)
-        ones = np.where(further, np.bitwise_count(bits), ones).astype(np.int64)
-    for step in range(SELECT_STRIDE):
-        bits = np.where(left > step, bits & (bits - np.uint64(1)), bits)
-    lowest = bits & (~bits + np.uint64(1))
-    below: Positions = np.bitwise_count(lowest - np.uint64(1)).astype(np.int64)
+        ones = np.bitwise_count(bits).astype(np.int64)
+    octets = bits.astype("<u8").view(np.uint8).reshape(-1, 8)
+    ends = np.bitwise_count(octets).cumsum(1, dtype=np.int64)
+    octet = (ends <= left[:, None]).sum(1)
+    rows = np.arange(len(bits))
+    left -= np.where(octet > 0, ends[rows, octet - 1], 0)
+    found: Positions = (word << 6) + (octet << 3) + PLACE_OF_ONE[octets[rows, octet], left]
+    return found
+
+
+def _next_one(words: Array, positions: Positions) -> Positions:
+    """Position of the first one at or after each position; there must be one."""
+    word = positions >> 6
+    bits = np.take(words, word, mode="clip") & (ALL_ONES << (positions & 63).astype(np.uint64))
+    while np.any(empty := bits == 0):
+        word += empty
+        bits = np.where(empty, np.take(words, word, mode="clip"), bits)
+    below: Positions = np.bitwise_count((bits & (~bits + np.uint64(1))) - np.uint64(1)).astype(np.int64)
     return (word << 6) + below

@@ -28,6 +28,7 @@ from thresher.compact.layouts import (
     placeholder_arrays,
 )
 from thresher.compact.lookup import LookUp, choose_lookup
+from thresher.compact.row_terms import RowTerms, choose_row_terms
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -66,6 +67,10 @@ class CompactTable:
     def _look_up(self) -> LookUp:
         """Chosen at the first lookup: numba takes a while to load, and Python searches for a missing package anew."""
         return choose_lookup(self.layout, self.arrays)
+
+    @cached_property
+    def _row_terms(self) -> RowTerms:
+        return choose_row_terms(self.layout, self.arrays)
 
     @classmethod
     def from_mask(cls, mask: "Tensor | Array", values: "Tensor | Array", *, value_type: ValueType = "fp32") -> Self:
@@ -154,6 +159,19 @@ class CompactTable:
                 added /= np.repeat(sizes, sizes).astype(np.float32)[:, None]
             np.add.at(pooled, np.repeat(np.arange(len(sizes)), sizes), added)
         return pooled
+
+    def row_terms(
+        self, ids: Array, weight: npt.NDArray[np.float32]
+    ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]] | None:
+        """The FM term of the vectors of ids `[n, F]` as `[n]`, and their product with `weight [F · D, k]` as `[n, k]`.
+
+        None if the table has placeholders or the rows keep so much that dense arrays are faster.
+        """
+        if len(weight) != ids.shape[1] * self.embedding_dim:
+            raise ValueError(f"weight has {len(weight)} rows: expected {ids.shape[1]} × {self.embedding_dim}.")
+        if self.placeholder is not None:
+            return None
+        return self._row_terms(np.ascontiguousarray(ids, np.int64), np.ascontiguousarray(weight, np.float32))
 
     def entries(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
         """Flat positions `[K]`, ascending, and stored values `[K]` of all kept entries (`from_entries`)."""

@@ -19,6 +19,7 @@ from thresher.data.table import EncodedRows, read_schema
 from thresher.data.vocabulary.indexed_vocabulary import IndexedVocabulary
 from thresher.errors import FormatError, MissingExtraError, ThresherError
 from thresher.server.config import Engine, ServerConfig
+from thresher.server.decoding import RowDecoder
 from thresher.serving.manifest import Manifest, read_manifest
 from thresher.serving.vocabularies import load_vocabularies
 
@@ -57,6 +58,10 @@ class ServedBundle:
 
     def predict_rows(self, rows: EncodedRows) -> "NDArray[np.float32]":
         return self.predictor.predict_rows(rows)
+
+    @cached_property
+    def row_decoder(self) -> RowDecoder:
+        return RowDecoder(self.schema.input_columns)
 
     @property
     def schema(self) -> Schema:

@@ -1,5 +1,6 @@
 """Bodies of requests → rows: JSON as dicts, Arrow and Parquet as frames of the needed columns. Replies in bulk."""
 
+import contextlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from io import BytesIO
@@ -37,6 +38,32 @@ def decode_json(body: bytes) -> Any:
         return _decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise RequestError(400, f"the body is not JSON: {error}") from None
+
+
+class RowDecoder:
+    """Decodes rows that have exactly the given columns, without a dict for each."""
+
+    def __init__(self, columns: Sequence[str]) -> None:
+        self._decode: Callable[[bytes], Any] | None = None
+        with contextlib.suppress(ValueError):  # a name with a quote or a backslash
+            fields = [(f"c{at}", Any, msgspec.field(name=column)) for at, column in enumerate(columns)]
+            # skipped values would not be checked as dicts are, so other columns are left to dicts
+            row: Any = msgspec.defstruct("Row", fields, gc=False, forbid_unknown_fields=True)
+            self._decode = msgspec.json.Decoder(row | list[row]).decode
+
+    def cells(self, body: bytes) -> tuple[list[tuple[Any, ...]], bool] | None:
+        """The cells of each row in the order of the columns, and whether the body is a single row.
+
+        None for any other body: `decode_json` and `json_rows` read it, or say what is wrong with it.
+        """
+        if self._decode is None:
+            return None
+        try:
+            content = self._decode(body)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return None
+        single = not isinstance(content, list)
+        return list(map(msgspec.structs.astuple, [content] if single else content)), single
 
 
 def decode_frame(body: bytes, kind: str, columns: Sequence[str], max_rows: int) -> "pl.DataFrame":

@@ -4,10 +4,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from thresher.data.encode.dict_rows import NotPlainError
 from thresher.data.table import EncodedRows
 from thresher.errors import DataError, ForkedProcessError, ThresherError
 from thresher.server.bundles import ServedBundle, count_unknown_values
 from thresher.server.decoding import (
+    check_rows,
     decode_frame,
     decode_json,
     encode_frame,
@@ -33,14 +35,17 @@ class Answer:
 
 def answer_predict(bundle: ServedBundle, body: bytes, kind: str, reply: str, *, explain: bool, max_rows: int) -> Answer:
     """Probabilities of the rows of a body; one row as an object gives one probability."""
-    content, rows = None, []
-    if kind == JSON:
+    rows: list[Any] = []
+    plain = _encode_plain(bundle, body, max_rows) if kind == JSON and not explain else None
+    if plain is not None:
+        encoded, single = plain
+    elif kind == JSON:
         content = decode_json(body)
-        rows = json_rows(content, max_rows)
+        rows, single = json_rows(content, max_rows), isinstance(content, Mapping)
         encoded = _checked(lambda: bundle.encode(rows))
     else:
         frame = _checked(lambda: decode_frame(body, kind, bundle.schema.input_columns, max_rows))
-        encoded = _checked(lambda: bundle.encoder.encode_frame(frame))
+        encoded, single = _checked(lambda: bundle.encoder.encode_frame(frame)), False
     probabilities = _checked(lambda: bundle.predictor.predict_rows(encoded))
     unknown = count_unknown_values(encoded, bundle.schema)
     if reply != JSON:
@@ -48,7 +53,6 @@ def answer_predict(bundle: ServedBundle, body: bytes, kind: str, reply: str, *, 
             raise RequestError(422, "explain needs a JSON reply")
         return Answer(encode_probabilities(probabilities, reply), len(probabilities), unknown)
     result: dict[str, Any] = {"bundle": bundle.name}
-    single = isinstance(content, Mapping)
     result |= {PROBABILITY: float(probabilities[0])} if single else {"probabilities": probabilities.tolist()}
     if explain:
         if kind != JSON or len(rows) > MAX_EXPLAINED:
@@ -56,6 +60,22 @@ def answer_predict(bundle: ServedBundle, body: bytes, kind: str, reply: str, *, 
         explained = [_explain(bundle, row) for row in rows]
         result |= {"inputs": explained[0] if single else explained}
     return Answer(result, len(probabilities), unknown)
+
+
+def _encode_plain(bundle: ServedBundle, body: bytes, max_rows: int) -> tuple[EncodedRows, bool] | None:
+    """The ids of rows that have exactly the columns of the schema, and whether the body is a single row.
+
+    None for bodies and values that need the slower way, or its error message.
+    """
+    found = bundle.row_decoder.cells(body)
+    if found is None or not found[0]:
+        return None
+    cells, single = found
+    check_rows(len(cells), max_rows)
+    try:
+        return _checked(lambda: bundle.dict_rows.encode_cells(cells)), single
+    except NotPlainError:
+        return None
 
 
 def answer_rank(bundle: ServedBundle, body: bytes, kind: str, reply: str, query: "RankQuery", max_rows: int) -> Answer:

@@ -4,10 +4,8 @@ It starts several times faster than `Predictor` and needs a fraction of the memo
 polars. Results equal those of `Predictor` up to float rounding.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache, cached_property
-from itertools import count
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -23,6 +21,7 @@ from thresher.data.table import Bag
 from thresher.errors import FormatError
 from thresher.serving.few_rows import encode_few
 from thresher.serving.manifest import REMEDY, Manifest, read_manifest
+from thresher.serving.numpy_layers import attention_term, choose_product, deep_layers, deep_term, fm_term
 from thresher.serving.vocabularies import load_vocabularies
 
 if TYPE_CHECKING:
@@ -120,15 +119,32 @@ class NumpyPredictor:
             logits = logits + np.asarray(dense[part]) @ self.network["linear_term.dense.weight"][0]
         if self.model_name == "lr":
             return logits
-        vectors = self._vectors("embedding", ids, bags, part)  # [n, F, D]
-        if self.model_name == "autoint":
-            logits = logits + attention_term(self.network, vectors, int(self.manifest.model["num_heads"]))
-        else:
-            logits = logits + fm_term(vectors)
+        terms, product = self._first_terms(ids, bags, part)
+        logits = logits + terms
         if self._layers:
-            inputs = vectors.reshape(len(vectors), -1)
-            logits = logits + deep_term(self._layers, inputs if dense is None else np.hstack([inputs, dense[part]]))
+            if dense is not None:
+                product += np.asarray(dense[part], np.float32) @ self._layers[0].weight[self._num_inputs :]
+            logits = logits + deep_term(self._layers, product)
         return logits
+
+    @cached_property
+    def _num_inputs(self) -> int:
+        """Numbers in the vectors of a row."""
+        return self.schema.num_fields * self.tables["embedding"].embedding_dim
+
+    def _first_terms(self, ids: Any, bags: Any, part: slice) -> tuple[Floats, Floats]:
+        """The FM term or attention `[n]`, and the product of the vectors with the first layer's weight `[n, k]`."""
+        empty = np.zeros((self._num_inputs, 0), np.float32)
+        weight = self._layers[0].weight[: self._num_inputs] if self._layers else empty
+        if self.model_name != "autoint" and not bags:
+            found = self.tables["embedding"].row_terms(np.asarray(ids[part]), weight)
+            if found is not None:
+                return found
+        vectors = self._vectors("embedding", ids, bags, part)  # [n, F, D]
+        product = choose_product()(vectors.reshape(len(vectors), -1), weight)
+        if self.model_name == "autoint":
+            return attention_term(self.network, vectors, int(self.manifest.model["num_heads"])), product
+        return fm_term(vectors), product
 
     def _vectors(self, name: str, ids: Any, bags: Any, part: slice) -> Floats:
         """Vectors `[n, F, D]` of one table; multi-valued fields come last."""
@@ -139,88 +155,3 @@ class NumpyPredictor:
             offsets = bag.offsets[part.start : part.stop + 1]
             pooled.append(table.lookup_bags(bag.values[offsets[0] : offsets[-1]], offsets - offsets[0], bag.pooling))
         return np.concatenate([vectors, np.stack(pooled, 1)], axis=1) if pooled else vectors
-
-
-def fm_term(vectors: Floats) -> Floats:
-    """`models.layers.fm_term`: vectors `[n, F, D]` → `[n]`."""
-    total = np.ones(vectors.shape[1], np.float32) @ vectors  # [n, D]
-    found: Floats = 0.5 * (np.square(total) - np.einsum("nfd,nfd->nd", vectors, vectors)).sum(1)
-    return found
-
-
-@cache  # a failed import is slow
-def choose_product() -> Callable[[Floats, Floats], Floats]:
-    """`inputs @ weight`: vectors of a pruned table are mostly zero, which the kernel skips."""
-    try:
-        from thresher.kernels.sparse_products import sparse_product
-    except ImportError:  # numba is not installed
-        return np.matmul
-    return sparse_product
-
-
-@dataclass(frozen=True)
-class DeepLayer:
-    """A linear layer and the batch norm behind it, if there is one: mean, deviation, weight, bias."""
-
-    weight: Floats
-    bias: Floats
-    norm: tuple[Floats, Floats, Floats, Floats] | None
-
-    def __call__(self, inputs: Floats) -> Floats:
-        outputs: Floats = choose_product()(inputs, self.weight) + self.bias
-        if self.norm is None:
-            return outputs
-        mean, deviation, weight, bias = self.norm
-        return (outputs - mean) / deviation * weight + bias
-
-
-def deep_layers(network: Mapping[str, npt.NDArray[Any]]) -> list[DeepLayer]:
-    """The layers of `models.layers.DeepTerm` with their stored statistics; none if the model has no deep term."""
-    prefix = "deep_term.layers"
-    # a hidden layer takes up to four positions in the sequence, and only its linear layer has a 2-D weight
-    weights = ((at, network.get(f"{prefix}.{at}.weight")) for at in range(4 * len(network)))
-    layers = []
-    for at, weight in weights:
-        if weight is None or weight.ndim != 2:
-            continue
-        norm, name = None, f"{prefix}.{at + 1}"
-        if f"{name}.running_mean" in network:
-            deviation = np.sqrt(network[f"{name}.running_var"] + np.float32(1e-5))  # torch's default epsilon
-            norm = network[f"{name}.running_mean"], deviation, network[f"{name}.weight"], network[f"{name}.bias"]
-        layers.append(DeepLayer(np.ascontiguousarray(weight.T), network[f"{prefix}.{at}.bias"], norm))
-    return layers
-
-
-def deep_term(layers: Sequence[DeepLayer], inputs: Floats) -> Floats:
-    """`models.layers.DeepTerm` in evaluation mode: hidden layers end with ReLU; `[n]`."""
-    outputs = inputs
-    for layer in layers[:-1]:
-        outputs = np.maximum(layer(outputs), np.float32(0))
-    return layers[-1](outputs)[:, 0]
-
-
-def attention_term(network: Mapping[str, npt.NDArray[Any]], vectors: Floats, num_heads: int) -> Floats:
-    """All layers of attention and the linear unit after them. Vectors `[B, F, D]` → logits `[B]`."""
-    for at in count():
-        if f"attention.{at}.query.weight" not in network:
-            break
-        vectors = _attend(network, f"attention.{at}", vectors, num_heads)
-    logits: Floats = vectors.reshape(len(vectors), -1) @ network["output.weight"][0] + network["output.bias"][0]
-    return logits
-
-
-def _attend(network: Mapping[str, npt.NDArray[Any]], prefix: str, vectors: Floats, num_heads: int) -> Floats:
-    """One layer: vectors `[B, F, D]` → `[B, F, A]`. Dot products are not scaled."""
-    B, F, D = vectors.shape
-    names = [name for name in ("query", "key", "value", "residual") if f"{prefix}.{name}.weight" in network]
-    weights = np.concatenate([network[f"{prefix}.{name}.weight"] for name in names])  # [3A or 4A, D]
-    projected = (vectors.reshape(B * F, D) @ weights.T).reshape(B, F, len(names), num_heads, -1)
-    query, key, value = projected[:, :, :3].transpose(2, 0, 3, 1, 4)  # [B, H, F, A/H] each
-    scores = query @ key.swapaxes(2, 3)  # [B, H, F, F]
-    shares = np.exp(scores - scores.max(axis=3, keepdims=True))
-    shares /= shares.sum(axis=3, keepdims=True)
-    attended = (shares @ value).swapaxes(1, 2)  # [B, F, H, A/H]
-    if len(names) == 4:
-        attended = attended + projected[:, :, 3]
-    outputs: Floats = np.maximum(attended, 0).reshape(B, F, -1)
-    return outputs

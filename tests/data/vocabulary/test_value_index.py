@@ -1,8 +1,11 @@
+import random
+
 import numpy as np
 import pytest
 
-from thresher.data.vocabulary import value_index
-from thresher.data.vocabulary.value_index import TextBlob, ValueIndex
+from thresher.data.vocabulary import field_lookup
+from thresher.data.vocabulary.field_lookup import FieldLookup
+from thresher.data.vocabulary.value_index import ValueIndex
 
 TEXTS = {
     "text": ["Köln", "", "Ulm", "a|b", "x" * 300, "\u2028", "03", "-0"],
@@ -29,28 +32,47 @@ def test_every_text_is_found_and_no_other(kind):
     assert index.find_all(asked[:5]).tolist() == found[:5]
 
 
-def test_the_kernels_agree_with_the_search_one_by_one_without_numba(monkeypatch):
-    texts = TEXTS["hex"] + TEXTS["decimal"]
-    texts = list(dict.fromkeys(texts))
+@pytest.fixture
+def without_numba(monkeypatch):
+    monkeypatch.setattr(field_lookup, "_kernel", lambda: None)
+
+
+def test_the_kernel_agrees_with_the_search_without_numba(monkeypatch):
+    texts = list(dict.fromkeys(TEXTS["hex"] + TEXTS["decimal"]))
     index = ValueIndex.build(texts, range(1, len(texts) + 1))
     by_kernel = index.find_all(texts)
-    monkeypatch.setitem(__import__("sys").modules, "thresher.kernels.value_lookup", None)
-    value_index._text_kernel.cache_clear()
-    try:
-        assert value_index._text_kernel() is None
-        assert np.array_equal(index.find_all(texts), by_kernel)
-        assert np.array_equal(index.find_part(TextBlob.of(texts), 3, 90), by_kernel[3:90])
-    finally:
-        value_index._text_kernel.cache_clear()
+    assert field_lookup._kernel() is not None
+    monkeypatch.setattr(field_lookup, "_kernel", lambda: None)
+    again = ValueIndex(index.arrays, index.base)
+    assert np.array_equal(again.find_all(texts), by_kernel)
+    assert np.array_equal(again.find_all(texts[3:90]), by_kernel[3:90])
 
 
-@pytest.mark.parametrize("kind", TEXTS)
-def test_parts_of_a_blob_are_found_like_their_texts(kind):
-    texts = TEXTS[kind] * 3
-    index = ValueIndex.build(TEXTS[kind], range(1, len(TEXTS[kind]) + 1))
-    first, last = 2, len(texts) - 3
-    found = index.find_part(TextBlob.of(texts), first, last)
-    assert found.tolist() == [index.find(text) for text in texts[first:last]]
+@pytest.mark.parametrize("num_rows", [1, 4, 700])
+@pytest.mark.parametrize("numba", [True, False])
+def test_all_fields_are_found_together(numba, num_rows, request):
+    if not numba:
+        request.getfixturevalue("without_numba")
+    draw = random.Random(num_rows)
+    indexes = [ValueIndex.build(texts, range(1, len(texts) + 1)) for texts in TEXTS.values()]
+    asked = [text + end for texts in TEXTS.values() for text in texts for end in ("", "", "0", "\0")] + [
+        "٣",
+        "\ud800",
+        "-",
+    ]
+    texts = [draw.choice([*own, *asked]) for _ in range(num_rows) for own in TEXTS.values()]
+    offsets = [1000 * at for at in range(len(indexes))]
+    expected = [
+        index.find(text) + offset
+        for index, text, offset in zip(indexes * num_rows, texts, offsets * num_rows, strict=True)
+    ]
+    lookup = FieldLookup(indexes, offsets)
+    for _ in range(2):
+        found = lookup.find(texts)
+        assert found.dtype == np.int32
+        assert found.reshape(-1).tolist() == expected
+    with pytest.raises(TypeError):
+        lookup.find([*texts[1:], None])
 
 
 def test_an_empty_index_knows_nothing():

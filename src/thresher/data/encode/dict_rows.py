@@ -6,8 +6,10 @@ through polars, cell by cell; dates are remembered.
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
+from itertools import chain
+from operator import itemgetter
 from typing import Any
 from zlib import crc32
 
@@ -16,8 +18,8 @@ from numpy.typing import NDArray
 
 from thresher.data.schema import DenseColumn, Field, Schema
 from thresher.data.table import Bag, EncodedRows
+from thresher.data.vocabulary.field_lookup import FieldLookup
 from thresher.data.vocabulary.indexed_vocabulary import IndexedVocabulary
-from thresher.data.vocabulary.value_index import FEW_TEXTS, TextBlob
 
 EXACT_INTEGERS, INT64_LIMIT = 2.0**53, 2**63
 REMEMBERED_DATES = 10_000
@@ -33,83 +35,110 @@ class DictRows:
 
     def __init__(self, schema: Schema, vocabularies: Sequence[IndexedVocabulary]) -> None:
         self.schema, self.columns = schema, schema.input_columns
+        place = {column: at for at, column in enumerate(self.columns)}
         fields = list(zip(schema.fields, vocabularies, schema.field_offsets, strict=True))
-        self._single = [
-            (field.column, _find_feature(field, vocabulary), offset)
-            for field, vocabulary, offset in fields
-            if field.pooling is None
-        ]
-        self._vocabularies = [
-            vocabulary if field.transform == "none" else None
-            for field, vocabulary, _ in fields
-            if field.pooling is None
+        texts = [at for at, (field, _, _) in enumerate(fields) if field.pooling is None and field.transform == "none"]
+        self._cells_of = _getter(self.columns)
+        self._texts = TextFields([fields[at][1] for at in texts], [fields[at][2] for at in texts])
+        self._text_fields, text_places = texts, [place[fields[at][0].column] for at in texts]
+        self._texts_of = None if text_places == list(range(len(self.columns))) else _getter(text_places)
+        self._others = [
+            (at, place[field.column], _find_feature(field, vocabulary), offset)
+            for at, (field, vocabulary, offset) in enumerate(fields)
+            if field.pooling is None and field.transform != "none"
         ]
         self._bags = [
-            (at, field, _find_feature(field, vocabulary), offset)
+            (at, field, place[field.column], _find_feature(field, vocabulary), offset)
             for at, (field, vocabulary, offset) in enumerate(fields)
             if field.pooling is not None
         ]
+        self._dense_columns = [(column, place[column.column]) for column in schema.dense]
         numbers = [(column.mean, column.scale) for column in schema.dense]
         self._mean, self._scale = np.array(numbers, np.float64).reshape(-1, 2).T
 
     def encode(self, rows: Sequence[Mapping[str, Any]]) -> EncodedRows:
         """Encode rows; raises `NotPlainError` for rows that need `encode_frame`."""
         try:
-            if len(rows) > FEW_TEXTS:
-                ids = self._by_columns(rows)
-            else:
-                ids = np.empty((len(rows), len(self._single)), np.int32)
-                for at, row in enumerate(rows):
-                    ids[at] = [find(row[column]) + offset for column, find, offset in self._single]
+            cells = [self._cells_of(row) for row in rows]
         except KeyError:  # an absent cell is missing, but a column that no row has is an error
             raise NotPlainError from None
+        return self.encode_cells(cells)
+
+    def encode_cells(self, rows: Sequence[Sequence[Any]]) -> EncodedRows:
+        """Encode rows whose cells are in the order of `columns`."""
+        cells = rows if self._texts_of is None else map(self._texts_of, rows)
+        ids = np.empty((len(rows), len(self._text_fields) + len(self._others)), np.int32)
+        if self._text_fields:
+            ids[:, self._text_fields] = self._texts.find(list(chain.from_iterable(cells)))
+        for at, place, find, offset in self._others:
+            ids[:, at] = [find(row[place]) + offset for row in rows]
         bags = tuple(self._bag(rows, *each) for each in self._bags)
         return EncodedRows(ids, self._dense(rows) if self.schema.dense else None, bags)
 
-    def _by_columns(self, rows: Sequence[Mapping[str, Any]]) -> NDArray[np.int32]:
-        """The ids of rows `[n, F]`; texts are looked up together, other cells one by one."""
-        found = np.empty((len(self._single), len(rows)), np.int32)
-        texts: list[str] = []
-        places: list[int] = []  # of the fields whose cells are in `texts`
-        for at, ((column, find, _), vocabulary) in enumerate(zip(self._single, self._vocabularies, strict=True)):
-            cells = [row[column] for row in rows]
-            if vocabulary is not None and set(map(type, cells)) == {str}:
-                texts += vocabulary.spelling.respell_texts(cells)
-                places.append(at)
-            else:
-                found[at] = [find(cell) for cell in cells]
-        blob, first = TextBlob.of(texts), 0
-        for at in places:
-            vocabulary = self._vocabularies[at]
-            assert vocabulary is not None
-            found[at] = vocabulary.index.find_part(blob, first, first + len(rows))
-            first += len(rows)
-        offsets = np.array([offset for _, _, offset in self._single], np.int32)
-        return np.ascontiguousarray(found.T) + offsets
-
-    def _dense(self, rows: Sequence[Mapping[str, Any]]) -> NDArray[np.float32]:
-        cells = [[_dense_number(column, row) for column in self.schema.dense] for row in rows]
+    def _dense(self, rows: Sequence[Sequence[Any]]) -> NDArray[np.float32]:
+        cells = [[_dense_number(column, row[place]) for column, place in self._dense_columns] for row in rows]
         # float32 first, as `encode_frame` does
         numbers = np.array(cells, np.float32).reshape(len(rows), -1)
         return np.asarray(np.nan_to_num((numbers - self._mean) / self._scale), np.float32)
 
-    def _bag(self, rows: Sequence[Mapping[str, Any]], at: int, field: Field, find: Any, offset: int) -> Bag:
+    def _bag(self, rows: Sequence[Sequence[Any]], at: int, field: Field, place: int, find: Any, offset: int) -> Bag:
         values: list[int] = []
         offsets = [0]
         for row in rows:
-            if field.column not in row:
-                raise NotPlainError
-            texts = _cell_texts(row[field.column], field.separator)
+            texts = _cell_texts(row[place], field.separator)
             values += [find(text) + offset for text in texts if text]
             offsets.append(len(values))
         assert field.pooling is not None
         return Bag(at, np.array(values, np.int32), np.array(offsets, np.int64), field.pooling)
 
 
+class TextFields:
+    """The fields whose values are the texts of their cells: all cells are looked up together."""
+
+    def __init__(self, vocabularies: Sequence[IndexedVocabulary], offsets: Sequence[int]) -> None:
+        self._lookup = FieldLookup([vocabulary.index for vocabulary in vocabularies], offsets)
+        self._spellings = [vocabulary.spelling for vocabulary in vocabularies]
+        one_spelling = [
+            (at, each) for at, each in enumerate(self._spellings) if each.integers != each.integers_as_floats
+        ]
+        self._respelled_if_float = [at for at, each in one_spelling if each.integers]
+        self._respelled = [at for at, each in one_spelling if each.integers_as_floats]
+
+    def find(self, cells: list[Any]) -> NDArray[np.int32]:
+        """Ids `[n, F]` of cells `[n · F]`, row by row."""
+        try:
+            return self._find(cells)
+        except TypeError:  # not all are texts
+            return self._find([self._text(cell, at) for at, cell in enumerate(cells)])
+
+    def _find(self, texts: list[str]) -> NDArray[np.int32]:
+        """The same of texts; raises TypeError for other cells."""
+        respelled = self._respelled
+        if self._respelled_if_float and ".0" in "".join(texts):
+            respelled = [*respelled, *self._respelled_if_float]
+        for at in respelled:
+            part = slice(at, None, len(self._spellings))
+            texts[part] = self._spellings[at].respell_texts(texts[part])
+        return self._lookup.find(texts)
+
+    def _text(self, cell: Any, at: int) -> str:
+        if type(cell) is str:
+            return cell
+        text = _plain_text(cell)
+        return self._spellings[at % len(self._spellings)].booleans.get(text, text) if type(cell) is bool else text
+
+
+def _getter(keys: Sequence[Any]) -> Callable[[Any], tuple[Any, ...]]:
+    """A function that gives the items of these keys as a tuple."""
+    if len(keys) == 1:
+        return lambda row: (row[keys[0]],)
+    return itemgetter(*keys) if keys else lambda row: ()
+
+
 def _find_feature(field: Field, vocabulary: IndexedVocabulary) -> Any:
     """A function from the raw value of a field to its local id."""
     if field.transform == "none":
-        return partial(_find_value, vocabulary.index.find, vocabulary.spelling.respell_text)
+        return partial(_find_text, vocabulary.index.find, vocabulary.spelling.respell_text)
     if field.transform == "hash":
         return partial(_find_hash, vocabulary, field.num_buckets)
     if field.transform == "date":
@@ -118,11 +147,8 @@ def _find_feature(field: Field, vocabulary: IndexedVocabulary) -> Any:
     return partial(_find_bucket, field, vocabulary, {})
 
 
-def _find_value(find: Any, respell: Any, value: Any) -> int:
-    if type(value) is str:
-        return int(find(respell(value)))
-    text = _plain_text(value)
-    return int(find(respell(text, boolean=type(value) is bool)))
+def _find_text(find: Any, respell: Any, text: str) -> int:
+    return int(find(respell(text)))
 
 
 def _find_hash(vocabulary: IndexedVocabulary, num_buckets: int, value: Any) -> int:
@@ -208,8 +234,8 @@ def _plain_number(value: Any) -> float | None:
     return None
 
 
-def _dense_number(column: DenseColumn, row: Mapping[str, Any]) -> float:
-    number = _plain_number(row[column.column]) if column.column in row else None
+def _dense_number(column: DenseColumn, cell: Any) -> float:
+    number = _plain_number(cell)
     if number is None:
         raise NotPlainError
     return float(np.sign(number) * np.log1p(np.abs(number))) if column.scaling == "log" else number

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from thresher.data.vocabulary.value_index import FEW_TEXTS, TextBlob, ValueIndex
+from thresher.data.vocabulary.value_index import ValueIndex
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -104,10 +104,7 @@ class IndexedVocabulary:
 
     def to_ids(self, values: "pl.Series") -> NDArray[np.int32]:
         """Local ids of a String series; 0 for values without a key."""
-        if len(values) <= FEW_TEXTS:
-            return self.index.find_all(values.to_list())
-        blob = "".join(values.to_list()).encode()
-        return self.index.find_blob(TextBlob.of_bytes(blob, values.str.len_bytes().to_numpy()))
+        return self.index.find_all(values.to_list())
 
     def items(self) -> "Iterator[tuple[str, int]]":
         """The values that have a key, with their local ids."""

@@ -8,18 +8,20 @@ import re
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache, cached_property
-from itertools import pairwise
+from functools import cached_property
+from itertools import repeat
 from typing import Any
 from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
 
+from thresher.data.vocabulary.field_lookup import MAX_DIGITS, FieldLookup
+
 Array = npt.NDArray[Any]
-MAX_DIGITS = 18  # of a decimal number, so that it fits int64
 DECIMAL = 0  # the base of decimal numbers; any other base is the width of hexadecimal numbers
-FEW_TEXTS = 32  # fewer are found faster one by one
+FEW_TEXTS = 8  # fewer are found faster one by one
+FEW_KEYS = 1000  # fewer are worth a dictionary where there is no numba
 MIN_NUMBERS = 16  # fewer are stored as text
 KEYS_PER_BUCKET = 4
 _DECIMAL = re.compile(rf"0|-?[1-9][0-9]{{0,{MAX_DIGITS - 1}}}")
@@ -35,54 +37,6 @@ ARRAYS = {
     "bucket_starts": ("uint32",),
     "bucket_bytes": ("uint32",),
 }
-
-
-class TextBlob:
-    """Texts `[n]`; those of a slice share the bytes of all, and the numbers that were parsed from them."""
-
-    def __init__(self, data: Array, starts: npt.NDArray[np.int64], parsed: dict[int, tuple[Array, Array]]) -> None:
-        self.data, self.starts = data, starts  # uint8, and int64 [n + 1]
-        self._parsed = parsed
-
-    @classmethod
-    def of(cls, texts: Sequence[str]) -> "TextBlob":
-        """From texts. Raises TypeError if one of them is not a text."""
-        joined = "".join(texts)
-        if joined.isascii():
-            return cls.of_bytes(joined.encode(), np.fromiter(map(len, texts), np.int64, len(texts)))
-        keys = [text.encode("utf-8", "surrogatepass") for text in texts]
-        return cls.of_bytes(b"".join(keys), np.fromiter(map(len, keys), np.int64, len(keys)))
-
-    @classmethod
-    def of_bytes(cls, blob: bytes, sizes: Array) -> "TextBlob":
-        """From all texts in UTF-8 and the number of bytes of each."""
-        starts = np.zeros(len(sizes) + 1, np.int64)
-        np.cumsum(sizes, out=starts[1:])
-        return cls(np.frombuffer(blob, np.uint8), starts, {})
-
-    def __len__(self) -> int:
-        return len(self.starts) - 1
-
-    def __iter__(self) -> Iterator[str]:
-        blob, bounds = self.data.tobytes(), self.starts.tolist()
-        for first, last in pairwise(bounds):
-            yield blob[first:last].decode("utf-8", "surrogatepass")
-
-    def numbers(self, base: int) -> tuple[Array, Array]:
-        """Each text as an integer of this base, int64, and whether it is one; see `parse_numbers`."""
-        if base not in self._parsed:
-            from thresher.kernels.value_lookup import parse_numbers
-
-            self._parsed[base] = parse_numbers(self.data, self.starts, base, MAX_DIGITS)
-        return self._parsed[base]
-
-    def part(self, first: int, last: int, bases: Sequence[int]) -> "TextBlob":
-        """The texts from `first` to `last`, with their numbers of these bases."""
-        parsed = {}
-        for base in bases:
-            numbers, valid = self.numbers(base)
-            parsed[base] = numbers[first:last], valid[first:last]
-        return TextBlob(self.data, self.starts[first : last + 1], parsed)
 
 
 class ValueIndex:
@@ -101,7 +55,7 @@ class ValueIndex:
             for name, array in arrays.items()
         }
         self.base = base
-        self._shift = 32 - (len(arrays["bucket_starts"]) - 2).bit_length()
+        self.shift = 32 - (len(arrays["bucket_starts"]) - 2).bit_length()
         self._number = re.compile(rf"[0-9a-f]{{{base}}}") if base else _DECIMAL
         # memoryviews of a mapped file: reading one number costs a tenth of numpy's time
         self._views = {name: array.data for name, array in self.arrays.items()}
@@ -135,9 +89,13 @@ class ValueIndex:
             number = int(text, 16 if self.base else 10)
             place = bisect_left(keys, number)
             return views["number_ids"][place] if place < len(keys) and keys[place] == number else 0
+        return self.find_bytes(text.encode("utf-8", "surrogatepass"))
+
+    def find_bytes(self, key: bytes) -> int:
+        """The local id of a text in UTF-8 that is no number."""
+        views = self._views
         sizes = views["text_sizes"]
-        key = text.encode("utf-8", "surrogatepass")
-        bucket = crc32(key) >> self._shift
+        bucket = crc32(key) >> self.shift
         first, starts, length = views["bucket_bytes"][bucket], views["bucket_starts"], len(key)
         for place in range(starts[bucket], starts[bucket + 1]):
             size = sizes[place]
@@ -146,40 +104,26 @@ class ValueIndex:
             first += size
         return 0
 
+    def find_keys(self, keys: Sequence[bytes]) -> list[int]:
+        """The local ids of many texts in UTF-8 that are no numbers."""
+        return list(map(self.find_bytes, keys) if self._few is None else map(self._few.get, keys, repeat(0)))
+
+    @cached_property
+    def _few(self) -> dict[bytes, int] | None:
+        """All texts by their bytes; None if they are too many for a dictionary."""
+        if len(self.arrays["text_sizes"]) > FEW_KEYS:
+            return None
+        return {text.encode("utf-8", "surrogatepass"): local_id for text, local_id in self._text_items()}
+
     def find_all(self, texts: Sequence[str]) -> npt.NDArray[np.int32]:
-        """The local ids of some texts `[n]`."""
+        """The local ids of texts `[n]`."""
         if len(texts) <= FEW_TEXTS:
             return np.array([self.find(text) for text in texts], np.int32)
-        return self.find_blob(TextBlob.of(texts))
+        return self._lookup.find(texts)[:, 0]
 
-    def find_blob(self, texts: TextBlob) -> npt.NDArray[np.int32]:
-        """The local ids of many texts `[n]`."""
-        if (kernel := _text_kernel()) is None:
-            return np.array([self.find(text) for text in texts], np.int32)
-        find_texts, crc_table = kernel
-        found = np.zeros(len(texts), np.int32)
-        arrays, all_numbers = self.arrays, False
-        if len(keys := arrays["number_keys"]):
-            parsed, valid = texts.numbers(self.base)
-            wanted = _as_type_of(keys, parsed)
-            places = keys.searchsorted(wanted)
-            np.minimum(places, len(keys) - 1, out=places)
-            hits = (keys[places] == wanted) & valid
-            if wanted.itemsize < parsed.itemsize:  # a number that does not fit the type of the keys is none of them
-                hits &= wanted == parsed
-            np.copyto(found, arrays["number_ids"][places], where=hits, casting="unsafe")
-            all_numbers = np.count_nonzero(valid) == len(valid)
-        if len(sizes := arrays["text_sizes"]) and not all_numbers:  # numbers are not among the texts
-            tables = arrays["bucket_starts"], arrays["bucket_bytes"], sizes, arrays["text_keys"]
-            places = find_texts(texts.data, texts.starts, crc_table, self._shift, *tables)
-            hits = places >= 0
-            found[hits] = arrays["text_ids"][places[hits]]
-        return found
-
-    def find_part(self, texts: TextBlob, first: int, last: int) -> npt.NDArray[np.int32]:
-        """The local ids of the texts from `first` to `last`."""
-        bases = [self.base] if len(self.arrays["number_keys"]) and _text_kernel() is not None else []
-        return self.find_blob(texts.part(first, last, bases))
+    @cached_property
+    def _lookup(self) -> FieldLookup:
+        return FieldLookup([self], [0])
 
     def items(self) -> Iterator[tuple[str, int]]:
         """All stored texts with their local ids."""
@@ -187,6 +131,9 @@ class ValueIndex:
             self.arrays["number_keys"].tolist(), self.arrays["number_ids"].tolist(), strict=True
         ):
             yield f"{number:0{self.base}x}" if self.base else str(number), local_id
+        yield from self._text_items()
+
+    def _text_items(self) -> Iterator[tuple[str, int]]:
         ends = np.cumsum(self.arrays["text_sizes"], dtype=np.int64).tolist()
         blob, first = self.arrays["text_keys"].tobytes(), 0
         for last, local_id in zip(ends, self.arrays["text_ids"].tolist(), strict=True):
@@ -224,16 +171,6 @@ class ValueIndex:
             raise ValueError(f"the base is {self.base}")
 
 
-@cache  # a failed import is slow
-def _text_kernel() -> tuple[Any, Array] | None:
-    """`find_texts` and its table; None if numba is not installed."""
-    try:
-        from thresher.kernels.value_lookup import CRC_TABLE, find_texts
-    except ImportError:
-        return None
-    return find_texts, CRC_TABLE
-
-
 def _best_base(texts: Sequence[str]) -> int | None:
     """The base that covers most texts; None if text is as good."""
     widths = Counter(len(text) for text in texts if _HEX.fullmatch(text))
@@ -263,8 +200,3 @@ def _text_arrays(items: Sequence[tuple[bytes, int]], id_type: str) -> dict[str, 
         "bucket_starts": starts.astype(np.uint32),
         "bucket_bytes": np.concatenate([[0], np.cumsum(sizes)])[starts].astype(np.uint32),
     }
-
-
-def _as_type_of(keys: Array, numbers: npt.NDArray[np.int64]) -> Array:
-    """Parsed numbers in the type of the keys; 64 hexadecimal bits were parsed into int64."""
-    return numbers.view(np.uint64) if keys.dtype == np.uint64 else numbers.astype(keys.dtype)
