@@ -3,6 +3,7 @@
 python benchmarks/deploy_pages.py
 """
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,7 @@ def serving(result: dict[str, Any]) -> str:
         times = " | ".join(f"{side[first]:.2f} / {side[last]:.2f}" for first, last in COLUMNS.values())
         memory = f"{side['memory_megabytes']:.0f} MB" if "memory_megabytes" in side else ""
         start = f"{side['start_seconds']:.1f} s" if "start_seconds" in side else ""
+        name = re.sub(r"\b1 workers$", "1 worker", name)
         lines.append(f"| {name} | {times} | {side['rows_per_second']:,} | {memory} | {start} |")
     return "\n".join(lines)
 

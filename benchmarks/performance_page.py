@@ -98,8 +98,9 @@ fields. One epoch of warm-up and one epoch of pruning, {whole["search_steps"]:,}
 ## Whole run at Criteo's size, in one pass
 
 `benchmarks/criteo_size_prune.py`: `thresher prune` with effort `fast` and one epoch of dense training on {passes["settings"]["rows"]:,} synthetic rows, with the
-features of the last section, one thread. All training took {passes["cost"]["total_seconds"] / 60:.1f} minutes, {passes["cost"]["total_cpu_over_dense"]:.1f} times the dense training ({passes["cost"]["dense_seconds"] / 60:.1f} minutes), in CPU time: the model
-without an embedding {costs["no embedding"]["cpu_over_dense"]:.2f}, the trial of labels {costs["trial of soft labels"]["cpu_over_dense"]:.2f}, the search {costs["search"]["cpu_over_dense"]:.2f}, retraining of all sizes {sum(stage["cpu_over_dense"] for name, stage in costs.items() if name.startswith("retrain")):.2f}. Peak memory: {passes["peak_bytes"] / 1e9:.1f} GB.
+features of the last section, one thread. All training took {passes["cost"]["total_seconds"] / 60:.1f} minutes; the dense training alone took {passes["cost"]["dense_seconds"] / 60:.1f}. CPU time depends
+less on other jobs of the machine: in CPU time all training took {passes["cost"]["total_cpu_over_dense"]:.1f} times the dense training. The model without an embedding took {costs["no embedding"]["cpu_over_dense"]:.2f}
+times the dense training, the trial of labels {costs["trial of soft labels"]["cpu_over_dense"]:.2f}, the search {costs["search"]["cpu_over_dense"]:.2f}, and retraining of all sizes {sum(stage["cpu_over_dense"] for name, stage in costs.items() if name.startswith("retrain")):.2f}. Peak memory: {passes["peak_bytes"] / 1e9:.1f} GB.
 
 | budget | parameters | test AUC |
 | --- | --- | --- |

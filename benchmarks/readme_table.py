@@ -47,10 +47,10 @@ def _means(experiment: str, budget: str) -> Mapping[str, Any]:
 def _headline() -> str:
     fm, deep = (_means(ROWS[at][0], ROWS[at][2]) for at in (0, 1))
     return (
-        "Thresher prunes the embedding tables of recommender models: on MovieLens-1M it keeps "
-        f"{format_share(fm['share'])} of an FM's\nembedding parameters at a test AUC of {fm['pruned']:.4f} "
-        f"(dense {fm['dense']:.4f}), and {format_share(deep['share'])} of a DeepFM's at {deep['pruned']:.4f} "
-        f"(dense {deep['dense']:.4f})."
+        "Thresher prunes the embedding tables of recommender models. On MovieLens-1M a factorization machine (FM) with "
+        f"{format_share(fm['share'])} of\nits embedding parameters has a test AUC of {fm['pruned']:.4f} instead of "
+        f"{fm['dense']:.4f}, and a DeepFM with {format_share(deep['share'])} has {deep['pruned']:.4f} instead of "
+        f"{deep['dense']:.4f}."
     )
 
 

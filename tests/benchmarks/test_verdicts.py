@@ -66,7 +66,7 @@ def test_a_method_below_its_budget_is_compared_with_a_table_that_is_not_larger()
     assert "| mde | – | -0.0053 ± 0.0006 (3) |" in text
     assert "| mde | 9,000 | 0.8353 ± 0.0006 (3) | 8k | +0.0047 ± 0.0006 (3) |" in text
     assert "uniform" not in text  # half the size of the smallest
-    assert "that is not larger: `pep` is better in 1 of 1 comparisons; worse in none." in text
+    assert "that has at most as many parameters: `pep` is better in 1 of 1 comparisons; worse in none." in text
     assert "`pep` is better in 0 of 1 comparisons; worse than mde at 8k (-0.0053 ± 0.0006 (3))." in text
 
 

@@ -164,7 +164,7 @@ def test_dry_run_shows_the_meaning_of_label_values(thresher, refused, answers, t
     words = ["encode", answers, "--label", "bought", "--dry-run"]
     shown = thresher(*words, "--positive", "yes")
     assert "label values    yes (60) → 1; no (30), maybe (1) → 0; empty (1) → no label\n" in shown.stdout
-    assert "bought  label: as set; yes (60) → 1; no (30), maybe (1) → 0" in shown.stderr
+    assert "bought  label: as you set it; yes (60) → 1; no (30), maybe (1) → 0" in shown.stderr
     assert "positive share  0.6593" in shown.stdout  # of the 91 rows that have a label
     assert "bad labels      1; set" in shown.stdout
     values = json.loads(thresher(*words, "--positive", "yes", "--json").stdout)["label_values"]
@@ -264,8 +264,8 @@ def test_given_fields_are_shown_with_the_guessed_label(thresher, clicks):
     message = thresher("encode", clicks, "--fields", "user_id,price:log2", "--dry-run").stderr
     assert "Columns used, with a guessed label (change it with --label):" in message
     assert "  clicked  label: by its name, and it is 0/1" in message
-    assert "  user_id  field: as set\n" in message
-    assert "  price    field: as set, log2" in message
+    assert "  user_id  field: as you set it\n" in message
+    assert "  price    field: as you set it, log2" in message
     assert "Not used: item_id" in message
     assert "categorical" not in message
     assert "Columns" not in thresher("encode", clicks, "--label", "clicked", "--fields", "user_id", "--dry-run").stderr

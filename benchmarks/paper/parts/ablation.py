@@ -150,10 +150,11 @@ def page(settings: PaperSettings) -> str:
     if not any(sections):
         return NOT_RUN_YET
     about = """The first row of a table is the validation AUC of the defaults; the other rows are differences from it,
-paired by seed. Rows without a setting patch the search (`benchmarks/paper/variants.py`): plans that fall at another
-pace between the same ends, and a threshold that becomes hard when less than a fifth of a batch's entries is left. Soft
-thresholds with a cubic plan are a row here; hard thresholds with a cubic plan are `gradual-magnitude` in [the
-comparison of methods](#auc-against-parameters-and-bytes). For DeepFM and AutoInt, *the defaults* are the settings of
+paired by seed. Rows without a setting change the code of the search (`benchmarks/paper/variants.py`). In some, the
+number of kept entries falls at another pace, from the same first to the same last number. In *hard when late*, the soft
+threshold becomes a hard threshold as soon as less than a fifth of a batch's entries is left. Soft thresholds with a
+cubic plan are a row here; hard thresholds with a cubic plan are `gradual-magnitude` in [the comparison of
+methods](#auc-against-parameters-and-bytes). For DeepFM and AutoInt, *the defaults* are the settings of
 `benchmarks/experiments/movielens-1m/<model>/pep-plan.toml`, and settings that were decided with FM are not repeated.
 
 Two changes can be better than a default and are not adopted. A search with D = 128, as in the comparison of methods,

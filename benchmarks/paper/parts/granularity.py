@@ -168,7 +168,8 @@ def _conclusion(contents: Mapping[GranularityName, Mapping[str, Any]], sizes: Se
         gains = {name: each for name in contents if (each := _gains(contents, name, size))}
         better = [name for name, each in gains.items() if is_better(each)]
         worse = [name for name, each in gains.items() if is_worse(each)]
-        texts.append(f"{size:,}: better than {', '.join(better) or 'none'}, worse than {', '.join(worse) or 'none'}")
+        above, below = (", ".join(names) or "no other" for names in (better, worse))
+        texts.append(f"{size:,}: better than {above}, worse than {below}")
     return (
         f"`{BEST_IN_PAPER}` against the others (no significant difference from those not named) at {'; '.join(texts)}."
     )

@@ -52,7 +52,8 @@ class Comparison:
 def comparisons(points: Sequence[FrontierPoint], own: str, budgets: Sequence[str]) -> list[Comparison]:
     """Compare the method `own` with every other method at the budgets that the other method uses.
 
-    A method that cannot use a budget is compared with the largest table of `own` that is not larger, once per size.
+    A method that cannot use a budget is compared with the largest table of `own` that has at most as many parameters,
+    once per size.
     """
     groups = [group for group in group_by_size(points) if group.budget in budgets]
     own_groups = {group.budget: group for group in groups if group.label == own}
@@ -119,8 +120,8 @@ def at_equal_budgets(points: Sequence[FrontierPoint], own: str, budgets: Sequenc
             for one in others
         ]
         parts += [
-            "Some methods cannot use a budget with their settings. They are compared with the largest table of "
-            f"`{own}` that is not larger: `{own}` is {outcome_counts(others)}.",
+            "Some methods cannot use a budget with their settings. Each is compared with the largest table of "
+            f"`{own}` that has at most as many parameters: `{own}` is {outcome_counts(others)}.",
             collapsed("all of these comparisons", table(heads, rows)),
         ]
     return paragraphs(*parts)

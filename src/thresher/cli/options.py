@@ -136,7 +136,7 @@ class SearchOptions:
         "FOLDER", "A run or a bundle whose trained model is pruned, instead of training one.", "--start-from"
     )
     teachers: str | None = model_field(
-        "NAME,…", "Further teacher models for distillation, e.g. deepfm,autoint (docs/search.md)."
+        "NAME,…", "Further teacher models for distillation, e.g. deepfm,autoint (docs/distillation.md)."
     )
     budgets: str | None = model_field("30k,2%,1MB", BUDGETS_HELP)
     seed: int | None = model_field("N", "Seed of initial weights and batch order; default 0.")

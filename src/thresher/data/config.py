@@ -78,7 +78,7 @@ class SplitConfig:
     by: SplitKind | None = None
     """`random`: by `data.split_seed`. `time`: train on the earliest rows, test on the latest, as in production.
     `column`: a column that contains train, validation and test. `files`: `data.paths` are for training, the others are
-    listed here. Absent, or equal to what the other settings imply: what they imply. `kind` is never absent."""
+    listed here. Absent: as the other settings of the split imply, such as `column`; without any, `random`."""
     shares: tuple[float, ...] = (0.8, 0.1, 0.1)
     """Shares of the rows for train, validation and test. More validation rows make decisions less noisy."""
     column: str = ""

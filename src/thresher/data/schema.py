@@ -45,7 +45,7 @@ class FieldSettings:
     shift: float = 0.0
     """Of `log2`: subtracted from the number before the transform."""
     num_buckets: int = 0
-    """Most buckets. Of `quantiles`: 64 by default; of `hash`: required."""
+    """Maximum number of buckets. Of `quantiles`: 64 by default; of `hash`: required."""
     date_part: DatePart = "hour"
     """Of `date`: the part of the date that becomes the value."""
     date_format: str = ""

@@ -54,7 +54,7 @@ class RunConfig:
     """Instead of `budgets`: by how much validation AUC may fall against the dense model, such as 0.001. Several sizes
     are searched, and the smallest within this drop is recommended."""
     effort: Effort = "standard"
-    """How much training is spent, in units of the dense training (docs/search.md): `fast` for a first try, `standard`,
+    """How much training is spent (docs/search.md): `fast` for a first try, `standard`,
     `best` for longer training, or `paper` for the published way. It decides every setting of search and retraining that
     is absent."""
     start_from: str | None = None
@@ -66,7 +66,7 @@ class RunConfig:
     """Weights that retraining starts from: `final` continues from the search, `initial` rewinds to the initial weights
     as in the paper, `random` draws new ones. Absent: by `effort`."""
     teacher_share: float | None = None
-    """Weight of the teachers' predictions in the labels of retraining, 0 to 1 (docs/search.md). 0 trains on hard
+    """Weight of the teachers' predictions in the labels of retraining, 0 to 1 (docs/distillation.md). 0 trains on hard
     labels, as in the paper, and saves the time of the trial. Absent: 1 if that raises validation AUC by at least 0.001
     in a short trial (with effort `paper`: in the retraining of the smallest ticket), else 0."""
     distill_search: bool | None = None
@@ -74,11 +74,12 @@ class RunConfig:
     distillation helps, a second search is run on soft labels, and its tickets are used if the smallest is better by as
     much again)."""
     num_teachers: int = 1
-    """Dense models of each kind whose predictions are averaged, each with its own seed. More give better soft labels;
-    each costs another dense training, also where hard labels then prove better."""
+    """Dense models of each kind whose predictions are averaged, each with its own seed. More give better soft labels.
+    Each costs another dense training, even if hard labels turn out to be better."""
     teacher_models: tuple[ModelConfig, ...] = ()
     """Models of other kinds that are teachers beside the dense one, with uniform tables of the same width, each
-    `num_teachers` times; each is a table as `[model]`. They raise AUC where different kinds err on different rows."""
+    `num_teachers` times; each is a table as `[model]`. Different kinds of models make errors on
+    different rows, so that their mean is more accurate."""
     seed: int = 0
     """Seed of initial weights, batch order and dropout. Change it to see how much results differ by chance; the split
     has its own, `data.split_seed`."""

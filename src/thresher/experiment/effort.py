@@ -34,7 +34,7 @@ class RetrainingConfig:
     patience: int | None = None
     """Epochs without improvement after which training stops. Absent: by `effort`."""
     max_epochs: int | float | None = None
-    """Most epochs, or a part of one. 0 keeps the values of the search. Absent: by `effort`."""
+    """Maximum number of epochs, or a part of one. 0 keeps the values of the search. Absent: by `effort`."""
 
     def __post_init__(self) -> None:
         if self.learning_rate_factor is not None and not 0 < self.learning_rate_factor < float("inf"):

@@ -33,7 +33,7 @@ class SearchConfig:
     warmup_epochs: float | None = None
     """Epochs before anything is pruned, of a search from initial weights. Absent: until validation stops improving."""
     max_warmup_epochs: int = 20
-    """Most epochs of a warm-up that validation ends."""
+    """Maximum number of epochs of a warm-up that ends when validation stops improving."""
     plan_epochs: float | None = None
     """Epochs in which the table shrinks to the smallest budget. Fewer cost AUC, most at small budgets, unless the dense
     model overfits. Absent: by `halving_epochs`."""
@@ -42,9 +42,9 @@ class SearchConfig:
     learning_rate_factor: float | None = None
     """Multiplies the learning rate of `[search.optimizer]`. Absent: by `effort`."""
     max_epochs: int = 60
-    """Most epochs of a search without a plan."""
+    """Maximum number of epochs of a search without a plan."""
     clock_steps: int = CLOCK_STEPS
-    """Fewest steps between two settings of the clock."""
+    """Minimum number of steps between two updates of the clock."""
     early_stopping_metric: StoppingMetric = "auc"
     """Validation metric that ends a warm-up, or a search without a plan."""
     warmup_patience: int = 1

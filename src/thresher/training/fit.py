@@ -108,20 +108,20 @@ class TrainingConfig:
     """Settings of a training. In TOML: `[training]`."""
 
     max_epochs: int | float = 60
-    """Most epochs; early stopping usually ends a training before. Raise it if results say that a model was still
-    improving. Below 1 it is a part of an epoch: 0.25 trains on a quarter of the rows."""
+    """Maximum number of epochs; early stopping usually ends a training before. Raise it if results say that a model was
+    still improving. Below 1 it is a part of an epoch: 0.25 trains on a quarter of the rows."""
     batch_size: int = 1024
     """Rows per step. Larger batches are faster per row and may need a higher learning rate."""
     patience: int = 3
     """Epochs without improvement after which training stops."""
     early_stopping_metric: StoppingMetric = "auc"
-    """Validation metric that decides about the end and the best epoch; the paper uses `logloss`."""
+    """Validation metric of early stopping and of the choice of the best epoch; the paper uses `logloss`."""
     min_delta: float = 0.0
     """Smallest gain of the metric that counts as an improvement."""
     average_decay: float = 0.999
     """Decay per step of the running mean of the weights, which is evaluated and kept. 0 uses the weights themselves."""
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
-    """The optimizer."""
+    """The optimizer of the dense training and of retraining."""
 
     def __post_init__(self) -> None:
         if self.batch_size < 1:

@@ -50,7 +50,7 @@ class OptimizerConfig:
     """`dense`: every entry at every step. `rows`: only the rows of the batch (`RowAdam`; docs/row_updates.md). `auto`:
     `rows` if a table is so large that dense updates would take most of the time."""
     max_decay_steps: int = 100
-    """Of `rows`: most skipped steps whose decay is applied when a row is updated again."""
+    """Of `rows`: maximum number of skipped steps whose decay is applied when a row is updated again."""
     second_moment: SecondMoment = "entry"
     """Of `rows`: one per `entry`, or one per `row`, which saves the memory of a table."""
     threshold_second_moment: SecondMoment = "entry"

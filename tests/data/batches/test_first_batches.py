@@ -3,7 +3,7 @@ import torch
 
 from thresher.data.batches.batches import TensorBatches
 from thresher.data.batches.split_batches import FirstBatches
-from thresher.errors import ConfigError
+from thresher.errors import ConfigError, DataError
 
 
 def source(num_rows=100):
@@ -23,6 +23,13 @@ def test_the_first_batches_of_each_epoch_in_the_same_order():
         assert rows(part.epoch(epoch)) == rows(whole.epoch(epoch))[:2]
         assert rows(part.epoch(epoch, 1)) == rows(whole.epoch(epoch))[1:2]
         assert rows(part.epoch(epoch, 2)) == []
+
+
+@pytest.mark.parametrize("inputs", [torch.zeros(3), {"users": torch.zeros(3)}])
+def test_inputs_that_are_not_a_tuple_are_refused(inputs):
+    with pytest.raises(DataError, match="one entry for each argument of the model"):
+        TensorBatches(inputs, torch.zeros(3), batch_size=2)
+    assert len(next(iter(TensorBatches((inputs,), torch.zeros(3), batch_size=2).epoch(1))).inputs) == 1
 
 
 def test_at_least_one_batch():

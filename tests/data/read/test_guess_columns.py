@@ -89,7 +89,7 @@ def test_a_guessed_label_names_columns_of_yes_and_no(tmp_path: Path) -> None:
     assert dict(guess_file(path).reasons)["member"] == (
         "label: the only 0/1 column; or is it good? Then set label and positive"
     )
-    assert dict(guess_file(path, DataConfig(label="member")).reasons)["member"] == "label: as set"
+    assert dict(guess_file(path, DataConfig(label="member")).reasons)["member"] == "label: as you set it"
 
 
 def test_settings_override_guesses(tmp_path: Path) -> None:
@@ -253,7 +253,7 @@ CODE_NAMES += ["flight_number", "FL_NUM", "TailNum", "phonenumber", "isbn13", "P
 def test_integers_named_like_codes_are_categories(tmp_path: Path, name: str) -> None:
     frame = pl.DataFrame({"click": [row % 2 for row in range(1000)], name: range(1000)})
     assert guess(tmp_path / "a.csv", frame)[name] == "none"
-    assert "codes by its name" in dict(guess_file(tmp_path / "a.csv").reasons)[name]
+    assert "ids because of the name" in dict(guess_file(tmp_path / "a.csv").reasons)[name]
 
 
 QUANTITY_NAMES = ["user_visits", "itemCount", "load", "number", "visits_per_user", "num_users", "number_of_items"]

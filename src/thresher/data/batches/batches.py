@@ -182,7 +182,8 @@ class TensorBatches:
     """A `BatchSource` over tensors in memory, for user-defined models.
 
     Args:
-        inputs: the arguments of `model(*inputs)`, each a tensor or a dict of tensors; the first dimension is the row.
+        inputs: a tuple with the arguments of `model(*inputs)`, each a tensor or a dict of tensors; the first dimension
+            is the row. `(x,)` if there is one argument.
         labels: 0 or 1, `[rows]` or `[rows, 1]`.
         seed: of the shuffling, a new order each epoch; None keeps the order of the rows.
     """
@@ -196,6 +197,12 @@ class TensorBatches:
         weights: Tensor | None = None,
         seed: int | None = None,
     ) -> None:
+        if isinstance(inputs, Tensor | Mapping):
+            kind = "tensor" if isinstance(inputs, Tensor) else "dict"
+            raise DataError(
+                f"inputs is a {kind}; expected a tuple with one entry for each argument of the model. Write (inputs,) "
+                "if the model takes it as one argument."
+            )
         self.inputs, self.labels, self.weights = tuple(inputs), labels.float().reshape(-1), weights
         for part in self.inputs:
             for column in (part,) if isinstance(part, Tensor) else part.values():

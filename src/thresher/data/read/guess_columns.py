@@ -98,12 +98,12 @@ def _warn_about_copies(frame: pl.DataFrame, label: str, columns: Sequence[str]) 
 
 def _roles_as_set(config: DataConfig) -> dict[str, str]:
     """The roles of the columns that the settings name."""
-    named = [(config.weight, "sample weight: as set"), (config.split.column, "not used: it decides the split")]
-    named += [(dense.column or dense.name, "dense: as set") for dense in config.dense]
+    named = [(config.weight, "sample weight: as you set it"), (config.split.column, "not used: it decides the split")]
+    named += [(dense.column or dense.name, "dense: as you set it") for dense in config.dense]
     named += [(name, "not used: dropped in the settings") for name in config.drop]
     for field in config.fields:
         transform = "" if field.transform == "none" else f", {field.transform}"
-        named.append((field.column or field.name, f"field: as set{transform}"))
+        named.append((field.column or field.name, f"field: as you set it{transform}"))
     roles: dict[str, str] = {}
     for column, role in named:
         if column:
@@ -113,7 +113,7 @@ def _roles_as_set(config: DataConfig) -> dict[str, str]:
 
 def _guess_label(sample: pl.DataFrame, config: DataConfig, path: Path | None) -> tuple[str, str]:
     if config.label is not None:
-        return config.label, "as set"
+        return config.label, "as you set it"
     used = {*config.drop, config.weight, config.split.column}
     used |= {field.column or field.name for field in config.fields}
     used |= {dense.column or dense.name for dense in config.dense}
@@ -194,7 +194,7 @@ def _guess_field(name: str, column: pl.Series, sample: Sample) -> tuple[FieldCon
         return FieldConfig(name=name), f"categorical: text, {counts}" + (f"; {hint}" if hint else row_id)
     is_whole = bool(np.array_equal(present, np.floor(present)))
     if names_codes(name, integers=is_whole):
-        return FieldConfig(name=name), f"categorical: numbers, but codes by its name; {counts}{row_id}"
+        return FieldConfig(name=name), f"categorical: numbers, taken as ids because of the name; {counts}{row_id}"
     if not is_whole:
         return FieldConfig(name=name, transform="quantiles"), f"numeric: fractions, quantile buckets; {counts}"
     if why := _look_like_codes(name, text, present):

@@ -169,8 +169,8 @@ class ExpectedCost:
         listed = ", ".join(f"{name} {share:.1f}" for name, share in parts if share)
         sizes = "1 size" if self.num_budgets == 1 else f"{self.num_budgets} sizes"
         return (
-            f"Effort {self.settings.effort}: about {total:.1f} times the dense training ({listed}, retraining of "
-            f"{sizes} {likely:.1f}, at most {most:.1f}; for a dense training of {dense_epochs} epochs), and the "
+            f"Effort {self.settings.effort}: about {total:.1f} times the dense training, if that takes "
+            f"{dense_epochs} epochs ({listed}, retraining of {sizes} {likely:.1f} or at most {most:.1f}), plus the "
             "training without an embedding"
         )
 
