@@ -6,6 +6,7 @@ finish. Exit code 1 if one of them does not. The parent is idle when it forks: a
 hold a lock of a library, which its child would wait for.
 """
 
+import argparse
 import asyncio
 import faulthandler
 import json
@@ -90,7 +91,7 @@ def operations(folder: Path, served: Served) -> dict[str, Callable[[], Any]]:
 REFUSED = ("frame", "file", "unusual number", "frame, numpy")
 
 
-def main(children: int) -> int:
+def main(children: int, out: Path | None = None) -> int:
     torch.set_num_threads(max(torch.get_num_threads(), 2))
     with tempfile.TemporaryDirectory() as name:
         make_corpus(Path(name))
@@ -104,7 +105,11 @@ def main(children: int) -> int:
         served.close()
     for outcome, count in outcomes.items():
         sys.stdout.write(f"{count:>6}  {outcome}\n")
-    return 0 if outcomes == {"answered": children} else 1
+    failed = children - outcomes["answered"]
+    if out is not None:
+        summary = {"children": children, "violations": failed, "outcomes": dict(outcomes)}
+        out.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+    return 1 if failed else 0
 
 
 def _check(work: dict[str, Callable[[], Any]], expected: dict[str, Any]) -> None:
@@ -147,4 +152,8 @@ def _run_child(check: Callable[[], None]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1])))
+    parser = argparse.ArgumentParser(description="Fork children from a process that has used a predictor.")
+    parser.add_argument("children", type=int)
+    parser.add_argument("--out", type=Path, help="write the counts here, as JSON")
+    given = parser.parse_args()
+    sys.exit(main(given.children, given.out))
