@@ -106,8 +106,8 @@ def _steps_section(steps: Mapping[str, Any]) -> str:
         "and multiplied by the steps of an epoch. DartsEmb has the candidates "
         f"{', '.join(map(str, settings['candidate_sizes']))} (the paper's largest is 32), shares columns among them "
         "and uses first-order gradients. *The authors' step* does what their code does, over the whole table: "
-        "threshold, differentiate, clip, update without a fused kernel, and list the non-zero entries. The training "
-        "step of its ratio is not from their code: it has a fused update, no clipping and no list.",
+        "threshold, differentiate, clip, update without a fused kernel, and list the non-zero entries. Its "
+        "multiple is relative to a training step that is not theirs: with a fused update, no clipping and no list.",
         table(["", *MODELS.values()], rows),
     )
 

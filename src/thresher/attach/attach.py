@@ -46,7 +46,7 @@ def attach_(
     min_embedding_dim: int = 2,
     trained: bool = False,
 ) -> list[AttachedTable]:
-    """Put PEP on the embedding tables of `model`, in place; outputs do not change until a search raises thresholds.
+    """Add thresholds to the embedding tables of `model`, in place; outputs do not change until a search raises them.
 
     Thresholds of granularity `global` and `dimension` are shared by all attached tables of one width. A table counts as
     one field, so `field` has one threshold per table.

@@ -172,7 +172,7 @@ def retrain_ticket(
     progress: Progress | None = None,
     should_stop: Callable[[], bool] | None = None,
 ) -> TrainedModel:
-    """Lines 5 to 8 of the paper's Algorithm 1: rewind what is kept, train it, restore the best epoch.
+    """Rewind the kept entries, train them, and restore the best epoch (lines 5 to 8 of the paper's Algorithm 1).
 
     Args:
         model: built with `ticket.embedding_config(…)` of the searched config; compact tables replace the searched ones.
