@@ -2,10 +2,11 @@
 
     fast      search and fine-tuning are short; for a first try, or if an epoch takes hours
     standard  the default
-    best      standard with the widest choice of teachers and longer training
+    best      a longer search from the dense model, and retraining from initial weights until it converges
     paper     the published way: a search from initial weights with its own warm-up, retraining from initial weights
 
-All but `paper` start the search from the trained dense model and continue each ticket from the search's own values.
+All but `paper` start the search from the trained dense model; `fast` and `standard` continue each ticket from the
+search's own values.
 Lengths are shares of the dense training's epochs, so that they suit data that needs twenty epochs and data that needs
 one; short trainings end inside a long epoch. A setting given in the config is used as it is; a preset decides only
 the settings that are absent.
@@ -96,7 +97,7 @@ HIGHEST_RATE = 0.003
 PRESETS: dict[Effort, Preset | None] = {
     "fast": Preset(halving_share=0.05, retraining_share=0.06, patience=1, trial_epochs=1, trial_share=0.05),
     "standard": Preset(halving_share=0.12, retraining_share=1.5, patience=1),
-    "best": Preset(halving_share=0.25, retraining_share=2.0, patience=3),
+    "best": Preset(rewind="initial", halving_share=0.25, retraining_share=2.0, patience=3),
     "paper": None,
 }
 UNKNOWN_DENSE_EPOCHS = 10
@@ -173,17 +174,19 @@ class StageSettings:
     def retraining_config(
         self, dense_epochs: float | None, steps_per_epoch: int, *, soft_labels: bool
     ) -> TrainingConfig:
-        """Settings for training a ticket; those of `[training]` unless it continues from the search."""
-        preset = PRESETS[self.effort]
-        if self.resolved_rewind != "final":
-            return self.training
+        """Settings for training a ticket: those of `[training]`, changed by the effort and by `[retraining]`."""
+        preset = PRESETS[self.effort] if self.start == "dense" else None
         given, config = self.retraining, self.training
+        if self.resolved_rewind != "final":
+            given = RetrainingConfig()
+            if not soft_labels:  # a model that is trained anew on hard labels memorises them at a higher rate
+                return config
         factor, patience, max_epochs = given.learning_rate_factor, given.patience, given.max_epochs
         if self.post_training:
             max_epochs = max_epochs or 0
-        if preset is not None and self.start == "dense":
-            if factor is None:
-                factor = preset.rate_factor(config.optimizer.learning_rate, soft_labels=soft_labels)
+        if preset is not None and factor is None:
+            factor = preset.rate_factor(config.optimizer.learning_rate, soft_labels=soft_labels)
+        if preset is not None and self.resolved_rewind == "final":
             patience = preset.patience if patience is None else patience
             dense_epochs = dense_epochs or UNKNOWN_DENSE_EPOCHS
             epochs = training_length(preset.retraining_share, dense_epochs, steps_per_epoch)

@@ -20,17 +20,23 @@ from thresher.training.metrics import auc_difference
 
 NO_EMBEDDING = "no embedding"
 """The label of the floor's point."""
-RATE_FACTOR, MAX_EPOCHS, MIN_DELTA = 3.0, 200, 1e-4
+RATE_FACTOR, MIN_DELTA = 3.0, 1e-4
+MOST_STEPS, FEWEST_EPOCHS = 20_000, 2
+"""Limits of the floor's training: on data with a long epoch, more would cost more than the dense training."""
 
 
-def floor_training(config: TrainingConfig) -> TrainingConfig:
+def floor_training(config: TrainingConfig, steps_per_epoch: int) -> TrainingConfig:
     """Training until an epoch gains next to nothing.
 
     A linear term needs more epochs than an embedding, and bears a higher rate; a third of its epochs would only raise
     its AUC by a few ten-thousandths.
+
+    >>> [floor_training(TrainingConfig(), steps).max_epochs for steps in (500, 8_000, 50_000)]
+    [40, 2, 2]
     """
     optimizer = replace(config.optimizer, learning_rate=RATE_FACTOR * config.optimizer.learning_rate)
-    min_delta, max_epochs = max(MIN_DELTA, config.min_delta), max(MAX_EPOCHS, config.max_epochs)
+    max_epochs = max(FEWEST_EPOCHS, MOST_STEPS // steps_per_epoch)
+    min_delta = max(MIN_DELTA, config.min_delta)
     return replace(config, max_epochs=max_epochs, patience=1, min_delta=min_delta, optimizer=optimizer)
 
 

@@ -81,7 +81,8 @@ class Stages:
 
     def train_floor(self, model: nn.Module) -> TrainedModel:
         """Train a model without an embedding until it converges."""
-        stages = replace(self, settings=replace(self.settings, training=floor_training(self.settings.training)))
+        training = floor_training(self.settings.training, len(self.data.train))
+        stages = replace(self, settings=replace(self.settings, training=training))
         return stages.train(model, "floor", stage=NO_EMBEDDING, kind="floor", test=True)
 
     def find_tickets(
