@@ -8,6 +8,7 @@ import sys
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Self
 
 
 class ThresherError(Exception):
@@ -127,6 +128,13 @@ class IdTypeError(DataError, TypeError):
 
 class OutsideTableError(DataError, IndexError):
     """An id has no row in its table; an `IndexError`, as for a plain `nn.Embedding`."""
+
+    @classmethod
+    def of(cls, id_: int, num_features: int) -> Self:
+        return cls(
+            f"id {id_} is outside a table of {num_features} rows. Add rows for new ids first; models built from a "
+            "schema expect global ids (field offset + local id), as its encoder returns them."
+        )
 
 
 def warn_user(message: str) -> None:

@@ -1,7 +1,12 @@
+import errno
+import os
+
+import pytest
 import torch
 from torch import nn
 
 from thresher._internal.mapped_tensors import LARGE_BYTES, copy_of, mapped_tables, new_zeros
+from thresher.errors import WriteError
 from thresher.training.row_adam import RowAdam
 
 
@@ -57,3 +62,18 @@ def test_a_table_on_the_meta_device_uses_no_memory(tmp_path):
         table = new_zeros(10**9, 64)
     assert table.is_meta
     assert not (tmp_path / "tables").exists()
+
+
+@pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="needs posix_fallocate")
+def test_space_is_reserved_before_a_table_is_mapped(tmp_path, monkeypatch):
+    with mapped_tables(tmp_path / "tables", over_bytes=1000):
+        assert not new_zeros(1000, 64).any()
+
+        def full(descriptor, first, num_bytes):
+            assert num_bytes == 4 * 64 * 10**6
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        monkeypatch.setattr(os, "posix_fallocate", full)
+        with pytest.raises(WriteError, match=r"cannot reserve 256,000,000 bytes in .*tables: No space left"):
+            new_zeros(10**6, 64)
+    assert not list((tmp_path / "tables").iterdir())

@@ -9,7 +9,7 @@ from thresher.compact.encoding import MAX_CODE
 from thresher.compact.layouts import SCALE_BLOCK, compact_bytes
 from thresher.compact.method_table import to_compact
 from thresher.compact.table import CompactTable
-from thresher.errors import ConfigError
+from thresher.errors import ConfigError, OutsideTableError
 from thresher.kernels import compiling
 
 
@@ -78,7 +78,7 @@ def test_to_compact_converts_plain_tables_and_refuses_other_modules():
 
 def test_ids_outside_the_table_raise():
     embedding, _, _ = random_embedding()
-    with pytest.raises(IndexError, match="id 200 is outside a table of 200 rows"):
+    with pytest.raises(OutsideTableError, match="id 200 is outside a table of 200 rows"):
         embedding(torch.tensor([3, 200]))
 
 

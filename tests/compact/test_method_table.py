@@ -7,7 +7,7 @@ import torch
 
 from thresher.compact.method_table import MethodTable, load_any_table
 from thresher.embeddings.method_registry import build_embedding, embedding_config
-from thresher.errors import FormatError
+from thresher.errors import FormatError, OutsideTableError
 
 SIZES = (3, 9)
 COUNTS = (0, 9, 8, 0, 30, 20, 7, 6, 5, 4, 3, 2)
@@ -27,7 +27,7 @@ def table(request):
 @pytest.mark.parametrize("id", [-1, 12, 100, -(2**40), 2**40])
 def test_ids_outside_the_table_raise_or_give_zeros(table, id):
     ids = torch.tensor([[0, id], [11, 3]])
-    with pytest.raises(IndexError, match=f"id {id} is outside a table of 12 rows"):
+    with pytest.raises(OutsideTableError, match=f"id {id} is outside a table of 12 rows"):
         table.lookup(ids)
     vectors = table.lookup(ids, out_of_range="zeros")
     inside = table.lookup(torch.tensor([0, 11, 3]))

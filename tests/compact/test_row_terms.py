@@ -5,6 +5,7 @@ from thresher.compact import row_terms
 from thresher.compact.layouts import VALUE_TYPES
 from thresher.compact.row_terms import choose_row_terms, row_terms_by_numpy
 from thresher.compact.table import CompactTable
+from thresher.errors import OutsideTableError
 
 
 def make_table(num_features=300, width=12, density=0.05, value_type="fp32", seed=0):
@@ -62,7 +63,7 @@ def test_rows_that_keep_much_are_left_to_dense_arrays():
 def test_ids_outside_the_table_and_weights_that_do_not_fit_raise():
     table, weight = make_table(), np.ones((24, 1), np.float32)
     for compute in (table.row_terms, lambda ids, weight: by_numpy(table, ids, weight)):
-        with pytest.raises(IndexError, match="id 300 is outside a table of 300 rows"):
+        with pytest.raises(OutsideTableError, match="id 300 is outside a table of 300 rows"):
             compute(np.array([[0, 1], [300, 2]]), weight)
     with pytest.raises(ValueError, match="weight has 24 rows: expected 3 × 12"):
         table.row_terms(np.array([[0, 1, 2]]), weight)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from thresher.compact.table import CompactTable
-from thresher.errors import FormatError
+from thresher.errors import FormatError, OutsideTableError
 
 
 def random_table(num_features, embedding_dim, density, seed=0):
@@ -46,7 +46,7 @@ def test_lookup_takes_tensors_of_any_shape_and_names_the_id_outside():
     assert isinstance(vectors, torch.Tensor)
     torch.testing.assert_close(vectors, torch.from_numpy(dense)[ids.long()])
     assert table.lookup(np.zeros((0, 3), np.int32)).shape == (0, 3, 8)
-    with pytest.raises(IndexError, match="id 100 is outside a table of 100 rows"):
+    with pytest.raises(OutsideTableError, match="id 100 is outside a table of 100 rows"):
         table.lookup(np.array([3, 100, -1]))
     np.testing.assert_array_equal(table.lookup(np.array([-1, 3, 100]), out_of_range="zeros")[[0, 2]], np.zeros((2, 8)))
 

@@ -17,7 +17,7 @@ from thresher.embeddings.base import FieldEmbedding
 from thresher.embeddings.pep import PepEmbedding
 from thresher.embeddings.stored_form import Storable, StoredForm, build_stored
 from thresher.embeddings.uniform import UniformEmbedding
-from thresher.errors import ConfigError, FormatError
+from thresher.errors import ConfigError, FormatError, OutsideTableError
 
 FORMAT = "thresher.method-table"
 BUILD_ERRORS = (ConfigError, LookupError, TypeError, ValueError, RuntimeError, ArithmeticError, AttributeError)
@@ -50,7 +50,7 @@ class MethodTable:
             vectors: Tensor = self._embedding(ids)
             return vectors
         if out_of_range == "error":
-            raise IndexError(f"id {int(ids[outside][0])} is outside a table of {self.num_features} rows.")
+            raise OutsideTableError.of(int(ids[outside][0]), self.num_features)
         inside: Tensor = self._embedding(ids.masked_fill(outside, 0))
         return inside.masked_fill(outside[..., None], 0.0)
 

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from thresher.compact.layouts import Layout
 from thresher.compact.lookup import find_entries
+from thresher.errors import OutsideTableError
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float32]
@@ -75,4 +76,4 @@ def row_terms_by_numpy(
 
 def _check(layout: Layout, ids: npt.NDArray[np.int64], bad: int) -> None:
     if bad >= 0:
-        raise IndexError(f"id {ids.reshape(-1)[bad]} is outside a table of {layout.num_features} rows.")
+        raise OutsideTableError.of(int(ids.reshape(-1)[bad]), layout.num_features)

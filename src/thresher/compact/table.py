@@ -29,6 +29,7 @@ from thresher.compact.layouts import (
 )
 from thresher.compact.lookup import LookUp, choose_lookup
 from thresher.compact.row_terms import RowTerms, choose_row_terms
+from thresher.errors import OutsideTableError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -240,7 +241,7 @@ class CompactTable:
 
     def _check_range(self, ids: Array, bad: int, out_of_range: OutOfRange) -> None:
         if bad >= 0 and out_of_range == "error":
-            raise IndexError(f"id {ids[bad]} is outside a table of {self.num_features} rows.")
+            raise OutsideTableError.of(int(ids[bad]), self.num_features)
 
 
 def to_numpy(values: "Tensor | Array") -> Array:

@@ -121,7 +121,7 @@ def _find_by_kernel(ids: Tensor, num_features: int) -> DistinctIds:
     flat = ids.flatten().numpy()
     num_ids = _mark_and_rank(flat, num_features, distinct.numpy(), places.view(-1).numpy())
     if num_ids < 0:
-        raise _outside_table(int(flat[-num_ids - 1]), num_features)
+        raise OutsideTableError.of(int(flat[-num_ids - 1]), num_features)
     return DistinctIds(distinct[:num_ids], places, num_features)
 
 
@@ -130,15 +130,8 @@ def _find_by_torch(ids: Tensor, num_features: int) -> DistinctIds:
     if not torch.compiler.is_compiling() and distinct.numel():
         for id_ in (int(distinct[0]), int(distinct[-1])):
             if not 0 <= id_ < num_features:
-                raise _outside_table(id_, num_features)
+                raise OutsideTableError.of(id_, num_features)
     return DistinctIds(distinct.long(), places, num_features)
-
-
-def _outside_table(id_: int, num_features: int) -> OutsideTableError:
-    return OutsideTableError(
-        f"id {id_} is outside a table of {num_features} rows. Add rows for new ids first; models built from a schema "
-        "expect global ids (field offset + local id), as its encoder returns them."
-    )
 
 
 @serial_kernel

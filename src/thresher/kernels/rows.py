@@ -14,6 +14,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from thresher._internal.mapped_tensors import is_traced
+from thresher.errors import OutsideTableError
 from thresher.kernels.compiling import kernel, num_parts, parallel_kernel, run_parts, runs_on_kernels, serial_kernel
 from thresher.kernels.distinct import DistinctIds, check_ids
 from thresher.kernels.primitives import prefetch_row
@@ -200,7 +201,7 @@ class _CompactLookup(torch.autograd.Function):
         bad = run_parts(lambda part: _look_up_compact(kept, *index, out, bounds[part], bounds[part + 1]), parts)
         if max(bad) >= 0:
             place = next(place for place in bad if place >= 0)
-            raise IndexError(f"id {int(ids[place])} is outside a table of {len(row_starts) - 1} rows")
+            raise OutsideTableError.of(int(ids[place]), len(row_starts) - 1)
         ctx.save_for_backward(row_starts, columns, ids)
         ctx.num_values = len(values)
         return vectors
