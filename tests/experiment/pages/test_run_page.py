@@ -217,6 +217,17 @@ def test_run_page_in_a_browser(run, opened):
     assert kept == sorted(kept, reverse=True)
 
 
+def test_a_model_without_an_embedding_above_all_others_is_inside_the_chart(run, opened, tmp_path):
+    html = (run.run.report / "index.html").read_text(encoding="utf-8")
+    shown, best = page_data(run.run.report / "index.html"), max(point.test_auc for point in run.frontier.points)
+    shown["floor"]["test_auc"] = min(1.0, best + 0.2)
+    text = re.sub(r'(id="data">).*?(</script>)', lambda m: m[1] + json.dumps(shown) + m[2], html, flags=re.DOTALL)
+    (tmp_path / "index.html").write_text(text, encoding="utf-8")
+    page = opened(tmp_path / "index.html")
+    label = page.locator("#frontier svg text", has_text="no embedding").last.bounding_box()
+    assert label["y"] >= page.locator("#frontier svg").last.bounding_box()["y"]
+
+
 def test_hovering_shows_size_and_every_metric(run, opened):
     page = opened(run.run.report / "index.html")
     page.locator("#frontier").scroll_into_view_if_needed()

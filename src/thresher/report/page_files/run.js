@@ -47,7 +47,7 @@ const drawFrontier = chart("frontier", (width) => {
   const values = [...sized.map((point) => point[quality]), ...bars.flatMap((bar) => [bar.low, bar.high]), ...single.map((point) => point.y)];
   if (level !== null && error) values.push(level - 2.2 * error, level + 2.2 * error);
   let [low, high] = d3.extent(values);
-  if (below !== null && low - below < 3 * (high - low)) low = Math.min(low, below);
+  if (below !== null && Math.max(low - below, below - high) < 3 * (high - low)) [low, high] = d3.extent([low, high, below]);
   const spare = Math.max((high - low) * 0.08, 0.0008);
   const domain = byId("zero").checked && isAuc ? [0.5, Math.min(1, high + 0.05)] : [low - spare, high + spare];
   const marks = [];
@@ -56,7 +56,7 @@ const drawFrontier = chart("frontier", (width) => {
       fill: "var(--quiet)", fillOpacity: 0.13 }));
   }
   if (level !== null) marks.push(Plot.ruleY([level], { stroke: "var(--quiet)", strokeDasharray: "5 4" }));
-  if (below !== null && below >= domain[0]) {
+  if (below !== null && below >= domain[0] && below <= domain[1]) {
     marks.push(Plot.ruleY([below], { stroke: "var(--c1)", strokeDasharray: "2 3" }),
       Plot.text([below], { y: (d) => d, frameAnchor: "right", textAnchor: "end", dy: -8, text: () => "no embedding", fill: "var(--c1)" }));
   }
