@@ -1,6 +1,7 @@
 """Unusual and damaged files: each gives the right table or the right message, and never a part of a table."""
 
 import gzip
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -159,3 +160,11 @@ def test_a_damaged_vocabulary_is_refused_before_it_is_parsed(tmp_path: Path) -> 
     counts.with_columns(value=pl.col("value").reverse()).write_parquet(path)  # a whole file, with other content
     with pytest.raises(FormatError, match=r"0\.parquet is damaged: its checksum differs"):
         RowEncoder.load(table.folder)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_pipes_and_devices_are_refused_without_waiting(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.csv")
+    for path in (tmp_path / "pipe.csv", Path("/dev/zero")):
+        with pytest.raises(DataError, match="is a named pipe or a device"):
+            build_source(DataConfig(paths=(str(path),), label="click"))

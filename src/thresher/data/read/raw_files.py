@@ -76,6 +76,8 @@ def expand_paths(paths: Sequence[str | Path]) -> tuple[Path, ...]:
             raise DataError("no such file" + ("" if file.is_absolute() else f" in {Path.cwd()}"), file=file)
         if file.is_dir():
             raise DataError("is a folder; give the files in it, for example as a glob: 'folder/*.csv'", file=file)
+        if not file.is_file():  # a pipe cannot be read twice, and a device may never end
+            raise DataError("is a named pipe or a device; write its rows to a file and give that", file=file)
     if not found:
         raise DataError("no input file was given")
     return tuple(found)
