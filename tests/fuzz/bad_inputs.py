@@ -1,7 +1,8 @@
 """`python -m fuzz.bad_inputs 500`: bad files, settings and options for the command line.
 
 Each must end with exit code 2 and one message that names what is wrong, without a traceback and without a new file.
-Exit code 1 if one does not. Inputs are drawn by a seed; those of the first 40 are in the tests.
+Exit code 1 if one does not. Inputs are drawn by a seed; the first are in the tests. With `--out` the counts are written
+as they come, and another call with the same file goes on from them.
 """
 
 import argparse
@@ -16,6 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 from typer.testing import CliRunner
@@ -267,9 +269,9 @@ def command_line(command: str, words: list[str], folder: Path, *, fast: bool = T
     return [command, *words, "--out", str(folder / "out"), *(FAST if fast and command == "prune" else [])]
 
 
-def bad_inputs(folder: Path, number: int, seed: int = 0) -> Iterator[tuple[BadInput, Path]]:
+def bad_inputs(folder: Path, number: int, seed: int = 0, first: int = 0) -> Iterator[tuple[BadInput, Path]]:
     """Inputs of all kinds in turn, each with a folder of its own."""
-    for at in range(number):
+    for at in range(first, number):
         own = folder / str(at)
         own.mkdir()
         yield MAKERS[at % len(MAKERS)](random.Random(seed * 1_000_003 + at), own), own
@@ -304,22 +306,28 @@ def make_bundle(folder: Path) -> None:
 
 
 def main(number: int, seed: int, out: Path | None, write: Callable[[str], object] = sys.stdout.write) -> int:
-    counts: Counter[str] = Counter()
+    before = (
+        {"inputs": 0, "seed": seed, "kinds": {}} if out is None or not out.exists() else json.loads(out.read_text())
+    )
+    counts, seed, first = Counter[str](before["kinds"]), before["seed"], before["inputs"]
     with tempfile.TemporaryDirectory() as name:
         make_bundle(Path(name))
-        for given, folder in bad_inputs(Path(name), number, seed):
+        for at, (given, folder) in enumerate(bad_inputs(Path(name), number, seed, first), first + 1):
             found = problem(given, folder)
             counts[f"{given.kind.partition(':')[0]}: {'refused' if found is None else 'violation'}"] += 1
             if found is not None:
                 words = " ".join(word[:60] for word in given.words).replace(name, "…")
                 write(f"{given.kind}: {found.replace(name, '…')[:500]}\n    {words[:300]}\n")
+            if out is not None:
+                out.write_text(json.dumps(summary(counts, at, seed), indent=2) + "\n", encoding="utf-8")
     for kind, count in sorted(counts.items()):
         write(f"{count:>6}  {kind}\n")
+    return 1 if summary(counts, number, seed)["violations"] else 0
+
+
+def summary(counts: Counter[str], number: int, seed: int) -> dict[str, Any]:
     violations = sum(count for kind, count in counts.items() if kind.endswith("violation"))
-    if out is not None:
-        summary = {"inputs": number, "violations": violations, "seed": seed, "kinds": dict(sorted(counts.items()))}
-        out.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
-    return 1 if violations else 0
+    return {"inputs": number, "violations": violations, "seed": seed, "kinds": dict(sorted(counts.items()))}
 
 
 if __name__ == "__main__":
