@@ -23,7 +23,6 @@ from thresher.cli.console import (
 from thresher.cli.options import EncodeOptions, Force, Json, Quiet, RawSources, SettingsOptions, expand_options, option
 from thresher.errors import ConfigError
 from thresher.report.notes import print_note
-from thresher.report.progress_display import Display
 
 if TYPE_CHECKING:
     from thresher.data.summary import FieldPreview, FieldStatistics, Preview, TableStatistics
@@ -60,6 +59,8 @@ def encode(
     if out is None and not dry_run:
         raise ConfigError("No output folder. Use --out FOLDER, or --dry-run to only look at the data.")
     source = build_source(config)
+    from thresher.report.progress_display import Display
+
     Display(OPTIONS).columns(source)
     if out is None or dry_run:
         found = preview(source)

@@ -15,11 +15,11 @@ from thresher.cli.options import Imports, Json, Quiet, option
 from thresher.errors import BudgetError, ConfigError, FormatError
 from thresher.report.frontier import Frontier
 from thresher.report.notes import print_note
-from thresher.report.progress_display import Display
 
 if TYPE_CHECKING:
     from thresher.compact.layouts import ValueType
     from thresher.experiment.run.run_folder import Run
+    from thresher.report.progress_display import Display
 
 ENDINGS = {
     "bundle": "",
@@ -187,7 +187,7 @@ def _check_out(out: Path, to: str, *, force: bool) -> None:
 
 
 def _quantize(
-    source: Path, folder: Path, value_type: "ValueType", run: "Run | None", *, retrain: bool, progress: Display
+    source: Path, folder: Path, value_type: "ValueType", run: "Run | None", *, retrain: bool, progress: "Display"
 ) -> Details:
     """Write the bundle with quantized values; with a run, its AUC is measured on the run's data."""
     from thresher.experiment.quantize import quantize_bundle

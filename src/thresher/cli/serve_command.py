@@ -5,10 +5,10 @@ from typing import Annotated
 import typer
 
 from thresher._internal.registry import import_modules
+from thresher._internal.text import printable
 from thresher.cli.console import handle_errors
 from thresher.cli.options import Imports, Quiet, option
 from thresher.errors import ConfigError
-from thresher.report.notes import print_note
 from thresher.server.config import Engine, ServerConfig, parse_bundles
 
 LIMITS = "Limits"
@@ -70,5 +70,5 @@ def serve(
 
     if not quiet:
         where = f"unix socket {socket}" if socket else f"http://{host}:{port}"
-        print_note(f"{', '.join(config.bundles)} on {where}; Ctrl+C stops")
+        typer.echo(f"{printable(', '.join(config.bundles))} on {where}; Ctrl+C stops", err=True)  # without rich
     run_server(config)

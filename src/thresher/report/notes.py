@@ -5,11 +5,11 @@ from functools import cache
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-
 from thresher._internal.text import list_first, printable
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from thresher.data.encode.sources import DataSource
 
 
@@ -17,7 +17,9 @@ MIN_WIDTH = 40
 
 
 @cache  # notes must use the console of a running progress bar, which otherwise would be overwritten
-def stderr() -> Console:
+def stderr() -> "Console":
+    from rich.console import Console
+
     return Console(stderr=True, highlight=False, emoji=False)
 
 
@@ -28,7 +30,7 @@ def print_note(text: str, *, fold: bool = True) -> None:
     console.print(text, markup=False, soft_wrap=True)
 
 
-def fold_text(text: str, console: Console) -> str:
+def fold_text(text: str, console: "Console") -> str:
     """Text folded between words to the width of a terminal, each line indented like its first; unchanged elsewhere."""
     if not console.is_terminal:
         return text

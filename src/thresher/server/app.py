@@ -19,6 +19,7 @@ from thresher.server.bundles import BundleStore, ServedBundle
 from thresher.server.config import ServerConfig
 from thresher.server.decoding import content_kind, reply_kind
 from thresher.server.limits import Slots, read_body
+from thresher.server.memory import give_back, share_arena
 from thresher.server.metrics import CONTENT_TYPE, Metrics
 from thresher.server.openapi import openapi_document
 from thresher.server.page import page_routes
@@ -116,7 +117,9 @@ class Server:
         return json_response(openapi_document(self.store.bundles, self.config))
 
     async def load(self) -> None:
-        await run_in_threadpool(self.store.load_all)
+        share_arena()
+        self.store.load_all()  # not in a thread, which would leave a larger heap behind
+        give_back()
         for name, bundle in self.store.bundles.items():
             self.metrics.loaded_at.labels(name).set(bundle.loaded_at)
         self.ready = True
@@ -129,6 +132,7 @@ class Server:
                 for name, worked in await run_in_threadpool(self.store.reload_changed):
                     self.metrics.reloads.labels(name, "ok" if worked else "failed").inc()
                     self.metrics.loaded_at.labels(name).set(self.store.bundles[name].loaded_at)
+                    await run_in_threadpool(give_back)
             except Exception:
                 logger.exception("looking for changed bundles failed")
 

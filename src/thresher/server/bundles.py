@@ -161,7 +161,9 @@ def _load(name: str, folder: Path, version: Version, engine: Engine) -> ServedBu
     manifest = read_manifest(folder)
     predictor, used = _open_predictor(folder, manifest, engine)
     schema = read_schema(folder)
-    vocabularies = load_vocabularies(folder, schema, verify=False)  # read_manifest verified them
+    vocabularies: Sequence[IndexedVocabulary] | None = getattr(predictor, "vocabularies", None)
+    if vocabularies is None:
+        vocabularies = load_vocabularies(folder, schema, verify=False)  # read_manifest verified them
     parts = (predictor, vocabularies, DictRows(schema, vocabularies))
     bundle = ServedBundle(name, manifest, *parts, used, version, time.time(), folder_bytes(folder))
     predictor.predict_rows(bundle.encode([bundle.example_row()]))

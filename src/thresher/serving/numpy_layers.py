@@ -46,7 +46,7 @@ def deep_layers(network: Mapping[str, npt.NDArray[Any]]) -> list[DeepLayer]:
     for at, weight in weights:
         if weight is None or weight.ndim != 2:
             continue
-        bias: Floats = network[f"{prefix}.{at}.bias"]
+        bias: Floats = np.array(network[f"{prefix}.{at}.bias"])
         scale, norm = np.ones(len(weight), np.float32), f"{prefix}.{at + 1}"
         if f"{norm}.running_mean" in network:
             deviation = np.sqrt(network[f"{norm}.running_var"] + np.float32(1e-5))  # torch's default epsilon

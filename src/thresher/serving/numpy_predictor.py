@@ -51,10 +51,13 @@ class NumpyPredictor:
             check_finite(manifest.network_path, self.network)
         self.tables = manifest.load_tables(CompactTable.load)
         # read_manifest verified the checksums; read now, since the folder may be replaced before the first prediction
-        self._vocabularies = load_vocabularies(manifest.folder, self.schema, verify=False)
+        self.vocabularies = load_vocabularies(manifest.folder, self.schema, verify=False)
         # the parts may not fit each other
         with damaged_file(f"bundle {manifest.folder}", REMEDY), np.errstate(all="ignore"):
             self._layers = deep_layers(self.network)
+            # the layers are copies: without the rest of the file, its pages need not stay in memory
+            others = {name: value for name, value in self.network.items() if not name.startswith("deep_term.")}
+            self.network = {name: np.array(value) for name, value in others.items()}
             if manifest.verified:
                 self._predict_unknown()
 
@@ -78,14 +81,14 @@ class NumpyPredictor:
 
     @cached_property
     def _dict_rows(self) -> DictRows:
-        return DictRows(self.schema, self._vocabularies)
+        return DictRows(self.schema, self.vocabularies)
 
     @cached_property
     def encoder(self) -> "RowEncoder":
         """The encoder of data frames; it loads polars."""
         from thresher.data.encode.row_encoder import RowEncoder
 
-        return RowEncoder(self.schema, self._vocabularies)
+        return RowEncoder(self.schema, self.vocabularies)
 
     def predict(self, rows: Any) -> Floats | float:
         """Probabilities of raw rows: one dict (returns one number), a list of dicts, a polars or pandas frame."""
