@@ -72,11 +72,12 @@ clean:
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Mutates files of every kind of artefact and loads them; exit code 1 if one is accepted with other content or ends in a
-# raw exception, an abort, more than 5 seconds or too much memory.
+# raw exception, an abort, more than 5 seconds or too much memory. With OUT=file a second call goes on.
 fuzz: $(DEVELOPMENT)
 	PYTHONPATH=tests OMP_NUM_THREADS=1 $(BIN)/python -m fuzz.campaign $(or $(TIME),60) $(if $(SEED),--seed $(SEED)) $(if $(OUT),--out $(OUT))
 
 # Kills and power failures of prune, compare, encode, export and serve; exit code 1 if a resumed task ends with other
-# files. TIME is the limit for the recorded states in seconds; 300 processes are killed after that.
+# files. TIME is the limit for the recorded states in seconds; 300 processes are killed after that. With WORK=folder and
+# OUT=file a second call goes on with the states that were not tried.
 crash: $(DEVELOPMENT)
-	PYTHONPATH=tests OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 $(BIN)/python -m crash.campaign $(or $(TIME),600) $(if $(SEED),--seed $(SEED)) $(if $(OUT),--out $(OUT))
+	PYTHONPATH=tests OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 $(BIN)/python -m crash.campaign $(or $(TIME),600) $(if $(SEED),--seed $(SEED)) $(if $(OUT),--out $(OUT)) $(if $(WORK),--work $(WORK))
