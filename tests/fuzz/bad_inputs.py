@@ -94,11 +94,9 @@ def bad_table(chance: random.Random, folder: Path) -> BadInput:
             named = "x"
         case "not a number":
             table[at][3] = chance.choice(["abc", "1,5"[:1] + "x", "--", "1e5e5"])
-            options += ["--fields", "user,item", "--dense", "price"]
+            options += ["--fields", "user,item", "--set", 'data.dense=[{name="price"}]']
     path.write_bytes(text(table, delimiter, names).encode() if content is None else content)
     command = chance.choice(["encode", "prune", "compare"])
-    if "--dense" in options and command == "compare":  # which has no such option
-        command = "encode"
     return BadInput(f"table: {kind}", command_line(command, [str(path), *options], folder), named)
 
 
