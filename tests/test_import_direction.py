@@ -2,9 +2,8 @@
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
-
-import pytest
 
 import thresher
 
@@ -59,9 +58,19 @@ def module_name(path: Path) -> str:
 MODULES = {module_name(path) for path in FILES}
 
 
-def imports(path: Path, root: Path = ROOT) -> Iterator[tuple[str, bool]]:
+@cache
+def syntax_tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@cache
+def imports(path: Path, root: Path = ROOT) -> tuple[tuple[str, bool], ...]:
     """Every import of a file, wherever it stands, as (dotted name, whether it runs when the module is loaded)."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    return tuple(_find_imports(path, root))
+
+
+def _find_imports(path: Path, root: Path) -> Iterator[tuple[str, bool]]:
+    tree = syntax_tree(path)
     deferred = {
         id(node)
         for scope in ast.walk(tree)
@@ -103,18 +112,21 @@ def test_every_stage_is_on_the_map():
     assert min(places) >= 0, f"docs/architecture.md leaves out {LAYERS[places.index(-1)]}"
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: module_name(path) or "thresher")
-def test_imports_go_only_to_the_left(path):
-    module = module_name(path)
-    if not module:  # the top level offers names of all stages
-        return
-    place = LAYERS.index(stage(module))
-    for imported in own_imports(path):
-        assert LAYERS.index(stage(imported)) <= place, f"{module} imports {imported}, a later stage"
+def test_imports_go_only_to_the_left():
+    for path in FILES:
+        module = module_name(path)
+        for imported in own_imports(path) if module else ():  # the top level offers names of all stages
+            assert LAYERS.index(stage(imported)) <= LAYERS.index(stage(module)), (
+                f"{module} imports {imported}, a later stage"
+            )
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: module_name(path) or "thresher")
-def test_narrower_rules(path):
+def test_narrower_rules():
+    for path in FILES:
+        check_narrower_rules(path)
+
+
+def check_narrower_rules(path: Path) -> None:
     module = module_name(path)
     for imported in own_imports(path):
         if stage(imported) == stage(module):
@@ -135,13 +147,13 @@ def test_narrower_rules(path):
             assert package != "torch", f"{module} loads torch; reports and the server do without it"
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: module_name(path) or "thresher")
-def test_only_the_version_is_taken_from_the_top_level(path):
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ImportFrom) and node.module == "thresher":
-            assert {alias.name for alias in node.names} <= {*MODULES, "__version__"}
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "thresher":
-            assert node.attr == "__version__" or node.attr in MODULES
+def test_only_the_version_is_taken_from_the_top_level():
+    for path in FILES:
+        for node in ast.walk(syntax_tree(path)):
+            if isinstance(node, ast.ImportFrom) and node.module == "thresher":
+                assert {alias.name for alias in node.names} <= {*MODULES, "__version__"}, path
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "thresher":
+                assert node.attr == "__version__" or node.attr in MODULES, path
 
 
 def test_the_check_sees_imports_everywhere(tmp_path):

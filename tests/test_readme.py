@@ -93,10 +93,11 @@ MODULES = [
 ]
 
 
-@pytest.mark.parametrize("name", MODULES)
-def test_docstring_examples_run(name, tmp_path, monkeypatch):
+def test_docstring_examples_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert doctest.testmod(importlib.import_module(name), optionflags=FLAGS).failed == 0
+    results = {name: doctest.testmod(importlib.import_module(name), optionflags=FLAGS) for name in MODULES}
+    assert [name for name, result in results.items() if result.failed] == []
+    assert sum(result.attempted for result in results.values()) > 50
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
