@@ -58,3 +58,16 @@ def reads_of_test_split(monkeypatch):
     evaluate = retrain.evaluate
     monkeypatch.setattr(retrain, "evaluate", lambda *args, **more: reads.append(1) or evaluate(*args, **more))
     return reads
+
+
+@pytest.fixture(scope="module")
+def without_pictures():
+    """Empty files in place of pictures, which take longer to draw than small models to train."""
+    from matplotlib.figure import Figure
+
+    def save_nothing(figure: Figure, path: str | Path, **settings: object) -> None:
+        Path(path).write_bytes(b"")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Figure, "savefig", save_nothing)
+        yield

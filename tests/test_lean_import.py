@@ -21,30 +21,24 @@ HEAVY = [
 ]
 
 
-def loaded_after(code: str) -> dict[str, float | list[str]]:
-    probe = f"""
+def test_import_is_light():
+    """Who only attaches PEP to a model of their own needs neither files, nor figures, nor a command line."""
+    probe = """
 import json, sys, time
 import numpy, torch
 before = set(sys.modules)
+def loaded(): return sorted({m.split(".")[0] for m in set(sys.modules) - before})
 start = time.perf_counter()
-{code}
-seconds = time.perf_counter() - start
-print(json.dumps({{"seconds": seconds, "loaded": sorted({{m.split(".")[0] for m in set(sys.modules) - before}})}}))
+import thresher
+seconds, imported = time.perf_counter() - start, loaded()
+thresher.PepConfig(); thresher.UniformConfig()
+print(json.dumps({"seconds": seconds, "imported": imported, "configured": loaded()}))
 """
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
-    return json.loads(done.stdout)
-
-
-def test_import_is_light():
-    result = loaded_after("import thresher")
-    assert not set(HEAVY) & set(result["loaded"])
+    result = json.loads(done.stdout)
+    assert not set(HEAVY) & set(result["imported"])
     assert result["seconds"] < 1.0
-
-
-def test_configs_load_nothing_that_reads_draws_or_serves():
-    """Who only attaches PEP to a model of their own needs neither files, nor figures, nor a command line."""
-    result = loaded_after("import thresher; thresher.PepConfig(); thresher.UniformConfig()")
-    assert not (set(HEAVY) - {"numba"}) & set(result["loaded"])
+    assert not (set(HEAVY) - {"numba"}) & set(result["configured"])
 
 
 def test_the_server_loads_neither_torch_nor_what_reads_frames():

@@ -1,6 +1,7 @@
 """A small file of clicks, and the command line called in this process."""
 
 import random
+import re
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -86,8 +87,9 @@ def refused(thresher) -> Callable:
         result = thresher(*words, stdin=stdin)
         assert result.exit_code == 2, (result.exit_code, result.stdout, result.stderr)
         assert "Traceback" not in result.stderr
-        assert result.stderr.count("error:") == 1
-        return result.stderr[result.stderr.index("error:") :].strip()
+        _, *messages = re.split(r"^(?=error:)", result.stderr, flags=re.MULTILINE)
+        assert len(messages) == 1
+        return messages[0].strip()
 
     return call
 

@@ -2,14 +2,17 @@
 
 import os
 import resource
-import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from thresher._internal.settings import override
 from thresher.experiment.config import RunConfig
+
+pytestmark = pytest.mark.usefixtures("without_pictures")
 
 HEAD = "clicked,user_id,item_id,price\n"
 ROWS = "".join(f"{i % 2},u{i % 7},i{i % 11},{i}\n" for i in range(200))
@@ -200,26 +203,32 @@ def test_other_folders_are_not_changed(refused, thresher, clicks, tmp_path, fast
         assert [path.name for path in folder.iterdir()] == ["dear.txt"]
 
 
-def limited(max_bytes: int):
-    """A `preexec_fn` that limits the size of files, as on a full disk."""
-    return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (max_bytes, max_bytes))
+@pytest.fixture
+def limited(monkeypatch):
+    """`with limited(500):` files of this process cannot be larger, as on a full disk."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+
+    @contextmanager
+    def limit(max_bytes: int) -> Iterator[None]:
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (max_bytes, before[1]))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+    return limit
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="limits the size of files")
 @pytest.mark.parametrize("max_bytes", [500, 5_000, 30_000])
-def test_full_disk(tmp_path, clicks, fast, max_bytes, finished):
+def test_full_disk(tmp_path, clicks, fast, refused, limited, max_bytes, finished):
     """One message and no partial file; `finished` has filled the cache of compiled kernels, which is not limited."""
     out = tmp_path / "out"
-    done = subprocess.run(
-        [sys.executable, "-m", "thresher", "prune", clicks, "--out", out, "--budgets", "50", *fast],
-        preexec_fn=limited(max_bytes),
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
-    )
-    assert done.returncode == 2, done.stderr
-    assert "Traceback" not in done.stderr
-    assert "too large" in done.stderr
-    assert str(out) in done.stderr
+    with limited(max_bytes):
+        message = refused("prune", clicks, "--out", out, "--budgets", "50", *fast)
+    assert "too large" in message
+    assert str(out) in message
     assert not list(tmp_path.rglob("*.part*"))
 
 
@@ -242,17 +251,13 @@ def test_remedies_can_be_pasted_into_a_shell(refused, tmp_path):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="limits the size of files")
-def test_full_disk_while_predictions_are_written(finished, tmp_path):
+def test_full_disk_while_predictions_are_written(finished, tmp_path, refused, limited):
     lines = (f"u1,i1,{number}.5\n" for number in range(20_000))  # different prices, which no file format shortens
     (rows := tmp_path / "rows.csv").write_text("user_id,item_id,price\n" + "".join(lines))
     for name in ("out.parquet", "out.csv"):
-        out = tmp_path / name
-        done = subprocess.run(
-            [sys.executable, "-m", "thresher", "predict", finished.out / "bundles" / "50", rows, "--out", out, "--keep",
-             "price"], preexec_fn=limited(2_000), capture_output=True, text=True, check=False,
-            env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
-        )  # fmt: skip
-        assert done.returncode == 2, done.stderr
-        assert "Traceback" not in done.stderr
-        assert "cannot write" in done.stderr
+        with limited(2_000):
+            message = refused(
+                "predict", finished.out / "bundles" / "50", rows, "--out", tmp_path / name, "--keep", "price"
+            )
+        assert "cannot write" in message
         assert not list(tmp_path.glob("*out*"))

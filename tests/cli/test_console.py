@@ -35,24 +35,24 @@ def run(*words, **more):
     return subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, **more)
 
 
-def test_help_has_examples_and_imports_no_heavy_package():
+def test_help_has_examples_and_imports_no_heavy_package(thresher):
     code = (
         "import sys; from thresher.cli.app import app; print(sorted({'torch', 'polars', 'numba'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
     for verb in ("demo", "encode", "prune", "search", "retrain", "compare", "export", "predict", "show"):
-        printed = run(verb, "--help")
-        assert printed.returncode == 0
+        printed = thresher(verb, "--help")
+        assert printed.exit_code == 0
         assert "Examples" in printed.stdout
         assert f"thresher {verb}" in printed.stdout
 
 
-def test_version_and_usage_errors():
+def test_version_and_usage_errors(thresher):
     assert run("--version").stdout == f"thresher {__version__}\n"
-    unknown = run("prun")
-    assert unknown.returncode == 2
+    unknown = thresher("prun")
+    assert unknown.exit_code == 2
     assert "prune" in unknown.stderr
-    assert run("prune", "--no-such-flag").returncode == 2
+    assert thresher("prune", "--no-such-flag").exit_code == 2
 
 
 def test_bugs_keep_their_traceback(tmp_path):

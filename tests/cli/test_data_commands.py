@@ -8,6 +8,8 @@ import pytest
 from thresher.data.encode import user_files
 from thresher.data.table import EncodedTable
 
+pytestmark = pytest.mark.usefixtures("without_pictures")
+
 
 @pytest.fixture
 def damaged(clicks):

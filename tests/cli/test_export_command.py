@@ -10,6 +10,8 @@ from thresher.experiment import quantize
 from thresher.serving.bundle import open_bundle
 from thresher.serving.predictor import load_bundle
 
+pytestmark = pytest.mark.usefixtures("without_pictures")
+
 
 def test_export_a_bundle_of_a_run(finished, thresher, refused, tmp_path):
     out = tmp_path / "small"

@@ -9,6 +9,8 @@ from thresher.experiment.run.run_folder import Run
 from thresher.models.fm import DeepFmConfig, LogisticRegressionConfig
 from thresher.report.frontier import Frontier
 
+pytestmark = pytest.mark.usefixtures("without_pictures")
+
 
 def test_prune_output_and_files(finished):
     out = finished.out

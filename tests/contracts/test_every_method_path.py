@@ -18,6 +18,8 @@ from thresher.serving.predictor import load_bundle
 from thresher.training.fit import TrainingConfig
 from thresher.training.optimizers import OptimizerConfig
 
+pytestmark = pytest.mark.usefixtures("without_pictures")
+
 FAST = OptimizerConfig(learning_rate=1e-2)
 SMALLER = {"mgqe": {"num_centroids": 16, "num_rare_centroids": 4}}  # what does not fit a table of 500 rows
 CONFIG = RunConfig(
