@@ -19,16 +19,7 @@ import polars as pl
 
 from thresher._internal.forked import check_polars
 from thresher.data.config import BadRows
-from thresher.data.read.text_rows import (
-    LATIN_1,
-    LATIN_1_HINT,
-    NO_QUOTE,
-    QUOTE_HINT,
-    Parsed,
-    count_char,
-    inside_quotes,
-    parse_rows,
-)
+from thresher.data.read.text_rows import NO_QUOTE, QUOTE_HINT, Parsed, count_char, inside_quotes, not_utf_8, parse_rows
 from thresher.data.schema import FileFormat, SplitName
 from thresher.errors import DataError, FileFormatError
 
@@ -174,8 +165,7 @@ def _decode(data: bytes, path: Path, file_format: FileFormat) -> str:
     try:
         return data.decode(file_format.encoding)
     except UnicodeDecodeError as error:
-        problem = f"the column names are not UTF-8; {LATIN_1_HINT}"
-        raise FileFormatError(problem, file=path, line=1, settings=LATIN_1) from error
+        raise not_utf_8(path, 1, "the column names are not UTF-8") from error
 
 
 def _guess_delimiter(path: Path, line: str) -> str:

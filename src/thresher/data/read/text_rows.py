@@ -18,7 +18,6 @@ from thresher.kernels.compiling import kernel
 
 Skipped = list[tuple[int, str]]
 Parsed = tuple[pl.DataFrame, Sequence[int], Skipped]  # rows, the line of each, skipped rows with line and reason
-LATIN_1_HINT, LATIN_1 = 'if the file is Latin-1, set data.encoding = "latin-1"', {"data.encoding": "latin-1"}
 QUOTE_HINT, NO_QUOTE = 'set data.quote = ""', {"data.quote": ""}
 
 
@@ -86,7 +85,7 @@ def _parse_lines(data: bytes, first_line: int, file_format: FileFormat, path: Pa
     for at in np.flatnonzero(bad).tolist():
         line = first_line + at
         if broken[at] or nul[at]:
-            problem = _not_utf_8(path, line) if broken[at] else _nul_byte(path, line)
+            problem = not_utf_8(path, line) if broken[at] else _nul_byte(path, line)
         else:
             problem = _wrong_width(int(found[at]), file_format, path, line)
         if not skip:
@@ -108,9 +107,10 @@ def _wrong_width(found: int, file_format: FileFormat, path: Path, line: int) -> 
     return DataError(f"has {found} columns, expected {expected}; correct the line", file=path, line=line)
 
 
-def _not_utf_8(path: Path, line: int) -> DataError:
-    message = f"contains a byte that is not UTF-8; {LATIN_1_HINT}"
-    return FileFormatError(message, file=path, line=line, settings=LATIN_1)
+def not_utf_8(path: Path, line: int, problem: str = "contains a byte that is not UTF-8") -> DataError:
+    """The error for text in another encoding."""
+    hint = 'if the file is Latin-1, set data.encoding = "latin-1"'
+    return FileFormatError(f"{problem}; {hint}", file=path, line=line, settings={"data.encoding": "latin-1"})
 
 
 def _nul_byte(path: Path, line: int) -> DataError:
@@ -160,7 +160,7 @@ def _parse_quoted(data: bytes, first_line: int, file_format: FileFormat, path: P
         elif any("\0" in cell for cell in row):
             problem = _nul_byte(path, line)
         elif row and not data.isascii() and not _encodes("".join(row)):
-            problem = _not_utf_8(path, line)
+            problem = not_utf_8(path, line)
         if problem is not None and not skip:
             raise problem
         if problem is not None:
