@@ -10,6 +10,7 @@ from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 from training_toys import NUM_FEATURES, ToyBatch, ToySource, toy_model, toy_rows, toy_sources
 
+from thresher._internal.interrupts import SafeInterrupt, deferred_interrupts
 from thresher.errors import ThresherError
 from thresher.training.epoch import (
     STEPS_BETWEEN_CHECKS,
@@ -17,7 +18,6 @@ from thresher.training.epoch import (
     evaluate,
     train_epoch,
 )
-from thresher.training.interrupts import SafeInterrupt, deferred_interrupts
 from thresher.training.metrics import auc, logloss, rare_rows
 from thresher.training.optimizers import OptimizerConfig, build_optimizer
 from thresher.training.progress import StageProgress

@@ -40,6 +40,11 @@ def mapped_tables(folder: Path, over_bytes: int) -> Iterator[None]:
         _mapped.reset(token)
 
 
+def tables_are_mapped() -> bool:
+    """Whether large tables that are created now are mapped files."""
+    return _mapped.get() is not None
+
+
 def new_zeros(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
     """A table of zeros on the default device; on the CPU, large tables use memory only for pages that are written."""
     num_bytes = torch.Size(shape).numel() * dtype.itemsize

@@ -78,10 +78,14 @@ class Processes:
 
     def copy_from_first_(self, values: Tensor) -> Tensor:
         """The first process's values, in place."""
+        return self.copy_from_(0, values)
+
+    def copy_from_(self, rank: int, values: Tensor) -> Tensor:
+        """The values of one process, in place."""
         import torch.distributed as distributed
 
         with _lost_processes():
-            distributed.broadcast(values, distributed.get_global_rank(self.group, 0), group=self.group)
+            distributed.broadcast(values, distributed.get_global_rank(self.group, rank), group=self.group)
         return values
 
     def gather(self, values: Tensor) -> Tensor:
@@ -164,10 +168,14 @@ def _lost_processes() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        raise ProcessLostError(
-            f"another process of this training ended or cannot be reached ({str(error).splitlines()[0]}). Look for its "
-            "error message, then resume the run with the same number of processes"
-        ) from error
+        raise process_lost(f" or cannot be reached ({str(error).splitlines()[0]})") from error
+
+
+def process_lost(reason: str = "") -> ProcessLostError:
+    return ProcessLostError(
+        f"another process of this training ended{reason}. Look for its error message, then resume the run with the "
+        "same number of processes"
+    )
 
 
 class OwnState(nn.Module):

@@ -6,6 +6,7 @@ bit-identical outputs as long as its threshold is 0. `weight` gives the pruned v
 
 import sys
 import weakref
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
@@ -89,6 +90,9 @@ class AttachedModule(PepEmbedding):
     @row_gradients.setter
     def row_gradients(self, value: bool) -> None:
         self.sparse = value
+
+    def row_tables(self) -> Sequence[nn.Parameter]:
+        return []  # a model may also read or change the table as a whole
 
     def score_histogram(self) -> ScoreHistogram:
         histogram = super().score_histogram()

@@ -15,6 +15,7 @@ from thresher.errors import ConfigError
 if TYPE_CHECKING:
     from thresher._internal.processes import Processes
     from thresher.kernels.distinct import DistinctIds
+    from thresher.kernels.score_histogram import SharedCounts
 
 Role = Literal["embeddings", "thresholds", "choices"]
 """Roles of parameters. The optimizer has a group with its own rate and decay for each; all others are `network`."""
@@ -73,6 +74,14 @@ class EmbeddingConfig:
         return {name: registered.config for name, registered in embedding_registry.entries().items()}
 
 
+@dataclass(frozen=True)
+class SharedRecords:
+    """Records of rows in memory that the processes of a machine share, together with the table."""
+
+    counts: "SharedCounts"
+    from_clock: Tensor  # of `PrunedRows`
+
+
 class RowGradients:
     """Mixin for modules whose tables can have row-sparse gradients (only the rows of a batch), used by `RowAdam`."""
 
@@ -87,12 +96,19 @@ class RowGradients:
         """The table of whose rows this module keeps records that follow their updates; None if it keeps none."""
         return None
 
+    def row_tables(self) -> Sequence[nn.Parameter]:
+        """Parameters `[N, …]` of which only updates of the rows of a batch write; processes of a machine share them."""
+        return []
+
     def known_pruned(self, ids: Tensor) -> Tensor | None:
         """Which rows `ids` `[U]` are recorded as all 0; None without such records."""
         return None
 
     def expect_updates(self, ids: Tensor, pruned: Tensor) -> None:
         """Rows `ids` `[U]` are about to be updated, also those that another process looked up."""
+
+    def share_records(self, shared: SharedRecords | None) -> None:
+        """From now on, keep the records in memory that other processes share; None: keep them here."""
 
     def unite_records(self, processes: "Processes") -> None:
         """Share records of rows that processes looked up without training on them."""

@@ -184,7 +184,7 @@ class PepEmbedding(RowRecords, RowEmbedding):
                 function=self.threshold_function.name,
                 pruned_rows=self._known_pruned_rows() if by_feature and omit_pruned else None,
             )
-        if self.training and self._score_histogram is not None:
+        if self.training and self._score_histogram is not None and self._shared_records is None:
             self._score_histogram.expect_changes(live.ids, distinct.ids)
         return rows, live
 
@@ -250,6 +250,10 @@ class PepEmbedding(RowRecords, RowEmbedding):
     def storage_bytes(self) -> int:
         """Bytes of the whole table and its thresholds, which the search needs; compact tables are smaller."""
         return (self.raw_weight.numel() + self.thresholds.numel()) * BYTES_PER_VALUE
+
+    def row_tables(self) -> Sequence[nn.Parameter]:
+        by_feature = self.granularity.rows == "feature" and self.thresholds.requires_grad
+        return [self.raw_weight, self.thresholds] if by_feature else [self.raw_weight]
 
     def parameter_groups(self) -> Mapping[Role, Sequence[nn.Parameter]]:
         return {"embeddings": [self.raw_weight], "thresholds": [self.thresholds]}

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from thresher._internal.processes import OwnState
+from thresher.embeddings.base import SharedRecords
 
 if TYPE_CHECKING:
     from thresher._internal.processes import Processes
@@ -28,6 +29,7 @@ class RowRecords(OwnState):
     row_gradients: bool
     _pruned_rows: "PrunedRows | None"
     _score_histogram: "ScoreHistogram | None"
+    _shared_records: SharedRecords | None = None
 
     @property
     def raw_weight(self) -> nn.Parameter:
@@ -55,6 +57,7 @@ class RowRecords(OwnState):
                 used,
                 function=self.threshold_function.name,
                 padding_id=self.padding_id,
+                shared=None if self._shared_records is None else self._shared_records.counts,
             )
             self._score_histogram = known
         return known
@@ -64,7 +67,8 @@ class RowRecords(OwnState):
 
         known = self._pruned_rows
         if known is None or not (known.weight is self.raw_weight and known.deviation is self.thresholds):
-            self._pruned_rows = known = PrunedRows(self.raw_weight, self.thresholds)
+            shared = None if self._shared_records is None else self._shared_records.from_clock
+            self._pruned_rows = known = PrunedRows(self.raw_weight, self.thresholds, shared)
         return known
 
     @property
@@ -78,11 +82,11 @@ class RowRecords(OwnState):
     def expect_updates(self, ids: Tensor, pruned: Tensor) -> None:
         if self._score_histogram is not None:
             self._score_histogram.expect_changes(ids)
-        if self._records_pruned_rows:
+        if self._records_pruned_rows and self._shared_records is None:
             self._known_pruned_rows().record(ids, pruned, float(self.clock))
 
     def unite_records(self, processes: "Processes") -> None:
-        if self._records_pruned_rows:
+        if self._records_pruned_rows and self._shared_records is None:
             processes.min_(self._known_pruned_rows().up_to_date().from_clock)
 
     @property
@@ -94,12 +98,20 @@ class RowRecords(OwnState):
         own = self.seen.clone()
         processes.unite_(self.seen)
         if self._score_histogram is not None:
-            others = (self.seen & ~own).nonzero().squeeze(1)
-            self._score_histogram.expect_changes(others[:0], others)
+            new = self.seen & ~own
+            if (shared := self._shared_records) is not None:  # lookups add no row to the histogram
+                new = torch.zeros_like(own)
+                new[shared.counts.rows] = self.seen[shared.counts.rows]
+            rows = new.nonzero().squeeze(1)
+            self._score_histogram.expect_changes(rows[:0], rows)
 
     def forget_row_records(self) -> None:
         """Call this if rows were updated that this process did not look up: they are counted again."""
         self._pruned_rows = self._score_histogram = None
+
+    def share_records(self, shared: SharedRecords | None) -> None:
+        self._shared_records = shared
+        self.forget_row_records()
 
     def accept_row_update(self) -> None:
         """An optimizer updated only rows of the last gradients, although it wrote the whole tensors."""

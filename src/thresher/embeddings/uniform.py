@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from thresher.embeddings.base import BYTES_PER_VALUE, EmbeddingConfig, RowEmbedding, new_table
@@ -49,6 +49,9 @@ class UniformEmbedding(RowEmbedding):
         if not self.row_gradients:
             return functional.embedding(distinct.ids, self.weight), distinct
         return lookup_rows(self.weight, distinct), distinct
+
+    def row_tables(self) -> Sequence[nn.Parameter]:
+        return [self.weight]
 
     def num_parameters(self) -> int:
         return self.weight.numel()

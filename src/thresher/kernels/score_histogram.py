@@ -4,7 +4,8 @@ A score is `g⁻¹(|v|) − deviation`; an entry is kept while its score is abov
 a pass over the table. Tickets use the exact top k (`top_scores.py`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -34,6 +35,15 @@ _UNCOUNTED, _COUNTED, _CHANGING = 0, 1, 2
 _CHUNKS_PER_THREAD = 2
 
 
+@dataclass(frozen=True)
+class SharedCounts:
+    """The histogram of a table that several processes update: each counts some rows, and the sum is the histogram."""
+
+    row_states: npt.NDArray[np.int8]  # [N], the same memory in all processes
+    rows: slice  # counted by this process at a look
+    total: Callable[[Tensor], Tensor]  # the sum over all processes
+
+
 class ScoreHistogram:
     """Counts `[NUM_BINS]` of the scores of one table; rows never seen in training are not counted.
 
@@ -52,25 +62,27 @@ class ScoreHistogram:
         *,
         function: Literal["softplus", "sigmoid"] = "softplus",
         padding_id: int | None = None,
+        shared: SharedCounts | None = None,
     ) -> None:
         self.weight, self.deviation, self.seen, self.function = weight, deviation, seen, function
         self.deviation_rows, self.padding_id = deviation_rows, padding_id
         self._counts = torch.zeros(NUM_BINS, dtype=torch.int64)
-        self._row_states = np.zeros(weight.shape[0], np.int8)
+        self._shared, self._rows = shared, slice(0, weight.shape[0]) if shared is None else shared.rows
+        self._row_states = np.zeros(weight.shape[0], np.int8) if shared is None else shared.row_states
         self._any_changing = False
         self._versions: tuple[int, int] | None = None
 
     def counts(self) -> Tensor:
         if self._versions != self._current_versions():
             self._count_all()
-        elif self._any_changing:
-            rows = np.flatnonzero(self._row_states == _CHANGING)
+        elif self._any_changing or self._shared is not None:
+            rows = np.flatnonzero(self._row_states[self._rows] == _CHANGING) + self._rows.start
             self._row_states[rows] = _UNCOUNTED
             rows = rows[self.seen.cpu().numpy()[rows] & (rows != self.padding_id)]
             self._row_states[rows] = _COUNTED
             self._add(torch.from_numpy(rows), 1)
             self._any_changing = False
-        return self._counts
+        return self._counts if self._shared is None else self._shared.total(self._counts)
 
     def count_all_next(self) -> None:
         """Call when rows changed that were not expected to: some optimizers do not mark tensors as written."""
@@ -105,9 +117,9 @@ class ScoreHistogram:
         self._versions = self._current_versions()
         self._any_changing = False
         self._counts.zero_()
-        rows = np.flatnonzero(self.counted_rows())
+        rows = np.flatnonzero(self.counted_rows()[self._rows]) + self._rows.start
         self._add(torch.from_numpy(rows), 1)
-        self._row_states[:] = _UNCOUNTED
+        self._row_states[self._rows] = _UNCOUNTED
         self._row_states[rows] = _COUNTED
 
     def counted_rows(self) -> npt.NDArray[np.bool_]:

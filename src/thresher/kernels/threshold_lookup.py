@@ -22,20 +22,22 @@ class PrunedRows:
     """Per row of `weight` `[N, D]` the lowest clock at which it was found to be all 0 (∞: never).
 
     Such a row stays 0 at every higher clock until its values or thresholds change, and they do not change, since a
-    pruned row gets no gradient. For thresholds with a row per feature.
+    pruned row gets no gradient. For thresholds with a row per feature. Processes that share the table also share
+    `from_clock`, float32 `[N]`.
     """
 
-    def __init__(self, weight: Tensor, deviation: Tensor) -> None:
-        self.weight, self.deviation = weight, deviation
-        self.from_clock = torch.full((weight.shape[0],), torch.inf, device=weight.device)
+    def __init__(self, weight: Tensor, deviation: Tensor, from_clock: Tensor | None = None) -> None:
+        self.weight, self.deviation, self._shared = weight, deviation, from_clock is not None
+        empty = torch.empty(weight.shape[0], device=weight.device) if from_clock is None else from_clock
+        self.from_clock = empty.fill_(torch.inf)
         self._versions = self._current_versions()
-        self._records, self._any_recorded = True, False
+        self._records, self._any_recorded = True, self._shared
 
     def forget(self) -> None:
         """Call when whole tensors changed: some optimizers do not mark them as written."""
         if self._any_recorded:
             self.from_clock.fill_(torch.inf)
-        self._any_recorded = False
+        self._any_recorded = self._shared  # also by another process
 
     def up_to_date(self) -> "PrunedRows":
         """These records, empty if a dense optimizer step or a loaded state wrote the whole table."""

@@ -49,6 +49,9 @@ class LinearTerm(RowGradients, nn.Module):
     def dense_gradients_reason(self) -> str | None:
         return None if type(self.weights) is nn.Embedding else "the first-order weights are pruned"
 
+    def row_tables(self) -> Sequence[nn.Parameter]:
+        return list(self.weights.parameters()) if type(self.weights) is nn.Embedding else []
+
     def parameter_groups(self) -> Mapping[Role, Sequence[nn.Parameter]]:
         has_groups = hasattr(self.weights, "parameter_groups")  # a pruned table declares its own
         return {} if has_groups else {"embeddings": list(self.weights.parameters())}

@@ -48,6 +48,7 @@ class MaskSearchController:
     """A `TrainingController` that steps a mask search; by default with the task's Adam, for warm-up and plan."""
 
     stage: ClassVar[str]  # in progress display and checkpoint
+    only_reads_tables: ClassVar[bool] = False  # so that processes of one machine may share them
 
     def __init__(
         self,
@@ -73,7 +74,14 @@ class MaskSearchController:
             "budgets": [str(budget) for budget in self.task.budgets],
             "tables": {name: asdict(table.config) for name, table in self.search.tables.items()},
         }
-        self.task.train(self.optimizer, self, stage=self.stage, settings=settings, max_epochs=self.max_epochs)
+        self.task.train(
+            self.optimizer,
+            self,
+            stage=self.stage,
+            settings=settings,
+            max_epochs=self.max_epochs,
+            share_tables=self.only_reads_tables,
+        )
         return self.search.tickets_so_far
 
     @property

@@ -58,6 +58,7 @@ class SearchTask:
         stage: str,
         settings: Mapping[str, Any],
         max_epochs: int,
+        share_tables: bool = False,
     ) -> None:
         """Train the model until the controller has finished, as `run_epochs` does."""
         run_epochs(
@@ -72,6 +73,7 @@ class SearchTask:
             folder=self.folder,
             progress=self.progress,
             should_stop=self.should_stop,
+            share_tables=share_tables,
         )
 
     def save(self, ticket: Ticket) -> None:

@@ -209,6 +209,7 @@ class ThresholdController(MaskSearchController):
     """PEP's search in Thresher's training loop."""
 
     stage = "search"
+    only_reads_tables = True
     search: Searcher
 
     def __init__(self, task: SearchTask) -> None:

@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from thresher._internal.mapped_tensors import copy_into_, copy_of
+from thresher._internal.processes import current_processes
 from thresher.training.checkpoint import Checkpoint
 
 ENTRIES_PER_STEP = 1 << 22
@@ -24,14 +25,18 @@ class WeightAverage:
     def __init__(self, model: nn.Module, average_decay: float) -> None:
         self.average_decay = average_decay
         self.num_steps, self.num_pending = 0, 0
-        self._weights = {
-            name: tensor.detach()
+        self._tensors = {
+            name: tensor
             for name, tensor in (*model.named_parameters(), *model.named_buffers())
             if tensor.is_floating_point()
         }
         self._buffers = [name for name, _ in model.named_buffers() if name in self._weights]
         self._mean = {name: copy_of(tensor) for name, tensor in self._weights.items()}
         self._steps_between = 1 + sum(tensor.numel() for tensor in self._mean.values()) // ENTRIES_PER_STEP
+
+    @property
+    def _weights(self) -> dict[str, Tensor]:
+        return {name: tensor.detach() for name, tensor in self._tensors.items()}
 
     def after_step(self) -> None:
         """Call this after every optimizer step."""
@@ -45,9 +50,11 @@ class WeightAverage:
         if self.num_pending:
             self._update()
         held = {name: copy_of(tensor) for name, tensor in self._weights.items()}
+        _wait_for_all()  # tables may be in memory that the processes share
         copy_into_(self._weights, self._mean)
         try:
             yield
+            _wait_for_all()
         finally:
             copy_into_(self._weights, held)
 
@@ -65,3 +72,8 @@ class WeightAverage:
             mean = self._mean[name]
             mean.copy_(torch.where(mean.isfinite(), mean, self._weights[name]))
         self.num_pending = 0
+
+
+def _wait_for_all() -> None:
+    if (processes := current_processes()) is not None:
+        processes.wait()

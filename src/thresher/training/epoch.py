@@ -101,6 +101,8 @@ def train_epoch(
         if exchange is not None:
             loss = exchange(loss, 0 if stop is None else stop())
         optimizer.step()
+        if exchange is not None:
+            exchange.finish_step()
         running.add(epoch, step, loss, weight)
         if on_step is not None and on_step(step, loss):
             break

@@ -200,6 +200,7 @@ def fit(
         watch=watch,
         progress=progress,
         should_stop=should_stop,
+        share_tables=True,
     )
     stopping = controller.stopping
     stopping.restore_best_(model)

@@ -15,7 +15,7 @@ from thresher.errors import ConfigError
 from thresher.kernels.distinct import find_distinct, is_ascending
 from thresher.kernels.rows import collect_rows, row_gradient
 
-_NO_GRADIENT, _DENSE = -2.0, -1.0
+NO_GRADIENT, DENSE = -2.0, -1.0
 """In place of the number of rows of a sparse gradient."""
 
 
@@ -44,20 +44,30 @@ class GradientExchange:
             loss = loss.cpu()
         own = [_kind(parameter.grad) for parameter in self._parameters]
         header = torch.tensor([*own, float(loss), float(stop)], dtype=torch.float64)
-        every = self._gather(header)  # [P, parameters + 2]
+        every = self._share_gradients(header)  # [P, parameters + 2]
         kinds, self.stop = every[:, :-2].amax(0).tolist(), int(every[:, -1].max())
         dense: dict[torch.dtype, list[nn.Parameter]] = defaultdict(list)
         for number, (parameter, kind) in enumerate(zip(self._parameters, kinds, strict=True)):
             if kind >= 0:
                 counts = every[:, number].clamp_min(0).long()
-                if bool((every[:, number] == _DENSE).any()):
+                if bool((every[:, number] == DENSE).any()):
                     raise ConfigError("a table has row-sparse gradients in one process and dense ones in another")
                 self._sum_rows(parameter, counts.tolist())
-            elif kind == _DENSE:
+            elif kind == DENSE:
                 dense[parameter.dtype].append(parameter)
         for parameters in dense.values():
             self._sum_dense(parameters)
         return every[:, -2].sum().to(loss.dtype)
+
+    def finish_step(self) -> None:
+        """Call this after the optimizer's step."""
+
+    def complete_states(self) -> None:
+        """Call this in all processes before the optimizer's state is read: each may hold a part of it."""
+
+    def _share_gradients(self, header: Tensor) -> Tensor:
+        """The headers of all processes; a subclass may share more."""
+        return self._gather(header)
 
     def _sum_dense(self, parameters: list[nn.Parameter]) -> None:
         for parameter in parameters:
@@ -72,7 +82,7 @@ class GradientExchange:
             gradient.copy_(total.view_as(gradient))
 
     def _sum_rows(self, parameter: nn.Parameter, counts: list[int]) -> None:
-        ids, values = _rows_of(parameter)
+        ids, values = rows_of(parameter)
         pruned = next((found for one in self._records[parameter] if (found := one.known_pruned(ids)) is not None), None)
         sent = ids if pruned is None else torch.where(pruned, ~ids, ids)  # a negative number: this row is all 0
         size = max(counts)
@@ -105,11 +115,12 @@ def _make_distinct_(parameter: nn.Parameter) -> None:
 
 def _kind(gradient: Tensor | None) -> float:
     if gradient is None:
-        return _NO_GRADIENT
-    return float(gradient._nnz()) if gradient.is_sparse else _DENSE
+        return NO_GRADIENT
+    return float(gradient._nnz()) if gradient.is_sparse else DENSE
 
 
-def _rows_of(parameter: nn.Parameter) -> tuple[Tensor, Tensor]:
+def rows_of(parameter: nn.Parameter) -> tuple[Tensor, Tensor]:
+    """Ids `[U]` and values `[U, …]` of its gradient."""
     gradient = parameter.grad
     if gradient is None:
         return torch.empty(0, dtype=torch.int64, device=parameter.device), parameter.new_empty(0, *parameter.shape[1:])

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from thresher._internal.interrupts import Interrupts, SafeInterrupt, deferred_interrupts
 from thresher._internal.processes import current_processes
 from thresher.errors import TimeLimitReached
 from thresher.training.averaging import WeightAverage
@@ -18,10 +19,10 @@ from thresher.training.checkpoint import Record, isolated_rng, weights_digest
 from thresher.training.devices import tiny_numbers_as_zero
 from thresher.training.epoch import evaluate, train_epoch
 from thresher.training.gradient_exchange import GradientExchange
-from thresher.training.interrupts import Interrupts, SafeInterrupt, deferred_interrupts
 from thresher.training.metrics import Metrics
 from thresher.training.progress import Progress, StageProgress
 from thresher.training.run_state import INITIAL_WEIGHTS, RunState, TrainingController
+from thresher.training.shared_tables import exchanged_gradients
 
 if TYPE_CHECKING:
     from thresher.data.batches.batches import BatchSource
@@ -47,6 +48,7 @@ def run_epochs(
     watch: "Mapping[str, BatchSource] | None" = None,
     progress: Progress | None = None,
     should_stop: Callable[[], bool] | None = None,
+    share_tables: bool = False,
 ) -> tuple[tuple[Record, ...], float]:
     """Train until the controller has finished; returns the records of all epochs and the seconds of training.
 
@@ -60,6 +62,7 @@ def run_epochs(
             record per epoch. Training resumes from an existing checkpoint.
         watch: further splits to evaluate after each epoch, for the record only.
         should_stop: called after every step; if it returns True, a checkpoint is written and `TimeLimitReached` raised.
+        share_tables: whether processes of one machine may share tables (`SharedTables`).
     """
     run_settings = {**settings, "seed": seed, "num_steps": len(data.train), "num_rows": data.train.num_rows}
     run_settings = json.loads(json.dumps(run_settings, default=str))  # tuples and paths as read from a checkpoint
@@ -71,10 +74,11 @@ def run_epochs(
         progress, stage=title or stage, max_epochs=max_epochs, num_steps=len(data.train),
         epoch_share=getattr(data.train, "epoch_share", 1.0),
     )  # fmt: skip
-    with isolated_rng(), deferred_interrupts() as interrupts:
+    with isolated_rng(), deferred_interrupts() as interrupts, ExitStack() as sharing:
         run.start(seed)
+        exchange = sharing.enter_context(exchanged_gradients(model, optimizer, processes, share_tables=share_tables))
+        run.exchange = exchange
         show.report(epoch=run.epoch, step=run.step, **controller.progress())
-        exchange = None if processes is None else GradientExchange(model, processes)
         loop = _Loop(run, data, show, interrupts, exchange, watch or {}, should_stop)
         try:
             while not controller.finished:

@@ -7,7 +7,7 @@ serves a whole model.
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal, overload
+from typing import Any, Literal, Protocol, overload
 
 import torch
 from torch import Tensor
@@ -20,6 +20,16 @@ from thresher.kernels.row_adam_step import RowAdamSettings, RowAdamState, catch_
 
 CATCH_UP_ENTRIES = 1 << 17
 """Entries that are caught up at a time: few enough for the temporaries to stay in the cache."""
+
+
+class SharedRows(Protocol):
+    """Tables and states in memory that several processes share."""
+
+    def part_of(self, parameter: Tensor) -> slice:
+        """The rows that this process catches up."""
+
+    def wait(self) -> None:
+        """Wait until all processes are here."""
 
 
 class RowAdam(torch.optim.Optimizer):
@@ -53,6 +63,7 @@ class RowAdam(torch.optim.Optimizer):
             "second_moment": second_moment,
         }  # fmt: skip
         super().__init__(params, defaults)
+        self.shared: SharedRows | None = None
         for group in self.param_groups:
             _check(group)
 
@@ -162,16 +173,21 @@ class RowAdam(torch.optim.Optimizer):
     @torch.no_grad()
     def catch_up(self) -> None:
         """Apply all deferred momentum and weight decay. Call this before whole tables are read, e.g. to evaluate."""
+        if self.shared is not None:
+            self.shared.wait()
         for group in self.param_groups:
             for parameter in group["params"]:
                 state = self.state.get(parameter, {})
                 if "touched_at" not in state:
                     continue
-                touched_at, step = state["touched_at"].squeeze(1), state["step"]
-                due = ((touched_at > 0) & (touched_at < step)).nonzero().squeeze(1)
+                part = slice(0, None) if self.shared is None else self.shared.part_of(parameter)
+                touched_at, step = state["touched_at"].squeeze(1)[part], state["step"]
+                due = ((touched_at > 0) & (touched_at < step)).nonzero().squeeze(1) + part.start
                 table = _by_rows(parameter)
                 for rows in torch.split(due, max(1, CATCH_UP_ENTRIES // table.shape[1])):
                     catch_up_rows_(table, rows, _row_adam_state(state), step, _settings(group, 1.0))
+        if self.shared is not None:
+            self.shared.wait()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Like torch's, but integer state stays integer (torch casts all state to the parameter's type)."""

@@ -26,6 +26,7 @@ from thresher.training.checkpoint import (
     unpack_optimizer_,
 )
 from thresher.training.epoch import RunningLoss
+from thresher.training.gradient_exchange import GradientExchange
 from thresher.training.metrics import Metrics
 
 CHECKPOINT = "checkpoint.safetensors"
@@ -65,6 +66,7 @@ class RunState:
     settings: dict[str, Any]
     folder: Path | None
     processes: Processes | None = None
+    exchange: GradientExchange | None = None
 
     def __post_init__(self) -> None:
         self.path = None if self.folder is None else self.folder / CHECKPOINT
@@ -107,6 +109,8 @@ class RunState:
         if self.processes is not None:
             unite_seen(self.model, self.processes)
             generators = self.processes.gather_objects(generators[0])
+        if self.exchange is not None:
+            self.exchange.complete_states()
         if not self.writes:
             return
         checkpoint = Checkpoint(
