@@ -195,7 +195,7 @@ def bad_option(chance: random.Random, folder: Path) -> BadInput:
     )  # fmt: skip
     name, _, rest = option.partition(" ")
     bad = {"--set data.split_seed=": "x", "--seed": "x", "-d": "0.5", "--seeds": "0", "--budgets": "0"}
-    if option == "--set training.batch_size=" and odd.isdigit():
+    if option == "--set training.batch_size=" and (odd.isdigit() or odd == "0x10"):  # TOML knows hexadecimal numbers
         odd = "-7"  # a batch may be larger than the data
     value = rest + bad.get(option, odd)
     words = [str(good), name, value] if name == "--label" else [str(good), "--label", "clicked", name, value]
