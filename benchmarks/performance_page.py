@@ -81,10 +81,10 @@ for AutoInt (paper: 1.24). Steps are slowest when pruning starts, before rows ar
 
 The time of a step grows with the table only through cache misses: {widths} (`benchmarks/speed/scaling.py`).
 
-Deep models multiply each distinct vector of a batch once if a vector occurs at four or more positions on average and D is
-at least 32. In MovieLens-1M's shape a vector occurs at {once["places_over_distinct_movielens-1m"]:.1f} positions: a training step is then {once["everywhere_over_once_deepfm_movielens-1m"]:.2f} times as fast for DeepFM and {once["everywhere_over_once_autoint_movielens-1m"]:.2f}
-times for AutoInt, and with D = 128 {once["everywhere_over_once_deepfm_movielens-1m-wide"]:.2f} and {once["everywhere_over_once_autoint_movielens-1m-wide"]:.2f} times. In Criteo's shape a vector occurs at {once["places_over_distinct_criteo"]:.1f} positions, so every
-position is multiplied (`benchmarks/speed/distinct_vectors.py`).
+Deep models apply their first layers once to each distinct vector of a batch, and not once to each position, if a vector
+occurs at four or more positions on average and D is at least 32. In MovieLens-1M's shape a vector occurs at {once["places_over_distinct_movielens-1m"]:.1f} positions: a training step is then {once["everywhere_over_once_deepfm_movielens-1m"]:.2f} times as fast for DeepFM and {once["everywhere_over_once_autoint_movielens-1m"]:.2f}
+times for AutoInt, and with D = 128 {once["everywhere_over_once_deepfm_movielens-1m-wide"]:.2f} and {once["everywhere_over_once_autoint_movielens-1m-wide"]:.2f} times. In Criteo's shape a vector occurs at {once["places_over_distinct_criteo"]:.1f} positions, so the
+layers are applied to every position (`benchmarks/speed/distinct_vectors.py`).
 
 ## Whole search at Criteo's size
 

@@ -61,10 +61,11 @@ def test_the_page_starts_with_the_verdicts_and_links_them_to_their_sections(sett
     assert len(linked) >= 4
     assert set(linked) <= anchors
     assert (
-        "| yes | FM on MovieLens-1M, time of searching for five sizes: DartsEmb takes 5.0 (1) times as long as PEP "
-        "with one search per size, 3.0 (1) times with one search per set of candidates |"
+        "| yes | FM on MovieLens-1M, time of searching for five sizes, compared with PEP: DartsEmb with one search per "
+        "size takes 5.0 (1) times as long, with one search per set of candidates 3.0 (1) times |"
     ) in verdicts
-    assert "| in part | Search over training at Criteo's shape under FM, DeepFM, AutoInt: 1.25×" in verdicts
+    assert "| in part | Time of a search step divided by that of a training step, at Criteo's shape, for " in verdicts
+    assert "for FM, DeepFM, AutoInt: 1.25×" in verdicts
     assert "## Lottery ticket\n\nPaper: Figure 8;" in text
     assert "\n- **Holds:** One search serves all sizes." in text
 

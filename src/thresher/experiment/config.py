@@ -48,8 +48,8 @@ class RunConfig:
     retraining."""
     own_first_order: int | None = None
     """Number of first-order weights that a bundle stores, in int8; the other features of a field share one weight. A
-    number above the features stores all in int8. Absent: all in float32, except for budgets such as `1MB bundle`, which
-    store as many as fit. Not together with `embedding.first_order`."""
+    number larger than the number of features stores all in int8. Absent: all in float32, except for budgets such as
+    `1MB bundle`, which store as many as fit. Not together with `embedding.first_order`."""
     max_auc_drop: float | None = None
     """Instead of `budgets`: by how much validation AUC may fall against the dense model, such as 0.001. Several sizes
     are searched, and the smallest within this drop is recommended."""
@@ -71,8 +71,8 @@ class RunConfig:
     in a short trial (with effort `paper`: in the retraining of the smallest ticket), else 0."""
     distill_search: bool | None = None
     """Whether the search trains on soft labels, too. Absent: if retraining does (with effort `paper`: where
-    distillation helps, a second search is run on soft labels, and its tickets are used if the smallest is better by as
-    much again)."""
+    distillation helps, a second search is run on soft labels, and its tickets are used if the smallest is better by
+    another 0.001)."""
     num_teachers: int = 1
     """Dense models of each kind whose predictions are averaged, each with its own seed. More give better soft labels.
     Each costs another dense training, even if hard labels turn out to be better."""
