@@ -71,7 +71,8 @@ def test_safe_csv_holds_no_formulas(finished, thresher, refused, tmp_path):
     bundle, rows = finished.out / "bundles" / "50", tmp_path / "rows.parquet"
     notes = ["=1+2", "-5", "-5e-3", "@sum", "plain", None, "+x", "\tx", "1=1"]
     frame = pl.read_csv(finished.source).head(9).with_columns(pl.Series("=note", notes))
-    frame.write_parquet(rows)
+    lists, categories = pl.concat_list("=note").alias("lists"), pl.col("=note").cast(pl.Categorical).alias("categories")
+    frame.with_columns(lists, categories).write_parquet(rows)
     words = ["predict", bundle, rows, "--keep", "=note", "--out"]
     assert thresher(*words, tmp_path / "a.csv", "--safe-csv").exit_code == 0
     written = pl.read_csv(tmp_path / "a.csv", infer_schema=False)
@@ -80,6 +81,10 @@ def test_safe_csv_holds_no_formulas(finished, thresher, refused, tmp_path):
     assert thresher(*words, tmp_path / "b.csv").exit_code == 0
     assert pl.read_csv(tmp_path / "b.csv", infer_schema=False)["=note"].to_list() == notes
     assert "--safe-csv" in refused(*words, tmp_path / "a.parquet", "--safe-csv")
+    assert thresher("predict", bundle, rows, "--keep", "lists,categories", "--safe-csv").stdout.splitlines()[1:3] == [
+        f"'=1+2,'=1+2,{probability}" if at == 0 else f"-5,-5,{probability}"
+        for at, probability in enumerate(written["probability"].head(2))
+    ]
 
 
 def test_predict_reads_parquet_and_keeps_columns(finished, thresher, refused, tmp_path):

@@ -152,18 +152,19 @@ def _write_file(frames: Iterable["pl.DataFrame"], out: Path, *, as_json: bool, s
 
 
 def _write_frame(frame: "pl.DataFrame", file: IO[str], *, as_json: bool, header: bool) -> None:
+    file.write(frame.write_ndjson() if as_json else _flat(frame).write_csv(include_header=header))
+
+
+def _flat(frame: "pl.DataFrame") -> "pl.DataFrame":
+    """With one text for each list and each date, as CSV needs."""
     import polars as pl
 
     from thresher.data.read.column_values import temporal_text
 
-    if as_json:
-        file.write(frame.write_ndjson())
-        return
     lists = [name for name, kind in frame.schema.items() if isinstance(kind, pl.List)]
     flat = frame.with_columns(pl.col(name).cast(pl.List(pl.String)).list.join("|") for name in lists)
     # dates are written in the form the model reads
-    flat = flat.with_columns(temporal_text(flat[name]) for name, kind in flat.schema.items() if kind.is_temporal())
-    file.write(flat.write_csv(include_header=header))
+    return flat.with_columns(temporal_text(flat[name]) for name, kind in flat.schema.items() if kind.is_temporal())
 
 
 def _without_formulas(frame: "pl.DataFrame") -> "pl.DataFrame":
@@ -171,12 +172,12 @@ def _without_formulas(frame: "pl.DataFrame") -> "pl.DataFrame":
     import polars as pl
 
     def quoted(rows: pl.DataFrame) -> pl.DataFrame:
-        texts = pl.col(pl.String)
+        texts = pl.col(pl.String, pl.Categorical, pl.Enum).cast(pl.String)
         runs = texts.str.contains(FORMULA) & ~texts.str.contains(NUMBER)
         return rows.with_columns(pl.when(runs).then(pl.lit("'") + texts).otherwise(texts).name.keep())
 
     names = quoted(pl.DataFrame({"name": frame.columns}))["name"]
-    return quoted(frame).rename(dict(zip(frame.columns, names, strict=True)))
+    return quoted(_flat(frame)).rename(dict(zip(frame.columns, names, strict=True)))
 
 
 def _write_parquet(frames: Iterator["pl.DataFrame"], path: Path) -> None:
