@@ -1,13 +1,15 @@
 """Tables in memory that two processes share: the results of tables that each holds itself, bit for bit."""
 
+import os
 import socket
 import time
+from pathlib import Path
 
 import pytest
 import torch
 
 from processes import run_in_processes
-from thresher._internal.host_memory import HostMemory
+from thresher._internal.host_memory import HostMemory, _mapped
 from thresher._internal.processes import Processes, training_together
 from thresher.data.batches.batches import TensorBatches
 from thresher.embeddings.method_registry import build_embedding
@@ -99,9 +101,6 @@ def search_both_ways(rank):
         assert all(torch.equal(value, other) for value, other in zip(shared, alone, strict=True)), case
         if was_shared:
             found.append(shared)
-    assert HostMemory.of(Processes.of(), 1000) is not None
-    socket.gethostname = lambda: f"machine-{rank}"
-    assert HostMemory.of(Processes.of(), 1000) is None
     return found
 
 
@@ -110,6 +109,36 @@ def test_a_search_on_shared_tables_equals_one_on_copies():
     first, second = run_in_processes(search_both_ways)
     for values, others in zip(first, second, strict=True):
         assert all(torch.equal(value, other) for value, other in zip(values, others, strict=True))
+
+
+def num_open_files():
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def make_memory(rank):
+    processes, num_files = Processes.of(), num_open_files()
+    memory = HostMemory.of(processes, 1000)
+    assert memory is not None
+    memory.close()
+    del memory
+    gethostname, socket.gethostname = socket.gethostname, lambda: f"machine-{rank}"
+    assert HostMemory.of(processes, 1000) is None
+    socket.gethostname = gethostname
+    delattr(os, "pidfd_open" if rank else "memfd_create")  # as in a Python that was built on an old system
+    assert HostMemory.of(processes, 1000) is None
+    assert num_open_files() == num_files
+
+
+def test_no_memory_is_shared_by_several_machines_or_where_the_system_has_none():
+    run_in_processes(make_memory)
+
+
+def test_the_memory_of_another_process_with_the_same_number_is_refused(tmp_path):
+    """In another container, a process may have the number of the first one, and any other file open."""
+    (tmp_path / "file").write_bytes(b"text")
+    for num_bytes in (4, 4096):
+        with pytest.raises(OSError, match="another machine"):
+            _mapped(str(tmp_path / "file"), num_bytes, b"0123")
 
 
 def train_until_the_second_fails(rank):

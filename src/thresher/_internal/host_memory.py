@@ -51,14 +51,20 @@ class HostMemory:
         every = processes.gather_objects((os.getpid(), own, num_bytes, token, socket.gethostname()))
         pid, file, size, token, host = every[0]
         memory, files = None, list[int]()
-        if file >= 0 and host == socket.gethostname():
+        if _is_supported() and file >= 0 and host == socket.gethostname():
             with suppress(OSError):
                 memory = _mapped(f"/proc/{pid}/fd/{file}", size, token)
-                files += [os.pidfd_open(one[0]) for rank, one in enumerate(every) if rank != processes.rank]
+                for rank, one in enumerate(every):
+                    if rank != processes.rank:
+                        files.append(os.pidfd_open(one[0]))
         failed = processes.any(len(files) < processes.size - 1)
         if own >= 0:
             os.close(own)
-        return None if failed or memory is None else cls(processes, memory, files)
+        if failed or memory is None:
+            for opened in files:
+                os.close(opened)
+            return None
+        return cls(processes, memory, files)
 
     def zeros(self, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
         """The next part of the memory; `bytes_of` is what it takes."""
@@ -98,12 +104,16 @@ def bytes_of(shape: tuple[int, ...], dtype: torch.dtype) -> int:
 
 def _is_supported() -> bool:
     """Stores must reach other processes in their order, which x86 promises."""
-    return sys.platform == "linux" and platform.machine() == "x86_64"
+    # a Python that was built for an old glibc, as those of conda and uv may be, has no memfd_create
+    has_functions = hasattr(os, "memfd_create") and hasattr(os, "pidfd_open")
+    return has_functions and sys.platform == "linux" and platform.machine() == "x86_64"
 
 
 def _mapped(path: str, num_bytes: int, token: bytes) -> mmap.mmap:
     """The memory of another process; raises if it cannot be opened, or belongs to a process of another machine."""
     with Path(path).open("r+b", buffering=0) as file:
+        if os.fstat(file.fileno()).st_size != num_bytes:  # mmap would raise a ValueError
+            raise OSError("another machine")
         memory = mmap.mmap(file.fileno(), num_bytes)
     if memory[num_bytes - _PAGE : num_bytes - _PAGE + len(token)] != token:
         raise OSError("another machine")
