@@ -14,6 +14,7 @@ def share_arena() -> None:
 
 def give_back() -> None:
     """Give free memory back to the system, and look for cycles among later objects only."""
+    gc.unfreeze()  # a bundle that was replaced may contain cycles
     gc.collect()
     gc.freeze()
     _call("malloc_trim", 0)
