@@ -4,6 +4,7 @@ Two all-reduced histograms give the highest score that is not kept. Ties go to t
 index of the whole table; if some of them are kept, the last one is found by bisection over all positions.
 """
 
+import math
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
@@ -18,7 +19,9 @@ from thresher.kernels.top_scores import ScoresInMemory, key_chunks, kth_key, sco
 def global_top_masks(
     shards: Sequence[Shard], shapes: Mapping[str, tuple[int, int]], num_kept: int, add_up: Callable[[Tensor], Tensor]
 ) -> tuple[list[Tensor], float]:
-    """Masks of the shards of this process, and the highest score that is not kept; all processes must call it.
+    """Masks of the shards of this process, and the highest score that is not kept (−∞ if all are).
+
+    All processes must call it.
 
     Args:
         shapes: table name → shape of the whole table, for all tables in their order.
@@ -27,6 +30,7 @@ def global_top_masks(
     counted = [shard for shard in shards if shard.counted]
     sizes = [rows * width for rows, width in shapes.values()]
     cut = kth_key(counted, min(num_kept + 1, sum(sizes)), add_up)
+    threshold = score_of(cut) if num_kept < sum(sizes) else -math.inf
     masks = [torch.zeros(shard.shape, dtype=torch.bool) for shard in shards]
     ties = [torch.zeros(shard.shape[0], dtype=torch.int64) for shard in shards]  # per row
     for index, start, stop, keys in key_chunks(shards):
@@ -35,7 +39,7 @@ def global_top_masks(
     above = sum(int(mask.count_nonzero()) for mask, shard in zip(masks, shards, strict=True) if shard.counted)
     num_tied = num_kept - int(add_up(torch.tensor(above)))
     if num_tied == 0:
-        return masks, score_of(cut)
+        return masks, threshold
     starts = dict(zip(shapes, accumulate(sizes, initial=0), strict=False))
     tied = [
         _Ties(shard, starts[shard.table], shapes[shard.table][1], cut, rows)
@@ -54,7 +58,7 @@ def global_top_masks(
         if start <= row < stop:
             kept[row - start, column:] = False
         masks[index][start:stop].logical_or_(kept)
-    return masks, score_of(cut)
+    return masks, threshold
 
 
 class _Ties:
