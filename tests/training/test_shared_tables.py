@@ -1,6 +1,7 @@
 """Tables in memory that two processes share: the results of tables that each holds itself, bit for bit."""
 
 import os
+import signal
 import socket
 import time
 from pathlib import Path
@@ -12,6 +13,7 @@ from processes import run_in_processes
 from thresher._internal.host_memory import HostMemory, _mapped
 from thresher._internal.processes import Processes, training_together
 from thresher.data.batches.batches import TensorBatches
+from thresher.data.batches.split_batches import SplitBatches
 from thresher.embeddings.method_registry import build_embedding
 from thresher.embeddings.pep import PepConfig
 from thresher.errors import NonFiniteError, ProcessLostError
@@ -20,8 +22,11 @@ from thresher.models.fm import FmConfig
 from thresher.models.model_registry import build_model
 from thresher.search.searcher import Searcher
 from thresher.training.averaging import WeightAverage
+from thresher.training.checkpoint import Checkpoint
 from thresher.training.epoch import evaluate, train_epoch
+from thresher.training.fit import TrainingConfig, fit
 from thresher.training.optimizers import OptimizerConfig, build_optimizer
+from thresher.training.row_adam import RowAdam
 from thresher.training.shared_tables import SharedTables, exchanged_gradients
 
 SIZES, STEPS, BATCH = [40, 30, 50], 12, 64
@@ -163,3 +168,25 @@ def test_a_process_that_fails_ends_the_others():
     start = time.monotonic()
     run_in_processes(fail)
     assert time.monotonic() - start < 100
+
+
+def interrupt_the_first(rank, folder):
+    """Ctrl-C reaches one process after all of them agreed to go on."""
+    model, _, batches = new_training()
+    step, steps = RowAdam.step, iter(range(1, 100))
+
+    def step_and_interrupt(optimizer):
+        step(optimizer)
+        if next(steps) == 5 and rank == 0:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    RowAdam.step = step_and_interrupt
+    config = TrainingConfig(max_epochs=2, optimizer=OptimizerConfig(updates="rows"))
+    with training_together(Processes.of()), pytest.raises(KeyboardInterrupt):
+        fit(model, SplitBatches(train=batches, validation=batches), config, seed=0, folder=folder)
+    return next(steps) - 1
+
+
+def test_an_interrupt_stops_all_processes_after_the_same_step(tmp_path):
+    assert run_in_processes(interrupt_the_first, tmp_path) == [6, 6]
+    assert Checkpoint.load(tmp_path / "checkpoint.safetensors").metadata["step"] == 6

@@ -149,11 +149,11 @@ class _Loop:
         return TIME_LIMIT if self.should_stop is not None and unfinished and self.should_stop() else 0
 
     def stop_if_requested(self, reason: int | None = None) -> None:
-        """Raise if there is a reason to stop: the one that all processes agreed on, or one of this process."""
+        """Raise if there is a reason to stop: the one that all processes agreed on, or that of a single process."""
         reason = self.stop_reason() if reason is None else reason
-        if reason == INTERRUPTED:
+        if reason == INTERRUPTED:  # an interrupt that came after they agreed stops all of them after the next step
             self.interrupts.pending = True
-        self.interrupts.raise_if_pending()
+            self.interrupts.raise_if_pending()
         if reason == TIME_LIMIT:
             place = f"in epoch {self.run.epoch}, step {self.run.step} ({self.show.state.stage})"
             raise TimeLimitReached(f"time limit reached {place}")
