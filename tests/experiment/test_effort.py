@@ -102,6 +102,17 @@ def test_given_settings_are_used_and_absent_ones_follow_the_preset():
     assert (tuned.optimizer.learning_rate, tuned.patience, tuned.max_epochs) == (0.0005, 4, 9)
 
 
+@pytest.mark.parametrize("post_training", [False, True])
+def test_rewound_tickets_are_trained_in_full_and_at_a_higher_rate_on_soft_labels(post_training):
+    training = TrainingConfig(max_epochs=30, patience=5, optimizer=OptimizerConfig(learning_rate=0.0005))
+    own = {"effort": "best", "search": SearchConfig(), "training": training, "post_training": post_training}
+    settings = StageSettings(**own, rewind="initial" if post_training else None)
+    assert (settings.start, settings.resolved_rewind) == ("dense", "initial")
+    assert settings.retraining_config(20, STEPS, soft_labels=False) == training
+    faster = replace(training, optimizer=replace(training.optimizer, learning_rate=0.0015))
+    assert settings.retraining_config(20, STEPS, soft_labels=True) == faster
+
+
 @pytest.mark.parametrize(("given", "raised"), [(0.0001, 0.0003), (0.002, 0.003), (0.003, 0.003), (0.01, 0.01)])
 def test_rates_are_raised_to_a_highest_one_and_higher_ones_are_kept(given, raised):
     optimizer = OptimizerConfig(learning_rate=given)

@@ -174,19 +174,21 @@ class StageSettings:
     def retraining_config(
         self, dense_epochs: float | None, steps_per_epoch: int, *, soft_labels: bool
     ) -> TrainingConfig:
-        """Settings for training a ticket: those of `[training]`, changed by the effort and by `[retraining]`."""
+        """Settings for training a ticket: those of `[training]`, changed by the effort.
+
+        `[retraining]` counts if the ticket continues from the search.
+        """
         preset = PRESETS[self.effort] if self.start == "dense" else None
-        given, config = self.retraining, self.training
-        if self.resolved_rewind != "final":
-            given = RetrainingConfig()
-            if not soft_labels:  # a model that is trained anew on hard labels memorises them at a higher rate
-                return config
+        config, continues = self.training, self.resolved_rewind == "final"
+        if not continues and not soft_labels:  # trained anew on hard labels, a model memorises them at a higher rate
+            return config
+        given = self.retraining if continues else RetrainingConfig()
         factor, patience, max_epochs = given.learning_rate_factor, given.patience, given.max_epochs
-        if self.post_training:
+        if self.post_training and continues:
             max_epochs = max_epochs or 0
         if preset is not None and factor is None:
             factor = preset.rate_factor(config.optimizer.learning_rate, soft_labels=soft_labels)
-        if preset is not None and self.resolved_rewind == "final":
+        if preset is not None and continues:
             patience = preset.patience if patience is None else patience
             dense_epochs = dense_epochs or UNKNOWN_DENSE_EPOCHS
             epochs = training_length(preset.retraining_share, dense_epochs, steps_per_epoch)

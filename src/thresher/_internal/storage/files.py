@@ -1,4 +1,9 @@
-"""Atomic files and folders, exclusive locks, private folders for a while, and JSON files."""
+"""Atomic files and folders, exclusive locks, temporary private folders, and JSON files.
+
+A file or folder is written under a temporary name beside its destination, then renamed, so an interrupted write never
+damages the destination, and neither does a power failure (`durable`). Its temporary files are removed by the next write
+to the same destination.
+"""
 
 import glob
 import json
@@ -200,7 +205,10 @@ def _report_write_errors(path: Path) -> Iterator[None]:
 
 @contextmanager
 def private_folder(purpose: str) -> Iterator[Path]:
-    """A new folder that only this user can read; it is removed at the end."""
+    """A new folder in the system's temporary directory that only this user can read; it is removed at the end.
+
+    It is named after its process and locked, so that the next process can remove those of killed ones.
+    """
     _remove_left(purpose)
     with tempfile.TemporaryDirectory(prefix=f"thresher-{purpose}-{os.getpid()}-") as name, exclusive_lock(Path(name)):
         yield Path(name)
