@@ -66,9 +66,12 @@ def serve(
         shutdown_seconds=shutdown_seconds,
         access_log=access_log and not quiet,
     )
-    from thresher.server.run import run_server
+    from thresher.server.run import run_server, serve_instead
 
     if not quiet:
         where = f"unix socket {socket}" if socket else f"http://{host}:{port}"
         typer.echo(f"{printable(', '.join(config.bundles))} on {where}; Ctrl+C stops", err=True)  # without rich
-    run_server(config)
+    if imports:
+        run_server(config)  # in this process, which has imported the modules
+    else:
+        serve_instead(config)

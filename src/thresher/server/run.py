@@ -1,30 +1,29 @@
-"""Start the server: one process, or several workers on one socket."""
+"""Start the server: one process, or several workers on one socket.
+
+`serve_instead` replaces the process of the command line, whose libraries take 10 MB that a server does not need.
+"""
 
 import os
 import stat
-from importlib import import_module
+import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 from thresher._internal.extras import missing_extra
-from thresher.errors import ConfigError
+from thresher._internal.text import printable
+from thresher.errors import ConfigError, ThresherError
 from thresher.server.config import ServerConfig
 from thresher.server.metrics import remove_shared, share_metrics
 
 KEEP_ALIVE_SECONDS = 65  # longer than the idle time of common proxies, so that they close connections, not the server
 
 
+PROGRAM = "import sys; sys.path[:] = {paths!r}; from thresher.server.run import main; sys.exit(main())"
+
+
 def run_server(config: ServerConfig) -> None:
     """Serve until a signal ends the process. Bundles are checked first, so that errors appear before workers start."""
-    try:
-        for package in ("starlette", "msgspec", "uvicorn"):
-            import_module(package)
-    except ImportError as error:
-        raise missing_extra("the server", error.name, "serve") from error
-    from thresher.serving.manifest import read_manifest
-
-    for folder in config.bundles.values():
-        read_manifest(Path(folder), verify=config.workers > 1)  # a single process verifies when it loads
-    _remove_stale_socket(config.socket)
+    _check(config, verify=config.workers > 1)  # a single process verifies when it loads
     config.to_environment()
     metrics = share_metrics() if config.workers > 1 else None
     try:
@@ -32,6 +31,45 @@ def run_server(config: ServerConfig) -> None:
     finally:
         if metrics is not None:
             remove_shared(metrics)
+
+
+def serve_instead(config: ServerConfig) -> None:
+    """Check the bundles, and replace this process by a server. Windows cannot: there the server runs inside."""
+    if os.name != "posix":
+        run_server(config)
+        return
+    _check(config, verify=True)
+    config.to_environment()
+    program = PROGRAM.format(paths=sys.path)
+    os.execv(sys.executable, [sys.executable, *_interpreter_options(), "-c", program])
+
+
+def main() -> int:
+    """The replaced process: serve what the environment says; returns the exit code."""
+    try:
+        run_server(ServerConfig.from_environment())
+    except ThresherError as error:
+        sys.stderr.write(f"error: {printable(str(error))}\n")
+        return 2
+    except KeyboardInterrupt:  # uvicorn has ended the requests in progress
+        return 130
+    return 0
+
+
+def _interpreter_options() -> list[str]:
+    return [f"-W{option}" for option in sys.warnoptions]
+
+
+def _check(config: ServerConfig, *, verify: bool) -> None:
+    """Raise if a package is missing, if a bundle is damaged, or if the path of the socket is taken."""
+    for package in ("starlette", "msgspec", "uvicorn"):
+        if find_spec(package) is None:
+            raise missing_extra("the server", package, "serve")
+    from thresher.serving.manifest import read_manifest
+
+    for folder in config.bundles.values():
+        read_manifest(Path(folder), verify=verify)
+    _remove_stale_socket(config.socket)
 
 
 def _run(config: ServerConfig) -> None:
