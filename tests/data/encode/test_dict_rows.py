@@ -1,6 +1,7 @@
 """Dicts are encoded as the same values in a frame."""
 
 import math
+import pickle
 
 import numpy as np
 import polars as pl
@@ -9,7 +10,7 @@ import pytest
 from thresher.data.encode.dict_rows import DictRows, NotPlainError
 from thresher.data.encode.row_encoder import RowEncoder, Vocabulary
 from thresher.data.schema import DenseColumn, Field, Label, Schema
-from thresher.data.vocabulary.indexed_vocabulary import IndexedVocabulary
+from thresher.data.vocabulary.indexed_vocabulary import IndexedVocabulary, Spelling
 from thresher.data.vocabulary.value_index import ValueIndex
 from thresher.serving.request_rows import rows_to_frame
 
@@ -100,3 +101,11 @@ def test_many_rows_of_a_frame_are_found_by_the_kernels():
 def test_rows_without_a_column_are_left_to_the_frame():
     with pytest.raises(NotPlainError):
         make_encoders()[2].encode([{"plain": "3"}])
+
+
+def test_an_encoder_of_one_column_can_be_pickled():
+    schema = Schema(fields=(Field(name="flag", size=3),), label=Label(column="clicked"))
+    index = ValueIndex.build(VALUES["flag"], [1, 2])
+    vocabulary = IndexedVocabulary(index=index, size=3, spelling=Spelling(), has_missing=False)
+    rows = pickle.loads(pickle.dumps(DictRows(schema, [vocabulary])))
+    assert rows.encode([{"flag": "false"}, {"flag": "other"}]).ids.tolist() == [[2], [0]]

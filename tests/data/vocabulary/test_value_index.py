@@ -1,3 +1,5 @@
+import copy
+import pickle
 import random
 
 import numpy as np
@@ -73,6 +75,19 @@ def test_all_fields_are_found_together(numba, num_rows, request):
         assert found.reshape(-1).tolist() == expected
     with pytest.raises(TypeError):
         lookup.find([*texts[1:], None])
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda lookup: pickle.loads(pickle.dumps(lookup))])
+def test_a_copy_of_a_used_lookup_reads_arrays_of_its_own(copied):
+    texts = TEXTS["decimal"]
+    built = ValueIndex.build(texts, range(1, len(texts) + 1))
+    index = ValueIndex({name: np.array(array) for name, array in built.arrays.items()}, built.base)
+    lookup = FieldLookup([index], [0])
+    expected = lookup.find(texts).tolist()
+    other = copied(lookup)
+    for array in index.arrays.values():
+        array[:] = 0
+    assert other.find(texts).tolist() == expected != lookup.find(texts).tolist()
 
 
 def test_an_empty_index_knows_nothing():

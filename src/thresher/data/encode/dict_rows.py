@@ -130,9 +130,11 @@ class TextFields:
 
 def _getter(keys: Sequence[Any]) -> Callable[[Any], tuple[Any, ...]]:
     """A function that gives the items of these keys as a tuple."""
-    if len(keys) == 1:
-        return lambda row: (row[keys[0]],)
-    return itemgetter(*keys) if keys else lambda row: ()
+    return itemgetter(*keys) if len(keys) > 1 else partial(_items, tuple(keys))
+
+
+def _items(keys: Sequence[Any], row: Any) -> tuple[Any, ...]:
+    return tuple(row[key] for key in keys)
 
 
 def _find_feature(field: Field, vocabulary: IndexedVocabulary) -> Any:

@@ -60,9 +60,12 @@ class TextBlob:
 class FieldLookup:
     """Looks up the texts of rows in the indexes of their fields; adds the offset of each field."""
 
-    def __init__(self, indexes: Sequence["ValueIndex"], offsets: Sequence[int]) -> None:
+    def __init__(self, indexes: Sequence["ValueIndex"], offsets: Sequence[int] | npt.NDArray[np.int32]) -> None:
         self.indexes = tuple(indexes)  # the kernel has the addresses of their arrays
         self._offsets = np.array(offsets, np.int32)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FieldLookup, (self.indexes, self._offsets)  # addresses are those of this process and these arrays
 
     def find(self, texts: Sequence[str]) -> npt.NDArray[np.int32]:
         """Ids `[n, F]` of texts, row by row. Raises TypeError if one of them is not a text."""
