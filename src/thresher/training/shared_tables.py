@@ -1,8 +1,9 @@
 """SharedTables: tables with row updates in memory that the processes of one machine share.
 
 Each process looks up its part of a batch, and updates its part of the table: a row is updated once, not once in every
-process. Results are those of `GradientExchange`, bit for bit: gradients are added in the same order. The state of the
-optimizer stays in each process, where it has huge pages, and holds the rows that the process updates.
+process. Rows are added in the order of `GradientExchange`. Dense gradients, too, if there are two processes: then results
+are the same bit for bit. The state of the optimizer stays in each process, where it has huge pages, and holds the rows
+that the process updates.
 """
 
 from collections.abc import Iterator
