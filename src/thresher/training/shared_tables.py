@@ -1,7 +1,7 @@
 """SharedTables: tables with row updates in memory that the processes of one machine share.
 
 Each process looks up its part of a batch, and updates its part of the table: a row is updated once, not once in every
-process. Rows are added in the order of `GradientExchange`. Dense gradients, too, if there are two processes: then results
+process. Rows are added in the order of `GradientExchange`, and so are dense gradients of two processes: their results
 are the same bit for bit. The state of the optimizer stays in each process, where it has huge pages, and holds the rows
 that the process updates.
 """
