@@ -9,7 +9,7 @@ All but `paper` start the search from the trained dense model; `fast` and `stand
 search's own values.
 Lengths are shares of the dense training's epochs, so that they suit data that needs twenty epochs and data that needs
 one; short trainings end inside a long epoch. A setting given in the config is used as it is; a preset decides only
-the settings that are absent.
+the settings that are absent. `[retraining]` is for tickets that continue from the search, so `best` does not read it.
 """
 
 from dataclasses import dataclass, replace
