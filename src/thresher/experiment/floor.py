@@ -21,7 +21,7 @@ from thresher.training.metrics import auc_difference
 NO_EMBEDDING = "no embedding"
 """The label of the floor's point."""
 RATE_FACTOR, MIN_DELTA = 3.0, 1e-4
-MOST_STEPS, FEWEST_EPOCHS = 20_000, 2
+FEWEST_EPOCHS, MOST_EPOCHS, MOST_STEPS = 2, 200, 20_000
 """Limits of the floor's training: on data with a long epoch, more would cost more than the dense training."""
 
 
@@ -31,11 +31,11 @@ def floor_training(config: TrainingConfig, steps_per_epoch: int) -> TrainingConf
     A linear term needs more epochs than an embedding, and bears a higher rate; a third of its epochs would only raise
     its AUC by a few ten-thousandths.
 
-    >>> [floor_training(TrainingConfig(), steps).max_epochs for steps in (500, 8_000, 50_000)]
-    [40, 2, 2]
+    >>> [floor_training(TrainingConfig(), steps).max_epochs for steps in (10, 500, 50_000)]
+    [200, 40, 2]
     """
     optimizer = replace(config.optimizer, learning_rate=RATE_FACTOR * config.optimizer.learning_rate)
-    max_epochs = max(FEWEST_EPOCHS, MOST_STEPS // steps_per_epoch)
+    max_epochs = min(MOST_EPOCHS, max(FEWEST_EPOCHS, MOST_STEPS // steps_per_epoch))
     min_delta = max(MIN_DELTA, config.min_delta)
     return replace(config, max_epochs=max_epochs, patience=1, min_delta=min_delta, optimizer=optimizer)
 

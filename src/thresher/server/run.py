@@ -6,6 +6,7 @@
 import os
 import stat
 import sys
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -18,11 +19,17 @@ from thresher.server.metrics import remove_shared, share_metrics
 KEEP_ALIVE_SECONDS = 65  # longer than the idle time of common proxies, so that they close connections, not the server
 
 
+PACKAGES = ("starlette", "msgspec", "uvicorn")
 PROGRAM = "import sys; sys.path[:] = {paths!r}; from thresher.server.run import main; sys.exit(main())"
 
 
 def run_server(config: ServerConfig) -> None:
     """Serve until a signal ends the process. Bundles are checked first, so that errors appear before workers start."""
+    try:
+        for package in PACKAGES:
+            import_module(package)
+    except ImportError as error:  # also of a package that one of them needs
+        raise missing_extra("the server", error.name, "serve") from error
     _check(config, verify=config.workers > 1)  # a single process verifies when it loads
     config.to_environment()
     metrics = share_metrics() if config.workers > 1 else None
@@ -62,7 +69,7 @@ def _interpreter_options() -> list[str]:
 
 def _check(config: ServerConfig, *, verify: bool) -> None:
     """Raise if a package is missing, if a bundle is damaged, or if the path of the socket is taken."""
-    for package in ("starlette", "msgspec", "uvicorn"):
+    for package in PACKAGES:  # not imported here: this process may be replaced
         if find_spec(package) is None:
             raise missing_extra("the server", package, "serve")
     from thresher.serving.manifest import read_manifest
