@@ -1,8 +1,8 @@
 """The curve that decides: AUC over total cost, in units of the dense training, for efforts and other ways to prune.
 
-    python benchmarks/run.py benchmarks/experiments/movielens-1m/*/{effort,cost}-*.toml
+    python benchmarks/run.py benchmarks/experiments/{movielens-1m/*,criteo-small/fm}/{effort,cost}-*.toml
     python benchmarks/post_training.py --fine-tune benchmarks/temporary/movielens-1m/fm/effort-standard/*
-    python benchmarks/cost_curve.py        # from the results: docs/images/cost.svg and the tables in docs/search.md
+    python benchmarks/cost_curve.py   # from the results: docs/images/cost.svg and the tables in docs/search_results.md
 
 Cost is CPU time of all training, the dense training and the model without an embedding included, ÷ that of the dense
 training of the same run, of all its sizes together. Post-training costs the dense training and one pass.
@@ -20,7 +20,12 @@ from thresher._internal.storage.files import read_json
 from thresher.errors import ConfigError
 from thresher.search.budget import Budget
 
-MODELS = {"fm": ("FM", ("20k", "6541")), "deepfm": ("DeepFM", ("8604",)), "autoint": ("AutoInt", ("9000",))}
+MODELS = {
+    "movielens-1m/fm": ("FM", ("20k", "6541")),
+    "movielens-1m/deepfm": ("DeepFM", ("8604",)),
+    "movielens-1m/autoint": ("AutoInt", ("9000",)),
+    "criteo-small/fm": ("FM, Criteo", ("16k", "1067")),
+}
 """Folder → name and the sizes that the figure shows."""
 EFFORTS = ("fast", "standard", "best", "paper")
 WAYS = {
@@ -33,7 +38,7 @@ WAYS = {
 POST_TRAINING, POST_TRAINING_COLOUR = "post-training", "#CC79A7"
 TUNED = ", fine-tuned"
 DOCS = Path(__file__).parents[1] / "docs"
-IMAGE, PAGE = DOCS / "images" / "cost", DOCS / "search.md"
+IMAGE, PAGE = DOCS / "images" / "cost", DOCS / "search_results.md"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +58,7 @@ class CostPoint:
 
 def run_points(model: str, name: str) -> list[CostPoint]:
     """The sizes in a result file of `benchmarks/run.py`; empty without it. Raises if its effort is another one."""
-    path = RESULTS / "movielens-1m" / model / f"{name}.json"
+    path = RESULTS / model / f"{name}.json"
     if not path.exists():
         return []
     result = read_json(path)
@@ -81,7 +86,7 @@ def run_points(model: str, name: str) -> list[CostPoint]:
 
 def post_training_points(model: str) -> list[CostPoint]:
     """Post-training at each size, the best score on validation of every seed: without training, and fine-tuned."""
-    path = RESULTS / "post_training" / f"movielens-1m-{model}.json"
+    path = RESULTS / "post_training" / f"{model.replace('/', '-')}.json"
     seeds = list(read_json(path)["seeds"].values()) if path.exists() else []
     untrained = [_best_scores(seed["points"]) for seed in seeds]
     tuned = [{point["budget"]: point for point in seed["points"] if point["score"].endswith(TUNED)} for seed in seeds]
@@ -139,12 +144,12 @@ def all_points(model: str) -> list[CostPoint]:
 
 def dense_auc(model: str) -> float:
     """Mean test AUC of the dense models of effort `standard`."""
-    seeds = read_json(RESULTS / "movielens-1m" / model / "effort-standard.json")["seeds"].values()
+    seeds = read_json(RESULTS / model / "effort-standard.json")["seeds"].values()
     return fmean(seed["dense"]["test_auc"] for seed in seeds)
 
 
 def sections() -> dict[str, str]:
-    """The tables of docs/search.md."""
+    """The tables of docs/search_results.md."""
     return {f"cost-{model}": "\n".join(_table(name, all_points(model))) for model, (name, _) in MODELS.items()}
 
 
@@ -170,7 +175,7 @@ def main() -> None:
 
 
 def draw() -> None:
-    """One panel for each model and size: test AUC over cost. Post-training without fine-tuning is far below."""
+    """A panel for each data set, model and size: test AUC over cost. Untuned post-training is far below."""
     import matplotlib as mpl
 
     mpl.use("svg")
@@ -182,9 +187,11 @@ def draw() -> None:
         for size in sizes
         if (points := [point for point in all_points(model) if point.budget == size and point.marker != "v"])
     ]
-    figure, axes = pyplot.subplots(1, len(panels), figsize=(3.1 * len(panels), 3.4), squeeze=False)
+    figure, axes = pyplot.subplots(2, (len(panels) + 1) // 2, figsize=(9.6, 6.2), squeeze=False)
     labels: dict[str, Any] = {}
-    for axis, (title, dense, points) in zip(axes[0], panels, strict=True):
+    for axis in axes.flat[len(panels) :]:
+        axis.axis("off")
+    for axis, (title, dense, points) in zip(axes.flat, panels, strict=False):
         labels["dense model"] = axis.axhline(dense, color="#666666", linestyle="--", linewidth=1)
         for point in points:
             way = point.way.strip("`")
@@ -201,9 +208,10 @@ def draw() -> None:
         axis.minorticks_off()
         axis.set(title=title, xlabel="cost ÷ dense training")
         axis.grid(alpha=0.3)
-    axes[0, 0].set_ylabel("test AUC")
+    for axis in axes[:, 0]:
+        axis.set_ylabel("test AUC")
     figure.legend(labels.values(), labels.keys(), loc="lower center", ncols=len(labels), fontsize=8, frameon=False)
-    figure.tight_layout(rect=(0, 0.07, 1, 1))
+    figure.tight_layout(rect=(0, 0.04, 1, 1))
     figure.savefig(IMAGE.with_suffix(".svg"), metadata={"Date": None})
 
 

@@ -53,14 +53,14 @@ def test_a_result_of_another_effort_is_refused_in_the_table_of_costs(tmp_path, m
     folder = tmp_path / "movielens-1m" / "fm"
     folder.mkdir(parents=True)
     shutil.copy(RESULTS / "movielens-1m" / "fm" / "effort-standard.json", folder)
-    points = cost_curve.run_points("fm", "effort-standard")
+    points = cost_curve.run_points("movielens-1m/fm", "effort-standard")
     assert points
     result = read_json(folder / "effort-standard.json")
     write_json(folder / "effort-fast.json", result)
     with pytest.raises(ConfigError, match=r"effort-fast\.json holds results of effort standard"):
-        cost_curve.run_points("fm", "effort-fast")
+        cost_curve.run_points("movielens-1m/fm", "effort-fast")
     (mixed,) = list(result["seeds"].values())[:1]
     result["seeds"]["7"] = {**mixed, "effort": "paper"}
     write_json(folder / "effort-standard.json", result)
     with pytest.raises(ConfigError, match="holds results of effort paper, standard"):
-        cost_curve.run_points("fm", "effort-standard")
+        cost_curve.run_points("movielens-1m/fm", "effort-standard")
