@@ -45,15 +45,16 @@ def train(model, after_step=lambda: None):
 
 if __name__ == "__main__":
     torch.distributed.init_process_group("gloo")
+    report = print if torch.distributed.get_rank() == 0 else str  # each process reads other rows; the first one prints
     dense, sharded = (DistributedModelParallel(dlrm(), sharders=[ByRows(FUSED)]) for _ in range(2))
-    print(f"dense: accuracy {train(dense):.3f}")
+    report(f"dense: accuracy {train(dense):.3f}")
     searcher = ShardedSearcher(sharded, "5%", steps=STEPS)
     train(sharded, searcher.step)
     pruned = dlrm()
     searcher.tickets[0].apply_(pruned)
     keep_unsharded_(pruned)  # compact tables are small: every process holds them
-    print(f"5%: accuracy {train(DistributedModelParallel(pruned)):.3f}")
+    report(f"5%: accuracy {train(DistributedModelParallel(pruned)):.3f}")
     for table in compact_(pruned):
         with tempfile.NamedTemporaryFile() as file:
             pruned.get_submodule(table.name).to_table().save(file.name)
-            print(f"{table.name}: {CompactTable.load(file.name).storage_bytes:,} bytes")
+            report(f"{table.name}: {CompactTable.load(file.name).storage_bytes:,} bytes")
