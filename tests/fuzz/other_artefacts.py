@@ -126,7 +126,8 @@ def read_method_table(path: Path) -> Iterator[Any]:
 def read_size_ticket(folder: Path) -> Iterator[Any]:
     ticket = load_ticket(folder)
     assert isinstance(ticket, SizeTicket)
-    yield from (ticket.budget, ticket.provenance, ticket.num_parameters, ticket.sizes()["table"].numpy())
+    yield from (ticket.budget, ticket.provenance, ticket.num_parameters)
+    yield from (part for name, sizes in sorted(ticket.sizes().items()) for part in (name, sizes.numpy()))
     for state in (ticket.initial, ticket.final):
         yield from (part for name in sorted(state) for part in (name, state[name].numpy()))
 

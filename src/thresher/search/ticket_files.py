@@ -163,7 +163,9 @@ def _read_sizes(folder: Path, metadata: Metadata) -> SizeTicket:
         )
         if found.group_sizes != group_sizes:
             raise ValueError(f"the groups of {name} have {found.group_sizes} features, not {group_sizes}")
-        tables[name] = TableSizes(table["embedding_dim"], tuple(table["sizes"]), found)
+        tables[name] = TableSizes(
+            *_checked_sizes(name, table["embedding_dim"], table["sizes"], len(group_sizes)), found
+        )
     return SizeTicket(
         budget=Budget.parse(metadata["budget"]),
         tables=tables,
@@ -172,6 +174,14 @@ def _read_sizes(folder: Path, metadata: Metadata) -> SizeTicket:
         num_parameters=int(metadata["num_parameters"]),
         provenance=_provenance(metadata["provenance"]),
     )
+
+
+def _checked_sizes(name: str, embedding_dim: Any, sizes: Any, num_groups: int) -> tuple[int, tuple[int, ...]]:
+    """The width of a table and the size of each of its groups."""
+    is_valid = isinstance(sizes, list) and len(sizes) == num_groups and type(embedding_dim) is int
+    if not is_valid or not all(type(size) is int and 0 <= size <= embedding_dim < 2**31 for size in sizes):
+        raise ValueError(f"sizes of {name}: {str(sizes)[:80]}, for {num_groups} groups of width {embedding_dim!s:.20}")
+    return embedding_dim, tuple(sizes)
 
 
 _READERS: Mapping[str, Callable[[Path, Metadata], Ticket]] = {

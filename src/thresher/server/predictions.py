@@ -10,13 +10,13 @@ from thresher.errors import DataError, ForkedProcessError, ThresherError
 from thresher.server.bundles import ServedBundle, count_unknown_values
 from thresher.server.decoding import (
     check_rows,
-    decode_frame,
     decode_json,
     encode_frame,
     encode_probabilities,
     json_rows,
     polars_errors,
 )
+from thresher.server.frame_reader import READER
 from thresher.server.replies import JSON, RequestError
 from thresher.serving.contributions import field_contributions
 
@@ -44,7 +44,7 @@ def answer_predict(bundle: ServedBundle, body: bytes, kind: str, reply: str, *, 
         rows, single = json_rows(content, max_rows), isinstance(content, Mapping)
         encoded = _checked(lambda: bundle.encode(rows))
     else:
-        frame = _checked(lambda: decode_frame(body, kind, bundle.schema.input_columns, max_rows))
+        frame = _checked(lambda: READER.read(body, kind, bundle.schema.input_columns, max_rows))
         encoded, single = _checked(lambda: bundle.encoder.encode_frame(frame)), False
     probabilities = _checked(lambda: bundle.predictor.predict_rows(encoded))
     unknown = count_unknown_values(encoded, bundle.schema)
@@ -92,7 +92,7 @@ def answer_rank(bundle: ServedBundle, body: bytes, kind: str, reply: str, query:
         frame = _checked(lambda: rows_to_frame(rows, bundle.schema, also=query.columns))
     else:
         columns = tuple(dict.fromkeys([*bundle.schema.input_columns, *query.columns]))
-        frame = _checked(lambda: decode_frame(body, kind, columns, max_rows))
+        frame = _checked(lambda: READER.read(body, kind, columns, max_rows))
     counts = []
 
     def count(encoded: EncodedRows) -> None:

@@ -68,16 +68,16 @@ class NumpyPredictor:
         return read_unchanged(place, lambda: cls(read_manifest(place, verify=verify)))
 
     def _predict_unknown(self) -> None:
-        """Predict a row of unknown values, which reads every part of the network."""
+        """Predict two rows of unknown values, which reads every part of the network; a wrong shape is an error."""
         fields = self.schema.fields
         offsets = np.array(self.schema.field_offsets, np.int32)[[field.pooling is None for field in fields]]
-        dense = np.zeros((1, self.schema.num_dense), np.float32) if self.schema.dense else None
+        dense = np.zeros((2, self.schema.num_dense), np.float32) if self.schema.dense else None
         bags = [
-            Bag(at, np.empty(0, np.int32), np.zeros(2, np.int64), field.pooling)
+            Bag(at, np.empty(0, np.int32), np.zeros(3, np.int64), field.pooling)
             for at, field in enumerate(fields)
             if field.pooling is not None
         ]
-        self.predict_ids(offsets[None], dense, bags)
+        self.predict_ids(np.stack([offsets, offsets]), dense, bags)
 
     @cached_property
     def _dict_rows(self) -> DictRows:
