@@ -7,6 +7,7 @@ in these runs. Then running tasks are killed at random moments, some several tim
 
 import argparse
 import json
+import os
 import random
 import shutil
 import sys
@@ -84,6 +85,8 @@ class Campaign:
             disk.mount()
         try:
             put(before, self.work)
+            if disk is not None:
+                os.sync()  # what was there before the task has reached the disk
 
             def record() -> None:
                 Recorder(self.work, states, disk).start()
